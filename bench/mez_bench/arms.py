@@ -1,4 +1,4 @@
-"""The arms of an experiment: in turns whose order goes round, and side by side in a plot."""
+"""Orders the arms of an experiment in turns, and draws them side by side."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Arm = TypeVar("Arm")
 
 
 def in_turn(arms: Sequence[Arm], number: int) -> list[Arm]:
-    """Return the arms in the order of a round: each begins with another, so that none is always the first."""
+    """Return the arms in the order of a round. Each round begins with another arm: none is always first."""
     first = number % len(arms)
     return [*arms[first:], *arms[:first]]
 
 
 def bars(drawing: Figure, panels: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
-    """Draw what was measured of each arm: a panel for each label, in which a bar shows an arm's median."""
+    """Draw a panel for each label. A bar in it shows the median of an arm."""
     for axes, (label, measured) in zip(
         np.atleast_1d(drawing.subplots(1, len(panels))), panels.items(), strict=True
     ):

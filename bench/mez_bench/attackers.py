@@ -1,10 +1,10 @@
-"""Attackers of the experiment `flood`, as a program of their own: on loopback, bounded in number and rate.
+"""Attacks an edge on loopback for the experiment `flood`, bounded in number and rate.
 
-It needs nothing but the standard library, so that it starts at once. Commands are lines on standard input,
-answers lines of JSON:
+It is a program of its own, and needs only the standard library, so that it starts at once. Commands are
+lines on standard input, answers are lines of JSON:
 
-    attack KIND|COUNT|FROM    COUNT attackers of each port, from the address FROM; answers when all have come
-    stop                      all go; answers what they did
+    attack KIND|COUNT|FROM    COUNT attackers of each port, from the address FROM; answers when all are there
+    stop                      all attackers leave; answers what they did
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Attack:
                 self.step(0.0)
 
     def step(self, seconds: float) -> None:
-        """Do what is due, and wait for so long at most."""
+        """Do what is due, and wait for at most this long."""
         for key, _ in self._selector.select(seconds):
             self._on_answer(key.fileobj, key.data)
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Bursts of frames through a system of processes: who runs, when frames are due, what came of them."""
+"""Sends bursts of frames through a system of processes, and collects what arrived."""
 
 import time
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ WARM_SECONDS_MAX: Final = 15.0
 
 @dataclass(slots=True)
 class System:
-    """A publisher, what is in between, and a subscriber.
+    """A publisher, a subscriber, and the brokers between them.
 
     Attributes:
         name: For people.
         publisher: Takes bursts.
         subscriber: Takes part in bursts.
-        brokers: What is in between, by name.
+        brokers: The brokers between them, by name.
         details: Versions and settings that matter.
     """
 
@@ -46,12 +46,12 @@ class System:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """What came of a burst, without its first frames.
+    """The result of a burst, without its first frames.
 
     Attributes:
         latency_ms: From when frames were due until they were received; a row a subscription, NaN where lost.
         corrupt: Frames that came with other bytes, or came twice.
-        late_ms: How late the publisher's calls were, which is in the latencies.
+        late_ms: How late the publisher's calls were. The latencies include it.
         cpu_ms_per_frame: Processor time, by process.
         page_faults_per_frame: By process.
     """
@@ -81,11 +81,11 @@ class Driver:
         self._number = 0
 
     def subscriptions(self, system: System, count: int) -> None:
-        """See to it that the subscriber has so many subscriptions."""
+        """Make the subscriber have this many subscriptions."""
         system.subscriber.ask(f"subscriptions {count}")
 
     def warm(self, system: System, payload: Path, subscriptions: int = 1) -> None:
-        """Send short bursts until one arrives whole: then everything is connected."""
+        """Send short bursts until one arrives whole. Everything is then connected."""
         deadline = time.monotonic() + WARM_SECONDS_MAX
         while True:
             burst = self.burst(system, payload, 0.02, frames=5, first=0, subscriptions=subscriptions)

@@ -1,4 +1,4 @@
-"""Processes of an experiment: they are driven by lines, measured from outside, and cannot be left behind."""
+"""Runs the processes of an experiment. Lines drive them, and none of them outlives the experiment."""
 
 import contextlib
 import json
@@ -77,7 +77,7 @@ class Child:
         return self._process.pid
 
     def line(self, seconds_max: float = READY_SECONDS_MAX) -> str | None:
-        """Return its next line, or `None` where it has ended in order.
+        """Return its next line, or `None` if it has ended in order.
 
         Raises:
             ExperimentError: It failed, or said nothing for so long.
@@ -199,7 +199,7 @@ class Child:
 
 
 class Children:
-    """The processes of one experiment, which end with it, the last one first.
+    """The processes of one experiment. They end with it, the last one first.
 
     Args:
         folder: Where their logs go.

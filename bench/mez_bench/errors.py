@@ -1,4 +1,4 @@
-"""What an experiment raises: known to all of its parts, and so in a module that knows none of them."""
+"""Defines what an experiment raises. All parts import this module, so it imports none of them."""
 
 
 class ExperimentError(Exception):

@@ -1,4 +1,4 @@
-"""What an experiment is, and what comes out of it."""
+"""Defines what an experiment is, and what its result holds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Target:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came out of an experiment.
+    """The result of an experiment.
 
     Attributes:
         parameters: What was run, so that somebody else can run the same.
@@ -65,7 +65,7 @@ class Outcome:
         targets: What the metrics should reach.
         tables: For people.
         plot: Draws it.
-        notes: What somebody who reads the figures has to know: what was left out, and why.
+        notes: What a reader of the figures has to know: what was left out, and why.
     """
 
     parameters: dict[str, Cell | Sequence[Cell]] = field(default_factory=dict)

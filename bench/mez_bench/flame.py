@@ -1,7 +1,7 @@
-"""Where processor time goes: a flame graph of the brokers while 1 MB frames cross, from samples of `perf`.
+"""Draws flame graphs from samples of `perf`: where processor time goes while 1 MB frames cross.
 
 A flame graph (B. Gregg, "The Flame Graph", CACM 59(6), 2016) stacks callees on their callers; widths are
-processor time, and neighbours are in the order of the alphabet, not of time.
+processor time, and neighbours are in alphabetical order, not in the order of time.
 """
 
 from __future__ import annotations

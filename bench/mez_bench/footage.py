@@ -1,4 +1,4 @@
-"""Real video for experiments that need pixels, and what frames of it may be made into."""
+"""Provides real video for experiments that need pixels, and profiles of rungs for it."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""What a result was measured on, and with what."""
+"""Describes the machine and the commit that a result was measured with."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""JPEG images of an exact size, with room for a stamp."""
+"""Makes JPEG images of an exact size, with room for a stamp."""
 
 from pathlib import Path
 from typing import Final

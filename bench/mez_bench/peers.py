@@ -1,4 +1,4 @@
-"""Builds what Mez is measured beside, and Mez for profilers, once, into `.cache/bench`."""
+"""Builds the systems that Mez is measured beside, and Mez for profilers, once, into `.cache/bench`."""
 
 import os
 import shutil

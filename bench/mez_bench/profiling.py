@@ -1,4 +1,4 @@
-"""What experiments with the profiler have in common: application, number of frames, progress."""
+"""Holds what experiments with the profiler share: application, number of frames, progress."""
 
 from collections.abc import Mapping
 from pathlib import Path

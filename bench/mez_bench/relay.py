@@ -1,4 +1,4 @@
-"""A path in user space that can be cut, restored and moved, for UDP and TCP to the same port."""
+"""Relays UDP and TCP to the same port, over a path in user space that can be cut, restored and moved."""
 
 import contextlib
 import selectors
@@ -63,7 +63,7 @@ class Relay:
         self._is_cut = False
 
     def move(self) -> None:
-        """Give UDP clients another address towards the other side, as a host has that changes its network."""
+        """Give UDP clients another address towards the other side, as when a host changes its network."""
         self._move = True
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Results as files and as tables."""
+"""Writes results to files, and shows them as tables."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One run of an experiment: where things are, and what is shown meanwhile."""
+"""Provides for one run of an experiment: its folders, its processes, and the progress that is shown."""
 
 import shutil
 import tempfile

@@ -1,6 +1,6 @@
-"""How much of what the detector finds is left in the frames of a scenario: scored for `mez demo --scenario`.
+"""Scores for `mez demo --scenario` how much of what the detector finds is left in the delivered frames.
 
-It is done after the run: while frames flow it would take the processor from what is being measured.
+It runs after the scenario. While frames flow, it would take the processor from what is being measured.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Applications that subscribe and then stand still: stopped as by a debugger, or in the middle of a frame."""
+"""Runs applications that subscribe and then stand still, as in a debugger or in the middle of a frame."""
 
 import contextlib
 import os
@@ -127,7 +127,7 @@ def _half_a_frame_of_each(path: Path, streams: int) -> socket.socket:
 
 
 def _answer(connection: socket.socket) -> None:
-    """Answer what HTTP/2 asks: a broker takes a client that does not for one that is gone."""
+    """Answer what HTTP/2 asks. A broker takes a client that does not answer for one that is gone."""
     for kind, flags, payload in _frames(connection):
         if kind in {_PING, _SETTINGS} and not flags & _ACK:
             answer = payload if kind == _PING else b""

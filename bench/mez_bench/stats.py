@@ -1,4 +1,4 @@
-"""Medians, percentiles and ratios with intervals."""
+"""Computes medians, percentiles and ratios with intervals."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

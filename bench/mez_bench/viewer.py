@@ -1,6 +1,6 @@
-"""A program that looks at frames, to be measured from outside: `viewer.py EDGE KEYS PROFILE [ENCODING…]`.
+"""Looks at frames, while it is measured from outside: `viewer.py EDGE KEYS PROFILE [ENCODING…]`.
 
-It says `ready`, and answers every line with what came since the one before.
+It says `ready`, and answers every line with what came since the line before.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""x264 at a fixed quantiser, through ffmpeg: what most systems would take; a baseline, no part of Mez.
+"""Runs x264 at a fixed quantiser, through ffmpeg, as a baseline. Most systems would do so. Not a part of Mez.
 
 Rungs are called `x264[/wWIDTH]/qQUANTISER`. Preset ultrafast without look-ahead, as on a live link;
 independent frames as often as Mez has them.

@@ -1,5 +1,5 @@
-//! Mez's own policy with one mechanism after the other switched off, in virtual time. Prints a line of JSON for each run;
-//! `mez bench ablation` makes differences of them.
+//! Runs Mez's own policy with one mechanism after the other switched off, in virtual time. It prints a line of JSON for each run.
+//! `mez bench ablation` computes differences from them.
 
 use std::time::Duration;
 

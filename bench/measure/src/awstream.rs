@@ -1,5 +1,5 @@
-//! AWStream's experiment, replayed in virtual time from its published measurements. Prints a line of JSON for each run of one contender;
-//! `mez bench awstream` makes shares and ratios of them.
+//! Replays AWStream's experiment in virtual time, from its published measurements. It prints a line of JSON for each run of one
+//! contender. `mez bench awstream` computes shares and ratios from them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The model of a Wi-Fi channel beside what the authors of Mez measured on theirs. Prints a line of JSON for each cell of their tables;
-//! `mez bench channel` makes errors of them.
+//! Compares the model of a Wi-Fi channel with what the authors of Mez measured on theirs. It prints a line of JSON for each cell of
+//! their tables. `mez bench channel` computes errors from them.
 
 use clap::Args;
 use mez_testbed::channel::wifi::Constants;

@@ -1,5 +1,5 @@
-//! `mez measure`: the parts of the experiments that have to be compiled. Hidden, and only in builds of the command with the feature
-//! `bench`; `mez bench` calls it.
+//! Holds the parts of the experiments that have to be compiled. They are behind the hidden command `mez measure`, in builds with the
+//! feature `bench`. `mez bench` calls it.
 
 mod ablation;
 mod awstream;
@@ -39,7 +39,7 @@ pub enum Part {
     World(world::WorldArgs),
 }
 
-/// Runs it: its results go to the standard output, as lines of JSON.
+/// Runs a part. Its results go to the standard output, as lines of JSON.
 ///
 /// # Errors
 /// It could not be run.

@@ -1,4 +1,4 @@
-//! A slow link in user space, for UDP.
+//! Emulates a slow link for UDP, in user space.
 
 use std::io::{self, BufRead};
 use std::net::SocketAddr;

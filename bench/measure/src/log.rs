@@ -1,6 +1,6 @@
-//! What the log costs, beside what a program would do without it.
+//! Measures what the log costs, beside what a program would do without it.
 //!
-//! Arms of one kind take turns (A B A B …), and each turn prints a line of JSON; `mez bench log` makes ratios of them.
+//! Arms of one kind take turns (A B A B …). Each turn prints a line of JSON. `mez bench log` computes ratios from them.
 //!
 //! | arm | what it does with each frame |
 //! | --- | --- |
@@ -38,12 +38,12 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::Failure;
 use crate::pace::{now_ns, sleep_until, wake_on_time};
 
-/// Frames are 1/15 s apart, by their capture times.
+/// The interval between capture times.
 const FRAME_INTERVAL_NS: u64 = 1_000_000_000 / 15;
 /// The span of a range query.
 const RANGE_NS: u64 = 10_000_000_000;
-/// Places within a page at which borrowed frames begin, in turn: how fast memory is copied depends by a third on how source and
-/// destination lie within their pages, and an arm must not win by that.
+/// Places within a page at which borrowed frames begin, in turn. The speed of a copy varies by a third with how source and destination
+/// lie within their pages. No arm must win by that.
 const PLACES: usize = 64;
 const PLACE_BYTES: usize = 64;
 /// Queries of a turn that are timed together.
@@ -106,7 +106,7 @@ struct Filled {
     reader: LogReader,
     next: u64,
     no_skips: Arc<[SkipRange]>,
-    /// As brokers have one.
+    /// A pool, as brokers have one.
     pool: BufferPool,
 }
 
@@ -115,7 +115,7 @@ impl Filled {
         let (writer, reader) = log(LogConfig::with_bytes_max(log_bytes));
         let mut filled =
             Self { writer, reader, next: 0, no_skips: Arc::new([]), pool: BufferPool::new(KEPT_BYTES_MAX) };
-        // Twice around, so that from here on every append evicts and reuses.
+        // The log is filled twice, so that from here on every append evicts and reuses.
         let frames = 2 * log_bytes / payload.len() as u64;
         for _ in 0..frames {
             filled.append(filled.copied(payload))?;
@@ -202,7 +202,7 @@ impl Bench {
             bench.queue.pop_front();
             Ok(())
         })?;
-        // Made before, and shared by all records: only appending is timed.
+        // The payload is made before, and shared by all records, so that only appending is timed.
         let owned = Bytes::copy_from_slice(self.source.frame(0));
         self.turn("append_owned", round, frames, |bench, _| bench.log.append(owned.clone()))?;
         // What is read lies in memory of its own again.

@@ -1,5 +1,5 @@
-//! Policies against each other and against an oracle, in virtual time. Prints a line of JSON for each run of one policy on one link;
-//! `mez bench policies` makes shares and ratios of them.
+//! Runs policies and an oracle on the same links, in virtual time. It prints a line of JSON for each run of one policy on one link.
+//! `mez bench policies` computes shares and ratios from them.
 
 use std::fmt::Write;
 use std::fs;

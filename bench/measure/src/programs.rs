@@ -1,4 +1,4 @@
-//! A publisher and a subscriber as a Rust program of a user would be, driven by [`super::stamp`].
+//! Publishes and subscribes as a user's Rust program would, driven by [`super::stamp`].
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -24,9 +24,9 @@ use super::stamp::{self, Receipt};
 use crate::Failure;
 use crate::pace::now_ns;
 
-/// How long a broker may take to answer.
+/// The longest time that a broker may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Frames that have been stamped and wait to be compared.
+/// The most stamped frames that wait to be compared.
 const RECEIPTS_MAX: usize = 4096;
 
 /// Publish bursts of frames through a camera broker
@@ -117,7 +117,7 @@ pub(crate) fn publish(args: PublishArgs) -> Result<(), Failure> {
     let publisher = wait(&background, connecting)??;
     let send = |payload: Vec<u8>| {
         publisher.send(pixels.frame(payload)).map_err(|error| error.to_string())?;
-        // What went wrong with the frames before, so that it is not only seen as a loss.
+        // An error of earlier frames is reported here, so that it is not seen as a mere loss.
         while let Some(Some(event)) = background.wait(pin!(publisher.next_event()), Duration::ZERO) {
             match event {
                 PublisherEvent::Refused { error, .. } => {
@@ -184,7 +184,7 @@ fn connect(
     wait(background, connecting).map_err(|failure| failure.to_string())?.map_err(|error| error.to_string())
 }
 
-/// Subscribes, and stamps frames as they come. Looking at their bytes is left to another thread.
+/// Subscribes, and stamps frames as they come. Another thread compares their bytes.
 fn follow(
     background: &Background,
     client: EdgeClient,
@@ -196,7 +196,7 @@ fn follow(
     let opened = wait(background, opening).map_err(|failure| failure.to_string())?;
     let mut subscription = opened.map_err(|error| error.to_string())?;
     Ok(background.spawn(async move {
-        // Its connection lives as long as the subscription.
+        // The connection lives as long as the subscription.
         let _client = client;
         while let Some(event) = subscription.next().await {
             let received_ns = now_ns();
@@ -205,7 +205,7 @@ fn follow(
                     let receipt = Receipt { subscription: index, received_ns, payload: frame.payload };
                     match receipts.try_send(receipt) {
                         Ok(()) => {}
-                        // It counts as lost, since nobody looks at it.
+                        // The frame counts as lost, because nobody compares it.
                         Err(TrySendError::Full(_)) => {
                             eprintln!("mez: frames come faster than they are compared")
                         }

@@ -1,9 +1,9 @@
-//! What every measured program has in common: how it is driven, how frames are stamped, what is counted.
+//! Drives a measured program, stamps its frames, and counts them. Every measured program does this in the same way.
 //!
 //! The peers in `bench/peers` compile this very file, so that Mez and they are measured by the same code.
 //!
-//! A program prints `ready` once it serves. From then on it reads commands on its standard input, one a line, and answers each
-//! with one line of JSON on its standard output; it ends with its input.
+//! A program prints `ready` once it serves. Then it reads commands from its standard input, one per line, and answers each
+//! with one line of JSON on its standard output. It ends when its input ends.
 //!
 //! | command | to | answer |
 //! | --- | --- | --- |
@@ -12,8 +12,8 @@
 //! | the same | subscribers | when every frame was received |
 //!
 //! Frame `i` of a burst is due at `FIRST_NS + i * INTERVAL_NS` of `CLOCK_MONOTONIC`, which all processes of a machine
-//! share, whether or not the one before has left: arrivals are open-loop, so a stall counts in full. A latency runs from the
-//! time when the frame was due until the program has it. Every byte of it is then compared, outside the timed part.
+//! share, whether or not the frame before has left. Arrivals are open-loop, so a stall counts in full. A latency runs from
+//! the time when the frame was due until the program has it. Every byte is then compared, outside the timed part.
 
 // A program either publishes or subscribes.
 #![allow(dead_code)]
@@ -28,9 +28,9 @@ use super::pace::{now_ns, sleep_until, wake_on_time};
 const STAMP_OFFSET: usize = 6;
 /// Burst, frame, and when it was due, each as 64 bits, little-endian.
 const STAMP_BYTES: usize = 24;
-/// Half of this, or of the interval, before a frame is due its payload is made.
+/// A payload is made half of this time, or half of the interval, before its frame is due.
 const PREPARATION_NS_MAX: u64 = 20_000_000;
-/// How long a subscriber waits for a frame after the last one was due; what comes later counts as lost.
+/// How long a subscriber waits after the last frame was due. Later frames count as lost.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Some frames at a steady rate.
@@ -110,8 +110,8 @@ pub fn publish(mut send: impl FnMut(Vec<u8>) -> Result<(), String>) -> Result<()
         };
         let mut late_ns = Vec::new();
         for frame in 0..burst.frames {
-            // Making a frame is the camera's work and not the broker's: it is done before the frame is due, and not
-            // while the one before is still on its way.
+            // A camera makes frames, not the broker. So a frame is made before it is due, and not while the one before is
+            // still on its way.
             sleep_until(burst.due_ns(frame) - burst.interval_ns.min(PREPARATION_NS_MAX) / 2);
             let payload = burst.stamped(frame);
             sleep_until(burst.due_ns(frame));
@@ -133,7 +133,7 @@ pub struct Receipt<B> {
     pub payload: B,
 }
 
-/// Takes part in bursts until the standard input ends. `subscribe` sees to it that there are as many subscriptions.
+/// Takes part in bursts until the standard input ends. `subscribe` makes as many subscriptions as it is told.
 pub fn subscribe<B: AsRef<[u8]>>(
     receipts: &Receiver<Receipt<B>>,
     mut subscribe: impl FnMut(usize) -> Result<(), String>,

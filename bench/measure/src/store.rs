@@ -1,6 +1,6 @@
-//! What keeping a log on disk costs, and how fast it comes back.
+//! Measures what a log on disk costs, and how fast it is recovered.
 //!
-//! Each line of the output is one turn as JSON; `mez bench log` makes figures of them.
+//! Each turn prints a line of JSON. `mez bench log` computes figures from them.
 //!
 //! | arm | what it does |
 //! | --- | --- |
@@ -40,7 +40,7 @@ use super::log::thread_cpu_ns;
 use crate::Failure;
 use crate::pace::{now_ns, sleep_until, wake_on_time};
 
-/// What the logs in memory may take. Small, so that they are at their budget soon.
+/// The budget of the logs in memory. It is small, so that they reach it soon.
 const MEMORY_BYTES: u64 = 64 << 20;
 
 /// Measure the log on disk
@@ -97,7 +97,7 @@ fn measure(args: &StoreArgs, folder: &Path) -> Result<(), Failure> {
                 bytes_per_second.map(|most| keep(folder, reader, most)).transpose()
             })?;
         }
-        // Neither always comes after the other.
+        // The order changes, so that neither always comes after the other.
         arms.reverse();
         if (round + 1) % SLOW_EVERY == 0 {
             publisher.turn("publish_slow", round, args.calls * SLOW_EVERY as u64, args.fps, |reader| {
@@ -125,13 +125,13 @@ fn config() -> StoreConfig {
 }
 
 fn salt() -> [u8; SALT_BYTES] {
-    // Every figure is of throw-away logs with a key that everybody knows.
+    // All figures are from temporary logs, with a key that everybody knows.
     let mut bytes = [0; SALT_BYTES];
     bytes[..8].copy_from_slice(&now_ns().to_le_bytes());
     bytes
 }
 
-/// Calls at the beginning of a turn that do not count: a thread that keeps the log has just been started, or stopped.
+/// How many calls at the beginning of a turn do not count, because the log's thread has just started or stopped.
 const UNCOUNTED_CALLS: u64 = 5;
 /// The arm of the slow disk has its turn once in so many rounds, and one as many times as long: only then does the log run ahead of the disk by
 /// more than memory holds.
@@ -154,7 +154,7 @@ impl Publisher {
         let intake = Intake::new(writer, IntakeConfig::new(Epoch(1), anchor));
         let source = noise(args.publish_frame_bytes);
         let mut publisher = Self { intake, reader, pool: BufferPool::new(KEPT_BYTES_MAX), source };
-        // Twice around, so that every call evicts and reuses.
+        // The log is filled twice, so that every call evicts and reuses.
         for _ in 0..2 * MEMORY_BYTES / args.publish_frame_bytes as u64 {
             publisher.publish()?;
         }
@@ -235,11 +235,11 @@ fn keep(
     Ok((keeper, over))
 }
 
-/// A disk that is slower than the one that is there.
+/// Slows down the disk of this machine.
 struct Throttled {
     files: LogFiles,
     bytes_per_second: u64,
-    /// The turn is over: what is left is written at full speed.
+    /// Ends the turn. What is left is written at full speed.
     over: Arc<AtomicBool>,
 }
 

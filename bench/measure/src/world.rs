@@ -1,5 +1,5 @@
-//! Scenarios that are written down, run in virtual time, and how fast that is. Prints a line of JSON for each run of a scenario; `mez
-//! bench world` makes a table of them.
+//! Runs scenario files in virtual time, and measures how fast that is. It prints a line of JSON for each run of a scenario. `mez bench
+//! world` makes a table of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-"""The experiments, by name."""
+"""Lists the experiments by name."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What each mechanism of the policy is worth: one after the other is switched off, in virtual time."""
+"""Measures what each mechanism of the policy is worth: one after the other is off, in virtual time."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ def _lines(run: Run, command: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def difference(figures: Figures, group: str, mechanism: str) -> Interval:
-    """Return the utility without a mechanism less that with all of them, the links of a seed together."""
+    """Return the utility without a mechanism minus that with all of them, over the links of a seed."""
     without, whole = figures[group, mechanism], figures[group, NOTHING]
     per_seed: list[Values] = [np.array(without[seed]) - np.array(whole[seed]) for seed in whole]
     return interval(per_seed, lambda values: float(np.mean(values)))
 
 
 def table(figures: Figures, groups: Sequence[Group], mechanisms: Sequence[str]) -> Table:
-    """Return the differences in thousandths, those whose interval excludes 0 in bold."""
+    """Return the differences in thousandths. Those whose interval excludes 0 are bold."""
     shown = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
     shown.add_column("without (thousandths of utility)")
     for group in groups:

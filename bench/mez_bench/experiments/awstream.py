@@ -1,4 +1,4 @@
-"""AWStream's experiment on its published measurements: pedestrian detection over a link that is narrowed."""
+"""Replays AWStream's experiment from its published measurements: finding pedestrians over a narrowed link."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Runs:
     seconds: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def contenders(self) -> list[str]:
-        """Return who took part."""
+        """Return the contenders."""
         return list(dict.fromkeys(name for name, _ in self.rows))
 
     def values(self, name: str, key: str, place: int | None = None) -> list[Values]:

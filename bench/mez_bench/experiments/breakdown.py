@@ -1,4 +1,4 @@
-"""Where a frame's time goes, from its capture into the application's hands: the stages of `frame.trace`."""
+"""Measures where a frame's time goes, from its capture to the application: the stages of `frame.trace`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a camera broker costs its host: passing Motion JPEG through, and making frames smaller."""
+"""Measures what a camera broker costs its host: passing Motion JPEG through, and encoding frames smaller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What video costs on its way from the edge to a program elsewhere: as the edge's stills, and as it came."""
+"""Measures what video costs on its way from the edge to a program: as the edge's stills, and as it came."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of a Wi-Fi channel beside published measurements."""
+"""Compares the model of a Wi-Fi channel with published measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the processor time of a 1 MB frame goes, in each process, over QUIC and over TCP."""
+"""Measures where the processor time of a 1 MB frame goes, in each process, over QUIC and over TCP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strangers who hold connections cost honest clients: the time to get in, by the number of attackers."""
+"""Measures how long honest clients take to get in while strangers hold connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rungs cost a camera, how hard byte budgets are, and what a loss costs."""
+"""Measures what rungs cost a camera, how well byte budgets are kept, and what a loss costs."""
 
 from __future__ import annotations
 

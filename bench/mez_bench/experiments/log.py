@@ -1,4 +1,4 @@
-"""What the log costs in memory, beside what a program would do without it, and on disk."""
+"""Measures what the log costs in memory, beside what a program would do without it, and on disk."""
 
 from __future__ import annotations
 

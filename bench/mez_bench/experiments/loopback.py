@@ -1,4 +1,4 @@
-"""Publish → subscribe through both brokers on one machine, beside peers and the floor."""
+"""Measures publish → subscribe through both brokers on one machine, beside peers and the floor."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _run(run: Run) -> Outcome:
 
 
 def _start(run: Run, outcome: Outcome, left_out: set[str]) -> list[System]:
-    """Start all systems that can be; what cannot is left out from there on."""
+    """Start all systems. One that cannot be started is left out from then on."""
     systems: list[System] = []
     for name, start in SYSTEMS.items():
         if name in left_out:
@@ -205,10 +205,10 @@ def _measure(
 
 
 def _leave_out(system: System, setting: Setting, error: ExperimentError, run: Run, outcome: Outcome) -> None:
-    """Go on without a peer that failed; half an hour of the others is worth more than it.
+    """Go on without a peer that failed, because half an hour of the others is worth more.
 
     Raises:
-        ExperimentError: It is no peer, without which there is nothing to be said.
+        ExperimentError: It is not a peer. Without it there is nothing to compare.
     """
     if system.name not in PEERS_BOTH + PEERS_EDGE:
         raise error

@@ -1,4 +1,4 @@
-"""Whether brokers keep to their budgets at full load, beside applications that have stopped reading."""
+"""Measures whether brokers keep to their budgets at full load, beside applications that do not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an outage costs: links that are cut, brokers that are killed, a camera whose address changes."""
+"""Measures what an outage costs: links are cut, brokers are killed, a camera changes its address."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def _run(run: Run) -> Outcome:
 
 
 def _at_once(sites: Sequence[Site], step: Callable[[Site], Spell]) -> list[Spell]:
-    """Both kinds of link side by side: what takes time is waiting."""
+    """Run both kinds of link side by side, because most of the time goes into waiting."""
     with ThreadPoolExecutor(len(sites)) as pool:
         return list(pool.map(step, sites))
 

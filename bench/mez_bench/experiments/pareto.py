@@ -1,4 +1,4 @@
-"""Bytes against accuracy: what each family of rungs needs for the same detections."""
+"""Measures how many bytes each family of rungs needs for the same accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rung each frame gets: policies against each other and against an oracle, in virtual time."""
+"""Compares policies with each other and with an oracle, in virtual time."""
 
 from __future__ import annotations
 

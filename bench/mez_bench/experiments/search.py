@@ -1,4 +1,4 @@
-"""What the profiler's search finds of each family on a real video, beside measuring all of it."""
+"""Compares what the profiler's search finds of each family on a real video with measuring all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeping a log on disk costs, and how fast it comes back: the second half of `mez bench log`."""
+"""Measures what a log on disk costs, and how fast it is recovered: the second half of `mez bench log`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NOTES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Persistence:
-    """What was measured of the log on disk."""
+    """The measurements of the log on disk."""
 
     parameters: dict[str, Cell | Sequence[Cell]]
     metrics: dict[str, Interval]

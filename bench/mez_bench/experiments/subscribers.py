@@ -1,4 +1,4 @@
-"""What more subscribers of one camera cost: time, bytes on the link, processor time, memory."""
+"""Measures what more subscribers of one camera cost: time, bytes on the link, processor time, memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REMOTE: Final = "grpc"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One burst to so many subscriptions.
+    """One burst to this many subscriptions.
 
     Attributes:
         burst: What came of it.

@@ -1,4 +1,4 @@
-"""The deterministic world: scenarios that are written down, and how fast virtual time passes."""
+"""Runs scenario files in the deterministic world, and measures how fast virtual time passes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-//! Emulated links: the links of a scenario file in real time, for the brokers of this machine. No root is needed.
+//! Emulates the links of a scenario file in real time, for the brokers of this machine. It needs no root.
 //!
-//! `mez demo --scenario` runs its brokers over them, and so do experiments. A product may contain this crate. It uses the testbed, which reads
-//! scenario files, and no experiment.
+//! `mez demo --scenario` runs its brokers over such links, and so do experiments. A product may contain this crate. It uses the testbed,
+//! which reads scenario files, and no experiment.
 //!
 //! | module | what it holds |
 //! | --- | --- |

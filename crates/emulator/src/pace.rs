@@ -1,4 +1,4 @@
-//! Real time to the nanosecond: the monotonic clock, and sleeping until a moment of it.
+//! Keeps real time to the nanosecond: reads the monotonic clock, and sleeps until an instant of it.
 //!
 //! The peers in `bench/peers` compile this very file, so that Mez and they are driven by the same code.
 

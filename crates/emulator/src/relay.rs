@@ -1,6 +1,6 @@
-//! A link in user space: passes UDP datagrams on by a timetable, through bounded queues, and counts them.
+//! Emulates a link in user space. It passes UDP datagrams on by a timetable, through bounded queues, and counts them.
 //!
-//! The testbed's [`Link`](mez_testbed::link::Link) is told what time it is; this one sleeps until a datagram is due, on threads of its own.
+//! The testbed's [`Link`](mez_testbed::link::Link) is told the time. This link sleeps until a datagram is due, on its own threads.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -16,36 +16,36 @@ use serde_json::{Value, json};
 
 use crate::pace::{now_ns, sleep_until};
 
-/// What an IPv4 and a UDP header take on the link.
+/// The bytes of an IPv4 and a UDP header on the link.
 const HEADER_BYTES: u64 = 28;
 /// The largest datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
-/// What an Ethernet frame holds after those headers. Larger datagrams do not get through, as on most paths: brokers try them,
-/// since loopback would take them.
+/// How many bytes an Ethernet frame holds after those headers. Larger datagrams do not get through, as on most paths. Brokers try
+/// them, because loopback would take them.
 const PATH_BYTES_MAX: usize = 1500 - HEADER_BYTES as usize;
-/// What lies in the kernel has not reached the link yet: a burst of a whole frame must fit.
+/// The receive buffer of a socket. Datagrams in it have not reached the link yet, so a burst of a whole frame must fit.
 const SOCKET_BUFFER_BYTES: usize = 4 << 20;
 
-/// How long a transmitter that is cut off sleeps before it looks again.
+/// How long a transmitter of a cut link sleeps before it looks again.
 const CUT_LOOK_NS: u64 = 20_000_000;
 
-/// Datagrams behind a transmitter: a tenth of a second at 400 Mbit/s. When there are more the transmitter waits.
+/// The most datagrams behind a transmitter: a tenth of a second at 400 Mbit/s. With more, the transmitter waits.
 const ON_WAY_MAX: usize = 4096;
 
-/// What a link can do.
+/// The properties of a link.
 #[derive(Clone, Debug)]
 pub struct RelaySpec {
-    /// What it carries each way.
+    /// Its rate each way.
     pub timetable: Timetable,
     /// The delay of each direction behind the transmitter, in nanoseconds.
     pub delay_ns: [u64; 2],
-    /// What may wait in each direction; beyond that datagrams are dropped.
+    /// How many bytes may wait in each direction. Beyond that, datagrams are dropped.
     pub queue_bytes_max: u64,
-    /// One datagram in so many is lost; 0: none.
+    /// One datagram in this many is lost. 0: none.
     pub lost_once_in: u64,
 }
 
-/// The time of a timetable. Until it begins it stands at 0.
+/// The time of a timetable. It stands at 0 until it begins.
 #[derive(Debug, Default)]
 pub struct Conductor {
     began_ns: AtomicU64,
@@ -58,12 +58,12 @@ impl Conductor {
         let _ = self.began_ns.compare_exchange(0, now_ns(), Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// From now on links carry whatever comes.
+    /// Opens all links: from now on they carry whatever comes.
     pub fn open(&self) {
         self.is_open.store(true, Ordering::Relaxed);
     }
 
-    /// When `bits` are through that begin at `from_ns`, by the machine's clock; `None`: not as far as is known.
+    /// When `bits` are through that begin at `from_ns`, by the machine's clock. `None`: not within the timetable.
     fn end(&self, timetable: &Timetable, from_ns: u64, bits: u64) -> Option<u64> {
         if self.is_open.load(Ordering::Relaxed) {
             return Some(from_ns);
@@ -75,14 +75,14 @@ impl Conductor {
     }
 }
 
-/// A datagram, whence it goes, and to whom.
+/// A datagram, the socket that sends it, and its destination.
 struct Parcel {
     socket: Arc<UdpSocket>,
     to: SocketAddr,
     datagram: Vec<u8>,
 }
 
-/// One direction: a queue and a transmitter; behind it, the way.
+/// One direction: a queue, a transmitter, and the delay behind it.
 struct Direction {
     conductor: Arc<Conductor>,
     spec: RelaySpec,
@@ -98,14 +98,14 @@ struct Queue {
     counts: Counts,
 }
 
-/// What a direction has done so far.
+/// Counts of what a direction has done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     passed_bytes: u64,
     passed: u64,
     dropped: u64,
     lost: u64,
-    /// The longest that the machine was late with a datagram, in nanoseconds.
+    /// The longest delay of a datagram by the machine itself, in nanoseconds.
     late_ns_max: u64,
 }
 
@@ -142,7 +142,7 @@ impl Direction {
         self.filled.notify_one();
     }
 
-    /// Transmits what is in the queue, each datagram when the one before is through.
+    /// Transmits the queue, each datagram when the one before is through.
     fn transmit(&self, on_way: &SyncSender<(u64, Parcel)>) {
         let mut free_ns = 0;
         loop {
@@ -156,10 +156,10 @@ impl Direction {
                 }
             };
             let bytes = parcel.datagram.len() as u64 + HEADER_BYTES;
-            // A late wake-up is made up for, because the link's time goes on from where it was.
+            // A late wake-up causes no lasting delay, because the link's time continues from where it was.
             let from_ns = now_ns().max(free_ns);
             free_ns = loop {
-                // A link that is cut may be opened from outside, so it does not sleep until it is restored.
+                // A cut link may be opened from outside, so the transmitter does not sleep until the link is restored.
                 let end_ns = self.conductor.end(&self.spec.timetable, from_ns, bytes * 8);
                 let look_ns = now_ns() + CUT_LOOK_NS;
                 match end_ns {
@@ -196,7 +196,7 @@ impl Direction {
     }
 }
 
-/// A link to one address. It goes on until the process ends.
+/// A link to one address. It runs until the process ends.
 pub struct Relay {
     address: SocketAddr,
     directions: [Arc<Direction>; 2],
@@ -222,7 +222,7 @@ impl Relay {
         Self::with(directions, to)
     }
 
-    /// Another way onto the same link: what comes there shares its queues.
+    /// Opens another way onto the same link, which shares its queues.
     pub fn beside(&self, to: SocketAddr) -> io::Result<Self> {
         Self::with(self.directions.clone(), to)
     }
@@ -239,12 +239,12 @@ impl Relay {
         Ok(Self { address, directions })
     }
 
-    /// Where it takes datagrams.
+    /// The address at which it takes datagrams.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What has passed so far, on all ways onto the link.
+    /// Counts of what has passed, on all ways onto the link.
     pub fn json(&self) -> Value {
         let [up, down] = self.directions.each_ref().map(|direction| direction.lock().counts.json());
         json!({ "up": up, "down": down })
@@ -261,7 +261,7 @@ fn socket() -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Takes datagrams of any number of clients, each of which gets a socket of its own towards `to`.
+/// Takes datagrams of any number of clients. Each client gets a socket of its own towards `to`.
 fn receive(
     front: &Arc<UdpSocket>,
     to: SocketAddr,
@@ -280,7 +280,7 @@ fn receive(
                 let (front, back, down) = (Arc::clone(front), Arc::clone(&onward), Arc::clone(down));
                 thread::spawn(move || {
                     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-                    // An error is an answer that could not be delivered; the next one may be.
+                    // An error is an answer that could not be delivered. The next one may be.
                     loop {
                         if let Ok((bytes, _)) = back.recv_from(&mut buffer) {
                             down.put(&front, client, &buffer[..bytes]);

@@ -1,4 +1,4 @@
-//! The links of a scenario file in real time, for the brokers of this machine: a UDP relay for each camera.
+//! Runs a UDP relay for each camera of a scenario file, at the rates of its links.
 
 use std::fs;
 use std::io::{self, BufRead};
@@ -27,7 +27,7 @@ pub enum EmulateError {
         /// What the system said.
         source: io::Error,
     },
-    /// The file makes no sense, or asks for what relays cannot do.
+    /// The file cannot be read as a scenario, or asks for something that relays cannot do.
     #[error("{word}: {source}")]
     Scenario {
         /// What was given.
@@ -40,19 +40,19 @@ pub enum EmulateError {
     Io(#[from] io::Error),
 }
 
-/// Prints a line of JSON: what is in the scenario, and where each camera's link takes datagrams. Then it reads its standard input:
-/// `begin` lets the scenario's time begin, which stands at 0 before; `open` makes all links carry whatever comes; every line is
-/// answered with what has passed so far. It ends with its input.
+/// Prints a line of JSON: what is in the scenario, and where each camera's link takes datagrams. Then it reads its standard input.
+/// `begin` starts the scenario's time, which stands at 0 before. `open` makes all links carry whatever comes. Every line is
+/// answered with what has passed so far. It ends when its input ends.
 ///
-/// `word` is the scenario's file, or the name of a shipped one; `to` is the edge's link port; a `seed` draws links anew, and without it the
-/// file's own does.
+/// `word` is the scenario's file, or the name of a shipped one. `to` is the edge's link port. `seed` draws the links; without it, the
+/// file's own seed does.
 ///
 /// # Errors
 /// There is no such scenario, relays cannot do what it says, or a socket fails.
 pub fn emulate(word: &str, to: SocketAddr, seed: Option<u64>) -> Result<(), EmulateError> {
     let scenario = read(word)?;
     scenario.check_emulated().map_err(|source| EmulateError::Scenario { word: word.into(), source })?;
-    // The threads that are made from here on wake on time.
+    // Threads that start from here on wake on time.
     wake_on_time();
     let seed = seed.unwrap_or(scenario.seed());
     let conductor = Arc::new(Conductor::default());

@@ -1,4 +1,4 @@
-//! Distributions that links are drawn from.
+//! Draws from the distributions that links are made of.
 
 use std::ops::RangeInclusive;
 

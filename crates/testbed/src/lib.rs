@@ -1,5 +1,5 @@
-//! A deterministic world for the brokers of `mez-core`: cameras, links, edges and applications on one virtual
-//! clock and one seed, with faults, and with checks that look at every event.
+//! Simulates a deterministic world around the brokers of `mez-core`: cameras, links, edges and applications on
+//! one virtual clock and one seed. It has faults, and rules that are checked at every event.
 //!
 //! | module | what it holds |
 //! | --- | --- |

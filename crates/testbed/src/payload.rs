@@ -1,4 +1,4 @@
-//! Payloads that cost nothing: every frame's bytes are a window of one block of random bytes.
+//! Makes payloads at no cost: every frame's bytes are a window of one block of random bytes.
 
 use std::sync::OnceLock;
 
@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use crate::random::Random;
 
-/// The size of the block; the largest payload.
+/// The size of the block, and of the largest payload.
 pub const PAYLOAD_BYTES_MAX: u32 = 4 << 20;
-/// Two payloads that are published in succession begin this far apart; odd, so that the windows come round late.
+/// The distance between the windows of successive payloads. It is odd, so that windows repeat late.
 const STEP_BYTES: u64 = 65_537;
 
 /// The payload of the `number`th frame of a world. Frames of one length that are less than four million numbers
@@ -19,16 +19,16 @@ pub fn payload(number: u64, bytes: u32) -> Bytes {
     block().slice(start..start + bytes as usize)
 }
 
-/// The same bytes as another host has them: what the sender's log does about its own no longer touches them.
+/// Copies the bytes, as another host has them. The sender's log can then evict its own.
 pub fn received(payload: &Bytes) -> Bytes {
     let (block, begin) = (block(), payload.as_ptr() as usize);
     let within =
         begin >= block.as_ptr() as usize && begin + payload.len() <= block.as_ptr() as usize + block.len();
-    // What comes from a disk was decrypted into memory of its own.
+    // A payload from a disk was decrypted into memory of its own.
     if within { block.slice_ref(payload) } else { Bytes::copy_from_slice(payload) }
 }
 
-/// What is made of a frame of the past, at any rung but the original.
+/// Makes a smaller payload of a frame of the past, for any rung but the original.
 pub fn reduced(payload: &Bytes) -> Bytes {
     payload.slice(..payload.len().div_ceil(3))
 }

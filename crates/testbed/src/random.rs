@@ -1,4 +1,4 @@
-//! The only source of chance in a world.
+//! Provides the only source of random numbers in a world.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Worlds drawn at random: cameras, links and applications of every kind, with faults that overlap as they like.
+//! Draws worlds at random: cameras, links and applications of every kind, with faults that may overlap.
 
 use std::time::Duration;
 
@@ -23,15 +23,15 @@ use crate::world::{
     Counter, DiskSpec, EdgeId, EdgeSpec, Host, MediumSpec, Resumes, VisitorSpec, World,
 };
 
-/// Nothing is disturbed before this.
+/// No fault comes before this moment.
 const CALM: Duration = secs(1);
-/// Nothing is disturbed for this long at the end, so that everything has to work again.
+/// No fault comes in this time at the end, so that everything has to work again.
 const QUIET: Duration = secs(5);
-/// Where a thief was, the camera may have been told to wait before it dials again.
+/// The same if there was a thief. The camera may have been told to wait before it dials again.
 const REFUSED: Duration = secs(6);
-/// The largest frame takes no longer than this on its link: below that, nothing is promised.
+/// The longest time that the largest frame takes on its link. On slower links nothing is promised.
 const SERVICE_TIME_MAX: Duration = secs(2);
-/// A full queue drains within this.
+/// The longest time that a full queue takes to drain.
 const QUEUE_TIME_MAX: Duration = secs(1);
 
 /// What may be drawn.
@@ -41,8 +41,8 @@ pub struct Variety {
     pub wall_steps: bool,
     /// Whether applications may ask for spans of wall-clock time.
     pub spans: bool,
-    /// Whether applications ask something of their running sessions: another contract, note of an accuracy, another chain. It is drawn from a
-    /// stream of its own, so that a seed means the rest of what it does without it.
+    /// Whether applications ask something of their running sessions: another contract, an accuracy taken into account, a new chain. It is
+    /// drawn from a stream of its own, so that nothing else of a seed changes.
     pub asks: bool,
 }
 
@@ -55,13 +55,13 @@ impl Variety {
 
 /// A world drawn from a seed, with its faults planned, and how long it is to run.
 pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
-    // What happens inside the world is drawn from the seed itself; its making from another stream of it.
+    // Events inside the world are drawn from the seed itself. The making of the world is drawn from another stream of the seed.
     let mut random = Random::seeded(seed ^ 0x7363_656e_6172_696f);
     let length = random.duration(secs(8)..=secs(16));
     let cameras_max = *random.pick(&[1, 1, 1, 2, 2, 3]);
     let specs: Vec<CameraSpec> = (0..cameras_max).map(|_| camera(&mut random)).collect();
     let count = *random.pick(&[1, 1, 2, 3, 4, 32]);
-    // Every application may hold a frame for as long as it likes, and they count: below that, nothing is promised.
+    // Every application may hold a frame as long as it likes, and held frames count. With smaller logs nothing is promised.
     let most = specs.iter().map(|spec| u64::from(*spec.frame_bytes.end())).max().unwrap_or_default();
     let needed = most * (count + 8) * 2 * cameras_max as u64;
     let log_bytes_max = (random.within(6..=64) << 20).max(needed);
@@ -82,7 +82,7 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let people = Footage::PEDESTRIANS.profile();
     let people = if seed.is_multiple_of(2) { people } else { people.map(leaving_out) };
     let people = people.map(|profile| world.profile(profile));
-    // Who goes on after a restart is drawn apart, so that a seed means what it did without it.
+    // Which applications resume after a restart is drawn from a stream of its own, so that nothing else of a seed changes.
     let mut resuming = Random::seeded(seed ^ 0x7265_7375_6d65_7321);
     let resumes = resuming.one_in(3) && variety.spans;
     let applications: Vec<ApplicationId> = (0..count)
@@ -104,13 +104,13 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
         plan(&mut world, &mut random, &cameras, rival, &applications, length, variety);
     }
     world.at(Moment::START + (length - QUIET), Action::Heal);
-    // Two claim the same name in one way or in the other.
+    // Two processes claim the same name, in one of two ways.
     let robbed = rival.is_none() && plan_thefts(&mut world, seed, &cameras, length);
     (world, if robbed { length + REFUSED } else { length })
 }
 
-/// Somebody with a camera's keys comes and goes, in some of the worlds; people reset the camera, also for no reason. Drawn apart, so that a seed without
-/// thieves means what it did before there were any.
+/// Plans in some worlds a thief of a camera's keys that comes and goes, and resets of the camera, also for no reason. It is drawn from a
+/// stream of its own, so that a seed without thieves is not changed.
 fn plan_thefts(world: &mut World, seed: u64, cameras: &[CameraId], length: Duration) -> bool {
     let mut random = Random::seeded(seed ^ 0x7468_6965_7665_7300);
     if !random.one_in(5) {
@@ -150,7 +150,7 @@ fn plan_thefts(world: &mut World, seed: u64, cameras: &[CameraId], length: Durat
     true
 }
 
-/// What applications ask of their running sessions.
+/// Plans what applications ask of their running sessions.
 fn asks(
     world: &mut World,
     seed: u64,
@@ -181,7 +181,7 @@ fn asks(
     }
 }
 
-/// What an application may come to demand.
+/// Draws a contract that an application may ask for later.
 fn demands(random: &mut Random, people: Option<ProfileHash>) -> Contract {
     let accuracy_floor = *random.pick(&[None, Some(0.6), Some(0.9)]);
     Contract {
@@ -194,7 +194,8 @@ fn demands(random: &mut Random, people: Option<ProfileHash>) -> Contract {
     }
 }
 
-/// What the edge is told of channels, which may or may not be so. Drawn apart, so that a seed means what it did without it.
+/// Draws the channels that are declared to the edge, which need not be true. They are drawn from a stream of their own, so that nothing else
+/// of a seed changes.
 fn declared(seed: u64) -> Channels {
     let mut random = Random::seeded(seed ^ 0x6368_616e_6e65_6c73);
     let all: &[&str] = match random.within(0..=5) {
@@ -207,7 +208,8 @@ fn declared(seed: u64) -> Channels {
     Channels::new(all.iter().map(channel).collect()).expect("few, of different names")
 }
 
-/// Attackers at the edge's door, and honest clients that come there meanwhile. Drawn apart, so that a seed means what it did without them.
+/// Draws attackers at the edge's door, and honest clients that come meanwhile. They are drawn from a stream of their own, so that nothing
+/// else of a seed changes.
 fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
     let mut random = Random::seeded(seed ^ 0x666c_6f6f_6473);
     if !random.one_in(4) {
@@ -217,7 +219,7 @@ fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
     for _ in 0..random.within(1..=3) {
         let attack = AttackSpec {
             edge,
-            // Of its own, or of a camera's network.
+            // The address is its own, or that of a camera's network.
             address: if random.one_in(3) {
                 random.within(1..=cameras as u64) as u8
             } else {
@@ -232,7 +234,7 @@ fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
     for _ in 0..random.within(1..=2) {
         world.visitor(VisitorSpec {
             edge,
-            // Of its own, or of an attacker's.
+            // The address is its own, or that of an attacker.
             address: random.within(99..=104) as u8,
             round_trip_time: random.duration(Duration::from_micros(200)..=ms(20)),
             interval: random.duration(ms(100)..=secs(1)),
@@ -240,7 +242,7 @@ fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
     }
 }
 
-/// A log on disk, which keeps more or less than memory does.
+/// Draws a log on disk, which keeps more or less than memory does.
 fn disk(random: &mut Random) -> DiskSpec {
     DiskSpec {
         durability: *random.pick(&[
@@ -254,7 +256,7 @@ fn disk(random: &mut Random) -> DiskSpec {
     }
 }
 
-/// What all cameras share, if they share something.
+/// Draws the medium that all cameras share, if they share one.
 fn shared(random: &mut Random, cameras: &[CameraSpec]) -> Option<MediumSpec> {
     match random.within(0..=5) {
         0 => {
@@ -269,7 +271,7 @@ fn shared(random: &mut Random, cameras: &[CameraSpec]) -> Option<MediumSpec> {
     }
 }
 
-/// A Wi-Fi medium with up to two cameras of others, two stations that do not hear each other, or an oven.
+/// Draws a Wi-Fi medium with up to two cameras of others, two stations that do not hear each other, or a microwave oven.
 fn wifi(random: &mut Random, cameras: usize) -> Scene {
     let load = |bytes: u64| Load {
         bytes: bytes as f64,
@@ -314,7 +316,7 @@ fn camera(random: &mut Random) -> CameraSpec {
         lost_once_in: *random.pick(&[0, 0, 0, 1000, 200, 30]),
         bounded: true,
     };
-    // What is written is sealed, which costs more than all the rest of a world.
+    // Encryption of what is written costs more than all the rest of a world.
     let keeps = random.one_in(3) && most <= 60_000;
     CameraSpec {
         link,
@@ -331,7 +333,7 @@ fn camera(random: &mut Random) -> CameraSpec {
     }
 }
 
-/// A profile beside whose rungs there are some that leave frames out, whose frames are larger and keep less.
+/// Makes a profile with additional rungs that leave frames out. Their frames are larger, and keep less accuracy.
 fn leaving_out(known: SizedProfile) -> SizedProfile {
     let mut rungs = known.profile.rungs().to_vec();
     for rung in known.profile.rungs() {
@@ -376,9 +378,9 @@ fn application(random: &mut Random, variety: Variety, people: Option<ProfileHash
     let reads = random.one_in(6);
     let spec = ApplicationSpec { chains: before.as_nanos() % 4 == 1, ..spec };
     match variety.spans {
-        // All of the past, from wherever it is, and perhaps the present as well.
+        // All of the past, from wherever it is held, and perhaps the present as well.
         true if reads => ApplicationSpec {
-            // Clocks differ by up to a minute each way: of all, or of what may well be nothing.
+            // Clocks differ by up to a minute each way. So the span may cover everything or nothing.
             begin_before: Some(before + if begins { secs(0) } else { secs(120) }),
             end_after_ms: ends.then_some(end_after_ms.max(-(before.as_millis() as i64))),
             deliver: if every { Deliver::Newest } else { Deliver::Every },
@@ -395,7 +397,7 @@ fn application(random: &mut Random, variety: Variety, people: Option<ProfileHash
     }
 }
 
-/// The same application, which may go on behind what it has when it comes back.
+/// Lets an application resume, perhaps, after what it has when it comes back.
 fn resumer(random: &mut Random, spec: ApplicationSpec) -> ApplicationSpec {
     let spec = ApplicationSpec { consumes: spec.consumes.min(ms(20)), ..spec };
     match random.within(0..=3) {
@@ -418,7 +420,7 @@ fn resumer(random: &mut Random, spec: ApplicationSpec) -> ApplicationSpec {
     }
 }
 
-/// Brokers that are killed and started again, and applications that come back before, while and after that happens.
+/// Plans kills and starts of brokers, and applications that come back before, during and after them.
 fn restarts(
     world: &mut World,
     random: &mut Random,
@@ -446,7 +448,7 @@ fn restarts(
     }
 }
 
-/// Something that a disk does wrong.
+/// Draws a fault of a disk.
 fn disk_faults(random: &mut Random) -> Faults {
     let fine = Faults::default();
     match random.within(0..=4) {
@@ -458,7 +460,7 @@ fn disk_faults(random: &mut Random) -> Faults {
     }
 }
 
-/// One fault, and its end.
+/// Plans one fault, and its end.
 fn plan(
     world: &mut World,
     random: &mut Random,

@@ -1,4 +1,4 @@
-//! The world's own time, and the clocks of its hosts, which offset, drift and are set wrong.
+//! Keeps the world's own time, and the clocks of its hosts, which have an offset, drift, and are set wrong.
 
 use std::fmt;
 use std::ops::{Add, Sub};

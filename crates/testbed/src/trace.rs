@@ -1,4 +1,4 @@
-//! What happened in a world, as a hash of everything and as text of the last part.
+//! Records what happened in a world: a hash of everything, and the last part as text.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -125,8 +125,8 @@ impl fmt::Display for Trace {
     }
 }
 
-/// FNV-1a (G. Fowler, L. Noll, K.-P. Vo), a word at a time: the standard library's hasher is not promised to stay
-/// the same, and this one need not withstand an attacker.
+/// FNV-1a (G. Fowler, L. Noll, K.-P. Vo), a word at a time. The standard library does not promise to keep its hasher.
+/// This one need not withstand an attacker.
 #[derive(Debug)]
 struct Fnv(u64);
 
@@ -148,7 +148,7 @@ impl Hasher for Fnv {
     }
 
     fn write_u64(&mut self, word: u64) {
-        // The multiplication carries upwards only; the rotation brings high bits down again.
+        // The multiplication carries upwards only. The rotation brings high bits down again.
         self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
     }
 

@@ -1,4 +1,4 @@
-//! H.264 under a cap that changes every second.
+//! Measures H.264 under a byte budget that changes every second.
 
 use std::collections::VecDeque;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! What rungs cost a camera, how hard a byte budget is, and what a loss costs.
+//! Measures what rungs cost a camera, how well byte budgets are kept, and what a loss costs.
 //!
-//! Each turn prints a line of JSON, told apart by `part`; `mez bench knobs` makes figures of them.
+//! Each turn prints a line of JSON, whose field `part` says what it is. `mez bench knobs` computes figures from them.
 //!
 //! | part | what is measured |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! What a lost frame costs in H.264, beside an independent frame of the same image.
+//! Measures what a lost frame costs in H.264, beside a keyframe of the same image.
 
 use std::path::Path;
 

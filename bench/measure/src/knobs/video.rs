@@ -1,4 +1,4 @@
-//! Frames of a video file, through ffmpeg.
+//! Reads frames of a video file, through ffmpeg.
 
 use std::io::Read;
 use std::path::Path;

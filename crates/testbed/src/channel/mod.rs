@@ -1,7 +1,7 @@
-//! What links carry, millisecond by millisecond; and the models of a path that use it.
+//! Models what links carry, millisecond by millisecond, for the models of a path that use it.
 //!
-//! A path is a rate over time, a bounded queue and a transmitter in front of it, and a delay behind it. There are three models of that,
-//! because three things are asked of one. They share what a link carries, which this folder holds, and the constants of policies.
+//! A path is a rate over time, with a bounded queue and a transmitter in front of it and a delay behind it. There are three models of a
+//! path, because three different things are asked of one. They share this folder and the constants of policies.
 //!
 //! | model | what it is for | what no other can do |
 //! | --- | --- | --- |

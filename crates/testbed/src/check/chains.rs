@@ -1,4 +1,4 @@
-//! Frames that need others: what they refer to, and whether it was there.
+//! Checks frames that need others: what they refer to, and whether it was there.
 
 use mez_core::broker::LinkId;
 use mez_core::frame::FrameId;
@@ -9,7 +9,7 @@ use mez_core::wire::FrameHeader;
 use super::Checks;
 
 impl Checks {
-    /// A camera gives a frame to a connection.
+    /// Checks what a frame refers to that a camera gives to a connection.
     pub(super) fn check_references(
         &mut self,
         camera: &CameraName,
@@ -34,7 +34,7 @@ impl Checks {
         });
     }
 
-    /// An edge has all of a frame, and says so to the camera.
+    /// Notes that an edge has all of a frame, and says so to the camera.
     pub(crate) fn whole(&mut self, edge_run: u64, camera: &CameraName, id: FrameId) {
         let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();
         let mut frames = runs.filter_map(|run| run.frames.get(id.sequence.0 as usize));
@@ -44,10 +44,10 @@ impl Checks {
         self.whole.entry((edge_run, camera.clone())).or_default().insert(id);
     }
 
-    /// A decoder says that it has decoded a frame.
+    /// Checks that a decoder could decode the frame that it says it has decoded.
     pub(crate) fn decoded(&mut self, edge_run: u64, camera: &CameraName, (link, id): (LinkId, FrameId)) {
         let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();
-        // The camera may have lost its counter; then either process can have made it.
+        // If the camera lost its counter, either process may have made it.
         let made: Vec<_> = runs.filter_map(|run| run.frames.get(id.sequence.0 as usize)).collect();
         let held = self.decoded.entry((edge_run, camera.clone())).or_default();
         let decodable = made.iter().any(|frame| match frame.refers {
@@ -60,7 +60,7 @@ impl Checks {
         });
     }
 
-    /// A decoder has lost what it held.
+    /// Notes that a decoder has lost what it held.
     pub(crate) fn decoder_failed(&mut self, edge_run: u64, camera: &CameraName) {
         self.decoded.remove(&(edge_run, camera.clone()));
     }

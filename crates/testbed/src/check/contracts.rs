@@ -1,4 +1,4 @@
-//! What applications are told of their contracts, against what they got.
+//! Compares what applications are told of their contracts with what they got.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,28 +15,31 @@ use crate::time::{Moment, ms};
 
 /// Stamps are whole nanoseconds, and a frame is stamped a moment after it is published.
 const ROUNDING: Duration = Duration::from_micros(2);
-/// I6: who gets no frame in time is told within a second, looked at every 250 ms; and what is late by then is on its way.
+/// I6: an application that gets no frame in time is told within a second. The contract watch looks every 250 ms, and what is late by then is
+/// still on its way.
 const TOLD_MAX: Duration = ms(1_500);
 
-/// The sliding second of contracts, less and more what clocks may differ by in it: a frame at its edge may count or not.
+/// The sliding second of contracts, less what clocks may differ by in it. A frame at its border may count or not.
 const WINDOW_MIN: Duration = ms(999);
+/// The sliding second, and what clocks may differ by in it.
 const WINDOW_MAX: Duration = ms(1_001);
 
-/// The ten seconds over which accuracies are averaged, less and more what clocks may differ by in them.
+/// The ten seconds over which accuracies are averaged, less what clocks may differ by in them.
 const MEASURED_MIN: Duration = ms(9_998);
+/// The ten seconds, and what clocks may differ by in them.
 const MEASURED_MAX: Duration = ms(10_002);
 
 /// What one application was promised and got.
 pub(crate) struct Kept {
     contract: Contract,
     profile: Option<SizedProfile>,
-    /// Frames of the last second of each camera: when they came, and whether they were clearly late.
+    /// The frames of each camera in the last second: when they came, and whether they were clearly late.
     frames: BTreeMap<CameraName, VecDeque<(Moment, bool)>>,
     /// Since when no frame has come on time.
     unkept_since: Moment,
     /// The state that it was told last, of each camera.
     states: BTreeMap<CameraName, ContractState>,
-    /// What it measured itself, of each camera.
+    /// The accuracies that it measured, by camera.
     measured: BTreeMap<CameraName, VecDeque<(Moment, f64)>>,
 }
 
@@ -54,8 +57,8 @@ impl Kept {
 }
 
 impl Kept {
-    /// Whether what the application measured in the last ten seconds lies below its floor, wherever the ten seconds begin to the
-    /// millisecond, and however sums are rounded.
+    /// Whether the accuracies that the application measured in the last ten seconds lie below its floor, wherever exactly the ten
+    /// seconds begin and however sums are rounded.
     fn misses_floor(&mut self, camera: &CameraName, now: Moment) -> bool {
         let (Some(floor), Some(measured)) = (self.contract.accuracy_floor, self.measured.get_mut(camera))
         else {
@@ -71,12 +74,12 @@ impl Kept {
 }
 
 impl Checks {
-    /// A contract is looked after from now on.
+    /// Begins to watch a contract.
     pub(crate) fn contracted(&mut self, id: SubscriptionId, kept: Kept) {
         self.contracts.insert(id, kept);
     }
 
-    /// Nobody looks after a contract any more.
+    /// Ends the watch of a contract.
     pub(crate) fn released(&mut self, id: SubscriptionId) {
         self.contracts.remove(&id);
     }
@@ -98,7 +101,7 @@ impl Checks {
         let accuracy =
             kept.profile.as_ref().and_then(|known| known.profile.get(rung)).map(|rung| rung.accuracy);
         let below = accuracy.zip(floor).is_some_and(|(accuracy, floor)| accuracy < floor);
-        // Where the clocks were not compared yet, nobody at the edge knows.
+        // Before the clocks are compared, the edge does not know the age.
         let late = bound.zip(error).is_some_and(|(bound, error)| age > bound + error + ROUNDING);
         let recent = kept.frames.entry(camera.clone()).or_default();
         recent.push_back((now, late));
@@ -143,12 +146,12 @@ impl Checks {
         }
     }
 
-    /// The state that an application was told last of a camera.
+    /// The state that an application was last told for a camera.
     pub(crate) fn told_state(&self, id: SubscriptionId, camera: &CameraName) -> Option<ContractState> {
         self.contracts.get(&id)?.states.get(camera).copied()
     }
 
-    /// Looks for applications of one camera that do not know how they fare. `since` is from when on they should get frames.
+    /// Looks for applications of one camera that were not told of a contract that is not kept. They should get frames since `since`.
     pub(crate) fn watch_contract(&mut self, id: SubscriptionId, camera: &CameraName, since: Moment) {
         let now = self.now;
         let Some(kept) = self.contracts.get(&id) else { return };

@@ -1,4 +1,4 @@
-//! What an application gets, frame by frame.
+//! Checks what an application gets, frame by frame.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::frames::NEVER_LIVE;
 use crate::time::{HostClock, Moment};
 use crate::world::{PAST_RUNG, reply_to};
 
-/// Stamps are whole nanoseconds and may be moved on by a few where two would be equal.
+/// How far a stamp may be off. Stamps are whole nanoseconds, and one that would equal another is moved on.
 const ROUNDING: Duration = Duration::from_micros(2);
 
 /// What one subscription was given so far.
@@ -27,11 +27,11 @@ pub(crate) struct Reading {
     edge_run: u64,
     span: Span,
     reach: Reach,
-    /// It asks for what lies between frames of the present as well.
+    /// Whether it also asks for what lies between frames of the present.
     fills: bool,
-    /// It goes on behind frames that it has.
+    /// Whether it resumes after frames that it has.
     resumes: bool,
-    /// Its application decodes chains itself.
+    /// Whether its application decodes chains itself.
     chains: bool,
     places: BTreeMap<CameraName, Place>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Reading {
 #[derive(Default)]
 struct Place {
     last: Option<FrameId>,
-    /// Whose frames of an epoch it gets.
+    /// The run whose frames it gets, by epoch.
     runs: BTreeMap<Epoch, u64>,
     /// Frames of chains that it was given.
     given: BTreeSet<FrameId>,
@@ -49,9 +49,9 @@ struct Place {
 struct DeliveryPlace {
     edge_run: u64,
     span: Span,
-    /// The reading asks for more than the edge's memory holds.
+    /// Whether the reading asks for more than the edge's memory holds.
     asks: bool,
-    /// Frames may come from others than the replica.
+    /// Whether frames may come from elsewhere than the replica.
     past: bool,
     chains: bool,
     /// The camera's run that published it.
@@ -75,12 +75,12 @@ impl Reading {
 }
 
 impl Checks {
-    /// A subscription begins.
+    /// Begins a subscription.
     pub(crate) fn subscribed(&mut self, id: SubscriptionId, reading: Reading) {
         self.readings.insert(id, reading);
     }
 
-    /// An application got a frame, with the capture instant that the edge states. Returns when it was published.
+    /// Checks a frame that an application got, with the capture instant that the edge states. Returns when it was published.
     pub(crate) fn delivered(
         &mut self,
         subscription: SubscriptionId,
@@ -136,10 +136,10 @@ impl Checks {
         let place = reading.places.entry(camera.clone()).or_default();
         let first = *matching.first()?;
         let run = *place.runs.entry(id.epoch).or_insert(first);
-        // A camera's log may have a start that no edge heard of, and its edge another one of the same epoch.
+        // A camera's log may hold a start that no edge heard of, and the edge another start with the same epoch.
         let asks_camera = past && (reading.fills || reading.reach == Reach::Camera);
         let run = if asks_camera && !matching.contains(&run) { first } else { run };
-        // A camera that has lost its counter, at an edge that does not know it, counts from 1 again, and that is told.
+        // A camera that lost its counter, at an edge that does not know it, counts from 1 again. That is told.
         let anew = |told: &NotHeld| told.reason == NotHeldReason::CameraRestarted;
         let numbered_anew =
             reading.resumes && place.runs.len() <= 1 && delivery.not_held.as_ref().is_some_and(anew);
@@ -153,12 +153,12 @@ impl Checks {
         Some(DeliveryPlace { edge_run, span, asks, past, chains, run, last })
     }
 
-    /// What is stated as skipped before a delivery is what lies there.
+    /// Checks that what is stated as skipped before a delivery is what lies there.
     fn check_stated_gap(&mut self, delivery: &Delivery, place: &DeliveryPlace) {
         let (camera, id) = (&delivery.camera, delivery.record.frame.meta.id);
         let DeliveryPlace { edge_run, span, past, run, .. } = *place;
         match place.last {
-            // Of frames as they came the replica gives no account.
+            // The replica accounts for no frames as they came.
             Some(last) if place.chains => {
                 let gap = id.sequence.0.saturating_sub(last.sequence.0 + 1);
                 let holds = last.epoch != id.epoch || delivery.skipped.total() == gap;
@@ -185,12 +185,12 @@ impl Checks {
         }
     }
 
-    /// A frame comes with what its camera said of how good it is.
+    /// Checks that a frame comes with what its camera said of its accuracy.
     fn check_quality(&mut self, delivery: &Delivery, quality: Quality, asks: bool) {
         let meta = &delivery.record.frame.meta;
-        // Of the past come originals, or what was asked for, and nobody appraised them.
+        // Frames of the past are originals, or of the requested rung. No camera predicted their accuracy.
         let as_asked = meta.rung == Rung::original() || meta.rung.as_str() == PAST_RUNG;
-        // A log on disk does not keep it.
+        // A log on disk does not keep the accuracy.
         let restored = delivery.record.arrived == Instant::ZERO;
         let unknown = (asks && as_asked || restored) && delivery.record.quality == Quality::default();
         self.expect(unknown || quality == delivery.record.quality, "quality", || {
@@ -201,7 +201,7 @@ impl Checks {
         });
     }
 
-    /// A reading of the present has come to the end that was asked for. What it did not get of the frames that the edge still holds is counted.
+    /// Checks the end of a reading of the present. Frames that it did not get, and that the edge still holds, are counted.
     pub(crate) fn ended(
         &mut self,
         subscription: SubscriptionId,
@@ -229,7 +229,7 @@ impl Checks {
         }
     }
 
-    /// An application has lost what it held of a camera's chain: nothing that refers to it is of use.
+    /// Notes that an application has lost what it held of a camera's chain. Frames that refer to it are then of no use.
     pub(crate) fn chain_lost(&mut self, subscription: SubscriptionId, camera: &CameraName) {
         if let Some(place) =
             self.readings.get_mut(&subscription).and_then(|reading| reading.places.get_mut(camera))
@@ -238,12 +238,12 @@ impl Checks {
         }
     }
 
-    /// An application replies to a frame that it was given.
+    /// Notes that an application replies to a frame that it was given.
     pub(crate) fn replies(&mut self, camera: &CameraName, frame: FrameId, application: &str) {
         *self.replies.entry((camera.clone(), frame, application.to_owned())).or_default() += 1;
     }
 
-    /// A reply reached a camera.
+    /// Checks a reply that reached a camera.
     pub(crate) fn replied(
         &mut self,
         camera: &CameraName,
@@ -262,7 +262,7 @@ impl Checks {
         });
     }
 
-    /// Frames that need others come only to those who decode them; all others say that they are stills.
+    /// Checks that frames of chains come only to applications that decode them, and that all other frames say that they are stills.
     fn check_link(&mut self, subscription: SubscriptionId, delivery: &Delivery) {
         let meta = &delivery.record.frame.meta;
         if meta.encoding.is_chained() {
@@ -271,14 +271,14 @@ impl Checks {
                 format!("subscription {subscription:?} got {} as {}", meta.id, meta.encoding.name())
             });
         }
-        // Whether the rung is the right one, the rule `bytes` looks at.
+        // The rule `bytes` checks whether the rung is right.
         let stands_alone = meta.chain.index == 0
             && meta.chain.chain == meta.id.sequence
             && meta.chain.reference == Reference::Independent;
         self.expect(stands_alone, "quality", || format!("{} says {meta:?}, but it is a still", meta.id));
     }
 
-    /// Who decodes chains was given all that a frame refers to before it.
+    /// Checks that an application that decodes chains was first given all that a frame refers to.
     fn check_given(&mut self, subscription: SubscriptionId, delivery: &Delivery, run: u64) {
         let (camera, meta) = (&delivery.camera, &delivery.record.frame.meta);
         let id = meta.id;
@@ -298,7 +298,7 @@ impl Checks {
         });
     }
 
-    /// Between two frames of one epoch everything is accounted for, and what was never sent by its reason.
+    /// Checks that everything between two frames of one epoch is accounted for, and frames that were never sent by their reason.
     fn check_gap(
         &mut self,
         delivery: &Delivery,
@@ -317,7 +317,7 @@ impl Checks {
         let (arrived, lost) = self.arrived_and_lost(known, edge_run, camera, from, id);
         let (busy, late) = (skipped.of(SkipReason::ApplicationBusy), skipped.of(SkipReason::LateOrLost));
         let ledger_full = known.ledger_full;
-        // Evicted records take what they knew of skipped frames with them; a span leaves frames out on purpose.
+        // Evicted records take their counts of skipped frames with them. A span of time leaves frames out on purpose.
         if skipped.of(SkipReason::Evicted) > 0 || past {
             return;
         }

@@ -1,6 +1,6 @@
-//! What has to happen in time: frames flow, demand arrives, and brokers say of links how they are.
+//! Checks what has to happen in time: frames flow, demand arrives, and brokers tell the true state of links.
 //!
-//! The world shows these rules what it sees every 50 ms, as plain values. `backlog` is looked at with every frame that an application gets.
+//! Every 50 ms the world shows these rules what it sees, as plain values. `backlog` is checked with every frame that an application gets.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use super::path::{Path, RESUME_MAX, WINDOW_GROWS_FOR, WINDOW_OPENS_FOR, queue_ti
 use crate::link::LinkSpec;
 use crate::time::{Moment, ms, secs};
 
-/// An idle link with something to send is silent for no longer than this.
+/// The longest silence of an idle link that has something to send.
 const SEND_GAP_MAX: Duration = ms(250);
-/// A change of what is wanted is known at the camera within this, besides the time in queues.
+/// The longest time until a camera knows of a change of demand, beside the time in queues.
 const DEMAND_MAX: Duration = secs(1);
-/// Steps within one moment, before the world is taken to turn in a circle.
+/// The most steps within one moment. With more, the world would never leave the moment.
 const STEPS_MAX: u32 = 100_000;
-/// A timer may be due again at once this often, if there was something to do each time.
+/// How often a timer may be due again at the same moment, if there was something to do each time.
 const SPINS_MAX: u32 = 2;
 
 /// What subscriptions at an edge want of a camera, and what the camera knows of it.
@@ -49,10 +49,11 @@ impl DemandSeen {
 
 /// What an edge says of a camera.
 pub(crate) struct PresenceSeen {
-    /// The edge's host is not frozen.
+    /// Whether the edge's host is not frozen.
     pub(crate) edge_runs: bool,
-    /// The edge says that it is connected; and so does the camera.
+    /// Whether the edge says that the camera is connected.
     pub(crate) edge_says: bool,
+    /// Whether the camera says that it is connected.
     pub(crate) is_up: bool,
 }
 
@@ -87,7 +88,7 @@ pub(crate) struct ReaderSeen {
     pub(crate) turns: Duration,
 }
 
-/// A frame that an application just got.
+/// A frame that an application has just got.
 pub(crate) struct GotSeen {
     pub(crate) application: usize,
     pub(crate) frame: FrameId,
@@ -106,7 +107,7 @@ pub(crate) struct GotSeen {
 }
 
 impl Checks {
-    /// A camera knows what is wanted.
+    /// Checks that a camera knows what is wanted.
     pub(crate) fn watch_demand(&mut self, path: &Path, seen: &DemandSeen) {
         if !path.is_well || seen.an_end_is_near() {
             return;
@@ -121,10 +122,10 @@ impl Checks {
         });
     }
 
-    /// The edge says of a camera that it is connected when it is, and not for long when it is not.
+    /// Checks that the edge calls a camera connected when it is, and not for long when it is not.
     pub(crate) fn watch_presence(&mut self, path: &Path, seen: &PresenceSeen) {
         let gone = path.is_cut && seen.edge_runs;
-        // Later than `resumes`, which says more of a camera that does not come back.
+        // The limit is later than that of `resumes`, which says more of a camera that does not come back.
         if path.rivals || self.now < path.quiet_since() + RESUME_MAX + secs(1) + path.queue_time() * 2 {
             return;
         }
@@ -138,12 +139,12 @@ impl Checks {
         });
     }
 
-    /// A camera's process has sent something, or has a reason not to: its silence begins anew.
+    /// Restarts the silence of a camera's process, which has sent something or has a reason not to.
     pub(crate) fn breaks_silence(&mut self, run: u64) {
         self.silent_since.remove(&run);
     }
 
-    /// A link that could carry the newest frame has to.
+    /// Checks that a link which could carry the newest frame does.
     pub(crate) fn watch_silence(&mut self, path: &Path, seen: &SilenceSeen) {
         let now = self.now;
         let settled = now >= path.recovered() + path.queue_time() * 2;
@@ -159,8 +160,8 @@ impl Checks {
         });
     }
 
-    /// Newest wins: the frame that an application just got is hardly older than it takes to carry the one that was on
-    /// its way when it was published, and itself.
+    /// Checks that the newest frame wins. The age of the frame that an application has just got is little more than the time to
+    /// carry it, and the frame that was on its way when it was published.
     pub(crate) fn watch_age(&mut self, path: &Path, got: &GotSeen) {
         let spec = LinkSpec { bits_per_second: path.link.bits_per_second, ..path.made };
         let (queue_time, service_time) = (queue_time(&spec), path.service_time());
@@ -170,12 +171,12 @@ impl Checks {
             || path.rivals
             || got.published < settled.max(got.ready_since).max(got.past_until);
         let carried = service_time * 2 + queue_time + spec.delay_up;
-        // Where frames are made smaller, one waits for its turn at the codec until the next is published, and is decoded at the edge.
+        // If frames are encoded smaller, a frame waits for the codec until the next one is published, and is decoded at the edge.
         let making = match got.is_adapted {
             true => path.interval + path.jitter + path.making_time_max * 2,
             false => ms(0),
         };
-        // On a path that was never full, one that is larger than any before waits for the window to open.
+        // On a path that was never full, a frame larger than any before waits for the window to open.
         let opens = got.opening_until.is_some_and(|until| got.published <= until);
         let opening = match got.is_adapted && opens {
             true => path.made.round_trip_time() * WINDOW_OPENS_FOR,
@@ -189,10 +190,10 @@ impl Checks {
         });
     }
 
-    /// Two seconds after the last fault, an application that is ready gets frames.
+    /// Checks that an application that is ready gets frames two seconds after the last fault.
     pub(crate) fn watch_resuming(&mut self, path: &Path, reader: &ReaderSeen, contract: &Contract) {
         let told = reader.subscription.and_then(|id| self.told_state(id, &path.name));
-        // Who wants nothing below its bounds, and was told that they do not hold, may get nothing.
+        // An application that wants nothing below its bounds, and was told that they cannot be kept, may get nothing.
         let withheld = reader.is_silenced
             || contract.on_infeasible != OnInfeasible::Degrade
                 && matches!(told, Some(ContractState::Infeasible | ContractState::LatencyMiss));
@@ -225,13 +226,13 @@ impl Checks {
         });
     }
 
-    /// Every moment ends: so many steps were made within this one. Returns whether it may go on.
+    /// Checks that a moment ends, given the number of steps within it. Returns whether it may go on.
     pub(crate) fn moment_goes_on(&mut self, steps: u32) -> bool {
         self.expect(steps <= STEPS_MAX, "progress", || "this moment does not end".into());
         self.violation.is_none()
     }
 
-    /// A timer that has been served is not due again at the same moment: it was so often now.
+    /// Checks that a timer which has been served is not due again at the same moment, given how often it was.
     pub(crate) fn timer_spins(&mut self, spins: u32, of: impl FnOnce() -> String) {
         self.expect(spins <= SPINS_MAX, "progress", || {
             format!("the timer of {} is due at once again and again", of())

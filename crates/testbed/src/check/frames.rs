@@ -1,4 +1,4 @@
-//! From the publisher to the replica: what was published, sent and appended.
+//! Checks frames from the publisher to the replica: what was published, sent and appended.
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
@@ -18,9 +18,9 @@ use crate::world::PAST_RUNG;
 pub(super) struct Run {
     pub(super) run: u64,
     pub(super) frames: Vec<PublishedFrame>,
-    /// The process learned that another start had the epoch, and began a later one.
+    /// Whether the process learned that another start had the epoch, and began a later one.
     pub(super) given_up: bool,
-    /// The camera had more to tell of skipped frames than a header holds, so some reasons are lost.
+    /// Whether the camera had more skipped frames to tell of than a header holds, so that some reasons are lost.
     pub(super) ledger_full: bool,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct PublishedFrame {
     pub(super) payload: Bytes,
     /// Its width and height.
     pub(super) pixels: (u32, u32),
-    /// What a codec made of it, under the name of the rung.
+    /// The frames that a codec made of it, by rung.
     pub(super) made: Option<(Rung, Bytes)>,
     /// How that is coded, and to which frame it refers.
     pub(super) encoding: Encoding,
@@ -46,14 +46,14 @@ pub(super) struct PublishedFrame {
 }
 
 impl PublishedFrame {
-    /// Whether this is the frame, or what was made of it, under its right name.
+    /// Whether a payload is this frame, or one that was made of it, with the right rung.
     fn is(&self, meta: &FrameMeta, payload: &Bytes) -> bool {
         let named = match &self.made {
             Some((rung, made)) if *rung == meta.rung => same(made, payload),
             _ if meta.rung.setting().is_ok_and(|setting| setting.form == Form::Original) => {
                 (meta.width, meta.height) == self.pixels && same(&self.payload, payload)
             }
-            // Of the past, or nobody made it.
+            // It is a frame of the past, or no codec made it.
             _ => meta.rung.as_str() == PAST_RUNG && same(&reduced(&self.payload), payload),
         };
         named && self.captured == meta.captured
@@ -61,7 +61,7 @@ impl PublishedFrame {
 }
 
 impl Checks {
-    /// A camera's codec made something of a frame.
+    /// Notes what a camera's codec made of a frame.
     pub(crate) fn made(
         &mut self,
         camera: &CameraName,
@@ -82,7 +82,7 @@ impl Checks {
         }
     }
 
-    /// A camera's log took a frame.
+    /// Notes a frame that a camera's log took.
     pub(crate) fn published(
         &mut self,
         camera: &CameraName,
@@ -162,7 +162,7 @@ impl Checks {
         self.expect(!again, "one crossing", || format!("camera {camera} sends {id} again"));
     }
 
-    /// A replica log begins with these, which a disk gave back.
+    /// Begins a replica log with the frames that a disk gave back.
     pub(crate) fn restored(&mut self, edge_run: u64, camera: &CameraName, records: &[Record]) {
         for Record { frame: Frame { meta, payload }, .. } in records {
             self.appended.entry((edge_run, camera.clone())).or_default().push(meta.id);
@@ -171,7 +171,7 @@ impl Checks {
         }
     }
 
-    /// Two starts with the same epoch are never both taken in.
+    /// Checks that two starts with the same epoch are never both taken in.
     fn is_of_one_start(&mut self, edge_run: u64, camera: &CameraName, id: FrameId, runs: &[u64]) {
         let Some(first) = runs.first() else { return };
         let start = *self.starts.entry((edge_run, camera.clone(), id.epoch)).or_insert(*first);
@@ -186,19 +186,19 @@ impl Checks {
         runs.any(|known| known.run == run && known.given_up)
     }
 
-    /// A camera's process learned that another start had its epoch, and begins a later one.
+    /// Notes that a camera's process learned that another start had its epoch, and begins a later one.
     pub(crate) fn gives_up_epoch(&mut self, camera: &CameraName, run: u64, epoch: Epoch) {
         let runs = self.published.get_mut(&(camera.clone(), epoch)).into_iter().flatten();
         runs.filter(|known| known.run == run).for_each(|known| known.given_up = true);
     }
 
-    /// A replica log was put aside: another begins.
+    /// Begins another replica log after one was put aside.
     pub(crate) fn put_aside(&mut self, edge_run: u64, camera: &CameraName) {
         self.appended.remove(&(edge_run, camera.clone()));
         self.starts.retain(|(of, known, _), _| *of != edge_run || known != camera);
     }
 
-    /// A replica log took a frame.
+    /// Checks a frame that a replica log took.
     pub(crate) fn appended(&mut self, edge_run: u64, camera: &CameraName, record: &Record) {
         let id = record.frame.meta.id;
         let ids = self.appended.entry((edge_run, camera.clone())).or_default();
@@ -267,7 +267,7 @@ impl Checks {
         self.published.get(&(camera.clone(), id.epoch))?.iter().find(|known| known.run == run)
     }
 
-    /// A camera gives up a frame that it has sent, or learns that the connection is gone.
+    /// Notes that a camera gives up a frame that it has sent, or learns that the connection is gone.
     pub(crate) fn gives_up(&mut self, camera: &CameraName, run: u64, id: FrameId) {
         let now = self.now;
         let runs = self.published.get_mut(&(camera.clone(), id.epoch));
@@ -327,7 +327,7 @@ impl Checks {
 /// Reasons that a live subscription can never be told at this stage.
 pub(super) const NEVER_LIVE: [SkipReason; 1] = [SkipReason::NotHeld];
 
-/// Payloads are windows of one block, so the same bytes are mostly at the same place.
+/// Compares two payloads. They are windows of one block, so equal bytes are mostly at the same address.
 fn same(a: &Bytes, b: &Bytes) -> bool {
     a.len() == b.len() && (a.as_ptr() == b.as_ptr() || a == b)
 }

@@ -1,17 +1,18 @@
-//! Bounds: of logs, of what is held for readers, of connections, and of who waits at a door. And who waits there gets in.
+//! Checks bounds: of logs, of what is held for readers, of connections, and of those who wait at a door. It also checks that honest
+//! clients get in.
 
 use std::time::Duration;
 
 use super::Checks;
 use crate::time::{Moment, secs};
 
-/// Dials that one process may have under way.
+/// The most dials that one process may have under way.
 const DIALS_MAX: usize = 8;
-/// Connections of one process that may be open at the camera.
+/// The most connections of one process that may be open at the camera.
 const CONNECTIONS_MAX: usize = 8;
-/// Connections of one link that may be open at the edge, also of processes that are gone without a word.
+/// The most connections of one link that may be open at the edge, those of killed processes included.
 const EDGE_CONNECTIONS_MAX: usize = 48;
-/// A visitor that gets in does so within this, whatever attackers do.
+/// The longest time until a visitor gets in, whatever attackers do.
 const ADMITTED_WITHIN: Duration = secs(2);
 
 /// What a camera's process and its link hold.

@@ -1,4 +1,4 @@
-//! What must hold in every world at every event. Each rule has a name; the first breach ends the run.
+//! Checks what must hold in every world at every event. Each rule has a name. The first breach ends the run.
 //!
 //! | rule | what it says | where |
 //! | --- | --- | --- |
@@ -82,33 +82,33 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What the checks know of the world; they see all that its hosts do, and no host sees them.
+/// What the rules know of the world. They see all that its hosts do, and no host sees them.
 #[derive(Default)]
 pub(crate) struct Checks {
     now: Moment,
     violation: Option<Violation>,
-    /// All that was published. An epoch has two runs where a camera lost its counter.
+    /// All that was published. An epoch has two runs if a camera lost its counter.
     published: BTreeMap<(CameraName, Epoch), Vec<Run>>,
     /// What each run of an edge holds or has held.
     appended: BTreeMap<(u64, CameraName), Vec<FrameId>>,
-    /// Of which run the frames of an epoch are that each run of an edge holds or has held.
+    /// For each run of an edge and each epoch that it holds or has held: which run published its frames.
     starts: BTreeMap<(u64, CameraName, Epoch), u64>,
-    /// Frames of chains of which each run of an edge has got all.
+    /// Frames of chains that each run of an edge has received whole.
     whole: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
     /// Frames of chains that each run of an edge has decoded, and whose successors it can decode.
     decoded: BTreeMap<(u64, CameraName), BTreeSet<(FrameId, LinkId)>>,
     readings: BTreeMap<SubscriptionId, Reading>,
     contracts: BTreeMap<SubscriptionId, Kept>,
-    /// How many replies of an application to a frame are on their way.
+    /// How many replies to a frame are on their way, by application.
     replies: BTreeMap<(CameraName, FrameId, String), u64>,
-    /// Of each run of a camera, what it did for readings of the past.
+    /// What each run of a camera did for readings of the past.
     past: BTreeMap<(CameraName, u64), past::Use>,
-    /// Since when each run of a camera has something to send and sends nothing.
+    /// Since when each run of a camera has had something to send and sent nothing.
     silent_since: BTreeMap<u64, Moment>,
 }
 
 impl Checks {
-    /// From here on, things happen at `now`.
+    /// Sets the moment at which things happen from here on.
     pub(crate) fn set_now(&mut self, now: Moment) {
         self.now = now;
     }
@@ -117,7 +117,7 @@ impl Checks {
         self.violation.as_ref()
     }
 
-    /// A rule does not hold. The first breach counts; what follows may be its consequence.
+    /// Notes a breach of a rule. Only the first one counts, because later ones may be its consequences.
     pub(crate) fn fail(&mut self, rule: &'static str, text: String) {
         if self.violation.is_none() {
             self.violation = Some(Violation { rule, at: self.now, text });

@@ -1,5 +1,5 @@
-//! What readings pass over: whatever lies between two frames of an application was delivered, counted or told, and one that asks the camera is
-//! given what the camera holds.
+//! Checks what readings pass over. Everything between two frames of an application was delivered, counted or told. A reading that asks the
+//! camera gets what the camera holds.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::Checks;
 use super::path::{Path, RESUME_MAX};
 use crate::time::{Moment, ms};
 
-/// A frame that was published this long before an application subscribed had arrived by then.
+/// A frame that was published this long before an application subscribed has arrived by then.
 const ON_ITS_WAY_MAX: std::time::Duration = ms(100);
 
 /// The part of one camera's frames between two that an application got.

@@ -1,4 +1,4 @@
-//! What a camera sends of its past, and when.
+//! Checks what a camera sends of its past, and when.
 
 use std::time::Duration;
 

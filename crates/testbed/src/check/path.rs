@@ -1,4 +1,4 @@
-//! What rules take into account of a camera's path to its edge: faults from which it may have to recover, and what its link carries.
+//! Describes a camera's path to its edge to the rules: faults from which it may have to recover, and what its link carries.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One connection: what each end still has to send, and in which order.
+//! Models one connection: what each end still has to send, and in which order.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ pub(super) struct Connection {
     /// The process that dialled.
     pub(super) owner: u64,
     ends: [End; 2],
-    /// Nothing passes before this moment: the link is cut, or the sender waits before it tries again.
+    /// Nothing passes before this moment, because the link is cut or the sender waits before it tries again.
     pub(super) resumes: Option<Moment>,
     /// When the link was cut.
     pub(super) silent_since: Moment,

@@ -1,4 +1,4 @@
-//! One direction of a link: a bounded queue, a transmitter with a rate, and the way to the other side.
+//! Models one direction of a link: a bounded queue, a transmitter with a rate, and the way to the other side.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,16 +1,16 @@
-//! A link between a camera host and an edge, and the connections on it, without sockets.
+//! Models a link between a camera host and an edge, and the connections on it, without sockets.
 //!
-//! One rate each way, shared by all connections; a bounded queue in front of it and a delay behind it. What a connection has on its way
-//! is bounded as on real ones ([`mez_core::window`]). On each
-//! connection messages go before frames and newer frames before older ones; nothing is lost or reordered as long
-//! as the link holds, as QUIC appears to its user. While the link is *cut* nothing passes, and no end is told. What was
-//! under way is sent again when the sender's next probe gets through: QUIC doubles the time between two probes
-//! (RFC 9002, section 6.2), so an old connection may stay silent for as long again as the link was cut. That is why
-//! brokers dial anew.
+//! All connections share one rate each way, with a bounded queue in front of it and a delay behind it. What a connection has on its
+//! way is bounded as on real links ([`mez_core::window`]). On each connection, messages go before frames, and newer frames before older
+//! ones. As long as the link holds, nothing is lost or reordered, as QUIC appears to its user.
+//!
+//! While the link is *cut*, nothing passes, and neither end is told. What was under way is sent again when the sender's next probe
+//! gets through. QUIC doubles the time between two probes (RFC 9002, section 6.2), so an old connection may stay silent for as long
+//! again as the link was cut. That is why brokers dial anew.
 //!
 //! How this differs from other models of a path: [`crate::channel`].
 //!
-//! Driven like a broker: `handle_*` or a request, then [`Link::poll_output`] until there is nothing, then wait until
+//! A link is driven like a broker: call `handle_*` or a request, then [`Link::poll_output`] until it returns nothing, then wait until
 //! [`Link::poll_timeout`].
 
 mod connection;
@@ -34,15 +34,15 @@ pub use self::types::{LinkOutput, LinkSpec, Side};
 use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 
-/// After this long without a word an end gives a connection up.
+/// An end gives up a connection after this long without a packet.
 pub const IDLE_TIME_MAX: Duration = secs(10);
-/// Frames are cut into pieces that take about this long.
+/// How long a piece of a frame takes on the link, about.
 const PIECE_TIME_MS: u64 = 2;
 /// The smallest piece.
 const PIECE_BYTES_MIN: u64 = 1200;
-/// When the first message of a handshake is repeated; later repetitions wait twice as long each.
+/// When the first message of a handshake is repeated. Each later repetition waits twice as long.
 const HANDSHAKE_REPEAT: Duration = ms(150);
-/// How long an end may wait before it acknowledges; part of the time between two probes.
+/// How long an end may wait before it acknowledges. It is part of the time between two probes.
 const ACKNOWLEDGE_DELAY: Duration = ms(25);
 
 struct Dial {
@@ -52,7 +52,7 @@ struct Dial {
     /// When the first message is sent (again), and the pause after that.
     next_try: Moment,
     pause: Duration,
-    /// When the handshake is complete, if the link is not cut before.
+    /// When the handshake completes, if the link is not cut before.
     completes: Option<Moment>,
 }
 
@@ -66,7 +66,7 @@ pub struct Link {
     dials: Vec<Dial>,
     cut: bool,
     edge_listens: bool,
-    /// The connection that was served last, so that all have their turn.
+    /// The connection that was served last. The next one is served first.
     turn: [LinkId; 2],
     outputs: VecDeque<LinkOutput>,
 }
@@ -224,7 +224,7 @@ impl Link {
         }
     }
 
-    /// Nothing passes any more, and nobody is told.
+    /// Cuts the link: nothing passes, and neither end is told.
     pub fn cut(&mut self, now: Moment) {
         if self.cut {
             return;
@@ -252,7 +252,7 @@ impl Link {
         }
     }
 
-    /// The link carries again; each connection works from its next probe on.
+    /// Restores the link. Each connection works from its next probe on.
     pub fn restore(&mut self, now: Moment) {
         if !self.cut {
             return;
@@ -270,7 +270,7 @@ impl Link {
         }
     }
 
-    /// Every connection ends, and both sides know at once.
+    /// Ends every connection. Both sides know at once.
     pub fn break_all(&mut self, now: Moment) {
         for direction in &mut self.directions {
             direction.lose_all();
@@ -287,12 +287,12 @@ impl Link {
         }
     }
 
-    /// A process dials no more.
+    /// Ends all dials of a process.
     pub fn give_up_dials(&mut self, owner: u64) {
         self.dials.retain(|dial| dial.owner != owner);
     }
 
-    /// A process of the camera host is gone without a word.
+    /// Ends a process of the camera host, which closes nothing.
     pub fn lose_owner(&mut self, owner: u64) {
         self.give_up_dials(owner);
         for connection in self.connections.values_mut().filter(|connection| connection.owner == owner) {
@@ -302,7 +302,7 @@ impl Link {
         }
     }
 
-    /// The edge's process is gone without a word.
+    /// Ends the edge's process, which closes nothing.
     pub fn lose_edge(&mut self) {
         self.edge_listens = false;
         for connection in self.connections.values_mut() {
@@ -312,7 +312,7 @@ impl Link {
         }
     }
 
-    /// There is an edge again. It answers packets of connections that it does not know with a reset.
+    /// Starts an edge again. It answers packets of connections that it does not know with a reset.
     pub fn edge_listens(&mut self) {
         self.edge_listens = true;
     }

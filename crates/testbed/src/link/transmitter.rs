@@ -1,4 +1,4 @@
-//! A transmitter with a rate that may change while a piece is being transmitted: one way of a link, or of a queue that several links share.
+//! Models a transmitter whose rate may change during a transmission. It serves one direction of a link, or of a queue that several links share.
 
 use std::time::Duration;
 

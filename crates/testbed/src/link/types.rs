@@ -1,4 +1,4 @@
-//! What a link is given, and what it says.
+//! Defines what a link is given, and what it returns.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! What each mechanism of Mez's own policy is worth: the same links and frames, with one mechanism after the other switched off.
+//! Switches off one mechanism of Mez's own policy after the other, on the same links and frames, to measure what each is worth.
 //!
-//! A mechanism is off if its constant has a value at which it does nothing. Those without such a constant are of
-//! [`quantile::Mechanism`](Mechanism). Not here: what is the question itself (the delay, the rate, π), and what is decided beside a single link
-//! (several applications of a camera, frame skip as a property of the ladder).
+//! A mechanism is off if its constant has a value at which it does nothing. A mechanism without such a constant is a
+//! [`quantile::Mechanism`](Mechanism). Two kinds are left out: what the policy cannot do without (the delay, the rate, π), and what is not
+//! decided on a single link (several applications of a camera, frame skip as a property of the ladder).
 
 use std::time::Duration;
 
@@ -19,23 +19,23 @@ use crate::chance::Chance;
 use crate::channel::capacity::Capacity;
 use crate::random::Random;
 
-/// Frames of the reference set: 15 a second.
+/// The interval between frames of the reference set: 15 frames a second.
 const INTERVAL: Duration = Duration::from_nanos(66_666_667);
-/// The bound of the reference set.
+/// The latency bound of the reference set.
 const LATENCY_BOUND: Duration = Duration::from_millis(100);
-/// Bytes of a frame that may be in the network.
+/// How many bytes of a frame may be in the network.
 const WINDOW_BYTES: f64 = 65_536.0;
-/// For each camera of several, this share of one link's capacity: three links for five.
+/// The share of one link's capacity for each of several cameras. Five cameras have three links' worth.
 const CAPACITY_PER_CAMERA: f64 = 0.6;
-/// Frames of video against the frames of the reference set: 0.4 to 12 kB, on links that are slower by the same.
+/// The size of video frames against those of the reference set: 0.4 to 12 kB. Links are slower by the same factor.
 const VIDEO_SCALE: f64 = 0.02;
-/// Bytes of such a frame that may be in the network.
+/// How many bytes of such a frame may be in the network.
 const VIDEO_WINDOW_BYTES: f64 = 6e3;
 /// How much frames of video vary, as a share of the mean.
 const VIDEO_NOISE: f64 = 0.25;
-/// A keyframe has so many times the bytes of a frame that refers to the one before.
+/// How many times larger a keyframe is than a frame that refers to the one before.
 const KEYFRAME_RATIO: f64 = 8.0;
-/// The encoder makes one of its own accord every ten seconds.
+/// The interval at which the encoder makes a keyframe of its own accord.
 const KEYFRAME_EVERY: usize = 150;
 /// The widths of the rungs of video.
 const WIDTHS: [u16; 10] = [256, 256, 256, 384, 384, 512, 512, 768, 768, 768];
@@ -46,7 +46,7 @@ pub struct Ablation {
     /// The name that results use.
     pub name: &'static str,
     off: fn(&mut Config),
-    /// Whether the edge still tells the cameras of one link their shares.
+    /// Whether the edge tells the cameras of one link their shares.
     shares: bool,
 }
 
@@ -96,7 +96,7 @@ impl Ablation {
         Box::new(Quantile::new(config))
     }
 
-    /// The mean of what the cameras of a setting got, by [`Score::utility`](super::score::Score::utility), and of their shares on time.
+    /// The mean [`Score::utility`](super::score::Score::utility) of the cameras of a setting, and the mean of their on-time shares.
     pub fn run(&self, setting: &Setting) -> (f64, f64) {
         let share = setting.share.filter(|_| self.shares);
         let setting = Setting { share, ..setting.clone() };

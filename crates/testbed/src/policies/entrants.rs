@@ -1,4 +1,4 @@
-//! The policies that are compared, each at its best.
+//! Names the policies that are compared, each at its best.
 
 use mez_core::controller::Policy;
 use mez_core::controller::baselines::awstream::{AwStream, Constants};
@@ -10,13 +10,13 @@ use super::rivals::fixed::Fixed;
 use super::setting::Setting;
 use crate::channel::capacity::Capacity;
 
-/// Safety factors of the simple estimator, of which the best is chosen in hindsight for each kind of link.
+/// Safety factors of the moving average. The best is chosen in hindsight for each kind of link.
 pub const SAFETY_FACTORS: [f64; 14] =
     [0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9];
-/// Gain factors of the proportional-integral controller, times the ratio of the link's rate to the authors'; the best is
-/// chosen in hindsight.
+/// Factors on the gains of the proportional-integral controller, beside the ratio of the link's rate to the authors'. The
+/// best is chosen in hindsight.
 pub const PI_GAINS: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
-/// Its targets as shares of the latency bound, likewise.
+/// Its targets as shares of the latency bound. The best is chosen in hindsight.
 pub const PI_TARGETS: [f64; 5] = [0.4, 0.5, 0.6, 0.75, 0.9];
 
 /// A policy that takes part.
@@ -24,21 +24,21 @@ pub const PI_TARGETS: [f64; 5] = [0.4, 0.5, 0.6, 0.75, 0.9];
 pub enum Entrant {
     /// Mez's own.
     Quantile,
-    /// The paper's, with the published gains, scaled to the link's rate, and the bound as its target.
+    /// The controller of the Mez paper, with the published gains scaled to the link's rate, and the bound as its target.
     Pi,
-    /// The paper's, with the published gains and regression as they are.
+    /// The same, with the published gains and regression as they are.
     PiPublished,
-    /// The paper's, with gains multiplied by this and this share of the bound as its target.
+    /// The same, with gains multiplied by the first value. Its target is the second value's share of the bound.
     PiTuned(f64, f64),
     /// AWStream's, with one of its sets of constants.
     AwStream(Constants),
-    /// The simple estimator with a safety factor.
+    /// The moving average with a safety factor.
     Ewma(f64),
-    /// The same, which takes a frame's wait for time that its bytes took.
+    /// The same, but a frame's wait counts as time that its bytes took.
     EwmaCountingWaits(f64),
-    /// One rung.
+    /// One rung, always.
     Fixed(usize),
-    /// The best rung.
+    /// The best rung, always.
     Unadapted,
 }
 
@@ -55,7 +55,7 @@ impl Entrant {
         all
     }
 
-    /// The name that results use. What stands before an `@` is tuned in hindsight.
+    /// The name that results use. The part before an `@` names a policy that is tuned in hindsight.
     pub fn name(&self) -> String {
         match self {
             Self::Quantile => "quantile".into(),
@@ -86,8 +86,8 @@ impl Entrant {
     }
 }
 
-/// What its authors would have measured beforehand: a straight line of latency on size, here from the link's true mean rate, which
-/// no real measurement is as good as. Gains are bytes for a millisecond, so they go with the rate.
+/// The regression that the authors measured beforehand: latency as a straight line over size. Here it follows from the link's true mean
+/// rate, which is better than any real measurement. Gains are bytes per millisecond, so they scale with the rate.
 fn pi_config(setting: &Setting, gain: f64, target_share: f64) -> pi::Config {
     let rate = mean_rate(&setting.capacity) / setting.cameras.len() as f64;
     let base_ms = setting.delay.as_secs_f64() * 1e3;

@@ -1,4 +1,4 @@
-//! Policies against each other and against an oracle, on links whose whole future is known ([`crate::channel`]).
+//! Compares policies with each other and with an oracle, on links whose whole future is known ([`crate::channel`]).
 //!
 //! | module | what it holds |
 //! | --- | --- |

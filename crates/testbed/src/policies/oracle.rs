@@ -1,10 +1,10 @@
-//! What a planner could have reached that knew the whole future: capacity and every size.
+//! Finds the best plan of a planner that knows the whole future: capacity and every size.
 //!
-//! Frames pass the link one after the other in the order of their capture. A plan is, for each frame, a rung or none; its worth
-//! the sum of the accuracies of those that arrive in time (a frame that would be late is better left out). After each
-//! frame only two things matter: when the link is free again, and what has been gained. Of two plans one of which is
-//! free no later and has gained no less, the other can be dropped (it can never do better), so the plans that are left form
-//! a short frontier, and the search is exact, for one camera and, with equal weights, for several that share one queue.
+//! Frames pass the link one after the other in the order of their capture. A plan is, for each frame, a rung or none. Its worth is
+//! the sum of the accuracies of the frames that arrive in time. A frame that would be late is better left out. After each
+//! frame only two things matter: when the link is free again, and what has been gained. If one of two plans is free no
+//! later and has gained no less, the other can be dropped, because it can never do better. The plans that are left form a
+//! short frontier. So the search is exact for one camera, and with equal weights for several cameras that share a queue.
 
 use super::score::score_oracle;
 use super::setting::{Setting, Slots};
@@ -12,7 +12,7 @@ use super::setting::{Setting, Slots};
 /// One way to have used the link so far.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
-    /// Bytes that could have passed by the time when the link is free again.
+    /// Bytes that the link could have carried by the time when it is free again.
     free: f64,
     gained: f64,
     /// Where the plan before it is in the arena, and the rung that was added.
@@ -20,22 +20,22 @@ struct Plan {
     rung: u8,
 }
 
-/// With several cameras, a plan is kept only if it gains this much more than those that are free earlier. Otherwise there are
-/// thousands. The plan that is found is worse than the best by at most this for each frame.
+/// With several cameras, a plan is kept only if it gains this much more than those that are free earlier. Otherwise there
+/// would be thousands. For each frame, the plan found is worse than the best by at most this.
 const COARSE_STEP: f64 = 2e-3;
-/// By how much a camera's weight changes for all of its accuracy, in logarithms, in the first round; less in later ones.
+/// How much the logarithm of a camera's weight changes for an accuracy of 1 in the first round. In later rounds it changes less.
 const WEIGHT_STEP: f64 = 8.0;
-/// For no rung.
+/// Stands for no rung.
 const SKIPPED: u8 = u8::MAX;
 
-/// What the planner does with each slot: the accuracy that is gained, 0 where the frame is left out, by camera.
+/// A plan: what becomes of each frame of each camera.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     /// For each camera and frame the rung, if it is sent.
     pub rungs: Vec<Vec<Option<u8>>>,
     /// For each camera and frame the latency in milliseconds, if it is sent.
     pub latency_ms: Vec<Vec<Option<f64>>>,
-    /// The most plans that had to be kept at a time.
+    /// The most plans that had to be kept at once.
     pub frontier_max: usize,
 }
 
@@ -44,11 +44,11 @@ pub fn plan(setting: &Setting, slots: &Slots) -> Oracle {
     weighted(setting, slots, &vec![1.0; setting.cameras.len()])
 }
 
-/// A bound on what any planner can give to the camera that has least: a mean accuracy over all slots that at least one camera stays below, or at.
+/// Computes an upper bound of the worst camera's mean accuracy over all slots: in any plan, at least one camera does not exceed it.
 ///
-/// With weights that add up to 1, no plan's worst camera has more than the weighted mean, and no plan's weighted mean is above that of the plan that is
-/// best by those weights. So each such plan bounds the worst camera from above; weights go from cameras that have much to those that have little, and the
-/// least of the bounds counts (Lagrange's dual of max–min, by exponentiated subgradients).
+/// With weights that add up to 1, no plan's worst camera has more than the weighted mean. No plan's weighted mean exceeds that of the
+/// plan that is best by those weights. So each such plan bounds the worst camera from above. Weights then move from cameras that have
+/// much to those that have little, and the least bound counts (Lagrange's dual of max–min, by exponentiated subgradients).
 pub fn most_for_worst(setting: &Setting, slots: &Slots, rounds: u32) -> f64 {
     let cameras = setting.cameras.len();
     let mut weights = vec![1.0; cameras];
@@ -66,7 +66,7 @@ pub fn most_for_worst(setting: &Setting, slots: &Slots, rounds: u32) -> f64 {
         let sum: f64 = weights.iter().sum();
         weights.iter_mut().for_each(|weight| *weight *= cameras as f64 / sum);
     }
-    // The search itself may have missed so much.
+    // The search itself may have missed this much.
     least + if cameras == 1 { 0.0 } else { COARSE_STEP }
 }
 
@@ -91,7 +91,7 @@ fn weighted(setting: &Setting, slots: &Slots, weights: &[f64]) -> Oracle {
         next.clear();
         for index in &frontier {
             let plan = arena[*index as usize];
-            // A link that is free before the capture is as good as one that is free at it.
+            // A link that is free before the capture is no better than one that is free at the capture.
             let free = plan.free.max(begin);
             next.push(Plan { free, gained: plan.gained, before: *index, rung: SKIPPED });
             for (rung, profile) in spec.ladder.rungs().iter().enumerate() {

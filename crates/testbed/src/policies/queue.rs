@@ -1,7 +1,7 @@
-//! The queue of one link: what is in it, when each byte is through, and what can be taken back.
+//! Models the queue of one link: what is in it, when each byte is through, and what can be taken back.
 //!
-//! It is not [`crate::link`], which transmits piece after piece and knows no future. Here the future is known: places in the queue are byte
-//! counts of a [`Capacity`], so that an oracle and a policy are asked the same question, and taking a frame back is arithmetic.
+//! [`crate::link`] transmits piece after piece and knows no future. Here the future is known, because places in the queue are byte counts
+//! of a [`Capacity`]. So an oracle and a policy answer the same question, and taking a frame back is arithmetic.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use mez_core::units::Instant;
 
 use crate::channel::capacity::Capacity;
 
-/// Bytes that are there when the first report is made.
+/// How many bytes have arrived when the first report is made.
 const PACKET_BYTES: f64 = 1_200.0;
 
 /// A frame in the link's queue.
@@ -17,19 +17,19 @@ pub(super) struct Burst {
     pub(super) camera: usize,
     pub(super) frame: usize,
     pub(super) bytes: f64,
-    /// Where it begins and ends, in bytes that the link could have carried.
+    /// Its begin and end, in bytes that the link could have carried.
     begin: f64,
     end: f64,
     /// When its first byte arrived.
     pub(super) first: Option<Instant>,
-    /// What was planned for it before this changed is void.
+    /// A number that changes when the plan does. What was planned under an earlier number is void.
     version: u32,
     pub(super) recalled: bool,
     gone: bool,
 }
 
 impl Burst {
-    /// Bytes that will have passed when it is over, be it whole or not.
+    /// Bytes that will have passed when it is over, whole or not.
     pub(super) fn passing_bytes(&self) -> f64 {
         self.end - self.begin
     }
@@ -39,7 +39,7 @@ impl Burst {
 pub(super) struct Plan {
     pub(super) burst: usize,
     pub(super) version: u32,
-    /// All but the window has been served: the camera may send the next.
+    /// All but the window has been served. The camera may then send the next frame.
     pub(super) left: Option<Instant>,
     /// The first packet is through.
     pub(super) passing: Option<Instant>,
@@ -47,10 +47,10 @@ pub(super) struct Plan {
     pub(super) passed: Option<Instant>,
 }
 
-/// First come, first served. Nothing is forgotten, so that a burst can be named by its place.
+/// The queue: first come, first served. Nothing is removed from the list, so that a place names a burst.
 pub(super) struct Queue<'a> {
     capacity: &'a Capacity,
-    /// Bytes of a frame that may be in the network.
+    /// How many bytes of a frame may be in the network.
     window_bytes: f64,
     bursts: Vec<Burst>,
     waiting: VecDeque<usize>,
@@ -71,7 +71,7 @@ impl<'a> Queue<'a> {
         &mut self.bursts[burst]
     }
 
-    /// Nothing is in it.
+    /// Whether it is empty.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -81,7 +81,7 @@ impl<'a> Queue<'a> {
         self.bursts[burst].version == version && !self.bursts[burst].gone
     }
 
-    /// A frame joins the queue, with bytes behind it that mean nothing.
+    /// Adds a frame to the queue, with padding behind it.
     pub(super) fn push(&mut self, now: Instant, camera: usize, frame: usize, bytes: f64, extra: f64) -> Plan {
         let begin = self.tail.max(self.capacity.passed(now));
         self.tail = begin + bytes + extra;
@@ -114,13 +114,13 @@ impl<'a> Queue<'a> {
         (known.bytes - through - self.window_bytes).max(0.0)
     }
 
-    /// The last byte of a burst is through.
+    /// Ends a burst whose last byte is through.
     pub(super) fn end(&mut self, burst: usize) {
         self.bursts[burst].gone = true;
         self.waiting.retain(|other| *other != burst);
     }
 
-    /// Takes back what has not left the camera; what waits behind it moves up. Says what is to be expected now.
+    /// Takes back what has not left the camera. What waits behind it moves up. Returns the new schedule.
     pub(super) fn recall(&mut self, now: Instant, burst: usize) -> Vec<Plan> {
         let passed = self.capacity.passed(now);
         let known = &mut self.bursts[burst];

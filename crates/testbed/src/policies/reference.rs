@@ -1,4 +1,4 @@
-//! The ladders of the reference set, and how sizes vary. Its links are [`crate::channel::classes`].
+//! Defines the ladders of the reference set, and how sizes vary. Its links are [`crate::channel::classes`].
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! Cameras that share one link, each with a policy, in virtual time.
+//! Runs cameras that share one link, each with a policy, in virtual time.
 //!
-//! The link is one queue, first come first served, in front of a delay; what is in propagation does not occupy it. A camera gives
-//! the link one frame at a time: the next may go when all but `window_bytes` of the last have been served, as a congestion
-//! controller that keeps queues short would have it. The receiver reports the first byte, then every 10 ms, then
-//! the last byte; a report takes the delay back. What is past the window can be recalled, the rest can not.
+//! The link is one queue, first come, first served, in front of a delay. Bytes in propagation do not occupy it. A camera gives the
+//! link one frame at a time. The next may go when all but `window_bytes` of the last have been served, as with a congestion
+//! controller that keeps queues short. The receiver reports the first byte, then every 10 ms, then the last byte. A report
+//! takes the delay on its way back. Bytes of a frame that are not yet in the window can be recalled, the rest cannot.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,7 +19,7 @@ use super::setting::{ChainEnd, Queueing, Setting, SlotResult, Slots};
 
 /// How often the receiver reports a frame in service.
 const REPORT_INTERVAL: Duration = Duration::from_millis(10);
-/// Frames that may be sent and not acknowledged.
+/// The most frames that may be sent and not acknowledged.
 const UNACKNOWLEDGED_FRAMES_MAX: usize = 32;
 
 enum Event {
@@ -70,7 +70,7 @@ struct Camera<'a> {
     cap: Option<Cap>,
     /// What the next frame can refer to.
     chain: Option<ChainEnd>,
-    /// Since when a frame has waited beside an idle link, outside an outage; and the longest that one did.
+    /// Since when a frame has waited beside an idle link, outside an outage, and the longest such wait.
     silent_since: Option<Instant>,
     silence_max: Duration,
     results: Vec<SlotResult>,
@@ -93,17 +93,17 @@ pub fn run(setting: &Setting, slots: &Slots, policies: &mut [Box<dyn Policy>]) -
     watched(setting, slots, policies).into_iter().map(|watched| watched.results).collect()
 }
 
-/// What became of a camera's frames, and how long it kept one back.
+/// The result of a run for one camera.
 #[derive(Clone, Debug)]
 pub struct Watched {
     /// What became of each frame.
     pub results: Vec<SlotResult>,
-    /// The longest time for which a frame waited beside an idle link, outside an outage. Under `degrade`, which is what settings
-    /// ask for, it has to be 250 ms at most.
+    /// The longest time for which a frame waited beside an idle link, outside an outage. Settings ask for `degrade`, under which
+    /// it has to be 250 ms at most.
     pub silence_max: Duration,
 }
 
-/// The same, with what has to hold at every moment looked at after every event.
+/// The same, but after every event it also checks what has to hold at every moment.
 pub fn watched(setting: &Setting, slots: &Slots, policies: &mut [Box<dyn Policy>]) -> Vec<Watched> {
     assert_eq!(policies.len(), setting.cameras.len(), "one policy for each camera");
     let cameras = policies.iter_mut().map(|policy| Camera {
@@ -225,7 +225,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The edge divides the channel; the caps arrive a delay later.
+    /// Divides the channel, as the edge does. The caps arrive a delay later.
     fn share(&mut self) {
         if let (Some(goal), Some(rate)) = (self.setting.share, self.channel.known()) {
             let steps: Vec<Vec<Step>> =
@@ -246,7 +246,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Asks a camera's policy about the frame that waits, if the link is free for one, or could be made so.
+    /// Asks a camera's policy about the waiting frame, if the link is free or can be made free.
     fn ask(&mut self, index: usize) {
         let camera = &self.cameras[index];
         let Some(frame) = camera.waiting else { return };
@@ -288,7 +288,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A frame is not encoded: what changed in it comes with the next.
+    /// Leaves out a frame. What changed in it comes with the next.
     fn leave_out(&mut self, index: usize, frame: usize) {
         let ladder = &self.setting.cameras[index].ladder;
         let Some(chain) = &mut self.cameras[index].chain else { return };
@@ -322,7 +322,7 @@ impl<'a> World<'a> {
         let spec = &self.setting.cameras[index];
         let mut offer = self.offer(index, frame);
         if self.slots.stands_alone(frame, choice.rung) {
-            // Which the encoder knows once it is made, as a live one does.
+            // The encoder knows this only after encoding, as a live one does.
             offer.coding = self.slots.coding(None);
         }
         let expected_bytes = offer.bytes(choice.rung).mean as u32;
@@ -373,7 +373,7 @@ impl<'a> World<'a> {
         self.watch(index);
     }
 
-    /// Schedules what becomes of a burst.
+    /// Schedules the events of a burst.
     fn follow(&mut self, plan: &Plan) {
         let Plan { burst, version, left, passing, passed } = *plan;
         if let Some(at) = left {
@@ -387,7 +387,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Part of a burst has passed: it is reported, and again after a while.
+    /// Reports that part of a burst has passed, and plans the next report.
     fn pass(&mut self, burst: usize, version: u32) {
         let arrived = self.now + self.setting.delay;
         let through = self.queue.through_bytes(self.now, burst);
@@ -401,13 +401,13 @@ impl<'a> World<'a> {
             complete: false,
         };
         self.schedule(arrived + self.setting.delay, Event::Reported { burst, arrival });
-        // Beyond the known future nothing passes.
+        // Nothing passes after the end of the known future.
         if self.now.as_nanos() / 1_000_000 < self.setting.capacity.ms() as u64 {
             self.schedule(self.now + REPORT_INTERVAL, Event::Passing { burst, version });
         }
     }
 
-    /// The last byte of a burst has passed.
+    /// Ends a burst whose last byte has passed.
     fn end(&mut self, burst: usize) {
         let arrived = self.now + self.setting.delay;
         self.queue.end(burst);
@@ -460,7 +460,7 @@ impl<'a> World<'a> {
         self.schedule(at, Event::Stalled { camera: index, turn });
     }
 
-    /// Nothing has got through for too long: everything that is on its way is given up.
+    /// Gives up everything that is on its way, because nothing has got through for too long.
     fn stall(&mut self, index: usize) {
         let camera = &mut self.cameras[index];
         let given_up: Vec<usize> = camera.unacknowledged.drain(..).chain(camera.sending.take()).collect();

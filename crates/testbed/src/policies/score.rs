@@ -1,4 +1,4 @@
-//! What a run was worth.
+//! Scores a run.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::channel::links::Mark;
 /// Groups of predictions by their on-time probability.
 pub const BINS: usize = 10;
 
-/// What a run of one camera was worth.
+/// The score of one camera's run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Score {
-    /// Accuracy of frames on time, summed over all slots and divided by their number: a slot without a timely frame counts 0.
+    /// The mean over all slots of the accuracy of frames on time. A slot without a frame on time counts 0.
     pub utility: f64,
     /// The share of slots with a timely frame.
     pub on_time_share: f64,
@@ -28,15 +28,15 @@ pub struct Score {
     pub bins: [(u64, f64, u64); BINS],
 }
 
-/// What was reached after something happened to the link.
+/// How long a policy took to recover after something happened to the link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reaction {
     /// The link became slower.
     NegotiationResult {
-        /// From then until the last late frame of the next two seconds was there, in milliseconds. A frame that was cancelled counts
-        /// as late until it was due.
+        /// From the change until the last late frame of the next two seconds arrived, in milliseconds. A cancelled frame counts as
+        /// late until it was due.
         settle_ms: f64,
-        /// From then until what was on its way was through: nobody can settle before.
+        /// From the change until what was on its way was through, in milliseconds. No policy can recover before that.
         drain_ms: f64,
     },
     /// From the end of an outage to the arrival of the first frame on time, in milliseconds.
@@ -94,7 +94,7 @@ pub fn score_oracle(setting: &Setting, camera: usize, oracle: &Oracle) -> Score 
     score(setting, camera, &results)
 }
 
-/// How a policy found its feet after each mark, for a setting of one camera.
+/// Measures how long a policy took to recover after each mark, for a setting with one camera.
 pub fn reactions(setting: &Setting, slots: &Slots, marks: &[Mark], results: &[SlotResult]) -> Vec<Reaction> {
     let bound = setting.cameras[0].latency_bound;
     let end = Instant::ZERO + setting.duration;
@@ -112,7 +112,7 @@ pub fn reactions(setting: &Setting, slots: &Slots, marks: &[Mark], results: &[Sl
         Mark::Slower(at) => {
             let near =
                 frames.iter().filter(|(captured, _)| *captured + bound >= at && *captured < at + horizon);
-            // A frame that was sent and cancelled was late when it was due.
+            // A frame that was sent and then cancelled was late at the time when it was due.
             let late = near.filter(|(_, slot)| slot.rung.is_some()).filter_map(|(captured, slot)| {
                 let there = arrived(*captured, slot);
                 let late = there.is_none_or(|there| there > *captured + bound);

@@ -1,4 +1,4 @@
-//! What policies are compared on: a link, cameras, and the frames that they capture.
+//! Describes what policies are compared on: a link, cameras, and the frames that they capture.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::chance::Chance;
 use crate::channel::capacity::Capacity;
 use crate::random::Random;
 
-/// One camera and what is asked of it.
+/// One camera, with its contract.
 #[derive(Clone, Debug)]
 pub struct CameraSetting {
     /// The rungs that it can send.
     pub ladder: Ladder,
     /// When its first frame is captured.
     pub phase: Duration,
-    /// The most time from capture to arrival.
+    /// The latency bound, from capture to arrival.
     pub latency_bound: Duration,
-    /// The least accuracy.
+    /// The accuracy floor.
     pub accuracy_floor: Option<f64>,
 }
 
@@ -35,19 +35,19 @@ pub struct Setting {
     pub interval: Duration,
     /// The cameras.
     pub cameras: Vec<CameraSetting>,
-    /// Bytes of a frame that may be in the network.
+    /// How many bytes of a frame may be in the network.
     pub window_bytes: f64,
-    /// How long frames are captured.
+    /// For how long frames are captured.
     pub duration: Duration,
-    /// What frames have at each rung.
+    /// The sizes of frames at each rung.
     pub sizes: Sizes,
     /// What becomes of a frame that finds the link busy.
     pub queueing: Queueing,
-    /// Whether the edge tells the cameras their shares, and what it aims at.
+    /// The goal by which the edge tells the cameras their shares, if it does.
     pub share: Option<Goal>,
 }
 
-/// What frames have at each rung.
+/// The sizes of frames at each rung.
 #[derive(Clone, Debug)]
 pub enum Sizes {
     /// The mean of the profile, times a factor that varies by `noise` of itself from frame to frame.
@@ -66,12 +66,12 @@ pub enum Sizes {
 pub struct Coded {
     /// Bytes by frame and rung; after the last frame comes the first. A frame of no bytes is left out.
     pub bytes: Vec<Vec<u32>>,
-    /// By rung: what a frame has that stands alone, as the first one at a rung must, and the first after one that was given up.
+    /// By rung: the bytes of a keyframe. The first frame at a rung is one, and the first after a frame that was given up.
     pub alone: Vec<ByteSizes>,
-    /// By rung: of so many frames one is sent.
+    /// By rung: one frame in this many is sent.
     pub every: Vec<u32>,
-    /// By rung: how wide its pictures are, where the encoder changes its quantiser within a chain, as that of a live camera does: a frame
-    /// goes on at any rung of the same width, and can be made larger than its rung says. Empty: only at its own rung.
+    /// By rung: the width of its pictures, if the encoder can change its quantiser within a chain, as a live camera's can. A chain then
+    /// continues at any rung of the same width, and a frame can be made larger than its rung says. Empty: only at its own rung.
     pub widths: Vec<u16>,
 }
 
@@ -82,7 +82,7 @@ impl Coded {
     }
 }
 
-/// What is offered to a policy with the rungs, after a frame at a certain one.
+/// The sizes that are offered to a policy with the rungs, after a frame at a certain rung.
 #[derive(Clone, Debug)]
 struct After {
     /// What a frame has at each rung but the last one's, which it does not refer to.
@@ -93,13 +93,13 @@ struct After {
 /// What becomes of a frame that finds the link busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queueing {
-    /// It waits, and a newer one takes its place.
+    /// It waits, and a newer frame replaces it.
     NewestWins,
-    /// It is sent after those before it, as through a TCP socket; nothing is given up.
+    /// It is sent after all earlier frames, as through a TCP socket. No frame is given up.
     Every,
 }
 
-/// The frames of a setting: when they are captured, and how much larger than usual they are.
+/// The frames of a setting: their capture times, and how much larger than usual they are.
 #[derive(Clone, Debug)]
 pub struct Slots {
     /// Frames of each camera.
@@ -146,15 +146,15 @@ impl Slots {
         }
     }
 
-    /// Whether a frame stands alone wherever it comes: an encoder begins anew from time to time, and knows where it does. What has
-    /// no fewer bytes than the first frame refers to none before it.
+    /// Whether a frame is a keyframe in any case, because an encoder begins a new chain from time to time. A frame that is no smaller
+    /// than the first one refers to no other.
     pub(super) fn stands_alone(&self, frame: usize, rung: usize) -> bool {
         self.coded.as_ref().is_some_and(|coded| {
             f64::from(coded.bytes[frame % coded.bytes.len()][rung]) >= coded.alone[rung].mean.round()
         })
     }
 
-    /// What it has after what was sent before: what changed in frames that were left out comes with it.
+    /// The bytes of a frame after what was sent before. What changed in frames that were left out comes with it.
     pub(super) fn bytes_after(
         &self,
         camera: usize,
@@ -179,7 +179,7 @@ impl Slots {
             .is_none_or(|coded| coded.bytes[frame % coded.bytes.len()].iter().any(|bytes| *bytes > 0))
     }
 
-    /// What policies are told of it.
+    /// What policies are told of how frames refer to each other.
     pub(super) fn coding(&self, chain: Option<&ChainEnd>) -> Option<Coding<'_>> {
         let Coded { alone, every, widths, .. } = self.coded.as_ref()?;
         let (continues, left_out) = (chain.map(|chain| chain.rung), chain.map_or(0, |chain| chain.left_out));

@@ -1,5 +1,5 @@
-//! Worlds that are written down: a TOML file names cameras, links, applications, what changes when, and what is expected.
-//! `docs/scenarios.md` describes every field; the files of `crates/testbed/scenarios/` are examples, and are tests.
+//! Runs worlds that a TOML file describes: cameras, links, applications, what changes when, and what is expected.
+//! `docs/scenarios.md` describes every field. The files in `crates/testbed/scenarios/` are examples, and are tests.
 //!
 //! ```
 //! use mez_testbed::scenario_file::Scenario;
@@ -40,22 +40,22 @@ use crate::disk::Faults;
 use crate::footage::Footage;
 use crate::world::{ApplicationSpec, CameraSpec, Counter, DiskSpec};
 
-/// A scenario that makes sense.
+/// A scenario whose file was read without an error.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     name: String,
     about: String,
     seed: u64,
     length: Duration,
-    /// How the edge keeps its replicas.
+    /// How the edge keeps its replicas on disk.
     edge_disk: Option<DiskSpec>,
     codecs_fail: bool,
-    /// What the edge is told of cameras that share a channel.
+    /// The channels that are declared to the edge.
     declared: Channels,
     cameras: Vec<(String, CameraSpec)>,
-    /// What each camera's link carries, where that is drawn anew for every seed.
+    /// The kind of each camera's link, if its rates are drawn anew for every seed.
     channels: Vec<Option<Kind>>,
-    /// What the links of some cameras share, and of which.
+    /// The medium that links share, and the cameras that share it.
     shared: Option<(Sharing, Vec<usize>)>,
     subscriptions: Vec<(String, ApplicationSpec)>,
     /// The footage whose profile each subscription names.
@@ -65,12 +65,12 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// What it is called.
+    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is about, in a sentence.
+    /// Its subject, in a sentence.
     pub fn about(&self) -> &str {
         &self.about
     }
@@ -86,16 +86,16 @@ impl Scenario {
     }
 }
 
-/// What cameras share on their way.
+/// A medium that cameras share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sharing {
     /// One queue in front of one bottleneck.
     Queue,
-    /// A Wi-Fi medium on which all hear each other.
+    /// A Wi-Fi medium on which all stations hear each other.
     Wifi,
-    /// One on which the first two do not. Who fails asks for leave.
+    /// A Wi-Fi medium on which the first two stations do not hear each other. A station that failed asks first (RTS, CTS).
     WifiHidden,
-    /// One beside a microwave oven, which is at work for half of the time.
+    /// A Wi-Fi medium beside a microwave oven, which runs for half of the time.
     WifiOven,
 }
 
@@ -118,7 +118,7 @@ struct Change {
     what: Happening,
 }
 
-/// What happens, by place in the lists of cameras and subscriptions.
+/// What happens. Cameras and subscriptions are named by their places in the lists.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Rate(usize, u64),
@@ -146,7 +146,7 @@ enum Happening {
     Heal,
 }
 
-/// What should be seen of one subscription, and perhaps of one camera, in a part of the time.
+/// What is expected of one subscription, and perhaps of one camera, in a span of time.
 #[derive(Clone, Debug)]
 struct Expectation {
     subscription: usize,

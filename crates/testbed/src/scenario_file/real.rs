@@ -1,4 +1,4 @@
-//! What of a scenario holds beyond the world: its links in real time, its cameras, and what is wanted of them.
+//! Provides what of a scenario also holds for real brokers: its links in real time, its cameras, and what is asked of them.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub struct Wanted<'a> {
     pub name: &'a str,
     /// A pattern.
     pub cameras: &'a str,
-    /// What it asks of them.
+    /// Its contract.
     pub contract: &'a Contract,
 }
 
@@ -40,12 +40,12 @@ impl Scenario {
         })
     }
 
-    /// What the edge is told of cameras that share a channel, as `mez edge --channel` takes it.
+    /// The channels that are declared to the edge, as `mez edge --channel` takes them.
     pub fn edge_channels(&self) -> impl Iterator<Item = String> {
         self.declared.as_slice().iter().map(ToString::to_string)
     }
 
-    /// What the link of a camera carries each way; 0 while it is cut.
+    /// The rate of a camera's link each way. It is 0 while the link is cut.
     ///
     /// # Panics
     /// There is no such camera.
@@ -75,7 +75,7 @@ impl Scenario {
         Timetable::new(first, steps)
     }
 
-    /// The cameras that share one queue, by their places; none where none do.
+    /// The cameras that share one queue, by their places. Empty if no cameras do.
     pub fn shared_queue(&self) -> &[usize] {
         match &self.shared {
             Some((Sharing::Queue, cameras)) => cameras,
@@ -83,7 +83,7 @@ impl Scenario {
         }
     }
 
-    /// Why relays between real brokers cannot do what the file says, by the field that says it.
+    /// Checks that relays between real brokers can do what the file says. The error names the field that asks for more.
     ///
     /// # Errors
     /// Cameras share a radio medium, or something happens that is not of the links: hosts that stop or start, clocks that are set. Or a queue
@@ -170,7 +170,8 @@ mod tests {
         assert_ne!(scenario.timetable(0, 3), scenario.timetable(0, 4));
     }
 
-    /// What happens to hosts, radio media, and a queue of which a part is cut off are in virtual time only, and the field says which it is.
+    /// Refuses what exists in virtual time only: faults of hosts, radio media, and a queue from which only some cameras are cut off. The error
+    /// names the field.
     #[test]
     fn what_relays_cannot_do_is_named_by_its_field() {
         let refused = |link: &str, change: &str| {

@@ -1,4 +1,4 @@
-//! A scenario as a world, and what was seen in it.
+//! Runs a scenario in a world, and reports what was seen.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::world::{
     MediumSpec, World,
 };
 
-/// A link whose capacity is drawn has a new rate every so many milliseconds.
+/// A link whose capacity is drawn has a new rate at this interval, in milliseconds.
 const RATE_MS: usize = 5;
-/// An oven is at work for so long on average, and rests for as long.
+/// How long an oven runs on average. Its pauses are as long.
 const OVEN_MS: f64 = 10_000.0;
-/// The lowest of them, in bits per second: nothing takes for ever.
+/// The lowest drawn rate, in bits per second, so that every frame gets through at some time.
 const RATE_MIN: u64 = 10_000;
 
-/// What an expectation saw.
+/// What was seen of an expectation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     /// The subscription's name.
@@ -28,31 +28,31 @@ pub struct Seen {
     pub camera: Option<String>,
     /// Frames that were delivered.
     pub frames: u64,
-    /// Half of them were younger.
+    /// Their median age.
     pub age_p50: Option<Duration>,
-    /// Nineteen in twenty were younger.
+    /// The 95th percentile of their age.
     pub age_p95: Option<Duration>,
-    /// The longest time without one.
+    /// The longest time without a frame.
     pub gap: Duration,
-    /// What was expected and was not so, one sentence each.
+    /// What was expected and not met, one sentence each.
     pub missed: Vec<String>,
 }
 
-/// What came out of a scenario.
+/// The result of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// One for each expectation, in the file's order.
     pub seen: Vec<Seen>,
     /// Frames that all subscriptions got.
     pub frames: u64,
-    /// The same for the same seed, bit for bit.
+    /// The hash of the trace. The same seed gives the same hash.
     pub trace_hash: u64,
     /// How many things happened.
     pub trace_entries: u64,
 }
 
 impl Report {
-    /// All that was expected and was not so.
+    /// All expectations that were not met.
     pub fn missed(&self) -> Vec<&str> {
         self.seen.iter().flat_map(|seen| seen.missed.iter().map(String::as_str)).collect()
     }

@@ -1,4 +1,4 @@
-//! The scenarios that come with Mez, so that they can be had by name without a checkout.
+//! Holds the scenarios that come with Mez, so that they can be run by name without a checkout.
 
 macro_rules! shipped {
     ($($name:literal),* $(,)?) => {

@@ -1,4 +1,6 @@
-//! Applications: each reads the replica logs through a subscription, at its own pace.
+//! Models applications. Each reads the replica logs through a session of core, at its own pace.
+//!
+//! The session is the one that the edge's driver uses, so that worlds test what users run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,19 +28,19 @@ use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::trace::What;
 
-/// How long it may take until an application's thread looks at what it is to read.
+/// The longest time until an application's thread notices a log that it is to read.
 const LETTER_TIME_MAX: Duration = Duration::from_millis(5);
-/// The least time between two frames of one application, so that every moment ends.
+/// The shortest time between two frames of one application. Without it, a moment of the world might never end.
 const CONSUMES_MIN: Duration = Duration::from_micros(1);
-/// How long after its end a subscription still waits, and a little more.
+/// How long a subscription still waits after its end, with a small margin.
 const LOOK_AFTER_END: Duration = Duration::from_millis(2_001);
 
-/// An application was told how its contract fares.
+/// A change of a contract's state, as an application was told it.
 #[derive(Clone, Debug)]
 pub struct Told {
-    /// When.
+    /// When it was told.
     pub at: Moment,
-    /// What.
+    /// The change.
     pub change: Change,
 }
 
@@ -48,7 +50,7 @@ pub(super) struct Application {
     /// It subscribes again when the edge is back.
     pub(super) wants: bool,
     pub(super) stalled: bool,
-    /// Since when it takes frames, as far as it is concerned.
+    /// Since when it is ready for frames.
     pub(super) ready_since: Moment,
     pub(super) deliveries: Deliveries,
     pub(super) reading: Option<(SubscriptionId, Session)>,
@@ -56,25 +58,25 @@ pub(super) struct Application {
     pub(super) random: Random,
     /// When its reading was last busy with the past.
     pub(super) past_until: Moment,
-    /// Questions for the past so far.
+    /// How many questions for the past it has asked.
     pub(super) questions: u64,
-    /// Questions for the past that are open.
+    /// Questions for the past that are not answered yet.
     pub(super) asked: BTreeMap<u64, Asked>,
-    /// Frames of the edge's disk that come behind what a camera was asked for.
+    /// Frames from the edge's disk. They come after what a camera was asked for.
     pub(super) ahead: BTreeMap<CameraName, Record>,
     /// The last frame that it has of each camera.
     has: BTreeMap<CameraName, LastFrame>,
-    /// A question for the past was not answered in time or in full, so that there may be holes.
+    /// Whether a question for the past was not answered in time or in full. There may then be holes.
     pub(super) excused: bool,
     /// Cameras of which a thief has answered a question since their last frame.
     pub(super) misled: BTreeSet<CameraName>,
     /// When it last subscribed.
     pub(super) subscribed: Moment,
-    /// Logs that it is to read and has not looked at: its thread learns of them a little later.
+    /// Logs that it is to read. Its thread learns of them a little later.
     letters: Vec<Letter>,
-    /// Subscriptions so far.
+    /// How many subscriptions it has had.
     pub(super) subscriptions: u64,
-    /// Frames taken so far.
+    /// How many frames it has taken.
     frames: u64,
     /// The frame that it works on.
     held: Option<Delivery>,
@@ -89,7 +91,7 @@ struct Letter {
     log: LogReader,
     /// The end of the log when the subscription began to want it.
     present: u64,
-    /// Frames as they came, for one that decodes them.
+    /// The log of frames as they came, for an application that decodes chains.
     chains: Option<(LogReader, ChainKinds)>,
 }
 
@@ -98,7 +100,7 @@ impl Application {
         self.spec.edge.0 == edge && self.reading.is_some() && self.pattern.matches(camera)
     }
 
-    /// The last frame of a camera that it had before it subscribed, if it goes on behind that.
+    /// The last frame of a camera that it had before it subscribed, if it resumes after that frame.
     pub(super) fn had(&self, camera: &CameraName) -> Option<LastFrame> {
         self.has.get(camera).copied().filter(|_| self.spec.resumes != Resumes::Anew)
     }
@@ -159,7 +161,7 @@ impl World {
         self.applications[application.0].deliveries.all()
     }
 
-    /// What an application was told of its contract so far, in order.
+    /// All changes of its contract's state that an application was told, in order.
     pub fn contract_changes(&self, application: ApplicationId) -> &[Told] {
         &self.applications[application.0].changes
     }
@@ -170,7 +172,7 @@ impl World {
         &all[all.partition_point(|delivered| delivered.at < moment)..]
     }
 
-    /// Whether an application's subscription came to its end by itself.
+    /// Whether an application's subscription reached its own end.
     pub fn has_ended(&self, application: ApplicationId) -> bool {
         self.applications[application.0].ended
     }
@@ -271,7 +273,7 @@ impl World {
         self.events.push(arrives, Event::Wake { application: index });
     }
 
-    /// What an application that decodes chains is told with the log of a camera.
+    /// Gives an application that decodes chains the log of a camera's frames as they came.
     pub(super) fn attach_chains(
         &mut self,
         subscription: SubscriptionId,
@@ -287,7 +289,7 @@ impl World {
         }
     }
 
-    /// An application's thread has something to look at.
+    /// Wakes an application's thread, which has something to look at.
     pub(super) fn wake(&mut self, index: usize) {
         self.touch(Node::Application(index));
     }
@@ -339,7 +341,7 @@ impl World {
         self.ask_past(index);
     }
 
-    /// What the session of an application has for it. `ready`: it can take a frame.
+    /// Asks the session of an application what it has. `ready`: the application can take a frame.
     fn poll_session(&mut self, index: usize, ready: bool) -> Option<SessionOutput> {
         let application = &mut self.applications[index];
         let edge = &self.edges[application.spec.edge.0];
@@ -425,7 +427,7 @@ impl World {
         self.ask_past(index);
     }
 
-    /// Tells an application how its contract fares, if that has changed.
+    /// Tells an application the state of its contract, if it has changed.
     fn tell_contract(&mut self, index: usize) {
         let Some((id, session)) = &mut self.applications[index].reading else { return };
         let id = *id;
@@ -438,7 +440,7 @@ impl World {
         }
     }
 
-    /// An application is told of its contract, which may end its subscription.
+    /// Records a change of a contract's state. It may end the subscription.
     fn told(&mut self, index: usize, id: SubscriptionId, change: Change) {
         if self.bug == Some(Bug::AllIsWell) {
             return;
@@ -452,7 +454,7 @@ impl World {
         }
     }
 
-    /// Looks whether frames that did not come have broken a contract.
+    /// Checks whether frames that did not come have broken a contract.
     pub(super) fn look_at_contract(&mut self, index: usize, subscription: SubscriptionId) {
         let application = &self.applications[index];
         let watches = |session: &Session| session.contract().is_some_and(|contract| !contract.asks_nothing());
@@ -491,7 +493,7 @@ impl World {
         self.touch(Node::Application(index));
     }
 
-    /// A subscription's end has passed, unless the edge's clock is slow.
+    /// Ends a subscription whose end has passed, unless the edge's clock is slow.
     pub(super) fn look(&mut self, index: usize, subscription: SubscriptionId) {
         if self.applications[index].reading.as_ref().is_some_and(|(id, _)| *id == subscription) {
             self.touch(Node::Application(index));

@@ -1,4 +1,4 @@
-//! What applications ask of their sessions while these run: another contract, note of an accuracy, another chain.
+//! Lets applications ask something of a running session: another contract, a measured accuracy taken into account, a new chain.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use crate::trace::What;
 /// Something that an application asks of its running session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ask {
-    /// It demands this from now on.
+    /// Its contract is this from now on.
     Update(Contract),
-    /// Its own results on the frames of all cameras that it reads were so accurate, from 0 to 1.
+    /// It measured this accuracy of its results, from 0 to 1, on the frames of all cameras that it reads.
     Accuracy(f64),
     /// It cannot decode the chains of its cameras any further.
     ChainsLost,
 }
 
 impl World {
-    /// Plans what an application asks at a moment from the beginning. A session that does not run then is not asked; an update holds for
-    /// the next.
+    /// Plans what an application asks at a moment from the beginning. If no session runs then, nothing is asked. An update then
+    /// holds for the next session.
     pub fn asks_at(&mut self, moment: Moment, application: ApplicationId, ask: Ask) -> &mut Self {
         self.events.push(moment, Event::Ask { application: application.0, ask: Box::new(ask) });
         self
     }
 
-    /// The same now.
+    /// Asks it now.
     pub fn asks(&mut self, application: ApplicationId, ask: Ask) -> &mut Self {
         self.asked(application.0, ask);
         self.settle();
@@ -59,7 +59,7 @@ impl World {
         let Some((id, session)) = &mut application.reading else { return };
         let id = *id;
         let now = self.edges[edge].clock.monotonic(self.now);
-        // A session that is planted to forget still has the broker told.
+        // The planted bug is that the session is not told. The broker is.
         let forgets = self.bug == Some(Bug::UpdateForgotten);
         let told = if forgets {
             session.contract().is_some()
@@ -79,7 +79,7 @@ impl World {
             }
             process.broker.handle_update(now, id, contract);
         });
-        // Cameras choose anew what they send.
+        // Cameras choose their rungs again.
         for camera in 0..self.cameras.len() {
             if self.applications[index].reads(edge, &self.cameras[camera].name) {
                 self.disturb(camera);

@@ -1,6 +1,6 @@
-//! Bugs that can be planted, to show that the checks notice each.
+//! Lists the bugs that a test can plant in a world, to show that the rules notice each.
 
-/// Something that a world can be made to do wrong.
+/// Something that a world does wrong on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// A byte of every seventh frame's payload changes on the way.

@@ -1,4 +1,4 @@
-//! The cameras of a world: making them, and what happens to them.
+//! Makes the cameras of a world, and passes on what happens to them.
 
 use mez_core::broker::LinkId;
 use mez_core::broker::camera::Transformed;
@@ -135,7 +135,7 @@ impl World {
         (camera, link, stage!(self))
     }
 
-    /// Does something with a camera that may give its broker something to say; it does if `f` says so.
+    /// Does something with a camera. If `f` returns true, the broker may have outputs, which are then carried out.
     pub(super) fn with_camera(
         &mut self,
         index: usize,

@@ -1,4 +1,4 @@
-//! Models of the codecs of chains: what a frame refers to, and what can be decoded, without any pixels.
+//! Models the codecs of chains without any pixels: which frame refers to which, and what can be decoded.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,21 +20,23 @@ use crate::footage::{Footage, Order, Scene};
 use crate::time::{Moment, ms};
 use crate::trace::What;
 
-/// How long a decoder takes for a frame; and one that hangs, until it is given up.
+/// How long a decoder takes for a frame.
 const DECODING_MS: std::ops::RangeInclusive<u64> = 1..=8;
+/// How long a decoder that hangs takes until it is given up.
 const HANG_MS: u64 = 250;
-/// One frame in so many makes a decoder fail, and one in so many makes it hang.
+/// One frame in this many makes a decoder fail.
 const DECODER_FAILS_ONCE_IN: u64 = 500;
+/// One frame in this many makes a decoder hang.
 const DECODER_HANGS_ONCE_IN: u64 = 1_000;
 
-/// What an encoder says of a frame that it made.
+/// A frame that an encoder made.
 pub(super) struct Coded {
     pub(super) link: ChainLink,
     /// The frame that it refers to.
     pub(super) refers: Option<Sequence>,
-    /// What was done; coarser than asked for where the budget forced it.
+    /// The rung. It is coarser than the requested one if the budget forced it.
     pub(super) setting: Setting,
-    /// So many of the published frame's bytes stand for it.
+    /// Its size. So many bytes of the published frame stand for its payload.
     pub(super) bytes: u64,
 }
 
@@ -52,20 +54,20 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Heeds what is said of earlier frames.
+    /// Takes into account what is known of earlier frames.
     pub(super) fn heed(&mut self, transform: &Transform, bug: Option<Bug>) {
         self.arrived = self.arrived.max(transform.news.arrived.iter().copied().max());
         if bug == Some(Bug::LossForgotten) {
             return;
         }
         for lost in &transform.news.lost {
-            // What came after it refers to it.
+            // All later frames of the chain refer to it.
             self.last.take_if(|last| *last >= *lost);
             self.chain.take_if(|(first, ..)| first == lost);
         }
     }
 
-    /// Makes of a frame what is asked, and says how long that takes; the error is the fewest bytes that it came down to.
+    /// Encodes a frame as the plan asks, and returns how long that takes. The error is the smallest size that it reached.
     pub(super) fn encode(
         &mut self,
         transform: &Transform,
@@ -131,15 +133,15 @@ fn same_chain(before: &Setting, next: &Setting) -> bool {
 #[derive(Default)]
 pub(super) struct Decoder {
     queue: VecDeque<(LinkId, Frame)>,
-    /// When it is done with what it has begun.
+    /// When it finishes what it has begun.
     busy_until: Moment,
     of: Option<(LinkId, Epoch)>,
-    /// The chain, the index of its frame decoded last, and all that were decoded.
+    /// The chain, the index of its last decoded frame, and all decoded frames.
     held: Option<(Sequence, u32, BTreeSet<Sequence>)>,
 }
 
 impl Decoder {
-    /// Whether it can decode a frame; then it holds it.
+    /// Decodes a frame if it can, and then holds it. Returns whether it could.
     fn take(&mut self, link: LinkId, frame: &Frame) -> bool {
         let meta = &frame.meta;
         if self.of.replace((link, meta.id.epoch)) != Some((link, meta.id.epoch)) {
@@ -168,7 +170,7 @@ impl Decoder {
 pub(super) type Decoders = BTreeMap<CameraName, Decoder>;
 
 impl EdgeHost {
-    /// A frame goes to its camera's decoder.
+    /// Gives a frame to its camera's decoder.
     pub(super) fn decode(&mut self, camera: CameraName, link: LinkId, frame: Frame, stage: &mut Stage<'_>) {
         let fails = stage.codecs_fail && stage.random.one_in(DECODER_FAILS_ONCE_IN);
         let hangs = stage.codecs_fail && stage.random.one_in(DECODER_HANGS_ONCE_IN);
@@ -182,7 +184,7 @@ impl EdgeHost {
         stage.events.push(done, Event::Decoded { edge, run, camera, fails: fails || hangs });
     }
 
-    /// A decoder is done with the oldest frame that it was given. Returns whether the process that gave it still runs.
+    /// Ends a decoder's work on the oldest frame that it was given. Returns whether the process that gave it still runs.
     pub(super) fn handle_decoded(
         &mut self,
         run: u64,
@@ -211,7 +213,7 @@ impl EdgeHost {
     }
 }
 
-/// What is made of a decoded frame: the same bytes, since there are no pixels.
+/// Makes a still of a decoded frame: the same bytes, because there are no pixels.
 fn still(frame: Frame) -> Decoded {
     let (payload, encoding): (Bytes, _) = (frame.payload, Encoding::Jpeg);
     Decoded::Still { payload, encoding, width: frame.meta.width, height: frame.meta.height }

@@ -1,4 +1,4 @@
-//! What an application got, with the last of each camera at hand: rules look at that after every event.
+//! Records what an application got. It keeps the last frame of each camera at hand, because rules look at it after every event.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::time::Moment;
 /// A frame that an application got.
 #[derive(Clone, Debug)]
 pub struct Delivered {
-    /// When.
+    /// When it came.
     pub at: Moment,
     /// The camera.
     pub camera: CameraName,
@@ -25,13 +25,13 @@ pub struct Delivered {
     pub skipped: SkipCounts,
     /// What was asked for and is not held.
     pub not_held: Option<NotHeld>,
-    /// How many subscriptions the application has had before this one.
+    /// How many subscriptions the application had before this one.
     pub subscription: u64,
-    /// What was said of it and of the contract, where the reading is live.
+    /// What the contract watch said of it, if the reading is live.
     pub verdict: Option<FrameVerdict>,
     /// What was done to it.
     pub rung: Rung,
-    /// As what it came.
+    /// The encoding in which it came.
     pub encoding: Encoding,
 }
 
@@ -49,12 +49,12 @@ pub(super) struct Deliveries {
     last: BTreeMap<CameraName, Last>,
 }
 
-/// What an application got last of a camera.
+/// The last frame that an application got of a camera.
 #[derive(Clone, Copy)]
 struct Last {
     at: Moment,
     subscription: u64,
-    /// The newest frame that this subscription got, and before the last one came.
+    /// The newest frame that this subscription got, now and before the last one came.
     newest: FrameId,
     before: Option<FrameId>,
 }

@@ -1,7 +1,8 @@
-//! An edge's door: who may wait there without having proved who it is. The edge's host drives the core's [`Admission`] as the real one does.
+//! Models an edge's door, which decides who may wait without having proved who it is. The edge's host drives [`Admission`] as the real
+//! driver does.
 //!
-//! Cameras come over their links. Applications that come over TLS, and attackers, are visitors: they have an address and go through the
-//! stages of a connection, and what they would say afterwards is not of interest here.
+//! Cameras come over their links. Applications that come over TLS, and attackers, are visitors. A visitor has an address and goes through
+//! the stages of a connection. What it would say afterwards does not matter here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,9 +19,9 @@ use crate::link::Side;
 use crate::time::{Moment, ms};
 use crate::trace::What;
 
-/// What a visitor that was turned away waits before it comes again.
+/// How long a visitor that was turned away waits before it comes again.
 const AGAIN_AFTER: Duration = ms(100);
-/// What comes to a frozen host is looked at again after this.
+/// How long a frozen host leaves what comes to it before it is looked at again.
 const FROZEN_AGAIN_AFTER: Duration = ms(50);
 
 /// How an attacker's connections go on.
@@ -34,7 +35,7 @@ pub enum Conduct {
     HalfPreface,
 }
 
-/// An attacker that opens connections as fast as it likes and holds all of them.
+/// An attacker that opens connections as fast as it can, and holds all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttackSpec {
     /// Whose door.
@@ -56,7 +57,7 @@ pub struct VisitorSpec {
     pub edge: EdgeId,
     /// The last byte of its address.
     pub address: u8,
-    /// To the edge and back.
+    /// The round trip to the edge.
     pub round_trip_time: Duration,
     /// The pause between two visits.
     pub interval: Duration,
@@ -73,7 +74,7 @@ pub(super) struct Visitor {
     /// Counts its attempts, so that what was planned for an earlier one does nothing.
     attempt: u64,
     ticket: Option<Ticket>,
-    /// Since when it tries to get in, as far as the edge could let it in.
+    /// Since when it has tried to get in while the edge could let it in.
     pub(super) since: Option<Moment>,
     admitted: u64,
     turned_away: u64,
@@ -137,7 +138,7 @@ impl Door {
         }
     }
 
-    /// Somebody comes. `None` if the door stays shut, which only a bug does.
+    /// Lets somebody come to the door. `None` if the door stays shut, which only a planted bug causes.
     fn enter(&mut self, now: Instant, address: u8, who: Who) -> Option<Ticket> {
         let full = self.admission.strangers() >= self.limits.strangers_max;
         if self.bug == Some(Bug::NobodyMakesRoom) && full {
@@ -154,7 +155,7 @@ impl Door {
         self.who.remove(&ticket);
     }
 
-    /// A connection of a camera is there, or comes.
+    /// A connection of a camera that is there, or comes now.
     fn knock(&mut self, now: Instant, link: usize, address: u8, connection: LinkId) -> Option<Ticket> {
         let ticket = self.enter(now, address, Who::Camera(link, connection));
         match ticket {
@@ -171,13 +172,13 @@ impl Door {
 }
 
 impl World {
-    /// Somebody attacks an edge's door from `from` on.
+    /// Plans an attack on an edge's door, from `from` on.
     pub fn attack(&mut self, from: Moment, spec: AttackSpec) -> &mut Self {
         self.events.push(from, Event::Attack(spec));
         self
     }
 
-    /// Somebody visits an edge again and again.
+    /// Plans a visitor that comes to an edge again and again.
     pub fn visitor(&mut self, spec: VisitorSpec) -> VisitorId {
         let visitor = self.visitors.len();
         self.visitors.push(Visitor {
@@ -273,7 +274,7 @@ impl World {
         self.events.push(self.now + after, event);
     }
 
-    /// Whoever was in the middle of a visit when the edge went comes again.
+    /// Lets visitors come again whose visit was cut short when the edge's process ended.
     pub(super) fn lose_visitors(&mut self, edge: usize) {
         for index in 0..self.visitors.len() {
             let visitor = &mut self.visitors[index];
@@ -299,7 +300,7 @@ impl World {
         });
     }
 
-    /// A camera's connection has proved whose it is. False if it had to make room before, and is closed.
+    /// Notes that a camera's connection has proved whose it is. False if it had to make room before, and is closed.
     pub(super) fn proved(&mut self, edge: usize, link: usize, camera: usize, connection: LinkId) -> bool {
         let address = camera_address(camera);
         let taken = self.with_edge(edge, |process, now| {
@@ -332,7 +333,7 @@ impl World {
         });
     }
 
-    /// Closes whoever has to go.
+    /// Closes the connections that have to make room.
     pub(super) fn drain_door(&mut self, edge: usize) {
         while let Some(process) = &mut self.edges[edge].process
             && let Some(dropped) = process.door.admission.poll_output()
@@ -391,7 +392,7 @@ impl World {
     }
 }
 
-/// Cameras have addresses in their order.
+/// Gives cameras addresses in the order in which they were made.
 fn camera_address(camera: usize) -> u8 {
     u8::try_from(camera + 1).unwrap_or(u8::MAX)
 }

@@ -1,4 +1,4 @@
-//! The edges of a world: making them, and what happens to them.
+//! Makes the edges of a world, and passes on what happens to them.
 
 use mez_core::broker::edge::Peer;
 use mez_core::name::{CameraName, CameraPattern};
@@ -84,7 +84,7 @@ impl World {
         (&mut self.edges[index], stage!(self))
     }
 
-    /// Does something with an edge's process, if it runs, by its own clock.
+    /// Does something with an edge's process if it runs, at the time of its own clock.
     pub(super) fn with_edge<R>(
         &mut self,
         index: usize,
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    /// Applications that read a camera may have something to do; all of them, or some.
+    /// Wakes all or some of the applications that read a camera.
     fn wake_readers(&mut self, edge: usize, camera: &CameraName, of: Option<Readers>) {
         for application in 0..self.applications.len() {
             let known = &self.applications[application];
@@ -193,7 +193,7 @@ impl World {
                     return;
                 }
                 let camera = &self.cameras[camera];
-                // A certificate is for a name, whoever claims it.
+                // A certificate holds for a name, whichever process presents it.
                 let cameras: Vec<CameraPattern> = camera.name.as_str().parse().into_iter().collect();
                 let peer = Peer { identity: camera.identity.clone(), cameras };
                 self.with_edge_host(edge, |edge, stage| edge.handle_accepted(connection, index, peer, stage));

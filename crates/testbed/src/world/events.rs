@@ -1,4 +1,4 @@
-//! What will happen, in order.
+//! Holds what will happen, in order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -62,7 +62,7 @@ pub(super) enum Event {
 }
 
 impl Event {
-    /// The host that has to run for it, and after how long it is looked at again while that host is frozen.
+    /// Returns the host that has to run for it, and when it is looked at again if that host is frozen.
     pub(super) const fn needs(&self) -> Option<(Node, Duration)> {
         match self {
             Self::Made { camera, .. } => Some((Node::Camera(*camera), ms(15))),

@@ -1,4 +1,4 @@
-//! What can be done to a world while it runs.
+//! Applies faults and other changes to a running world.
 
 use super::events::Event;
 use super::{ApplicationId, CameraId, EdgeId, Failure, Node, World};
@@ -34,9 +34,10 @@ pub enum Action {
     Cut(CameraId),
     /// The link carries again.
     Restore(CameraId),
-    /// The link carries so many bits per second from now on; or what it shares with others: a queue all together, a Wi-Fi station at most.
+    /// The link carries this many bits per second from now on. If the link shares a medium, the rate holds for all links of a queue
+    /// together, or for the camera's station on Wi-Fi.
     Rate(CameraId, u64),
-    /// The link carries that part of what its specification says; 1 is all of it.
+    /// The link carries this share of its specified rate.
     Slow(CameraId, u64),
     /// All connections of the camera's link end, and both sides know.
     Break(CameraId),
@@ -50,13 +51,13 @@ pub enum Action {
     StartEdge(EdgeId),
     /// The wall clock is set by so many seconds.
     StepWall(Host, i64),
-    /// The host's processes do nothing for a while, as when it has no processor to spare; what comes for them waits.
+    /// The host's processes stand still, as on a host without a free processor. What comes for them waits.
     Freeze(Host),
     /// They go on.
     Thaw(Host),
-    /// The host loses its power: its process is gone, and of what its disk was not told to keep anything may be left.
+    /// The host loses its power. Its process is gone, and anything may be left of what was not synced to its disk.
     CutPower(Host),
-    /// The host's disk does this wrong from now on, or nothing any more.
+    /// The host's disk has this fault from now on, or none.
     Disk(Host, Faults),
     /// The application takes no more frames.
     Stall(ApplicationId),
@@ -72,9 +73,10 @@ pub enum Action {
     Publish(CameraId),
     /// A thief of a camera's identity ([`World::thief`]) begins to dial, with this epoch.
     Claim(CameraId, u64),
-    /// It ends its connections, and is gone.
+    /// The thief ends its connections, and is gone.
     Leave(CameraId),
-    /// The edge is killed and starts with a state of before there were bounds, which knows an epoch of the camera that none can follow.
+    /// The edge is killed, and starts with a state file that holds an epoch of the camera that no other can follow. No edge with bounds writes such a
+    /// state.
     Poison(CameraId),
     /// Somebody at the edge resets the camera.
     Reset(CameraId),
@@ -108,7 +110,7 @@ impl World {
     }
 
     pub(super) fn apply(&mut self, action: Action) {
-        // Setting a wall clock is to change nothing, not even the trace.
+        // Setting a wall clock must change nothing, not even the trace.
         match action {
             Action::StepWall(..) => self.wall_steps += 1,
             _ => {
@@ -173,7 +175,7 @@ impl World {
         }
     }
 
-    /// Something happens to a camera's link.
+    /// Applies a fault to a camera's link.
     fn change_link(&mut self, camera: CameraId, change: impl FnOnce(&mut Link)) {
         self.disturb(camera.0);
         let link = self.cameras[camera.0].link;
@@ -181,7 +183,7 @@ impl World {
         self.touch(Node::Link(link));
     }
 
-    /// An application that stood still takes frames again.
+    /// Lets an application that stood still take frames again.
     fn go_on(&mut self, application: usize) {
         self.applications[application].stalled = false;
         self.applications[application].ready_since = self.now;
@@ -261,7 +263,7 @@ impl World {
         }
     }
 
-    /// Notes that a camera's path was touched, so that it has time to recover from now on.
+    /// Notes that a fault touched a camera's path. Its time to recover begins now.
     pub(super) fn disturb(&mut self, camera: usize) {
         let link = self.cameras[camera].link;
         for camera in self.cameras.iter_mut().filter(|camera| camera.link == link) {

@@ -1,4 +1,4 @@
-//! What an edge holds for applications that stand still in the middle of a frame, as its driver holds it.
+//! Accounts for what an edge holds for applications that stand still in the middle of a frame, as its driver does.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use mez_core::unread::{Asked, LogShare, PART_OF_LOG, ShareId, Unread, UnreadLimi
 
 use super::{Bug, World};
 
-/// Applications belong to so many principals.
+/// How many principals the applications belong to.
 const PRINCIPALS: usize = 3;
 
 /// What one edge process holds.
@@ -23,7 +23,7 @@ pub(super) struct Lent {
 struct Held {
     share: Option<ShareId>,
     log: LogReader,
-    /// As it was when the share was taken: budgets change when cameras come.
+    /// The budget at the time when the share was taken. Budgets change when cameras come.
     budget: LogShare,
     frame: FrameId,
     payload: Bytes,
@@ -34,7 +34,7 @@ impl Lent {
         Self { unread: Unread::new(UnreadLimits::default()), held: BTreeMap::new() }
     }
 
-    /// An application has taken the beginning of the newest frame of a log, and takes no more.
+    /// Lets an application take the beginning of the newest frame of a log, and then stand still.
     fn stand_still(&mut self, now: Instant, application: usize, log: &LogReader, bug: Option<Bug>) {
         let Some(record) = log.newest().filter(|_| !self.held.contains_key(&application)) else { return };
         let (frame, payload, budget) = (record.frame.meta.id, record.frame.payload, log.share());
@@ -48,14 +48,14 @@ impl Lent {
         }
     }
 
-    /// It takes the rest, or has gone.
+    /// Ends that: the application takes the rest, or has gone.
     pub(super) fn let_go(&mut self, application: usize) {
         if let Some(share) = self.held.remove(&application).and_then(|held| held.share) {
             self.unread.give_back(share);
         }
     }
 
-    /// The log of which more is held than may be, after it has let go of it: how much, and how much may be.
+    /// Finds a log that has let go of more bytes than readers may hold of it: how many they hold, and how many they may.
     pub(super) fn excess(&self) -> Option<(u64, u64)> {
         self.held.values().find_map(|Held { budget, .. }| {
             let evicted =
@@ -68,7 +68,7 @@ impl Lent {
 }
 
 impl World {
-    /// An application stops reading in the middle of a frame of the first camera that it reads.
+    /// Stops an application in the middle of a frame of the first camera that it reads.
     pub(super) fn stand_still(&mut self, index: usize) {
         let application = &self.applications[index];
         let (edge, bug) = (&mut self.edges[application.spec.edge.0], self.bug);
@@ -82,7 +82,7 @@ impl World {
         }
     }
 
-    /// It goes on, or has gone.
+    /// Lets the application go on, or ends what it held.
     pub(super) fn let_go(&mut self, index: usize) {
         let edge = self.applications[index].spec.edge.0;
         if let Some(process) = &mut self.edges[edge].process {

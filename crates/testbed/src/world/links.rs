@@ -1,4 +1,4 @@
-//! The links of a world: what happens on one goes to the camera or to the edge that it is for.
+//! Passes what happens on a link to the camera or the edge that it is for.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::link::{Link, LinkOutput, Side};
 
 pub(super) struct LinkNode {
     pub(super) link: Link,
-    /// What it shares with others, and its place there.
+    /// The medium that it shares, and its place there.
     pub(super) medium: Option<(usize, usize)>,
     pub(super) timer: Timer,
     /// What the camera's host has not looked at, while it is frozen.

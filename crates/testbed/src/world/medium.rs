@@ -1,8 +1,8 @@
-//! What several cameras share on their way to the edge: one queue in front of one bottleneck, or a Wi-Fi medium.
+//! Models what several cameras share on their way to the edge: one queue in front of one bottleneck, or a Wi-Fi medium.
 //!
-//! Each camera keeps a [`Link`](crate::link::Link) of its own, with its connections, its bounded queues and its delays; what enters
-//! its queues is announced here, and here is said when it has been transmitted. So this is no second model of a link: it stands in for the
-//! transmitter of each.
+//! Each camera keeps a [`Link`](crate::link::Link) of its own, with its connections, its bounded queues and its delays. The link announces here
+//! what enters its queues, and the medium says when that has been transmitted. So this is no second model of a link. It replaces the
+//! transmitter of each link.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::link::{Side, Transmitter};
 use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 
-/// The part of the highest rate of a Wi-Fi medium that all stations together have at least, at which rules are looked at: preambles,
-/// acknowledgements, collisions and the fall of rates after them take the rest.
+/// The share of a Wi-Fi medium's highest rate that rules assume all stations to get together, at least. Preambles, acknowledgements, collisions and
+/// the lower rates after them take the rest.
 const WIFI_SHARE: f64 = 0.2;
-/// The same where stations are hidden from each other, or something disturbs them.
+/// The same share if stations are hidden from each other, or something disturbs them.
 const WIFI_SHARE_DISTURBED: f64 = 0.02;
 /// Stations that do not hear each other and never ask for leave may get nothing through at all.
 const WIFI_SHARE_HIDDEN: f64 = 0.000_2;
-/// What a station may lack luck for: one attempt after the other fails, or others always come first. The same where stations are hidden or
-/// something disturbs them.
+/// How long a station may be unlucky: its attempts fail, or others always come first.
 const BAD_LUCK: Duration = ms(300);
+/// The same if stations are hidden from each other, or something disturbs them.
 const BAD_LUCK_DISTURBED: Duration = secs(1);
 
 pub(super) struct MediumNode {
@@ -51,13 +51,13 @@ struct Bottleneck {
 /// Stations that contend.
 struct Wifi {
     air: Air,
-    /// As they are made, and as they are.
+    /// The stations as they were made, and as they are now.
     stations: Vec<(Station, Station)>,
-    /// How many there are with those that the world does not know of.
+    /// How many stations there are, those included that are no cameras of the world.
     contenders: usize,
     is_disturbed: bool,
     never_asks: bool,
-    /// Of each station and each way: pieces with the packets of each that are not through, and whether one was given up.
+    /// For each station and each way: pieces, with the number of packets that are not through, and whether one was given up.
     pieces: Vec<[VecDeque<(usize, bool)>; 2]>,
 }
 
@@ -168,7 +168,7 @@ impl MediumNode {
                     (true, false) => WIFI_SHARE_DISTURBED,
                     (false, false) => WIFI_SHARE,
                 };
-                // Whoever is slow holds up everybody.
+                // A slow station holds up all others.
                 let slowest = wifi.stations.iter().map(|(_, now)| now.phy_mbps).fold(f64::MAX, f64::min);
                 (slowest * 1e6 * share / wifi.contenders as f64) as u64
             }
@@ -184,7 +184,7 @@ impl MediumNode {
         }
     }
 
-    /// What each camera may have waiting, in bytes, where the medium says.
+    /// How many bytes of each camera may wait, if the medium sets that bound.
     pub(super) fn queue_share(&self) -> Option<u64> {
         match &self.medium {
             Medium::Queue(queue) => Some(queue.queue_bytes_max / queue.cameras.max(1) as u64),
@@ -193,7 +193,7 @@ impl MediumNode {
         }
     }
 
-    /// A member is given so many bits per second: on a queue, all of them together; on Wi-Fi, its station at most.
+    /// Sets a rate: that of all members of a queue together, or the highest rate of a member's station on Wi-Fi.
     pub(super) fn set_rate(&mut self, now: Moment, member: usize, bits_per_second: u64) {
         match &mut self.medium {
             Medium::Queue(queue) => queue.set_rate(now, bits_per_second),
@@ -205,7 +205,7 @@ impl MediumNode {
         }
     }
 
-    /// What a member's rate is as it was made, in bits per second.
+    /// The rate with which a member was made, in bits per second.
     pub(super) fn made_with(&self, member: usize) -> u64 {
         match &self.medium {
             Medium::Queue(queue) => queue.spec_bits_per_second,
@@ -249,14 +249,14 @@ impl MediumNode {
 }
 
 impl World {
-    /// Something that cameras can share; see [`CameraSpec::medium`](super::CameraSpec::medium).
+    /// Makes a medium that cameras can share; see [`CameraSpec::medium`](super::CameraSpec::medium).
     pub fn medium(&mut self, spec: MediumSpec) -> MediumId {
         let random = self.random.split();
         self.media.push(MediumNode::new(spec, random));
         MediumId(self.media.len() - 1)
     }
 
-    /// A link takes a place on a medium.
+    /// Gives a link a place on a medium.
     pub(super) fn join(&mut self, medium: MediumId, link: usize) -> (usize, usize) {
         let known = &mut self.media[medium.0];
         let member = known.members.len();
@@ -289,7 +289,7 @@ impl World {
         }
     }
 
-    /// A link's rate becomes another; or the rate of what it shares with others, who then are disturbed as well.
+    /// Changes the rate of a link, or of the medium that it shares. The other members are then disturbed as well.
     pub(super) fn set_link_rate(&mut self, camera: usize, bits_per_second: u64) {
         let (now, link) = (self.now, self.cameras[camera].link);
         let Some((medium, member)) = self.links[link].medium else {
@@ -308,7 +308,7 @@ impl World {
         self.touch(Node::Medium(medium));
     }
 
-    /// The rate that a camera's link, or what it shares with others, was made with.
+    /// The rate with which a camera's link, or the medium that it shares, was made.
     pub(super) fn made_with_rate(&self, camera: usize) -> u64 {
         let host = &self.cameras[camera];
         match self.links[host.link].medium {

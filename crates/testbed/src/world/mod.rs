@@ -1,8 +1,8 @@
-//! Cameras, links, edges and applications on one virtual clock and one seed.
+//! Simulates cameras, links, edges and applications on one virtual clock.
 //!
-//! The brokers, logs and subscriptions are those of `mez-core`, driven exactly as the real drivers do; hosts, links
-//! and applications are models. Everything that is drawn comes from one seed, and events of one moment happen in the
-//! order in which they were planned: the same seed and the same calls give the same trace, bit for bit.
+//! The brokers, logs and sessions are those of `mez-core`, driven as the real drivers do. Hosts, links and
+//! applications are models. All random values come from one seed, and events of one moment happen in the order in
+//! which they were planned. So the same seed and the same calls give the same trace, bit for bit.
 //!
 //! ```
 //! use mez_testbed::{ApplicationSpec, CameraSpec, World, secs};
@@ -14,8 +14,8 @@
 //! assert!(world.deliveries(application).len() > 40);
 //! ```
 //!
-//! A world is made of parts that own their state. A part is lent the `Stage` (the moment, checks, trace, and what will happen) and what
-//! else a call needs, such as its link; it returns what the world has to see to. This file holds the parts and dispatches events.
+//! A world is made of parts that own their state. A part is lent the `Stage` (the moment, checks, trace, and what will happen) and whatever
+//! else a call needs, such as its link. It returns what the world has to do. This file holds the parts and dispatches events.
 //!
 //! | part | files |
 //! | --- | --- |
@@ -96,7 +96,7 @@ enum Node {
     Application(usize),
 }
 
-/// When a node is next looked at, and how often it was in vain.
+/// When a node is next looked at, and how often that was in vain.
 struct Timer {
     armed: Moment,
     spins: u32,
@@ -135,13 +135,13 @@ pub struct World {
     profiles: BTreeMap<ProfileHash, SizedProfile>,
     checks: Checks,
     trace: Trace,
-    /// Codecs and decoders fail and hang now and then.
+    /// Whether codecs and decoders fail and hang now and then.
     codecs_fail: bool,
     bug: Option<Bug>,
     disk_bug: Option<DiskBug>,
 }
 
-/// A rule did not hold: everything that is needed to look into it.
+/// A breach of a rule, with everything that is needed to look into it.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The world's seed.
@@ -272,13 +272,13 @@ impl World {
         self
     }
 
-    /// Makes the world itself do something wrong, to show that the checks notice.
+    /// Plants a bug in the world itself, to show that the rules notice it.
     pub fn plant(&mut self, bug: Bug) -> &mut Self {
         self.bug = Some(bug);
         self
     }
 
-    /// Panics if a rule is broken; for changes that are made between two runs.
+    /// Panics if a rule is broken. It is called after changes between two runs.
     fn report(&self) {
         if let Some(failure) = self.failure() {
             panic!("{failure}");
@@ -300,7 +300,7 @@ impl World {
     // ---- making -------------------------------------------------------------------------------------------
 
     fn draw_clock(&mut self) -> HostClock {
-        // Machines have been up for a second to a month; wall clocks agree within a minute.
+        // Machines have been up for between a second and a month. Their wall clocks agree within a minute.
         let origin_nanos = self.random.within(1_000_000_000..=2_600_000_000_000_000);
         let drift_ppb = self.random.within(0..=100_000) as i64 - 50_000;
         let wall_nanos = WALL_START_NANOS + self.random.within(0..=60_000_000_000) - origin_nanos;
@@ -377,7 +377,7 @@ impl World {
         self.touch(node);
     }
 
-    /// Carries out what everybody wants done, until nobody wants anything more at this moment.
+    /// Carries out the outputs of all nodes, until no node has any more at this moment.
     fn settle(&mut self) {
         let mut steps = 0;
         while let Some(node) = self.touched.pop_front() {

@@ -1,6 +1,6 @@
-//! Readings of the past: applications' questions to the camera's log, and the frames that answer them.
+//! Reads the past: passes applications' questions to the camera's log, and the answers back.
 //!
-//! What an edge's memory lacks is looked for on its disk, if it keeps one, and asked for at the camera, as `mez-node` does it.
+//! What an edge's memory lacks is looked for on its disk, if it keeps a log there. The camera is asked for the rest, as in `mez-node`.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ impl World {
         self.touch(Node::Application(index));
     }
 
-    /// Nobody waits for an application's questions any more.
+    /// Drops an application's questions. Nobody waits for the answers any more.
     pub(super) fn drop_questions(&mut self, index: usize) {
         let edge = self.applications[index].spec.edge.0;
         let asked = std::mem::take(&mut self.applications[index].asked);

@@ -1,4 +1,4 @@
-//! What a world is made of.
+//! Describes what a world is made of.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -31,16 +31,16 @@ pub struct CameraId(pub(crate) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApplicationId(pub(crate) usize);
 
-/// Names what cameras of a world share.
+/// Names a medium that cameras of a world share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MediumId(pub(crate) usize);
 
-/// What several cameras share.
+/// A medium that several cameras share.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MediumSpec {
     /// One queue in front of one bottleneck, each way, first come, first served. Each camera may have as much in it as the others.
     Queue {
-        /// What all have together.
+        /// The rate of all together.
         bits_per_second: u64,
         /// What may wait in the queue, in bytes, of all together.
         queue_bytes_max: u64,
@@ -186,10 +186,10 @@ impl CameraSpec {
     }
 }
 
-/// The rung at which applications want frames of the past, if at any.
+/// The rung at which applications ask for frames of the past, if they ask for one.
 pub const PAST_RUNG: &str = "jpeg/w32/q50/420";
 
-/// How an application goes on when it subscribes again.
+/// Where an application begins when it subscribes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resumes {
     /// As one that never had a frame.
@@ -222,7 +222,7 @@ pub struct ApplicationSpec {
     pub reduced: bool,
     /// Whether it decodes chains itself, and gets present frames as they came. Default no.
     pub chains: bool,
-    /// How long it works on a frame. Default 1 ms.
+    /// How long it takes for each frame. Default 1 ms.
     pub consumes: Duration,
     /// What it does about frames that it did not get when they were new. Default: it begins anew with every subscription.
     pub resumes: Resumes,

@@ -1,4 +1,5 @@
-//! What the world lends to its parts. A part owns its state. It changes the rest of the world only through this and through what it returns.
+//! Holds what the world lends to its parts. A part owns its state. It changes the rest of the world only through the stage, and through
+//! what it returns.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ pub(super) struct Stage<'a> {
     pub(super) now: Moment,
     /// What goes wrong on purpose.
     pub(super) bug: Option<Bug>,
-    /// Codecs fail and hang now and then.
+    /// Whether codecs fail and hang now and then.
     pub(super) codecs_fail: bool,
     /// Profiles that contracts may name.
     pub(super) profiles: &'a BTreeMap<ProfileHash, SizedProfile>,
@@ -31,7 +32,7 @@ pub(super) struct Stage<'a> {
     pub(super) trace: &'a mut Trace,
 }
 
-/// The stage, of fields of the world that its parts are not in: so a part may be lent beside it.
+/// The stage. It borrows only those fields of the world that hold no part, so that a part can be borrowed beside it.
 macro_rules! stage {
     ($world:expr) => {
         $crate::world::stage::Stage {

@@ -1,7 +1,7 @@
-//! Logs on disk under the brokers of a world: the real writer and the real recovery, on a disk that tears, fails, runs full and takes its time.
+//! Keeps logs on disk under the brokers of a world: the real writer and the real recovery, on a disk that tears, fails, runs full and is slow.
 //!
-//! A process that is killed leaves what it has handed over; a power cut leaves what was synced, and of the rest anything. What comes
-//! back at the next start is held against all that was promised (rule `recovery`), and the bytes on the disk are looked at (rule `sealed`).
+//! A process that is killed leaves what it has handed over. A power cut leaves what was synced, and anything of the rest. At the next start, what
+//! comes back is compared with all that was promised (rule `recovery`), and the bytes on the disk are searched for pixels (rule `sealed`).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,14 +27,15 @@ use crate::time::{HostClock, Moment, ms};
 
 /// How long a recovery may take by the host's clock, which stands still meanwhile.
 const RECOVERY_TIME_MAX: Duration = Duration::from_secs(1);
-/// How much of a payload is looked for in the clear.
+/// How many bytes of a payload are searched for on the disk, in the clear.
 const LOOKED_FOR_BYTES: usize = 32;
-/// How many payloads of each life are looked for: the newest, but of a few only one.
+/// One payload in this many is searched for.
 const LOOKED_FOR_ONCE_IN: u64 = 4;
+/// The most payloads of each life that are searched for: the newest ones.
 const LOOKED_FOR_MAX: usize = 16;
-/// A writer that wants to go on at once does after this.
+/// The pause of a writer that wants to continue at once. Without it, a moment of the world might never end.
 const AT_ONCE: Duration = Duration::from_micros(10);
-/// A frozen host's log is looked at again after this.
+/// How long a frozen host's log waits before it is looked at again.
 const FROZEN_LOOK: Duration = ms(40);
 
 /// How a broker of a world keeps a camera's log on disk.
@@ -75,7 +76,7 @@ pub(super) struct KeptLog {
     same_salt: bool,
     /// When the writer is next looked at.
     armed: Moment,
-    /// The beginnings of some payloads of this life.
+    /// The first bytes of some payloads of this life.
     plain: VecDeque<Bytes>,
 }
 
@@ -121,7 +122,7 @@ impl KeptLog {
         matches!(self.state, State::Written(_))
     }
 
-    /// From now on the disk does this wrong.
+    /// Gives the disk a fault from now on.
     pub(super) fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
         if let Some(disk) = self.disk() {
@@ -129,14 +130,14 @@ impl KeptLog {
         }
     }
 
-    /// A broker starts and reads what is there, as much as memory has room for.
+    /// Recovers the log at a broker's start, as much of it as memory has room for.
     pub(super) fn recover(&mut self, now: Instant, bytes_max: u64) -> Result<Recovery, String> {
         let State::AtRest(disk) = &mut self.state else {
             return Err("a log is read that is being written".into());
         };
         let config =
             RecoveryConfig { camera: &self.camera, keys: &self.keys, bytes_max, time_max: RECOVERY_TIME_MAX };
-        // What fails at that moment fails the start of a real broker; the next one has better luck.
+        // A failure at this moment would fail the start of a real broker. The next start has better luck.
         disk.set_faults(Faults::default());
         let recovery = recover(&mut **disk, config, || now).map_err(|error| error.to_string())?;
         disk.set_faults(self.faults);
@@ -172,11 +173,11 @@ impl KeptLog {
         }
     }
 
-    /// A frame entered the log in memory.
+    /// Notes that a frame entered the log in memory.
     fn entered(&mut self, id: FrameId, payload: &Bytes) {
         self.ledger.published(id);
         if id.sequence.0.is_multiple_of(LOOKED_FOR_ONCE_IN) && payload.len() >= LOOKED_FOR_BYTES {
-            // A copy: a part of the payload would keep all of it in the log's account.
+            // The bytes are copied. A slice of the payload would keep all of it in the log's account.
             self.plain.push_back(Bytes::copy_from_slice(&payload[..LOOKED_FOR_BYTES]));
             if self.plain.len() > LOOKED_FOR_MAX {
                 self.plain.pop_front();
@@ -214,7 +215,7 @@ impl KeptLog {
         }
     }
 
-    /// The broker is gone without a word.
+    /// Ends a life whose broker was killed.
     pub(super) fn end(&mut self) -> Result<(), String> {
         match std::mem::replace(&mut self.state, State::Nowhere) {
             State::Written(writer) => {
@@ -236,7 +237,7 @@ impl KeptLog {
         }
     }
 
-    /// The power is cut while nobody writes.
+    /// Cuts the power while nobody writes.
     pub(super) fn cut_power(&mut self) {
         if let State::AtRest(disk) = &mut self.state {
             disk.cut_power();
@@ -376,7 +377,7 @@ impl World {
         self.checks.recovered(&host.name, recovered)
     }
 
-    /// A log's writer is gone.
+    /// Ends the writer of a log.
     pub(super) fn end_log(&mut self, owner: &Owner) {
         if let Some(looked) = self.kept_log(owner).map(KeptLog::end) {
             self.checks.disk_left(looked);

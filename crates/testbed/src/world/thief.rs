@@ -1,4 +1,4 @@
-//! Thieves of a camera's identity, and what an edge's people do about them.
+//! Models thieves of a camera's identity, and the resets by which an operator undoes what they did.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::link::Side;
 use crate::time::secs;
 use crate::trace::What;
 
-/// A refusal may be that late: it was on its way.
+/// How late a refusal may come, because it was on its way.
 const REFUSED_LATE_MAX: Duration = secs(1);
 
 impl World {
-    /// A host that has the keys of a camera, beside it and under its name. It dials from [`Action::Claim`](super::Action::Claim) to
+    /// Makes a host that has a camera's keys and uses its name. It dials from [`Action::Claim`](super::Action::Claim) to
     /// [`Action::Leave`](super::Action::Leave), publishes frames of its own, and numbers them as the edge asks.
     pub fn thief(&mut self, of: CameraId) -> CameraId {
         let rivals = self.cameras[of.0].rivals;
@@ -73,7 +73,7 @@ impl World {
         holder.is_some_and(|holder| self.stolen.contains(holder))
     }
 
-    /// Whether a refusal is what it has to be: of a camera that has thieves, once they are gone nothing is left to refuse it for.
+    /// Whether the edge may refuse a camera. If a camera had thieves and they are gone, there is no reason left to refuse it.
     pub(super) fn may_be_refused(&self, index: usize) -> bool {
         let host = &self.cameras[index];
         let has_thieves = self.cameras.iter().any(|other| other.robs == Some(index));
@@ -84,7 +84,7 @@ impl World {
             || self.now <= host.disturbed.max(host.robbed_until) + REFUSED_LATE_MAX
     }
 
-    /// Whether the camera's edge has a state from before there were bounds.
+    /// Whether the camera's edge has a state with an epoch beyond all bounds.
     pub(super) fn is_poisoned(&self, index: usize) -> bool {
         let host = &self.cameras[index];
         self.edges[host.spec.edge.0].poisoned.contains_key(&host.name)
@@ -97,7 +97,7 @@ impl World {
         self.start_edge(edge);
     }
 
-    /// Gives a broker that starts what the state remembers from before there were bounds.
+    /// Gives a broker that starts the epochs beyond all bounds that its state holds.
     pub(super) fn take_up_poison(&mut self, edge: usize) {
         let poisoned: Vec<_> = self.edges[edge]
             .poisoned
@@ -107,7 +107,7 @@ impl World {
         self.with_edge(edge, |process, _| process.broker.restore(poisoned));
     }
 
-    /// What `mez cameras reset` does.
+    /// Resets a camera, as `mez cameras reset` does.
     pub(super) fn reset(&mut self, index: usize) {
         let (edge, name) = (self.cameras[index].spec.edge.0, self.cameras[index].name.clone());
         let keeps = self.bug == Some(Bug::ResetKeepsEpoch);

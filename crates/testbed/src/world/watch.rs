@@ -1,4 +1,4 @@
-//! What the rules of [`crate::check`] are shown of the world: every 50 ms, and with every frame that an application gets.
+//! Shows the world to the rules of [`crate::check`], every 50 ms and with every frame that an application gets.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::time::ms;
 
 /// How often the rules are looked at.
 pub(super) const WATCH_INTERVAL: Duration = ms(50);
-/// Rules know only of frames that come at this rate at least whether they come in time.
+/// The longest interval between frames for which rules judge whether frames come in time.
 const INTERVAL_MAX: Duration = ms(500);
 
 impl World {
@@ -188,10 +188,11 @@ impl World {
         self.checks.watch_resuming(&path, &seen, &reader.spec.contract);
     }
 
-    /// Who is told that all is well gets frames in time; after faults, while it is ready and its camera publishes.
+    /// Watches that an application which is told that its contract is kept gets frames in time. It must be ready, its camera must
+    /// publish, and faults must be over.
     fn watch_contract(&mut self, application: usize, camera: usize) {
         let (reader, host) = (&self.applications[application], &self.cameras[camera]);
-        // Of several cameras, another one may have been told of last.
+        // With several cameras, the last change may have been about another one.
         let only = self.cameras.iter().filter(|other| reader.pattern.matches(&other.name)).count() == 1;
         let watched = only
             && reader.reads(host.spec.edge.0, &host.name)
@@ -204,7 +205,7 @@ impl World {
         self.checks.watch_contract(*id, &host.name, reader.ready_since + reader.spec.consumes * 2);
     }
 
-    /// An application just got a frame: how old it is.
+    /// Shows how old the frame is that an application just got.
     pub(super) fn watch_age(&mut self, application: usize) {
         let reader = &self.applications[application];
         let Some((got, _)) = reader.deliveries.last() else { return };
@@ -228,21 +229,21 @@ impl World {
         self.checks.watch_age(&self.path(camera), &seen);
     }
 
-    /// An application just got a frame: what it passed over that its camera holds.
+    /// Shows which frames of the camera's log were passed over before the frame that an application just got.
     pub(super) fn watch_holes(&mut self, index: usize, had: Option<LastFrame>) {
         let Some((camera, passage, _)) = self.passage(index, had) else { return };
         let Some(reader) = self.passage_reader(index, camera) else { return };
         self.checks.watch_holes(&reader, &self.passage_camera(camera), &passage);
     }
 
-    /// An application just got a frame: what it passed over and was told of.
+    /// Shows what was passed over before the frame that an application just got, and what it was told of that.
     pub(super) fn watch_told(&mut self, index: usize, had: Option<LastFrame>) {
         let Some((camera, passage, not_held)) = self.passage(index, had) else { return };
         let Some(reader) = self.passage_reader(index, camera) else { return };
         self.checks.watch_told(&reader, &self.passage_camera(camera), &passage, not_held);
     }
 
-    /// A reading has ended: the same for all that would have come after its last frame; `rest` is what was told then.
+    /// Shows the same for everything after the last frame of a reading that has ended. `rest` is what was told at the end.
     pub(super) fn watch_end(&mut self, index: usize, rest: &[(CameraName, SkipCounts, Option<NotHeld>)]) {
         let application = &self.applications[index];
         let edge = application.spec.edge.0;
@@ -257,7 +258,7 @@ impl World {
             let Some(reader) = self.passage_reader(index, camera) else { continue };
             let (seen, passage) = (self.passage_camera(camera), Passage { last, next: None });
             self.checks.watch_holes(&reader, &seen, &passage);
-            // Of a camera that did not come while it lasted, nothing is said.
+            // Nothing is told of a camera that did not come during the reading.
             if let Some((.., told)) = rest.iter().find(|(camera, ..)| *camera == name) {
                 self.checks.watch_told(&reader, &seen, &passage, *told);
             }

@@ -1,7 +1,7 @@
-//! The simple estimator that most systems have: a moving average of the measured rate, times a safety factor.
+//! Chooses a rung by the estimator that most systems have: a moving average of the measured rate, times a safety factor.
 //!
-//! It is here as a baseline. It knows all that [`mez_core::controller::quantile`] knows of delays and of bytes on their way; what it lacks is the
-//! distribution of its errors, in whose place the safety factor stands.
+//! It is a baseline. It knows all that [`mez_core::controller::quantile`] knows of delays and of bytes on their way. It lacks the
+//! distribution of its errors. The safety factor stands in its place.
 
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ impl Ewma {
         Self { safety, counts_waits: false, flights: Flights::new(), rate: None, out: false, tried: None }
     }
 
-    /// The same, but that bytes are taken over the wait for the link as well. On Wi-Fi what a frame gets between its first and
-    /// its last aggregate says little; on links that nobody shares the wait says nothing of the rate.
+    /// The same, but the rate counts the wait for the link as well. On Wi-Fi, what passes between a frame's first and last
+    /// aggregate says little. On links that nobody shares, the wait says nothing of the rate.
     pub fn counting_waits(safety: f64) -> Self {
         Self { counts_waits: true, ..Self::new(safety) }
     }
@@ -57,7 +57,7 @@ impl Policy for Ewma {
         let (bytes, took_ms) = if self.counts_waits {
             (landed.flight.bytes, landed.took_ms + landed.wait_ms.max(0.0))
         } else {
-            // The first packet begins the time and is not carried in it.
+            // Time begins with the arrival of the first packet, so its bytes do not count.
             (landed.flight.bytes - PACKET_BYTES, landed.took_ms)
         };
         if took_ms > 1.0 && bytes > 0.0 {
@@ -74,7 +74,7 @@ impl Policy for Ewma {
     fn decide(&mut self, offer: &Offer<'_>) -> Decision {
         let (floor, reaches_floor) = offer.floor_rung();
         let Some(rate) = self.rate.filter(|_| !self.out).map(|rate| rate * self.safety) else {
-            // One packet measures nothing, so the first frame is one of several where there is one.
+            // One packet measures nothing. So the first frame takes a rung of several packets, if there is one.
             let rung = offer.ladder.rungs().partition_point(|rung| rung.bytes.mean < 2.0 * PACKET_BYTES);
             let floor = if self.out { floor } else { rung.min(offer.ladder.len() - 1).max(floor) };
             return match self.tried.map(|tried| tried + OUTAGE_INTERVAL) {

@@ -1,4 +1,4 @@
-//! One rung, always: what a system without adaptation does, and what every other policy has to beat.
+//! Chooses one rung, always. A system without adaptation does so, and every other policy has to beat it.
 
 use mez_core::controller::{Arrival, Choice, Decision, Offer, Policy, SentFrame};
 use mez_core::frame::FrameId;

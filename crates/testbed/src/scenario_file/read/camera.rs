@@ -1,4 +1,4 @@
-//! `[[camera]]`.
+//! Reads `[[camera]]`.
 
 use std::time::Duration;
 

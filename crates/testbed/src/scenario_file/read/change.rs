@@ -1,4 +1,4 @@
-//! `[[change]]`.
+//! Reads `[[change]]`.
 
 use std::time::Duration;
 

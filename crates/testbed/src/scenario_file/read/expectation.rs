@@ -1,4 +1,4 @@
-//! `[[expect]]`.
+//! Reads `[[expect]]`.
 
 use std::time::Duration;
 

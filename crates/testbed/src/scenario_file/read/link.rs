@@ -1,4 +1,4 @@
-//! `[link]`, and `link` of a camera.
+//! Reads `[link]`, and `link` of a camera.
 
 use serde::Deserialize;
 
@@ -22,7 +22,7 @@ pub(super) struct RawLink {
 }
 
 impl RawLink {
-    /// A link as it says, and where it does not, as `others` says.
+    /// Makes a link of its fields. A missing field is taken from `others`.
     pub(super) fn spec(&self, field: &str, others: &Self) -> Result<LinkSpec, ScenarioError> {
         let mut spec = LinkSpec::default();
         if let Some(rate) = self.megabits_per_second.or(others.megabits_per_second) {
@@ -46,7 +46,7 @@ impl RawLink {
         Ok(spec)
     }
 
-    /// What it shares with the links of other cameras. A link with a channel of its own shares nothing.
+    /// The medium that it shares with the links of other cameras. A link with a channel of its own shares none.
     pub(super) fn sharing(&self, field: &str, others: &Self) -> Result<Option<Sharing>, ScenarioError> {
         if self.shared.is_some() && self.channel.is_some()
             || others.shared.is_some() && others.channel.is_some()
@@ -65,7 +65,7 @@ impl RawLink {
         }
     }
 
-    /// What it carries, if that is drawn. A rate of its own keeps a camera from the channel of the others.
+    /// The kind of link, if its rates are drawn. A camera with a rate of its own does not take the channel of the others.
     pub(super) fn channel(&self, field: &str, others: &Self) -> Result<Option<Kind>, ScenarioError> {
         if self.megabits_per_second.is_some() && self.channel.is_some() {
             return wrong(format!("{field}.channel"), "give either a channel or megabits_per_second");

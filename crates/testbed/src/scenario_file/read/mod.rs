@@ -1,4 +1,4 @@
-//! What a file may say, and how it becomes a scenario. Whatever makes no sense is an error that names the field.
+//! Reads what a file says, and makes a scenario of it. Anything that makes no sense is an error that names the field.
 
 mod camera;
 mod change;
@@ -28,7 +28,7 @@ const SECONDS_MAX: f64 = 3_600.0;
 /// The most cameras, subscriptions, changes and expectations each.
 const ENTRIES_MAX: usize = 1_000;
 
-/// Why a file is no scenario.
+/// Why a file is not a scenario.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScenarioError {
     /// It is no TOML, lacks a field, or has one that is not known or of another type. The message names line and field.
@@ -179,13 +179,13 @@ impl Scenario {
     }
 }
 
-/// What the edge is told of channels.
+/// The channels that are declared to the edge.
 fn channels(raw: &[String]) -> Result<Channels, ScenarioError> {
     let channels = raw.iter().map(|text| text.parse()).collect::<Result<Vec<DeclaredChannel>, _>>();
     channels.and_then(Channels::new).or_else(|error| wrong("edge_channels", error.to_string()))
 }
 
-/// A log on disk of so many megabytes.
+/// A log on disk of this many megabytes.
 fn disk(field: &str, megabytes: Option<f64>) -> Result<Option<DiskSpec>, ScenarioError> {
     let Some(megabytes) = megabytes else { return Ok(None) };
     let disk_bytes_max = (within(field, megabytes, 0.1, 1e3)? * 1e6) as u64;

@@ -1,4 +1,4 @@
-//! `[[subscription]]`.
+//! Reads `[[subscription]]`.
 
 use mez_core::contract::{Contract, ContractError};
 use mez_core::name::CameraPattern;

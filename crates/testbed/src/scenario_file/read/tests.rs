@@ -1,4 +1,4 @@
-//! What makes no sense is refused by the name of its field.
+//! Tests that a file which makes no sense is refused, with the name of the field.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What comes to a camera over its link.
+//! Tells a camera's broker what comes over its link.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::world::Bug;
 use crate::world::events::Event;
 use crate::world::stage::Stage;
 
-/// Caps count for so much less than they last: clocks differ.
+/// Rules judge a cap for this much less than it lasts, because clocks differ.
 const CAP_MARGIN: Duration = ms(2);
-/// How late [`Bug::LeftUntold`] is.
+/// How late the broker learns of a byte under [`Bug::LeftUntold`].
 const LEFT_UNTOLD_MS: u64 = 100;
 
 impl CameraHost {
-    /// A connection is there; `window` is what may be on its way of it, if its path was ever full.
+    /// Tells the broker of a new connection. `window` is how many bytes it may have on their way.
     pub(in crate::world) fn handle_dialled(
         &mut self,
         connection: LinkId,
@@ -34,14 +34,14 @@ impl CameraHost {
         process.handle_window(stage.now, connection, window);
     }
 
-    /// A dial came to nothing.
+    /// Tells the broker that a dial failed.
     pub(in crate::world) fn handle_dial_failed(&mut self, stage: &mut Stage<'_>) {
         stage.trace.record(stage.now, What::DialFailed { camera: self.index });
         let Some(process) = &mut self.process else { return };
         process.broker.handle_dial_failed(self.clock.monotonic(stage.now), EdgeIndex(0));
     }
 
-    /// So many bytes of a frame have not left.
+    /// Tells the broker how many bytes of a frame have not left.
     pub(in crate::world) fn handle_unsent(
         &mut self,
         connection: LinkId,
@@ -53,7 +53,7 @@ impl CameraHost {
         process.broker.handle_unsent(self.clock.monotonic(stage.now), connection, frame, unsent);
     }
 
-    /// The last byte of a live frame has left. Returns whether the broker was told.
+    /// Notes that the last byte of a live frame has left. Returns whether the broker was told.
     pub(in crate::world) fn handle_left(
         &mut self,
         connection: LinkId,
@@ -77,7 +77,7 @@ impl CameraHost {
         process.broker.handle_sent(self.clock.monotonic(stage.now), connection, frame);
     }
 
-    /// A connection is gone.
+    /// Tells the broker that a connection is gone.
     pub(in crate::world) fn handle_closed(&mut self, connection: LinkId, stage: &mut Stage<'_>) {
         stage.trace.record(stage.now, What::CameraClosed { camera: self.index, link: connection });
         self.forget(connection, stage);
@@ -85,7 +85,7 @@ impl CameraHost {
         process.broker.handle_closed(self.clock.monotonic(stage.now), connection);
     }
 
-    /// Nothing more comes of a connection, and what is under way on it is lost.
+    /// Forgets a connection, and what was under way on it.
     pub(super) fn forget(&mut self, connection: LinkId, stage: &mut Stage<'_>) {
         let Some(process) = &mut self.process else { return };
         let known = process.connections.remove(&connection);

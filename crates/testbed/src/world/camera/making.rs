@@ -1,4 +1,4 @@
-//! Frames that are made of others, as a codec would.
+//! Encodes frames smaller, as a codec would, without any pixels.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,22 @@ use crate::world::chain::{Coded, Encoder};
 use crate::world::events::Event;
 use crate::world::stage::Stage;
 
-/// One frame in so many makes the codec fail, and one in so many makes it hang.
+/// One frame in this many makes the codec fail.
 const CODEC_FAILS_ONCE_IN: u64 = 150;
+/// One frame in this many makes the codec hang.
 const CODEC_HANGS_ONCE_IN: u64 = 400;
 
 impl CameraHost {
-    /// Sees to it that a frame is made of another: of the same bytes, fewer of them.
+    /// Begins to encode a frame smaller. The result has the same bytes, but fewer of them.
     pub(super) fn make(&mut self, transform: &Transform, stage: &mut Stage<'_>) {
         let Some(process) = &mut self.process else { return };
         let (now, id) = (stage.now, transform.frame.meta.id);
         let fails = stage.codecs_fail && self.random.one_in(CODEC_FAILS_ONCE_IN);
         let hangs = stage.codecs_fail && self.random.one_in(CODEC_HANGS_ONCE_IN);
-        // What was chosen at the moment at which it was told may have been chosen before.
+        // A rung that was chosen at the very moment of the cap may have been chosen before it.
         let live = process.capped.filter(|(_, [from, until])| *from < now && now < *until);
         if let (Some((bytes_max, _)), Some((expected, floor))) = (live, process.broker.expected_bytes()) {
-            // Never below the floor; where there is no room at all, the cheapest rung.
+            // A cap never goes below the floor. If there is no room at all, the rung is the cheapest.
             let most = f64::from(bytes_max).max(floor);
             stage.checks.makes_within_cap(self.index, id, expected, most);
         }
@@ -39,7 +40,7 @@ impl CameraHost {
         let (done, late) = if hangs || done > deadline { (deadline, true) } else { (done, false) };
         let made = if fails || late {
             process.stuck_until = done;
-            // Whatever it held is gone.
+            // All state of the encoder is lost.
             process.encoder = Encoder::default();
             Transformed::Failed
         } else {
@@ -54,7 +55,7 @@ impl CameraHost {
         stage.events.push(done, Event::Made { camera, run, frame: id, made });
     }
 
-    /// The codec is done with a frame. Returns whether the process that asked for it still runs.
+    /// Ends the codec's work on a frame. Returns whether the process that asked for it still runs.
     pub(in crate::world) fn handle_made(
         &mut self,
         run: u64,
@@ -63,12 +64,12 @@ impl CameraHost {
         stage: &mut Stage<'_>,
     ) -> bool {
         let Some(process) = self.process.as_mut().filter(|process| process.run == run) else { return false };
-        // If it is not sent now, it need not be any more; but a budget that was not kept is no reason for silence.
+        // A frame that is not sent now need not be sent later. But a missed byte budget is no reason for silence.
         if !matches!(made, Transformed::TooLarge { .. }) {
             (process.sent, process.left_out) = (process.sent.max(Some(frame)), 0);
         }
         if made == Transformed::Failed {
-            // A codec that fails or hangs costs its frame; one that does so twice in a row is not the broker's silence.
+            // A codec that fails or hangs costs its frame. If that happens twice in a row, the silence is not the broker's.
             stage.checks.breaks_silence(run);
         }
         process.broker.handle_transformed(self.clock.monotonic(stage.now), frame, made);
@@ -76,7 +77,7 @@ impl CameraHost {
     }
 }
 
-/// What a codec made, as the broker is told; and the frame that it refers to.
+/// Returns what a codec made, as the broker is told, and the frame that it refers to.
 fn transformed(transform: &Transform, coded: Result<Coded, u32>) -> (Transformed, Option<Sequence>) {
     let Transform { frame, setting, .. } = transform;
     let Coded { link: chain, refers, setting: made, bytes } = match coded {
@@ -84,13 +85,13 @@ fn transformed(transform: &Transform, coded: Result<Coded, u32>) -> (Transformed
         Err(bytes) => return (Transformed::TooLarge { bytes }, None),
     };
     let (width, height) = setting.size((frame.meta.width, frame.meta.height));
-    // Memory of its own: the log's frame is let go of.
+    // The copy has memory of its own, so that the log's frame can be freed.
     let payload = received(&frame.payload).slice(..bytes as usize);
     let (rung, encoding) = (made.rung(), Encoder::encoding(setting));
     (Transformed::Made { payload, encoding, width, height, rung, chain }, refers)
 }
 
-/// Where a contract's profile knows the rung of a still, it is right about its size.
+/// Gives a still the size that a contract's profile states for its rung, if there is one.
 fn follow_profiles(
     profiles: &BTreeMap<ProfileHash, SizedProfile>,
     footage: &Footage,

@@ -1,15 +1,15 @@
-//! A camera host: the publisher, the intake, the camera broker, and its driver.
+//! Models a camera host: the publisher, the intake, the camera broker, and its driver.
 //!
-//! [`CameraHost`] owns all of it. The world lends it its link and the [`Stage`]; what it cannot see to itself, it returns.
+//! [`CameraHost`] owns all of it. The world lends it its link and the [`Stage`]. The host returns what it cannot do itself.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `mod.rs` | starts a process, and says how it is |
-//! | `publishing.rs` | frames on their way from the publisher into the log, and to the broker |
-//! | `outputs.rs` | what the broker wants done |
-//! | `link.rs` | what comes over the link |
-//! | `making.rs` | frames that are made of others |
-//! | `past.rs` | frames of the past |
+//! | `publishing.rs` | brings frames from the publisher into the log, and tells the broker |
+//! | `outputs.rs` | carries out the broker's outputs |
+//! | `link.rs` | tells the broker what comes over the link |
+//! | `making.rs` | encodes frames smaller |
+//! | `past.rs` | finds, encodes and sends frames of the past |
 
 mod link;
 mod making;
@@ -43,10 +43,10 @@ use crate::time::{HostClock, Moment, ms};
 
 pub(super) use self::outputs::Effect;
 
-/// How long it takes until a counter is on the disk.
+/// The longest time until a counter is on the disk.
 const PERSIST_MS_MAX: u64 = 20;
 
-/// What a profile has in these worlds, in place of JSON: the first byte of its hash, so often.
+/// How many bytes a profile has in worlds. In place of JSON, all of them are the first byte of its hash.
 pub(super) const PROFILE_BYTES: usize = 20_000;
 
 /// What a camera's host has done, over all starts of its process.
@@ -79,19 +79,19 @@ pub(super) struct CameraHost {
     pub(super) publishing: bool,
     /// When a fault last touched the camera or its path.
     pub(super) disturbed: Moment,
-    /// When its publisher last gave a frame a capture time that its log had to refuse: nobody gets that frame.
+    /// When its publisher last gave a frame a capture time that its log had to refuse. Nobody gets that frame.
     pub(super) misstamped: Moment,
-    /// When the edge last refused it: it may then wait.
+    /// When the edge last refused it. It may then wait before it dials again.
     pub(super) refused: Option<Moment>,
-    /// Another process claims, or has claimed, the same name.
+    /// Whether another process claims, or has claimed, the same name.
     pub(super) rivals: bool,
-    /// It is such a process itself.
+    /// Whether it is such a process itself.
     pub(super) is_rival: bool,
-    /// It is a thief of this camera's identity.
+    /// The camera whose identity it has stolen, if it is a thief.
     pub(super) robs: Option<usize>,
-    /// A thief of its identity went without being heard, or the edge was told to believe none of its starts: until then nothing is promised.
+    /// Until when nothing is promised, because a thief of its identity left unheard, or the edge was told to believe none of its starts.
     pub(super) robbed_until: Moment,
-    /// When it last started with less of its counter than there was: the connection of the start before it may count as a later one.
+    /// When it last started without all of its counter. The connection of the start before may then count as a later one.
     pub(super) counter_lost: Option<Moment>,
     pub(super) timer: Timer,
     pub(super) process: Option<CameraProcess>,
@@ -103,12 +103,12 @@ pub(super) struct CameraHost {
     counts: CameraCounts,
     /// The counter on the disk.
     pub(super) persisted: u64,
-    /// That was lost once, so that frames of two starts had the same names.
+    /// Whether the counter was ever lost, so that frames of two starts have the same names.
     lost_counter: bool,
 }
 
 impl CameraHost {
-    /// Whether two frames may have the same name, or another process claims its own: then nobody may believe what it holds.
+    /// Whether two frames may have the same name, or another process claims the camera's. What it holds is then not to be trusted.
     pub(super) fn is_doubtful(&self) -> bool {
         self.lost_counter || self.rivals
     }
@@ -236,15 +236,15 @@ pub(in crate::world) struct CameraProcess {
     pub(super) intake: Intake,
     /// The newest frame of which the broker knows.
     pub(super) told: Option<FrameId>,
-    /// The newest frame that it sent, or need not send since it was captured before anybody asked.
+    /// The newest frame that it sent, or that it need not send because it was captured before anybody asked.
     pub(super) sent: Option<FrameId>,
-    /// So many frames after it are left out by its rung.
+    /// How many frames after it its rung leaves out.
     left_out: u64,
     /// When it was last told that the path of a connection was never full.
     pub(super) opening_until: Option<Moment>,
     /// Until when its codec hangs.
     pub(super) stuck_until: Moment,
-    /// The newest frame while its share of a channel last held it back.
+    /// The newest frame when its share of a channel last held it back.
     pub(super) held_back: Option<FrameId>,
     /// And when that was.
     pub(super) held_back_until: Moment,
@@ -254,16 +254,16 @@ pub(in crate::world) struct CameraProcess {
     up: bool,
     /// Whether its edge has taken it in with the epoch at hand, and has named no other start with it since.
     accepted: bool,
-    /// Epochs that it went through in which no edge took it in: another start may have the same, so it gives none of their frames.
+    /// Epochs in which no edge took it in. Another start may have the same epochs, so it delivers none of their frames.
     pub(super) doubted: BTreeSet<Epoch>,
     dialled: bool,
     captured: Option<Timestamp>,
     encoder: Encoder,
-    /// It told the edge last that no rung keeps the contracts that lead.
+    /// Whether it last told the edge that no rung keeps the leading contracts.
     says_infeasible: bool,
     /// When it last heard that nothing is wanted any more.
     unwanted: Option<Moment>,
-    /// The most bytes that frames may have on average, and from and until when, as it was told on its present connection.
+    /// The cap that it was told on its present connection: the mean frame size, and from when until when it holds.
     capped: Option<(u32, [Moment; 2])>,
 }
 

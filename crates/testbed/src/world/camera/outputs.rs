@@ -1,4 +1,4 @@
-//! What a camera broker wants done.
+//! Carries out what a camera broker's outputs ask for.
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
@@ -16,7 +16,7 @@ use crate::world::Bug;
 use crate::world::events::Event;
 use crate::world::stage::Stage;
 
-/// What the world has to see to after a camera has carried something out.
+/// What the world has to do after a camera has carried out an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::world) enum Effect {
     /// Nothing.
@@ -28,12 +28,12 @@ pub(in crate::world) enum Effect {
 }
 
 impl CameraHost {
-    /// What the broker wants done next.
+    /// The broker's next output.
     pub(in crate::world) fn poll_output(&mut self) -> Option<CameraOutput> {
         self.process.as_mut()?.broker.poll_output()
     }
 
-    /// Does what the broker wants done, on the camera's link.
+    /// Carries out an output on the camera's link.
     pub(in crate::world) fn carry_out(
         &mut self,
         output: CameraOutput,

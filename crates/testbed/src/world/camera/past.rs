@@ -1,4 +1,4 @@
-//! Frames of the past, at a camera: they are looked for, made smaller and sent.
+//! Finds frames of the past at a camera, encodes them smaller, and sends them.
 
 use std::ops::RangeInclusive;
 

@@ -1,4 +1,4 @@
-//! Frames on their way from the publisher into the log, and to the broker.
+//! Brings frames from the publisher into the log, and tells the broker of them.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::world::events::Event;
 use crate::world::stage::Stage;
 use crate::world::{Bug, CaptureTimes};
 
-/// How long it takes until the broker's thread learns that the log has grown, in nanoseconds.
+/// The longest time until the broker's thread learns that the log has grown, in nanoseconds.
 const TELL_NANOS_MAX: u64 = 100_000;
-/// How long before its publishing a frame was exposed, as publishers say who give capture times.
+/// How long before publishing a frame was exposed, according to publishers that give capture times.
 const EXPOSED_BEFORE: Duration = ms(7);
 
 impl CameraHost {

@@ -1,4 +1,4 @@
-//! What comes to an edge over cameras' links.
+//! Tells an edge's broker what comes over cameras' links.
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;

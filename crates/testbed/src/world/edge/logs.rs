@@ -1,4 +1,4 @@
-//! An edge's replica logs on its disk.
+//! Keeps an edge's replica logs on its disk.
 
 use mez_core::log::Record;
 use mez_core::name::CameraName;

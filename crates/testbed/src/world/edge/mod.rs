@@ -1,13 +1,13 @@
-//! An edge host: the edge broker and its driver.
+//! Models an edge host: the edge broker and its driver.
 //!
-//! [`EdgeHost`] owns all of it. The world lends it the [`Stage`]; what concerns links and applications, it returns.
+//! [`EdgeHost`] owns all of it. The world lends it the [`Stage`]. The host returns what concerns links and applications.
 //!
 //! | file | what it does |
 //! | --- | --- |
 //! | `mod.rs` | starts a process |
-//! | `outputs.rs` | what the broker wants done |
-//! | `link.rs` | what comes over cameras' links |
-//! | `logs.rs` | replica logs on disk |
+//! | `outputs.rs` | carries out the broker's outputs |
+//! | `link.rs` | tells the broker what comes over cameras' links |
+//! | `logs.rs` | keeps replica logs on disk |
 
 mod link;
 mod logs;
@@ -47,7 +47,7 @@ pub(super) struct EdgeHost {
     pub(super) process: Option<EdgeProcess>,
     /// Its logs on disk.
     pub(super) kept: BTreeMap<CameraName, KeptLog>,
-    /// Epochs that its state has from before there were bounds.
+    /// Epochs that are planted in its state, beyond all bounds.
     pub(super) poisoned: BTreeMap<CameraName, Epoch>,
 }
 
@@ -60,7 +60,7 @@ pub(in crate::world) struct EdgeProcess {
     pub(super) logs: BTreeMap<CameraName, LogReader>,
     /// What it holds for applications that stand still.
     pub(super) lent: Lent,
-    /// How many frames each of them has been given.
+    /// How many frames each log has been given.
     pub(super) appended: BTreeMap<CameraName, u64>,
     /// The connection of each camera's newest start, as the broker said.
     pub(super) holders: BTreeMap<CameraName, LinkId>,
@@ -74,7 +74,7 @@ impl EdgeProcess {
         self.connections.contains_key(&connection)
     }
 
-    /// A connection is closed from this side.
+    /// Closes a connection from this side.
     pub(super) fn close(&mut self, now: Instant, connection: LinkId) {
         self.connections.remove(&connection);
         self.broker.handle_closed(now, connection);

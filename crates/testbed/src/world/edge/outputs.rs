@@ -1,4 +1,4 @@
-//! What an edge broker wants done.
+//! Carries out what an edge broker's outputs ask for.
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
@@ -13,7 +13,7 @@ use crate::trace::What;
 use crate::world::camera::encoded;
 use crate::world::stage::Stage;
 
-/// What the world has to see to after an edge has carried something out.
+/// What the world has to do after an edge has carried out an output.
 pub(in crate::world) enum Effect {
     /// Nothing.
     Nothing,
@@ -47,12 +47,12 @@ pub(in crate::world) enum Readers {
 }
 
 impl EdgeHost {
-    /// What the broker wants done next.
+    /// The broker's next output.
     pub(in crate::world) fn poll_output(&mut self) -> Option<EdgeOutput> {
         self.process.as_mut()?.broker.poll_output()
     }
 
-    /// Does what the broker wants done, as far as it concerns this host alone.
+    /// Carries out an output, as far as it concerns this host alone.
     pub(in crate::world) fn carry_out(&mut self, output: EdgeOutput, stage: &mut Stage<'_>) -> Effect {
         let Some(process) = &mut self.process else { return Effect::Nothing };
         match output {
