@@ -1,4 +1,5 @@
-//! Subscriptions of a program: a mailbox that the program empties, and a task that fills it.
+//! Delivers the events of a subscription to a program: a mailbox that the program empties, and a task that
+//! fills it.
 //!
 //! | file | what it does |
 //! | --- | --- |
