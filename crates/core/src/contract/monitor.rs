@@ -30,8 +30,9 @@ pub const OVERDUE_MIN: Duration = Duration::from_millis(300);
 /// The outcome of one frame that an application was due to get.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FrameOutcome {
-    /// It was handed over within the bound; a frame that was lost or given up on its way was not. A frame that
-    /// was passed over for a newer one has no outcome: [`Contract::min_fps`] limits how often that may happen.
+    /// It was handed over within the bound; a frame that was lost or given up on its way was not. A frame
+    /// that was passed over for a newer one has no outcome: [`Contract::min_fps`] limits how often that may
+    /// happen.
     pub on_time: bool,
     /// It is below the floor, or no rung that keeps the floor was expected to be on time often enough.
     pub infeasible: bool,
@@ -196,9 +197,9 @@ impl Monitor {
 
     /// The state over the last second, and a sentence that says why.
     ///
-    /// Where several states apply, the first of this list counts: infeasible, latency missed, accuracy missed,
-    /// unverified. The latency is missed if the application waits for a frame of a publishing camera for longer
-    /// than the bound and five intervals. It is also missed after a whole second without a frame.
+    /// Where several states apply, the first of this list counts: infeasible, latency missed, accuracy
+    /// missed, unverified. The latency is missed if the application waits for a frame of a publishing camera
+    /// for longer than the bound and five intervals. It is also missed after a whole second without a frame.
     pub fn describe(&self, now: Instant, around: &Surroundings) -> (ContractState, String) {
         let full = now.saturating_since(self.began) >= WINDOW;
         let look = Look { now, counts: self.counts(now), around, full };

@@ -24,7 +24,8 @@ use crate::wire::ProfileUse;
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// The shortest time between two changes of state that are reported for one camera.
 const TELL_INTERVAL: Duration = Duration::from_millis(100);
-/// The most lost frames of one gap that are recorded one by one. More of them would not change the state.
+/// The most frames of one gap that are recorded one by one, for each kind of loss. More of them would not
+/// change the state.
 const LOST_MAX: u64 = 256;
 
 /// What a frame means for the contract, and the state of the contract with it.

@@ -375,8 +375,8 @@ mod tests {
     use super::*;
     use crate::controller::tests::sent;
 
-    /// A frame that was cancelled before another counts as passed once the other is reported. So frames must be
-    /// given in the order of their sending.
+    /// A frame that was cancelled before another counts as passed once the other is reported. So frames must
+    /// be given in the order of their sending.
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "frames are sent out of order")]

@@ -15,9 +15,9 @@
 //! 4. [`Policy::handle_reset`] when it is given up because nothing gets through,
 //! 5. [`Policy::handle_cancelled`] when it is cancelled for a newer one,
 //!
-//! and [`Policy::decide`] whenever the link is free and a frame waits. All instants are of the camera's clock;
-//! the receiver's are converted before ([`crate::clock::ClockEstimate::to_ours`]). A constant error of that
-//! conversion does no harm, because policies subtract the smallest delay that they have seen.
+//! and [`Policy::decide`] whenever the link is free and a frame waits. All instants are of the camera's
+//! clock; the receiver's are converted before ([`crate::clock::ClockEstimate::to_ours`]). A constant error of
+//! that conversion does no harm, because policies subtract the smallest delay that they have seen.
 
 pub mod baselines;
 pub mod flight;
@@ -177,8 +177,9 @@ impl Offer<'_> {
         }
     }
 
-    /// The mean bytes that must pass in each interval between published frames, or within the latency bound
-    /// if that is shorter. A rung that leaves frames out needs only a part.
+    /// The mean bytes that must pass in each interval between published frames. If the rung sends every frame,
+    /// that is the mean size. If it leaves frames out, a frame may take until the next one that is sent, but no
+    /// longer than the latency bound.
     pub fn bytes_needed(&self, rung: usize) -> f64 {
         let every = self.coding.map_or(1, |coding| coding.every[rung]);
         bytes_needed(self.ladder.rungs()[rung].bytes.mean, every, self.interval, self.latency_bound)

@@ -117,7 +117,8 @@ impl PastQuery {
         self.quality.as_ref().map_or_else(Rung::original, Setting::rung)
     }
 
-    /// Whether a held frame has the wanted quality: any will do, or it is the original or has the wanted rung.
+    /// Whether a held frame has the wanted quality: any will do, or it is the original or has the wanted
+    /// rung.
     pub fn is_served_by(&self, meta: &FrameMeta) -> bool {
         self.quality.is_none() || is_original(&meta.rung) || self.rung() == meta.rung
     }

@@ -259,8 +259,8 @@ impl<T: Clone> RingWriter<T> {
             if segment.pins.load(Ordering::Acquire) != 0 {
                 return true;
             }
-            // SAFETY: `number` said RETIRED before the fence in `retire_oldest`; a reader that pins from now on
-            // sees that after its own fence and leaves the values alone.
+            // SAFETY: `number` said RETIRED before the fence in `retire_oldest`; a reader that pins from now
+            // on sees that after its own fence and leaves the values alone.
             unsafe { segment.clear() };
             free.push(pointer);
             false
@@ -308,7 +308,8 @@ impl<T: Clone> RingReader<T> {
             let middle = low + (high - low) / 2;
             let slot = (middle % self.shared.directory.len() as u64) as usize;
             let pointer = self.shared.directory[slot].load(Ordering::Acquire);
-            // SAFETY: a pointer in the directory is null or that of a segment, which lives as long as the ring.
+            // SAFETY: a pointer in the directory is null or that of a segment, which lives as long as the
+            // ring.
             let segment = unsafe { pointer.as_ref() }?;
             if segment.number.load(Ordering::Acquire) != middle {
                 // Retired meanwhile, and so is everything older.

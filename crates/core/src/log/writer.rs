@@ -21,8 +21,8 @@ const SEGMENT_RECORDS_MAX: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     /// The budget in bytes, for payloads and records, including evicted ones that readers still hold. Default
-    /// 256 MiB: a minute of 300 kB frames at 15 frames per second. The oldest segment makes room for the newest
-    /// frame.
+    /// 256 MiB: a minute of 300 kB frames at 15 frames per second. The oldest segment makes room for the
+    /// newest frame.
     pub bytes_max: u64,
     /// The size at which a segment is closed. A segment is evicted as a whole. Default: a sixteenth of the
     /// budget, at most 8 MiB.

@@ -5,13 +5,13 @@
 //! edge, it also holds the watch of the contract ([`ContractWatch`]). It has no input or output of its own.
 //! The part that serves the application drives it like a broker:
 //!
-//! 1. It reports what happens: [`Session::handle_attach`] and [`Session::handle_chains`] for each log to read,
-//!    [`Session::handle_view_changed`], and [`Session::handle_past`] for each answer. It also passes on what
-//!    the application asks: [`Session::handle_update`], [`Session::handle_accuracy`] and
+//! 1. It reports what happens: [`Session::handle_attach`] and [`Session::handle_chains`] for each log that is
+//!    to be read, [`Session::handle_view_changed`], and [`Session::handle_past`] for each answer. It also
+//!    passes on what the application asks: [`Session::handle_update`], [`Session::handle_accuracy`] and
 //!    [`Session::handle_chain_lost`].
 //! 2. When a log has grown, something was reported, or [`Session::poll_timeout`] has passed, it calls
 //!    [`Session::poll`] until that returns nothing.
-//! 3. It then calls [`Session::poll_past`] until that returns nothing, and finds the answers to the questions.
+//! 3. It then calls [`Session::poll_past`] until that returns nothing, and finds the answers.
 //!
 //! A frame is chosen only when the application can take one, so it is the newest of that moment. Changes of
 //! the contract's state are told between frames.

@@ -20,7 +20,8 @@ pub struct HistoryRequest {
     /// not sent: the camera asks its own memory and disk.
     pub query: PastQuery,
     /// The rung of the frames. It must stand alone
-    /// ([`Setting::stands_alone`](crate::setting::Setting::stands_alone)). The quality of the query is not sent.
+    /// ([`Setting::stands_alone`](crate::setting::Setting::stands_alone)). The quality of the query is not
+    /// sent.
     pub rung: Rung,
     /// The most frames to send. 0: the rest of the request with this number is no longer wanted.
     pub count: u16,

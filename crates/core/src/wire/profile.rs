@@ -1,5 +1,5 @@
-//! Sends a profile to a camera part by part, as the camera asks for each. So reports of frames never wait
-//! behind a long message.
+//! Encodes the parts of a profile. A camera asks for one part after another, so that reports of frames never
+//! wait behind a long message.
 
 use bytes::Bytes;
 

@@ -44,7 +44,8 @@ pub fn message(contract: &Contract, profile: Option<&Profile>) -> pb::Contract {
     }
 }
 
-/// A contract that was asked, checked, and the profile that it was asked with, which is still to be looked up.
+/// A contract that was asked, checked, and the profile that it was asked with, which is still to be looked
+/// up.
 pub fn parse(message: Option<pb::Contract>) -> Result<(Contract, Option<Profile>), ApiError> {
     use pb::contract::Profile as Message;
     let message = message.unwrap_or_default();

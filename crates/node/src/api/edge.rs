@@ -208,7 +208,8 @@ impl EdgeApi {
         })
     }
 
-    /// The cameras that match. A profile that serves none of them, as far as their frames are known, is refused.
+    /// The cameras that match. A profile that serves none of them, as far as their frames are known, is
+    /// refused.
     async fn matching(
         &self,
         pattern: &CameraPattern,

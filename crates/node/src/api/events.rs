@@ -194,8 +194,8 @@ fn put_prefix(head: &mut BytesMut, message_bytes: usize) {
     head.put_u32(u32::try_from(message_bytes).expect("frames are at most 32 MiB"));
 }
 
-/// Resets the stream in the middle of a message. gRPC has one reason for a reset that clients read as
-/// `RESOURCE_EXHAUSTED`.
+/// The status of a stream that is reset in the middle of a message. Of gRPC's reasons for a reset, clients
+/// read only this one as `RESOURCE_EXHAUSTED`.
 fn too_slow() -> Status {
     let mut status = Status::from(ApiError::too_slow());
     status.set_source(Arc::new(h2::Error::from(h2::Reason::ENHANCE_YOUR_CALM)));

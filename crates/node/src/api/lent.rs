@@ -1,7 +1,8 @@
-//! Payloads on their way to applications, and the memory that they hold meanwhile.
+//! Holds payloads on their way to applications, and bounds the memory that they take meanwhile.
 //!
-//! A payload that an application does not take at once is held in a share of what may be ([`mez_core::unread`]). Without a share
-//! it is left to the log that it came from: for as long as that has it, it can still be read, and nothing is held for who stands still.
+//! A payload that an application does not take at once is held in a share of a bounded memory
+//! ([`mez_core::unread`]). Without a share, it is left to the log that it came from. It can be read as long
+//! as the log has it, and nothing is held for an application that stands still.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
-//! The applications' interface: what programs in any language see of a broker.
+//! Serves the applications' interface: what programs in any language see of a broker.
 //!
-//! `proto/mez/v1/mez.proto` is its description, for the people who write clients. Two ways lead to the same code:
-//! gRPC, over TLS and over a Unix socket, and on the same Unix socket the lighter [local protocol](crate::local)
-//! that our own client library uses.
+//! `proto/mez/v1/mez.proto` describes it for people who write clients. Two ways lead to the same code: gRPC,
+//! over TLS and over a Unix socket, and the lighter [local protocol](crate::local) of our own client library,
+//! on the same Unix socket.
 //!
 //! | module | what it holds |
 //! | --- | --- |

@@ -29,7 +29,8 @@ pub struct Subscribe {
 }
 
 impl Subscribe {
-    /// Checks a request. `now` is the broker's wall clock, which decides whether a beginning lies in the past.
+    /// Checks a request. `now` is the broker's wall clock, which decides whether a beginning lies in the
+    /// past.
     pub fn parse(request: pb::SubscribeRequest, now: Timestamp) -> Result<Self, ApiError> {
         let cameras = parse_pattern(&request.pattern)?;
         let span = span(&request, now)?;

@@ -72,8 +72,8 @@ pub enum ServeError {
     Tls(#[from] TlsConfigError),
 }
 
-/// Serves a broker's interface to applications, on any number of listeners. Dropping it closes them; [`ApiServer::stop`] also
-/// tells the clients.
+/// Serves a broker's interface to applications, on any number of listeners. Dropping it closes them;
+/// [`ApiServer::stop`] also tells the clients.
 pub struct ApiServer {
     broker: Broker,
     limits: ApiLimits,
@@ -217,7 +217,8 @@ async fn accept_unix(
     mut stopping: watch::Receiver<bool>,
 ) {
     let mut local = JoinSet::new();
-    // Only the time to speak is bounded: how many there may be is up to their `places`, and they are users of this host.
+    // Only the time to speak is bounded: how many there may be is up to their `places`, and they are users of
+    // this host.
     let all = places.available_permits();
     let limits = Limits { prefaces_max: all, prefaces_of_address_max: all, ..Limits::default() };
     let door = Door::with(limits, Arc::default());

@@ -1,11 +1,12 @@
-//! The Unix socket of a broker: where it is, who may use it, and that only one broker listens on it.
+//! Opens the Unix socket of a broker: decides where it is and who may use it, and ensures that only one
+//! broker listens on it.
 //!
-//! The socket has mode 0660 in a folder of mode 0750: the broker's user and group may connect, nobody else. That is
-//! all the authentication there is on a host; every other way in asks for a certificate.
+//! The socket has mode 0660 in a folder of mode 0750, so only the broker's user and group may connect. There
+//! is no other authentication on a host; every other way in requires a certificate.
 //!
-//! A broker that was killed leaves its socket behind. Whether the owner still lives is told by a lock on a file beside it, which
-//! the kernel takes back from a dead process. A new socket is put in place by a rename, so that a client finds either
-//! the old one or the new one with its permissions set.
+//! A broker that was killed leaves its socket behind. A lock on a file beside the socket tells whether its
+//! owner still lives: the kernel releases the lock of a dead process. A new socket is put in place by a
+//! rename, so a client finds either the old one, or the new one with its permissions set.
 
 use std::env;
 use std::fs::{self, File, TryLockError};

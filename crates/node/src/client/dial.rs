@@ -252,7 +252,8 @@ impl Dialler {
         let mut result = connection.call(kind, &request, payload.clone()).await;
         let lost = matches!(result, Err(PacketError::Io(_) | PacketError::Cut));
         if reused && lost && !matches!(kind, Kind::Reply | Kind::ResetCamera) {
-            // The broker was started anew since the last call. Asking twice does no harm, replying twice would.
+            // The broker was started anew since the last call. Asking twice does no harm, replying twice
+            // would.
             connection = self.open_local().await?;
             result = connection.call(kind, &request, payload).await;
         }

@@ -27,7 +27,8 @@ const REPLIES_MAX: usize = 64;
 /// The most replies that are on their way to a remote broker at once. At a round trip of 140 ms, this allows
 /// 228 per second.
 const REPLIES_IN_FLIGHT_MAX: usize = 32;
-/// How many times the clocks are compared in a burst after connecting.
+/// How many times the clocks are compared in quick succession, after connecting and after the clocks were
+/// forgotten.
 const COMPARISONS_AT_FIRST: usize = 5;
 /// The pause between two comparisons of the first burst.
 const COMPARISON_PAUSE: Duration = Duration::from_millis(20);

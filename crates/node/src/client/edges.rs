@@ -61,7 +61,8 @@ impl Edges {
         self.first(0, async |edge: Dialler| edge.connect().await).await
     }
 
-    /// Subscribes at the first edge that answers, which is in use from then on. `preferred` is asked before all others.
+    /// Subscribes at the first edge that answers, which is in use from then on. `preferred` is asked before
+    /// all others.
     pub(super) async fn subscribe(
         &self,
         preferred: usize,

@@ -205,7 +205,8 @@ pub struct CameraSummary {
     pub camera_disk: Option<LogOnDisk>,
     /// The rate of the link in bits per second, as far as frames have measured it.
     pub link_bits_per_second: Option<f64>,
-    /// The share of frames that the camera's policy expected on time, of about the last 500 that it predicted. `None`: it predicted none.
+    /// The share of frames that the camera's policy expected on time, of about the last 500 that it
+    /// predicted. `None`: it predicted none.
     pub predicted_on_time_share: Option<f64>,
     /// The share of those that was on time.
     pub observed_on_time_share: Option<f64>,

@@ -61,11 +61,12 @@ impl Mailbox {
         self.deliver == Deliver::Newest || self.queue.len() < self.frames_max
     }
 
-    /// Takes in a frame; one that is not newer than the last of its camera is dropped: a broker that is asked anew may
-    /// begin where it likes. Accounts for what was missed while there was no connection.
+    /// Takes in a frame; one that is not newer than the last of its camera is dropped: a broker that is asked
+    /// anew may begin where it likes. Accounts for what was missed while there was no connection.
     ///
-    /// A camera broker whose state was wiped counts its starts from 1 again. An edge that still knows the camera has it go on
-    /// from there; after one that was started anew as well, the only sign is an earlier epoch with later frames.
+    /// A camera broker whose state was wiped counts its starts from 1 again. An edge that still knows the
+    /// camera has it go on from there; after one that was started anew as well, the only sign is an earlier
+    /// epoch with later frames.
     pub(super) fn put_frame(&mut self, mut frame: Box<ReceivedFrame>) {
         let deliver = self.deliver;
         let camera = self.camera(&frame.camera);

@@ -1,6 +1,7 @@
-//! What programs use to talk to a broker: the Python package, the command, and any Rust program.
+//! Connects programs to a broker: the Python package, the command, and any Rust program.
 //!
-//! The same calls work over both ways in: a Unix socket on the broker's own host ([`crate::local`]), and gRPC over TLS.
+//! The same calls work over both ways in: a Unix socket on the broker's own host ([`crate::local`]), and gRPC
+//! over TLS.
 //!
 //! | type | what it does |
 //! | --- | --- |
@@ -9,8 +10,8 @@
 //! | [`Subscription`] | frames as they come; connects again by itself |
 //! | [`PublisherClient`] | publishes through a camera broker in another process |
 //!
-//! All of it needs a tokio runtime. [`PublisherClient::send`] and [`EdgeClient::reply`] may be called from any
-//! thread, and never wait.
+//! All of it needs a tokio runtime. [`PublisherClient::send`] and [`EdgeClient::reply`] may be called from
+//! any thread, and never wait.
 
 mod address;
 mod chains;

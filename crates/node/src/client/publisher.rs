@@ -208,7 +208,8 @@ impl PublisherClient {
         self.send_at(monotonic_now(), frame)
     }
 
-    /// Like [`PublisherClient::send`], for a frame that the program had at `had`, by this machine's monotonic clock.
+    /// Like [`PublisherClient::send`], for a frame that the program had at `had`, by this machine's monotonic
+    /// clock.
     pub fn send_at(&self, had: Instant, frame: Published) -> Result<u64, SendError> {
         let Published { payload, encoding, width, height, captured } = frame;
         let bytes = payload.len();

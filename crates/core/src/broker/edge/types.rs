@@ -124,7 +124,8 @@ pub enum EdgeOutput {
     },
     /// The answer to a question for the past.
     History {
-        /// The number that [`EdgeBroker::handle_history_query`](super::EdgeBroker::handle_history_query) gave.
+        /// The number that [`EdgeBroker::handle_history_query`](super::EdgeBroker::handle_history_query)
+        /// gave.
         request: u64,
         /// The camera's answer, or the answer from frames that it had sent before.
         answer: PastAnswer,
@@ -263,7 +264,8 @@ pub struct CameraView {
     /// The outcome that the camera reports for each of `demands`, and since when. Empty if there was nothing
     /// to choose, or if the camera does not report it.
     pub negotiated: Vec<(Option<ContractOutcome>, Instant)>,
-    /// Since when there has been no room for it on the channel that it shares with others, and a sentence of why.
+    /// Since when there has been no room for it on the channel that it shares with others, and a sentence of
+    /// why.
     pub shed: Option<(Instant, String)>,
 }
 

@@ -152,7 +152,8 @@ struct Receiver {
 impl Monitor {
     /// What one look at the queue says.
     ///
-    /// A frame that was handed over within the last frame interval lies in the socket's buffer, not in the queue.
+    /// A frame that was handed over within the last frame interval lies in the socket's buffer, not in the
+    /// queue.
     fn tick(&mut self, at: Instant, interval: Duration, constants: &Constants) -> Option<Signal> {
         let bytes = std::mem::take(&mut self.left_bytes);
         let rate = bytes / (TICK.as_millis() as f64);

@@ -27,8 +27,8 @@
 //! | `probing.rs` | frames that are larger than chosen, to measure | ours |
 //! | `calibration.rs` | what was predicted against what came | |
 //!
-//! `docs/controller-mechanisms.md` lists every mechanism. `docs/controller-results.md` says what each is worth,
-//! `docs/controller-rejected.md` what was tried and rejected.
+//! `docs/controller-mechanisms.md` lists every mechanism. `docs/controller-results.md` says what each is
+//! worth, `docs/controller-rejected.md` what was tried and rejected.
 
 mod calibration;
 mod config;

@@ -16,7 +16,7 @@ const STRETCH_BYTES_MAX: f64 = 14e3;
 const STRETCH_BYTES_MIN: f64 = 2.4e3;
 /// The share of the bytes that would be in time to which a frame is enlarged.
 const STRETCH_SHARE: f64 = 0.6;
-/// The time between two enlarged frames that cannot be on time although others can.
+/// The time to the next enlarged frame after one that could not be on time, although others could.
 const STRETCH_LATE_INTERVAL: Duration = Duration::from_secs(5);
 /// The time to the next enlarged frame after one that showed a faster link.
 const STRETCH_AGAIN: Duration = Duration::from_millis(150);

@@ -185,8 +185,8 @@ impl Rate {
     }
 
     /// The error of a frame that shows, by all its bytes or by the last of them, that the link has become far
-    /// slower than any remembered error. So a link that others use must become slower by more than a link that
-    /// was steady until now.
+    /// slower than any remembered error. So a link that others use must become slower by more than a link
+    /// that was steady until now.
     fn turned(&self, config: &Config, service: &Service) -> Option<f64> {
         let log_rate = self
             .log_rate

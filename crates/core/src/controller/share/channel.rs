@@ -12,7 +12,7 @@ const SPREAD_GAIN: f64 = 0.02;
 const SAMPLE_MS: f64 = 66.0;
 /// The share of airtime that is given to cameras is `exp(−CAUTION · spread)`: less of an unsteady channel.
 const CAUTION: f64 = 0.15;
-/// The longest busy time that becomes one sample, in milliseconds.
+/// A busy time that has lasted this long is measured, even if it goes on. In milliseconds.
 const BUSY_MS_MAX: f64 = 100.0;
 /// A shorter busy time gives only a lower bound of the rate, in milliseconds.
 const BUSY_MS_MIN: f64 = 2.0;

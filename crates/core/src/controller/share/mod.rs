@@ -236,8 +236,8 @@ mod tests {
     }
 
     proptest! {
-        /// For any claims, no more airtime is given than there is, and no camera gets less than its floor. None is
-        /// shed while one of a lower priority with a cheaper floor is not.
+        /// For any claims, no more airtime is given than there is, and no camera gets less than its floor.
+        /// None is shed while one of a lower priority with a cheaper floor is not.
         #[test]
         fn the_channel_is_not_given_away_twice(
             claims in proptest::collection::vec((0.7f64..1.0, 20u64..300, 20u64..300, -3i32..3), 1..12),

@@ -1,7 +1,7 @@
-//! Chains as a program sees them: every frame of a chain is decoded here, and the program is handed pictures, of which the newest wins.
+//! Decodes every frame of a chain, and gives the program pictures, of which the newest wins.
 //!
-//! Each camera has a decoder on threads of its own, as at the edge (`edge/transcode.rs`). One that panics or hangs costs its frame, and
-//! what comes then are stills, until the camera begins another chain.
+//! Each camera has a decoder on threads of its own, as at the edge (`edge/transcode.rs`). A decoder that
+//! panics or hangs costs its frame. Stills follow until the camera begins another chain.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -41,7 +41,8 @@ pub enum Event {
         /// Why.
         reason: ClientError,
     },
-    /// The broker is back. Frames missed meanwhile come, with [`Resume::Fill`](super::Resume::Fill), or are counted as `link_down` with the next of each camera.
+    /// The broker is back. Frames missed meanwhile come, with [`Resume::Fill`](super::Resume::Fill), or are
+    /// counted as `link_down` with the next of each camera.
     Reconnected,
     /// The end that was asked for has passed. The last event.
     Ended {

@@ -23,8 +23,8 @@ use crate::client::error::ClientError;
 use crate::client::frame::{ReceivedFrame, contract_state};
 use crate::clock::monotonic_now;
 
-/// How long to wait for a frame before looking whether the cameras have moved to another edge, and how often to look. It is for programs
-/// that know several edges.
+/// How long to wait for a frame before looking whether the cameras have moved to another edge, and how often
+/// to look. It is for programs that know several edges.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Why a subscription must be opened again, and at which edge first. `None`: at the same one.
@@ -53,8 +53,8 @@ pub(super) struct EventReader {
     pub(super) last: Vec<(CameraName, LastFrame)>,
     /// When the program subscribed, by its own clock.
     pub(super) opened: Timestamp,
-    /// Stretches of time that are not held. They came with frames that could not be decoded, and are reported with the next frame of their
-    /// camera.
+    /// Stretches of time that are not held. They came with frames that could not be decoded, and are reported
+    /// with the next frame of their camera.
     pub(super) untold: HashMap<CameraName, NotHeld>,
 }
 

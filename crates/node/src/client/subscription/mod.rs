@@ -1,4 +1,5 @@
-//! Subscriptions of a program: a mailbox that the program empties, and a task that fills it.
+//! Delivers the events of a subscription to a program: a mailbox that the program empties, and a task that
+//! fills it.
 //!
 //! | file | what it does |
 //! | --- | --- |
@@ -43,9 +44,10 @@ use crate::clock::wall_now;
 
 /// A subscription of a program. Dropping it unsubscribes.
 ///
-/// A task reads all that comes without waiting for the program. With [`Deliver::Newest`] it keeps the newest frame of
-/// each camera, so that what [`Subscription::next`] returns is the newest however long the program took, and counts the
-/// ones in between as `application_busy`; cameras take turns. With [`Deliver::Every`] it keeps a few, and then lets the broker wait.
+/// A task reads all that comes without waiting for the program. With [`Deliver::Newest`] it keeps the newest
+/// frame of each camera, so that what [`Subscription::next`] returns is the newest however long the program
+/// took, and counts the ones in between as `application_busy`; cameras take turns. With [`Deliver::Every`] it
+/// keeps a few, and then lets the broker wait.
 ///
 /// Per camera, frames come at most once and in order, also when the connection was lost in between.
 #[derive(Debug)]

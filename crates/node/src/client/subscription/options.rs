@@ -18,27 +18,31 @@ pub struct SubscribeOptions {
     pub begin: Option<Timestamp>,
     /// The last capture time that is wanted. Default: no end.
     pub end: Option<Timestamp>,
-    /// The contract. Default: nothing is demanded, and frames come unmodified, as soon as possible. `profile` says which profile it names; the
-    /// hash in the contract is ignored.
+    /// The contract. Default: nothing is demanded, and frames come unmodified, as soon as possible. `profile`
+    /// says which profile it names; the hash in the contract is ignored.
     pub contract: Contract,
     /// The profile of the program's detector. Default: none.
     pub profile: Option<Profile>,
     /// Whether the newest frame or every frame is delivered. Default: every frame if `begin` lies in the
     /// past, else the newest.
     pub deliver: Option<Deliver>,
-    /// The encodings that may come. Default: all stills. If H.264 or tiles are listed beside a still, whole chains come and are decoded
-    /// here. Their frames have pixels ([`Encoding::Bgr8`]), and a rung that says what the camera did.
+    /// The encodings that may come. Default: all stills. If H.264 or tiles are listed beside a still, whole
+    /// chains come and are decoded here. Their frames have pixels ([`Encoding::Bgr8`]), and a rung that says
+    /// what the camera did.
     pub accept_encodings: Vec<Encoding>,
-    /// The rung of frames of the past. Its frames must need no others. Default: as the edge holds them, or as they were published if it has
-    /// to ask the camera.
+    /// The rung of frames of the past. Its frames must need no others. Default: as the edge holds them, or as
+    /// they were published if it has to ask the camera.
     pub quality: Option<Rung>,
     /// Deliver only those frames of the past that the edge holds, without asking cameras. Default false.
     pub held_only: bool,
-    /// What to do about frames that the program missed, also because a broker was killed. Default: count them.
+    /// What to do about frames that the program missed, also because a broker was killed. Default: count
+    /// them.
     pub resume: Resume,
-    /// The last frame of each camera that the program has from an earlier subscription. Counting continues behind it. Default: none.
+    /// The last frame of each camera that the program has from an earlier subscription. Counting continues
+    /// behind it. Default: none.
     pub after: Vec<(CameraName, LastFrame)>,
-    /// Whether to dial again when the broker is lost, every 250 ms and without end. Default true. If false, the loss is the last event.
+    /// Whether to dial again when the broker is lost, every 250 ms and without end. Default true. If false,
+    /// the loss is the last event.
     pub reconnect: bool,
     /// With [`Deliver::Every`]: the most frames that may wait in this program before the broker must wait.
     /// Default 8.
@@ -94,6 +98,7 @@ pub enum Resume {
     /// Count them, or report a stretch of time that is not held.
     #[default]
     Newest,
-    /// Fetch them. Then every frame that its camera still has comes, in order and exactly once, also if brokers were killed in between.
+    /// Fetch them. Then every frame that its camera still has comes, in order and exactly once, also if
+    /// brokers were killed in between.
     Fill,
 }

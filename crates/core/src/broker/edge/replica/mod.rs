@@ -178,7 +178,8 @@ impl Replica {
             self.counters.not_decoded += 1;
             return Vec::new();
         }
-        // What those that it overtakes say of others was said for the last time: the camera knows that they are here.
+        // What those that it overtakes say of others was said for the last time: the camera knows that they
+        // are here.
         for header in &overtakes {
             let chains = self.chains.as_mut().map(|chains| &mut chains.account);
             for account in [Some(&mut self.account), chains].into_iter().flatten() {
@@ -200,7 +201,8 @@ impl Replica {
         outputs
     }
 
-    /// A frame that decodes by itself is here. While frames before it are being decoded it waits for its turn.
+    /// A frame that decodes by itself is here. While frames before it are being decoded it waits for its
+    /// turn.
     fn take_still(
         &mut self,
         now: Instant,
