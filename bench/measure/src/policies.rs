@@ -222,7 +222,7 @@ impl Stage {
         if self.setting.cameras.len() == 1 {
             for reaction in reactions(&self.setting, &self.slots, &self.link.marks, results) {
                 match reaction {
-                    Reaction::NegotiationResult { settle_ms, drain_ms } => {
+                    Reaction::Slower { settle_ms, drain_ms } => {
                         settle.push(settle_ms);
                         drain.push(drain_ms);
                     }

@@ -191,7 +191,7 @@ fn after_a_step_or_an_outage_frames_are_soon_on_time_again() {
             assert!(seen.len() >= 3, "seed {seed}: {seen:?}");
             for reaction in seen {
                 match reaction {
-                    Reaction::NegotiationResult { settle_ms, drain_ms } => {
+                    Reaction::Slower { settle_ms, drain_ms } => {
                         assert!(settle_ms <= drain_ms + 400.0, "seed {seed}: {reaction:?}");
                     }
                     Reaction::Recovered { recover_ms } => {
@@ -250,7 +250,7 @@ fn where_reports_come_late_the_end_of_an_outage_is_not_waited_for() {
         let seen = reactions(&setting, &slots, &link.marks, &results[0]).into_iter();
         recovered.extend(seen.filter_map(|reaction| match reaction {
             Reaction::Recovered { recover_ms } => Some(recover_ms),
-            Reaction::NegotiationResult { .. } => None,
+            Reaction::Slower { .. } => None,
         }));
     }
     recovered.sort_by(f64::total_cmp);

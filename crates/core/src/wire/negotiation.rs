@@ -42,7 +42,7 @@ impl NegotiationResult {
         }
         let mut outcomes = Vec::with_capacity(count);
         for place in 0..count {
-            let (code, with) = (r.u8("verdict")?, usize::from(r.u8("with")?));
+            let (code, with) = (r.u8("outcome")?, usize::from(r.u8("with")?));
             outcomes.push(match code {
                 1 => Some(ContractOutcome::Kept),
                 2 if with < count && with != place => Some(ContractOutcome::Conflict { with }),

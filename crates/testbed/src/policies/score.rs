@@ -122,7 +122,7 @@ pub fn reactions(setting: &Setting, slots: &Slots, marks: &[Mark], results: &[Sl
                 .iter()
                 .filter(|(captured, slot)| slot.sent_after.is_some_and(|after| *captured + after <= at));
             let through = on_way.filter_map(|(captured, slot)| arrived(*captured, slot));
-            Reaction::NegotiationResult {
+            Reaction::Slower {
                 settle_ms: late.map(|there| since(at, there)).fold(0.0, f64::max),
                 drain_ms: through.map(|there| since(at, there)).fold(0.0, f64::max),
             }

@@ -12,7 +12,7 @@ use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{Abilities, Message};
 
-/// How long a connection may take to send its [`Message::Hello`](crate::wire::Message::Hello).
+/// How long a connection may take to send its [`Message::Hello`].
 const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
 /// After this long without a message, a connection is given up.
 const LINK_SILENCE_MAX: Duration = Duration::from_secs(10);

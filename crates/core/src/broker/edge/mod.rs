@@ -195,14 +195,14 @@ impl EdgeBroker {
             }
             Message::DiskStatus(disk) => self.note(id, |report| report.handle_disk(disk)),
             Message::FeasibilityReport(feasibility) => {
-                self.note(id, |report| report.handle_outlook(now, feasibility))
+                self.note(id, |report| report.handle_feasibility(now, feasibility))
             }
             Message::NegotiationResult(negotiated) => {
                 self.note(id, |report| report.handle_negotiated(now, &negotiated))
             }
             Message::ShareRequest(claim) => {
                 if let Some(camera) = link.camera() {
-                    self.shares.handle_claim(now, camera, claim);
+                    self.shares.handle_share_request(now, camera, claim);
                 }
             }
             Message::ProfileRequest(request) => {

@@ -85,7 +85,7 @@ impl CameraReport {
     }
 
     /// Takes in the camera's feasibility report.
-    pub(super) fn handle_outlook(&mut self, now: Instant, feasibility: FeasibilityReport) -> Bears {
+    pub(super) fn handle_feasibility(&mut self, now: Instant, feasibility: FeasibilityReport) -> Bears {
         self.feasibility = feasibility;
         self.infeasible_since = feasibility.infeasible.then(|| self.infeasible_since.unwrap_or(now));
         Bears::OnContracts

@@ -113,7 +113,7 @@ impl Shares {
     }
 
     /// Takes in a camera's share request.
-    pub(super) fn handle_claim(&mut self, now: Instant, camera: &CameraName, claim: ShareRequest) {
+    pub(super) fn handle_share_request(&mut self, now: Instant, camera: &CameraName, claim: ShareRequest) {
         let Some(member) = self.members.get_mut(camera) else { return };
         member.claim = Some(claim).filter(|claim| !claim.steps.is_empty());
         self.due = Some(self.due.unwrap_or(now + CAP_INTERVAL));
