@@ -147,7 +147,7 @@ pub enum LinkOutput {
         /// The frame.
         frame: FrameId,
     },
-    /// Bytes of a frame have left the camera, and others have not.
+    /// Bytes of a frame have left the camera, and some of its payload has not.
     FrameLeft {
         /// The connection.
         connection: LinkId,
