@@ -62,7 +62,7 @@ pub(crate) struct SilenceSeen {
     pub(crate) run: u64,
     /// The newest frame, where it waits to be sent.
     pub(crate) waits: Option<FrameId>,
-    /// Somebody wants it, no codec hangs, and nothing of a frame lies in the link.
+    /// Whether somebody wants it, no codec hangs, and nothing of a frame lies in the link.
     pub(crate) is_idle: bool,
 }
 
@@ -71,9 +71,9 @@ pub(crate) struct ReaderSeen {
     /// Its place among the applications, for people.
     pub(crate) application: usize,
     pub(crate) subscription: Option<SubscriptionId>,
-    /// It takes live frames of the camera, without end, and asks nothing of the past.
+    /// Whether it takes live frames of the camera, without an end, and asks nothing of the past.
     pub(crate) is_live: bool,
-    /// The camera has said that no rung keeps what the leading applications ask, and those want nothing below it.
+    /// Whether the camera has said that no rung keeps the leading contracts, and their applications want nothing below them.
     pub(crate) is_silenced: bool,
     /// When the last frame of the camera came.
     pub(crate) last: Option<Moment>,
@@ -82,7 +82,7 @@ pub(crate) struct ReaderSeen {
     pub(crate) past_until: Moment,
     /// When the camera's share of a channel last held it back.
     pub(crate) held_back_until: Option<Moment>,
-    /// The camera's process runs, and the edge has welcomed it.
+    /// Whether the camera's process runs and the edge has welcomed it.
     pub(crate) is_up: bool,
     /// How long it works on one frame of each camera.
     pub(crate) turns: Duration,

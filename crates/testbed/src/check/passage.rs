@@ -20,9 +20,9 @@ const ON_ITS_WAY_MAX: std::time::Duration = ms(100);
 /// The part of one camera's frames between two that an application got.
 #[derive(Clone, Copy)]
 pub(crate) struct Passage {
-    /// The frame before it, of this subscription or of an earlier one behind which it goes on.
+    /// The frame before it, of this subscription or of an earlier one that it resumes.
     pub(crate) last: Option<FrameId>,
-    /// The frame behind it; `None` at the end of the reading.
+    /// The frame after it. `None` at the end of the reading.
     pub(crate) next: Option<FrameId>,
 }
 
@@ -32,21 +32,21 @@ pub(crate) struct PassageReader {
     pub(crate) application: usize,
     pub(crate) span: Span,
     pub(crate) reach: Reach,
-    /// It asks for what lies between frames of the present as well.
+    /// Whether it also asks for what lies between frames of the present.
     pub(crate) fills: bool,
     pub(crate) subscribed: Moment,
-    /// A question for the past was not answered in time or in full, so that there may be holes.
+    /// Whether a question for the past was not answered in time or in full. There may then be holes.
     pub(crate) excused: bool,
-    /// A thief has answered a question about the camera since its last frame.
+    /// Whether a thief has answered a question about the camera since its last frame.
     pub(crate) misled: bool,
     /// The largest frame that its edge takes.
     pub(crate) frame_bytes_max: usize,
 }
 
-/// Whose frames they are.
+/// The publisher of the frames.
 pub(crate) struct PassageCamera {
     pub(crate) path: Path,
-    /// Two frames may have the same name, or another process claims the camera's own: then nobody may believe what it holds.
+    /// Whether two frames may have the same name, or another process claims the camera's. What it holds is then not to be trusted.
     pub(crate) is_doubtful: bool,
     pub(crate) process: Option<PassageProcess>,
 }
@@ -55,9 +55,9 @@ pub(crate) struct PassageCamera {
 pub(crate) struct PassageProcess {
     pub(crate) run: u64,
     pub(crate) log: LogReader,
-    /// Its edge has welcomed it.
+    /// Whether its edge has welcomed it.
     pub(crate) is_up: bool,
-    /// Epochs that it went through in which no edge took it in: another start may have the same, so it gives none of their frames.
+    /// Epochs in which no edge took it in. Another start may have the same epochs, so it delivers none of their frames.
     pub(crate) doubted: BTreeSet<Epoch>,
 }
 
@@ -86,7 +86,7 @@ fn question(passage: &Passage, begin: Timestamp, end: Timestamp) -> PastQuery {
 }
 
 impl Checks {
-    /// A frame that the camera still holds was passed over by a reading that asks the camera: that is a hole that nobody had to make.
+    /// Checks that a reading that asks the camera passes over no frame that the camera still holds. Such a hole would have no cause.
     pub(crate) fn watch_holes(&mut self, reader: &PassageReader, camera: &PassageCamera, passage: &Passage) {
         let (Some(begin), since) = (reader.span.begin, reader.subscribed) else { return };
         let asks = reader.span.deliver == Deliver::Every && reader.reach == Reach::Camera;
@@ -97,7 +97,7 @@ impl Checks {
             return;
         }
         let end = reader.span.end.unwrap_or(Timestamp::MAX);
-        // What it knows to have the names of another start's frames it keeps back.
+        // The camera keeps back frames that it knows to have the names of another start's frames.
         let kept_back = |id: FrameId| self.has_given_up(&path.name, process.run, id.epoch);
         let mut held = process.held(passage, begin, end);
         let Some(passed) = held.find(|passed| !kept_back(passed.frame.meta.id)) else { return };
@@ -114,7 +114,7 @@ impl Checks {
         });
     }
 
-    /// What lies in a passage was delivered, is counted, or is told; a reader that fills was given all that the camera holds of it.
+    /// Checks that everything in a passage was delivered, counted or told. A reader that fills was given all that the camera holds of it.
     pub(crate) fn watch_told(
         &mut self,
         reader: &PassageReader,
@@ -128,14 +128,14 @@ impl Checks {
         }
         self.expect_end_told(reader, &camera.path, passage, not_held);
         let (span, fills) = (reader.span, reader.fills);
-        // Counts tell the others.
+        // The other frames are counted.
         let counted = !fills && last.is_some() && next.is_some();
         let asks = fills || span.begin.is_some() && span.deliver == Deliver::Every;
         let began = span.begin.is_some() || last.is_some();
         if counted || !asks || !began || reader.reach < Reach::Camera {
             return;
         }
-        // A thief holds none of the camera's frames, and says so: the edge cannot know that another start would have known better.
+        // A thief holds none of the camera's frames, and says so. The edge cannot know that another start holds them.
         if fills && reader.misled {
             return;
         }
@@ -144,7 +144,7 @@ impl Checks {
         }
     }
 
-    /// The end of an epoch between two frames is told.
+    /// Checks that the end of an epoch between two frames is told.
     fn expect_end_told(
         &mut self,
         reader: &PassageReader,
@@ -176,14 +176,14 @@ impl Checks {
         if let Some(process) = &camera.process {
             for passed in process.held(passage, begin, end) {
                 let meta = &passed.frame.meta;
-                // Of one that may have another's name nothing is given.
+                // Frames that may have the name of another are not delivered.
                 let is_given = !reader.fills || !process.doubted.contains(&meta.id.epoch);
                 if is_given && passed.frame.payload.len() <= reader.frame_bytes_max {
                     owed.push(Owed { id: meta.id, captured: meta.captured, why: "the camera holds it" });
                 }
             }
         }
-        // All that an edge has ever seen, before the first frame; later ones are counted.
+        // Before the first frame: all that an edge has ever seen. Later frames are counted.
         if passage.last.is_none() && passage.next.is_some() {
             let seen = self.seen(name, &question(passage, begin, end));
             let why = "an edge has seen it";
@@ -207,7 +207,7 @@ impl Checks {
         if next.is_none() && published.is_none_or(on_its_way) {
             return;
         }
-        // Of a start whose clock was set back nothing lies before the frame in time.
+        // If the clock of a start was set back, nothing of it lies before the frame in time.
         let covers =
             |told: &NotHeld| told.begin <= *captured && (*captured < told.end || told.end <= told.begin);
         let heard = |told: &NotHeld| {

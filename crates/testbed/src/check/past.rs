@@ -24,8 +24,8 @@ pub(super) struct Use {
 }
 
 impl Checks {
-    /// A camera gives a frame of the past to a connection, on which so many live frames and frames of the past have bytes that
-    /// have not left.
+    /// Checks a frame of the past that a camera gives to a connection. The counts are of live frames and of frames of the past with
+    /// bytes that have not left.
     pub(crate) fn sends_past(
         &mut self,
         camera: &CameraName,
@@ -54,7 +54,7 @@ impl Checks {
         });
     }
 
-    /// The last byte of a frame of the past has left; `wanted`: live frames are wanted as well.
+    /// Notes that the last byte of a frame of the past has left. `wanted`: live frames are wanted as well.
     pub(crate) fn past_left(&mut self, camera: &CameraName, run: u64, wanted: bool) {
         let now = self.now;
         let known = self.past.entry((camera.clone(), run)).or_default();

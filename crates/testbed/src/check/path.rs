@@ -7,17 +7,17 @@ use mez_core::name::CameraName;
 use crate::link::LinkSpec;
 use crate::time::{Moment, ms, secs};
 
-/// I12: after faults stop, delivery resumes within this. A frame that its publisher stamped wrongly, so that the camera's log refused it, is a fault.
+/// I12: the longest time until delivery resumes after faults have stopped. A frame whose capture time the camera's log refused is a fault.
 pub(crate) const RESUME_MAX: Duration = secs(2);
-/// So many round trips until a frame of a hundred packets may be on its way over a new connection, which begins with ten.
+/// How many round trips it takes until a frame of a hundred packets may be on its way over a new connection, which begins with ten.
 pub(super) const WINDOW_OPENS_FOR: u32 = 3;
-/// What may be on its way grows for so many round trips and frames, until it is what the link carries.
+/// For how many round trips and frames the window grows until it is what the link carries.
 pub(super) const WINDOW_GROWS_FOR: u32 = 10;
 const WINDOW_GROWS_WITH: u32 = 4;
-/// What a refused camera may wait before it tries again.
+/// How long a refused camera may wait before it tries again.
 const REFUSED_MAX: Duration = secs(6);
-/// What is left of a process that is gone without a word is gone after this: the edge gives the connection up, and
-/// the refused camera tries again.
+/// The longest time that a killed process can keep its camera's next start out: the edge gives up the connection, and the
+/// refused camera tries again.
 pub(crate) const RIVAL_MAX: Duration = secs(16);
 
 /// A camera and its path to its edge, at one moment.
@@ -28,17 +28,17 @@ pub(crate) struct Path {
     /// Its link as it was made, and as it is now.
     pub(crate) made: LinkSpec,
     pub(crate) link: LinkSpec,
-    /// How long its link may take beside what its rate says: where stations contend for a medium, some have bad luck.
+    /// How long its link may take beyond what its rate says. Stations that contend for a medium may have bad luck.
     pub(crate) bad_luck: Duration,
-    /// Nothing passes on the link.
+    /// Whether nothing passes on the link.
     pub(crate) is_cut: bool,
-    /// Everything on the path works; the camera itself may not publish.
+    /// Whether everything on the path works. The camera itself may not publish.
     pub(crate) is_well: bool,
     /// When a fault last touched the camera or its path.
     pub(crate) disturbed: Moment,
-    /// When the edge last refused it: it may then wait.
+    /// When the edge last refused it. It may then wait before it dials again.
     pub(crate) refused: Option<Moment>,
-    /// Another process claims, or has claimed, the same name.
+    /// Whether another process claims, or has claimed, the same name.
     pub(crate) rivals: bool,
     /// Until when its name may be with somebody else.
     pub(crate) robbed_until: Moment,
@@ -47,33 +47,33 @@ pub(crate) struct Path {
     pub(crate) jitter: Duration,
     /// The largest frame that it publishes.
     pub(crate) frame_bytes_max: u32,
-    /// The longest that its codec takes.
+    /// The longest time that its codec takes.
     pub(crate) making_time_max: Duration,
     pub(crate) publishing: bool,
-    /// When its publisher last gave a frame a capture time that its log had to refuse: nobody gets that frame.
+    /// When its publisher last gave a frame a capture time that its log had to refuse. Nobody gets that frame.
     pub(crate) misstamped: Moment,
 }
 
 impl Path {
-    /// When it has last been touched by anything that it may have to recover from.
+    /// The last moment of anything from which it may have to recover.
     pub(super) fn quiet_since(&self) -> Moment {
         let refused = self.refused.map_or(Moment::START, |refused| refused + REFUSED_MAX);
         let rivals = if self.rivals { self.disturbed + RIVAL_MAX } else { Moment::START };
         self.disturbed.max(refused).max(rivals).max(self.robbed_until)
     }
 
-    /// When it has recovered from that.
+    /// When it has recovered from that, at the latest.
     pub(super) fn recovered(&self) -> Moment {
         self.quiet_since() + RESUME_MAX + self.bad_luck
     }
 
-    /// Whether a camera that works is never silent for so long that the edge takes it for gone: where what is lost waits in a full queue
-    /// again, both sides may well be.
+    /// Whether a camera that works is never silent so long that the edge takes it for gone. If what is lost waits in a full queue again,
+    /// both sides may be silent for that long.
     pub(super) fn is_brisk(&self) -> bool {
         queue_time(&self.link) * 2 + self.link.round_trip_time() * 2 + self.bad_luck < ms(400)
     }
 
-    /// How long the largest frame takes on the link as it is now, with what else crosses.
+    /// How long the largest frame takes on the link as it is now, with everything else that crosses.
     pub(crate) fn service_time(&self) -> Duration {
         time_for(&self.link, u64::from(self.frame_bytes_max) * 21 / 20 + 2_000)
     }
@@ -83,7 +83,7 @@ impl Path {
         queue_time(&self.link)
     }
 
-    /// How long it takes until as much may be on a new connection as the link carries.
+    /// How long it takes until the window of a new connection is what the link carries.
     pub(super) fn window_time(&self) -> Duration {
         self.made.round_trip_time() * WINDOW_GROWS_FOR + self.interval * WINDOW_GROWS_WITH
     }

@@ -54,17 +54,17 @@ impl Connection {
 
 /// One end of a connection.
 pub(super) struct End {
-    /// Whether somebody here knows the connection.
+    /// Whether the host here knows the connection.
     pub(super) open: bool,
-    /// Whether somebody here ever did.
+    /// Whether the host here ever did.
     pub(super) was_open: bool,
     pub(super) heard: Moment,
-    /// What was sent and lost, to be sent again first.
+    /// What was sent and lost. It is sent again first.
     resend: VecDeque<Chunk>,
     resend_bytes: u64,
-    /// What was lost on the way, with the moment at which that is noticed.
+    /// What was lost on the way, with the moment when the loss is noticed.
     missing: VecDeque<(Moment, Chunk)>,
-    /// What may be on its way: the same bound as of real connections. `None`: anything.
+    /// The bound of what may be on its way, as for real connections. `None`: no bound.
     bound: Option<Bound>,
     /// What has left and was neither acknowledged nor taken for lost.
     in_flight: u64,
@@ -78,7 +78,7 @@ pub(super) struct End {
     frames: Vec<OutFrame>,
 }
 
-/// Something arrived, of which its sender will hear.
+/// Something that arrived, and will be acknowledged to its sender.
 struct Acknowledged {
     heard: Moment,
     left: Moment,
@@ -183,7 +183,7 @@ impl End {
         self.resend_bytes < self.window().min(queue_bytes_max)
     }
 
-    /// A piece has left.
+    /// Notes that a piece has left.
     pub(super) fn left(&mut self, chunk: &Chunk) {
         self.in_flight += chunk.bytes();
         if let Some(bound) = &mut self.bound {
@@ -191,12 +191,12 @@ impl End {
         }
     }
 
-    /// A piece of this end has arrived, which is heard of at a later moment.
+    /// Notes that a piece of this end has arrived. Its acknowledgement comes at a later moment.
     pub(super) fn arrived(&mut self, heard: Moment, left: Moment, bytes: u64) {
         self.acknowledged.push_back(Acknowledged { heard, left, bytes });
     }
 
-    /// Hears of what has arrived. True if there was any.
+    /// Takes the acknowledgements that are due. True if there was any.
     pub(super) fn hear(&mut self, now: Moment) -> bool {
         let mut heard = false;
         while let Some(Acknowledged { left, bytes, .. }) =
@@ -211,12 +211,12 @@ impl End {
         heard
     }
 
-    /// When it hears of something next.
+    /// When the next acknowledgement comes.
     pub(super) fn hear_due(&self) -> Option<Moment> {
         self.acknowledged.front().map(|acknowledged| acknowledged.heard)
     }
 
-    /// So much of what has left is taken for lost.
+    /// Takes this many bytes of what has left for lost.
     fn take_for_lost(&mut self, bytes: u64) {
         self.in_flight = self.in_flight.saturating_sub(bytes);
         if let Some(bound) = &mut self.bound {
@@ -224,13 +224,13 @@ impl End {
         }
     }
 
-    /// Says something after everything that was said before.
+    /// Queues a message behind all earlier ones.
     pub(super) fn say(&mut self, kind: Kind) {
         self.control.push_back((Some(self.said), kind));
         self.said += 1;
     }
 
-    /// Says something that is true whatever else arrives before or after it.
+    /// Queues a message that needs no order.
     pub(super) fn call(&mut self, kind: Kind) {
         self.control.push_back((None, kind));
     }
@@ -261,7 +261,7 @@ impl End {
         self.control.clear();
     }
 
-    /// A piece is lost on the way, as will be noticed at a later moment.
+    /// Notes that a piece is lost on the way. The loss is noticed at a later moment.
     pub(super) fn lose(&mut self, noticed: Moment, chunk: Chunk) {
         self.missing.push_back((noticed, chunk));
     }
@@ -271,7 +271,7 @@ impl End {
         self.missing.front().map(|(noticed, _)| *noticed)
     }
 
-    /// Takes note of what has been lost on the way. True if there was any.
+    /// Notices the losses that are due. True if there was any.
     pub(super) fn notice_losses(&mut self, now: Moment) -> bool {
         let mut noticed = false;
         while let Some((_, chunk)) = self.missing.pop_front_if(|(due, _)| *due <= now) {

@@ -10,19 +10,19 @@ use mez_core::frame::FrameId;
 use super::transmitter::Transmitter;
 use crate::time::Moment;
 
-/// What one packet carries besides its payload: headers of UDP, IP and QUIC, and the cipher's tag.
+/// The bytes of one packet beside its payload: headers of UDP, IP and QUIC, and the cipher's tag.
 pub(super) const PACKET_OVERHEAD_BYTES: u64 = 60;
 /// The payload of a full packet.
 pub(super) const PACKET_BYTES: u64 = 1200;
 
-/// Some packets that travel together.
+/// A piece: some packets that travel together.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     pub(super) connection: LinkId,
     /// Its place among the messages of its sender, if it has one.
     pub(super) number: Option<u64>,
     pub(super) kind: Kind,
-    /// When its sender let it go.
+    /// When its sender sent it.
     pub(super) left: Moment,
 }
 
@@ -62,12 +62,12 @@ impl Chunk {
     }
 }
 
-/// What a shared medium has to know of a queue.
+/// What a shared medium needs to know of a queue.
 #[derive(Default)]
 struct Shared {
     /// Bytes of each piece of which the medium has not been told.
     untold: VecDeque<u64>,
-    /// Bytes of each piece that is gone from the queue, but not from the medium's: it is transmitted in vain.
+    /// Bytes of each piece that is gone from this queue, but not from the medium's. It is transmitted in vain.
     void: VecDeque<u64>,
 }
 
@@ -98,7 +98,7 @@ impl Direction {
         }
     }
 
-    /// From now on a medium says when a piece has been transmitted. Before anything is sent.
+    /// Makes a medium say when a piece has been transmitted. To be called before anything is sent.
     pub(super) fn share(&mut self) {
         self.shared = Some(Shared::default());
     }
@@ -165,7 +165,7 @@ impl Direction {
         Some(chunk)
     }
 
-    /// What has been transmitted sets off.
+    /// Sends off what has been transmitted.
     pub(super) fn travel(&mut self, now: Moment, chunk: Chunk) {
         self.travelling.push_back((now + self.delay, chunk));
     }
@@ -176,7 +176,7 @@ impl Direction {
         Some(chunk)
     }
 
-    /// Everything under way, in the order in which it was sent. It is lost, unless its sender sends it again.
+    /// Removes everything under way, in the order in which it was sent. It is lost, unless its sender sends it again.
     pub(super) fn lose_all(&mut self) -> Vec<Chunk> {
         self.transmitter.stop();
         self.queued_bytes = 0;

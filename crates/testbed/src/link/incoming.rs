@@ -1,4 +1,4 @@
-//! Puts what arrives back into order: messages among themselves, and each frame's bytes; never one frame after another.
+//! Puts what arrives back into order: messages among themselves, and the bytes of each frame. Frames are not ordered among themselves.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) struct Incoming {
 
 #[derive(Default)]
 struct FrameIn {
-    /// Bytes that are here from the beginning on without a hole.
+    /// How many bytes are here from the beginning on, without a hole.
     bytes: u32,
     /// Pieces beyond the first hole: where each begins and ends.
     early: BTreeMap<u32, u32>,
@@ -28,12 +28,12 @@ struct FrameIn {
 pub(super) struct Grown {
     /// The header, if it was in this piece.
     pub(super) header: Option<Bytes>,
-    /// Bytes without a hole, if there are more now.
+    /// How many bytes are here without a hole, if there are more now.
     pub(super) bytes: Option<u32>,
 }
 
 impl Incoming {
-    /// What can be passed on now that the message of this number is here; messages without a number need no order.
+    /// Returns what can be passed on now that the message of this number is here. Messages without a number need no order.
     pub(super) fn message(&mut self, number: Option<u64>, kind: Kind) -> Vec<Kind> {
         let Some(number) = number else { return vec![kind] };
         self.early.insert(number, kind);

@@ -8,7 +8,7 @@ use mez_core::frame::{Epoch, FrameId, Sequence};
 
 use crate::time::ms;
 
-/// The name of the stream that carries a frame of the past: that of the question. It goes behind frames.
+/// The stream that carries a frame of the past. Its name is that of the question. It goes behind live frames.
 pub(crate) const fn past_stream(request: u64) -> FrameId {
     FrameId { epoch: Epoch(u64::MAX), sequence: Sequence(request) }
 }
@@ -42,11 +42,11 @@ pub struct LinkSpec {
     pub delay_up: Duration,
     /// The delay from the edge to the camera. Default 5 ms.
     pub delay_down: Duration,
-    /// What may wait in the queue, in bytes: 13 ms at 20 Mbit/s. Default 32 KiB.
+    /// How many bytes may wait in the queue. Default 32 KiB, which is 13 ms at 20 Mbit/s.
     pub queue_bytes_max: u64,
-    /// One piece in so many is lost, and sent again a round trip later. 0: none. Default 0.
+    /// One piece in this many is lost, and sent again a round trip later. 0: none. Default 0.
     pub lost_once_in: u64,
-    /// Whether senders bound what is on its way, as real ones do; else the queue takes all that it has room for. Default true.
+    /// Whether senders bound what is on its way, as real ones do. Otherwise they fill the queue. Default true.
     pub bounded: bool,
 }
 
@@ -64,7 +64,7 @@ impl Default for LinkSpec {
 }
 
 impl LinkSpec {
-    /// There and back, without queues.
+    /// The round trip, without queues.
     pub fn round_trip_time(&self) -> Duration {
         self.delay_up + self.delay_down
     }
@@ -147,7 +147,7 @@ pub enum LinkOutput {
         /// The frame.
         frame: FrameId,
     },
-    /// Bytes of a frame have left the camera, and so many of its payload have not.
+    /// Bytes of a frame have left the camera, and some of its payload has not.
     FrameLeft {
         /// The connection.
         connection: LinkId,

@@ -17,8 +17,9 @@ pub(super) struct Burst {
     pub(super) camera: usize,
     pub(super) frame: usize,
     pub(super) bytes: f64,
-    /// Its begin and end, in bytes that the link could have carried.
+    /// Its begin, in bytes that the link could have carried.
     begin: f64,
+    /// Its end, in the same measure.
     end: f64,
     /// When its first byte arrived.
     pub(super) first: Option<Instant>,

@@ -37,23 +37,23 @@ pub enum Action {
     /// The link carries this many bits per second from now on. If the link shares a medium, the rate holds for all links of a queue
     /// together, or for the camera's station on Wi-Fi.
     Rate(CameraId, u64),
-    /// The link carries this share of its specified rate.
+    /// The link carries its specified rate divided by this. 1 is all of it.
     Slow(CameraId, u64),
     /// All connections of the camera's link end, and both sides know.
     Break(CameraId),
     /// The camera broker's process is killed, with its log.
     KillCamera(CameraId),
-    /// It starts.
+    /// The camera broker's process starts.
     StartCamera(CameraId, Counter),
     /// The edge broker's process is killed, with its replica logs.
     KillEdge(EdgeId),
-    /// It starts; its applications subscribe again.
+    /// The edge broker's process starts. Its applications subscribe again.
     StartEdge(EdgeId),
-    /// The wall clock is set by so many seconds.
+    /// The wall clock is set forwards by this many seconds, or backwards if negative.
     StepWall(Host, i64),
     /// The host's processes stand still, as on a host without a free processor. What comes for them waits.
     Freeze(Host),
-    /// They go on.
+    /// The host's processes continue.
     Thaw(Host),
     /// The host loses its power. Its process is gone, and anything may be left of what was not synced to its disk.
     CutPower(Host),
@@ -61,15 +61,15 @@ pub enum Action {
     Disk(Host, Faults),
     /// The application takes no more frames.
     Stall(ApplicationId),
-    /// It goes on.
+    /// The application takes frames again.
     Resume(ApplicationId),
-    /// It subscribes.
+    /// The application subscribes.
     Subscribe(ApplicationId),
-    /// It unsubscribes.
+    /// The application unsubscribes.
     Unsubscribe(ApplicationId),
     /// The camera stops publishing.
     Silence(CameraId),
-    /// It publishes again.
+    /// The camera publishes again.
     Publish(CameraId),
     /// A thief of a camera's identity ([`World::thief`]) begins to dial, with this epoch.
     Claim(CameraId, u64),
@@ -78,7 +78,7 @@ pub enum Action {
     /// The edge is killed, and starts with a state file that holds an epoch of the camera that no other can follow. No edge with bounds writes such a
     /// state.
     Poison(CameraId),
-    /// Somebody at the edge resets the camera.
+    /// The operator of the edge resets the camera.
     Reset(CameraId),
     /// Every fault ends: links carry, processes run but for rivals, applications subscribe and take frames.
     Heal,

@@ -20,7 +20,7 @@ const CAP_MARGIN: Duration = ms(2);
 const LEFT_UNTOLD_MS: u64 = 100;
 
 impl CameraHost {
-    /// Tells the broker of a new connection. `window` is how many bytes it may have on their way.
+    /// Tells the broker of a new connection. `window` is how many bytes it may have on their way, as long as its path was never full.
     pub(in crate::world) fn handle_dialled(
         &mut self,
         connection: LinkId,
@@ -152,7 +152,7 @@ impl CameraHost {
 }
 
 impl CameraProcess {
-    /// What may be on its way of a connection; `None` where its path was never full.
+    /// Tells the broker how many bytes of a connection may be on their way. `None` once its path was full.
     fn handle_window(&mut self, now: Moment, connection: LinkId, window: Option<u64>) {
         self.opening_until = window.map(|_| now).or(self.opening_until);
         self.broker.handle_window(connection, window);
