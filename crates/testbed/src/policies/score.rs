@@ -32,7 +32,7 @@ pub struct Score {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reaction {
     /// The link became slower.
-    NegotiationResult {
+    Slower {
         /// From the change until the last late frame of the next two seconds arrived, in milliseconds. A cancelled frame counts as
         /// late until it was due.
         settle_ms: f64,
