@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use tracing::warn;
 
 use crate::clock::monotonic_now;
-use crate::edge::Cameras;
+use crate::edge::request::Cameras;
 use crate::persist::{BOUNDS, LogFiles, PersistOptions};
 
 /// Frames that all readings of a broker may read from disk at once. More would wait for the same disk, and hold threads and memory meanwhile.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::contract::{Contract, ContractError, OnInfeasible};
 
-use super::{ApiError, convert, pb};
+use super::duration::nanos;
+use super::{ApiError, pb};
 
 /// A profile as it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ impl Profile {
 pub fn message(contract: &Contract, profile: Option<&Profile>) -> pb::Contract {
     use pb::contract::Profile as Message;
     pb::Contract {
-        latency_bound_ns: contract.latency_bound.map(convert::nanos),
+        latency_bound_ns: contract.latency_bound.map(nanos),
         accuracy_floor: contract.accuracy_floor,
         on_time_share: Some(contract.on_time_share),
         profile: profile.cloned().map(|profile| match profile {

@@ -16,13 +16,9 @@ use mez_core::trace::{Stage, Trace};
 use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::Share;
 
+use super::duration::nanos;
 use super::{contract, pb};
 use crate::edge::{CameraRecord, CameraReset, CameraStart, Standing};
-
-/// A duration on the wire. What lasts longer than 584 years is cut.
-pub fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
 
 /// A frame for an application, handed over now. `times` are by this machine's monotonic clock. `verdict` is
 /// what the frame means for the contract; `None` for a frame of the past.

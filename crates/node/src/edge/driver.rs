@@ -11,11 +11,12 @@ use mez_core::history::PastAnswer;
 use mez_core::name::CameraName;
 use mez_core::wire::{Message, RefuseCode};
 use tokio::sync::{mpsc, oneshot, watch};
-use tracing::{debug, info};
+use tracing::{debug, error, info, warn};
 
 use super::lock;
 use super::request::{Opening, Request};
-use super::starts::{CameraStart, Starts};
+use super::reset::{ResetFailure, ResetReport};
+use super::starts::{CameraReset, CameraStart, Starts};
 use super::subscribers::{Attached, SharedCamera, Subscribers};
 use super::transcode::{Answer, Decoders};
 use crate::clock::{monotonic_now, sleep_until, wall_now};
@@ -324,5 +325,46 @@ impl Driver {
             self.forget(link);
             self.broker.handle_closed(monotonic_now(), link);
         }
+    }
+
+    /// Forgets the camera at once; the log on disk, which nothing new enters, is put aside behind everybody's back.
+    pub(super) fn reset(
+        &mut self,
+        camera: CameraName,
+        uid: u32,
+        answer: oneshot::Sender<Result<ResetReport, ResetFailure>>,
+    ) {
+        let forgotten = self.broker.handle_reset(&camera);
+        while let Some(output) = self.broker.poll_output() {
+            self.perform(output);
+        }
+        self.forget_camera(&camera);
+        let putting = self.replicas.as_mut().map(|replicas| replicas.put_aside(&camera));
+        let starts = self.starts.clone();
+        tokio::spawn(async move {
+            let put = match putting {
+                Some(putting) => putting.await,
+                None => Ok(None),
+            };
+            let reset = CameraReset {
+                utc_ns: wall_now().as_nanos(),
+                uid,
+                epoch: forgotten.as_ref().map(|forgotten| forgotten.epoch.0),
+                identity: forgotten.as_ref().map(|forgotten| forgotten.identity.clone()).unwrap_or_default(),
+                put_aside: put.as_ref().ok().cloned().flatten(),
+            };
+            let recorded = starts.reset(&camera, reset.clone()).await;
+            let CameraReset { epoch, identity, put_aside, .. } = reset;
+            warn!(%camera, uid, ?epoch, identity, ?put_aside, "the camera was reset: its next start is taken in whatever its epoch");
+            let result = match (put, recorded) {
+                (Err(error), _) => Err(error.into()),
+                (Ok(_), Err(error)) => Err(ResetFailure::Record(error)),
+                (Ok(put_aside), Ok(())) => Ok(ResetReport { forgotten, put_aside }),
+            };
+            if let Err(error) = &result {
+                error!(%camera, "{error}");
+            }
+            let _ = answer.send(result);
+        });
     }
 }

@@ -14,13 +14,14 @@ use mez_core::store::StoreStatus;
 use mez_core::subscription::{Span, SubscriptionSpec};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::failure::{ReplyFailure, Stopped};
+use super::lock;
 use super::request::{Opening, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::standing::{Standing, Standings};
 use super::starts::{CameraRecord, Starts};
 use super::subscribers::Mailbox;
 use super::subscription::{EdgeSubscription, SharedCameras};
-use super::{ReplyFailure, Stopped, lock};
 use crate::clock::anchor;
 use crate::persist::{LogFiles, LogKeeper};
 use crate::profiles::{HeldProfile, ProfileStore};

@@ -4,8 +4,9 @@
 //! task of its own, through an [`EdgeSubscription`], so no application delays another.
 
 mod driver;
+mod failure;
 mod handle;
-mod request;
+pub(crate) mod request;
 mod reset;
 mod standing;
 mod starts;
@@ -17,13 +18,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mez_core::broker::edge::{EdgeBroker as Broker, EdgeConfig, ReplyError};
+use mez_core::broker::edge::{EdgeBroker as Broker, EdgeConfig};
 use mez_core::name::CameraName;
 use tokio::sync::{mpsc, watch};
 
 use self::driver::Driver;
+pub use self::failure::{ReplyFailure, Stopped};
 pub use self::handle::EdgeHandle;
-pub(crate) use self::request::Cameras;
+use self::request::Cameras;
 pub use self::reset::{ResetFailure, ResetReport};
 pub use self::standing::Standing;
 use self::starts::Starts;
@@ -83,22 +85,6 @@ pub enum EdgeStartError {
     /// The thread that records starts of cameras.
     #[error("cannot start the thread that records starts of cameras: {0}")]
     Thread(#[source] std::io::Error),
-}
-
-/// The edge broker has stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the edge broker has stopped")]
-pub struct Stopped;
-
-/// Why a reply was not passed on.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReplyFailure {
-    /// The broker refused it.
-    #[error(transparent)]
-    Refused(#[from] ReplyError),
-    /// The broker has stopped.
-    #[error(transparent)]
-    Stopped(#[from] Stopped),
 }
 
 /// Starts edge brokers.

@@ -14,10 +14,11 @@ use mez_core::units::Instant;
 use tokio::sync::mpsc;
 use tracing::debug;
 
+use super::failure::Stopped;
+use super::lock;
 use super::request::Request;
 use super::standing::{Standing, Standings};
 use super::subscribers::{Attached, Mailbox, SharedCamera};
-use super::{Stopped, lock};
 use crate::clock::monotonic_now;
 use crate::profiles::HeldProfile;
 use crate::reading::Reading;

@@ -19,8 +19,8 @@ use x509_parser::prelude::FromDer;
 
 use super::certificate::{CertificateFacts, Moment, Validity, hex};
 use super::files::{self, FileError, Present, Readers};
-use super::folder::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY};
 use super::name::{Identity, IdentityError, Role, SiteName};
+use super::prepare::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, PrepareError, prepare};
 
 /// The server name in every edge's certificate, and in no other. Mez's clients always verify it, so the dialled name or address does not
 /// matter, and only an edge can pass for an edge.
@@ -47,7 +47,7 @@ impl SiteAuthority {
         if certificate_path.exists() {
             return Err(AuthorityError::Exists { folder: folder.into(), key: key_path.exists() });
         }
-        super::folder::prepare(folder)?;
+        prepare(folder)?;
         let made = Self::generate(site, SystemTime::now())?;
         // The key's file also holds the certificate, so that it is complete by itself the moment it exists.
         let both = format!("{}{}", made.issuer.key().serialize_pem(), pem("CERTIFICATE", &made.certificate));
@@ -289,7 +289,7 @@ pub enum AuthorityError {
     },
     /// The folder cannot be used for keys.
     #[error(transparent)]
-    Folder(#[from] super::folder::PrepareError),
+    Folder(#[from] PrepareError),
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),

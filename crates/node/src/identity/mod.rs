@@ -53,6 +53,7 @@ pub(crate) mod files;
 pub mod folder;
 pub(crate) mod gate;
 pub mod name;
+mod prepare;
 pub mod refusals;
 pub mod tls;
 pub mod token;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::probe::{FfmpegVersion, Stream};
+use super::input::{FfmpegVersion, Stream};
 use super::spec::SourceSpec;
 
 /// How to open a source, beyond its address.

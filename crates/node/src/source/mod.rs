@@ -16,7 +16,7 @@
 //! | `spec` | what the user typed |
 //! | `credentials` | user names and passwords of network cameras |
 //! | `command` | the command lines, and what is kept out of them |
-//! | `probe` | what the source is, and what is wrong with it |
+//! | `probe`, `input` | what the source is, and what is wrong with it |
 //! | `child` | that no child process outlives its owner |
 //! | `stream` | how bytes become pictures |
 //! | `reader` | which frames of a child are handed over |
@@ -32,6 +32,7 @@ mod credentials;
 mod deliver;
 mod encoder;
 mod error;
+mod input;
 mod pace;
 mod probe;
 mod queue;

@@ -10,6 +10,7 @@ use tokio::io::AsyncReadExt;
 use super::child::spawn_child;
 use super::command::{InputOptions, probe_args, script};
 use super::error::SourceError;
+use super::input::{FfmpegVersion, Stream};
 use super::spec::SourceSpec;
 use super::spec::without_credentials;
 use super::types::SourceOptions;
@@ -22,53 +23,6 @@ const PROBE_BYTES_MAX: u64 = 1 << 20;
 pub(super) const FRAMES_PER_SECOND_UNSTATED: f64 = 25.0;
 /// The highest stated rate that is believed. Higher ones are time bases that a container gives in place of a rate.
 const FRAMES_PER_SECOND_BELIEVED_MAX: f64 = 1000.0;
-
-/// Version of the installed `ffmpeg`, as far as its command line depends on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FfmpegVersion(u32, u32);
-
-impl FfmpegVersion {
-    /// The version of a build between releases, which states no number. It is newer than any release that matters here.
-    pub(super) const NEWEST: Self = Self(u32::MAX, 0);
-
-    /// Reads the first line of `ffmpeg -version`.
-    pub(super) fn parse(text: &str) -> Self {
-        let word = text.strip_prefix("ffmpeg version ").unwrap_or_default();
-        let word = word.split_whitespace().next().unwrap_or_default();
-        let mut numbers = word.trim_start_matches('n').split(|c: char| !c.is_ascii_digit()).map(str::parse);
-        match (numbers.next(), numbers.next()) {
-            (Some(Ok(major)), Some(Ok(minor))) => Self(major, minor),
-            _ => Self::NEWEST,
-        }
-    }
-
-    /// Whether a play list may say how an entry is opened.
-    pub(super) fn has_concat_options(self) -> bool {
-        self >= Self(5, 0)
-    }
-
-    pub(super) fn has_fps_mode(self) -> bool {
-        self >= Self(5, 1)
-    }
-}
-
-/// The video stream of a source.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Stream {
-    /// Its number in the source.
-    pub(super) index: u32,
-    pub(super) codec: String,
-    pub(super) width: u32,
-    pub(super) height: u32,
-    /// `None` where a live source states none.
-    pub(super) frames_per_second: Option<f64>,
-    /// True if it is JPEG that can go on as it is.
-    pub(super) passthrough: bool,
-    /// True if it comes when it comes; false if it is a recording, to be paced.
-    pub(super) live: bool,
-    /// True for an image file: a recording of one frame.
-    pub(super) still: bool,
-}
 
 #[derive(Debug, Deserialize)]
 struct Report {

@@ -8,23 +8,6 @@ use crate::identity::credentials::IdentityFileError;
 use crate::identity::files::FileError;
 use crate::identity::name::{Identity, SiteName};
 
-/// Why a folder cannot take keys.
-#[derive(Debug, thiserror::Error)]
-pub enum PrepareError {
-    /// It is full of other things.
-    #[error(
-        "{} holds other files and no keys; choose a folder of its own with --keys, which is then created",
-        folder.display()
-    )]
-    Occupied {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// It could not be read or written.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
 /// Why no key folder could be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFolderError {

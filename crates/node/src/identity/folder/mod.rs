@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-pub use self::error::{CredentialsError, KeyFolderError, PrepareError, TemporarySiteError};
+pub use self::error::{CredentialsError, KeyFolderError, TemporarySiteError};
 use self::search::{Environment, Search};
 pub use self::temporary::TemporarySite;
 use super::authority::{AuthorityError, SiteAuthority, is_host_name, read_authority};
@@ -18,11 +18,9 @@ use super::certificate::{CertificateFacts, Fingerprint, Moment, Validity, hex};
 use super::credentials::{Credentials, IdentityFile};
 use super::files::{self, FileError};
 use super::name::{Identity, Name, Role, SiteName};
+pub(super) use super::prepare::prepare;
+pub use super::prepare::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, PrepareError};
 
-/// The file with the certificate of the site's authority. It is public, and every host of the site has it.
-pub const AUTHORITY_CERTIFICATE: &str = "authority.pem";
-/// The file with the authority's private key. Only the authority's host has it.
-pub const AUTHORITY_KEY: &str = "authority.key";
 /// The folder of tokens that are not used yet. Only the authority's host has it.
 pub const TOKENS: &str = "tokens";
 
@@ -260,18 +258,6 @@ pub(super) fn identity_file_name(identity: &Identity) -> String {
     }
     let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());
     format!("{}+{}.pem", &name[..160], hex(&digest.as_ref()[..16]))
-}
-
-/// Makes `folder` ready to take keys: creates it, or closes an empty or earlier one to others.
-pub(super) fn prepare(folder: &Path) -> Result<(), PrepareError> {
-    files::make_private_folder(folder)?;
-    let is_ours = || folder.join(AUTHORITY_KEY).exists() || folder.join(AUTHORITY_CERTIFICATE).exists();
-    // Emptiness first: whoever prepares the same folder at the same time may fill it in between.
-    if !(files::is_empty(folder)? || is_ours()) {
-        return Err(PrepareError::Occupied { folder: folder.into() });
-    }
-    files::close_to_others(folder)?;
-    Ok(())
 }
 
 impl KeyFolder {

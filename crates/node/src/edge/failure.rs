@@ -1,0 +1,19 @@
+//! Says why an edge broker did not do what it was asked.
+
+use mez_core::broker::edge::ReplyError;
+
+/// The edge broker has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the edge broker has stopped")]
+pub struct Stopped;
+
+/// Why a reply was not passed on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyFailure {
+    /// The broker refused it.
+    #[error(transparent)]
+    Refused(#[from] ReplyError),
+    /// The broker has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
