@@ -14,7 +14,7 @@ use mez_testbed::policies::entrants::Entrant;
 use mez_testbed::policies::oracle::{self, Oracle};
 use mez_testbed::policies::reference::{ACCURACY_BYTES, ACCURACY_BYTES_OF_FIVE, SIZE_NOISE, ladder};
 use mez_testbed::policies::run::run as simulate;
-use mez_testbed::policies::score::{Reaction, Score, reactions, score, score_oracle};
+use mez_testbed::policies::score::{Reaction, Score, reactions, score};
 use mez_testbed::policies::setting::{CameraSetting, Queueing, Setting, Sizes, SlotResult, Slots};
 use mez_testbed::random::Random;
 
@@ -144,8 +144,7 @@ impl Stage {
     fn compare(mut self, args: &PoliciesArgs, first: bool) {
         let cameras = self.setting.cameras.len();
         let plan = oracle::plan(&self.setting, &self.slots);
-        let oracles: Vec<Score> =
-            (0..cameras).map(|camera| score_oracle(&self.setting, camera, &plan)).collect();
+        let oracles: Vec<Score> = (0..cameras).map(|camera| plan.score(&self.setting, camera)).collect();
         let print_frames = args.frames && first && cameras == 1;
         if print_frames {
             self.print_frames("oracle", &planned(&plan));

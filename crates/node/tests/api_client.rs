@@ -323,8 +323,10 @@ async fn restart(way: usize) {
     let passed = after.meta.id.sequence.0 - before.meta.id.sequence.0 - 1;
     // The client goes on behind the last frame that it has: each one that it missed is counted, with what became of it.
     assert_eq!(after.skipped.total(), passed, "{:?}", after.skipped);
-    let gone = after.skipped.of(SkipReason::NotWanted) + after.skipped.of(SkipReason::LinkDown);
-    assert!(gone >= 5, "nobody subscribed, or the link was down: {:?}", after.skipped);
+    // Until the camera learns that nobody subscribes any more, newer frames replace those that wait for the link.
+    let gone = [SkipReason::NotWanted, SkipReason::LinkDown, SkipReason::LinkBusy];
+    let gone: u64 = gone.into_iter().map(|reason| after.skipped.of(reason)).sum();
+    assert!(gone >= 5, "nobody subscribed, or the link was down or busy: {:?}", after.skipped);
     assert_eq!(client.cameras(None).await.unwrap().len(), 1);
 }
 

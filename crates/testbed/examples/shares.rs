@@ -21,7 +21,6 @@ use mez_testbed::channel::capacity::Capacity;
 use mez_testbed::channel::classes::CLASSES;
 use mez_testbed::policies::oracle;
 use mez_testbed::policies::reference::{ACCURACY_BYTES_OF_FIVE, RUNG_BYTES};
-use mez_testbed::policies::score::score_oracle;
 use mez_testbed::policies::setting::{CameraSetting, Queueing, Setting, Sizes, Slots};
 use mez_testbed::random::Random;
 use mez_testbed::{
@@ -149,7 +148,7 @@ impl Planned {
     fn of(setting: &Setting) -> Self {
         let slots = Slots::new(setting);
         let plan = oracle::plan(setting, &slots);
-        let each = (0..setting.cameras.len()).map(|camera| score_oracle(setting, camera, &plan).utility);
+        let each = (0..setting.cameras.len()).map(|camera| plan.score(&setting, camera).utility);
         Self { each: each.collect(), worst_max: oracle::most_for_worst(setting, &slots, ROUNDS) }
     }
 }

@@ -15,7 +15,7 @@ use mez_testbed::policies::entrants::Entrant;
 use mez_testbed::policies::oracle;
 use mez_testbed::policies::reference::{ACCURACY_BYTES, ACCURACY_BYTES_OF_FIVE, SIZE_NOISE, ladder};
 use mez_testbed::policies::run::{run, watched};
-use mez_testbed::policies::score::{Reaction, reactions, score, score_oracle};
+use mez_testbed::policies::score::{Reaction, reactions, score};
 use mez_testbed::policies::setting::{CameraSetting, Queueing, Setting, Sizes, SlotResult, Slots};
 use mez_testbed::random::Random;
 
@@ -75,7 +75,7 @@ fn the_oracle_finds_the_best_of_all_plans() {
         setting.duration = INTERVAL * 5;
         let slots = Slots::new(&setting);
         let plan = oracle::plan(&setting, &slots);
-        let planned = score_oracle(&setting, 0, &plan).utility * slots.frames as f64;
+        let planned = plan.score(&setting, 0).utility * slots.frames as f64;
         let best = best_by_trying(&setting, &slots, 0, 0.0);
         assert!((planned - best).abs() < 1e-9, "seed {seed}: {planned}, and the best is {best}");
     }
@@ -88,7 +88,7 @@ fn nobody_beats_the_oracle_and_the_same_seed_gives_the_same_run() {
         let link = class.capacity(25_000, &mut Random::seeded(seed));
         let setting = setting(link, &[ACCURACY_BYTES], 20, seed);
         let slots = Slots::new(&setting);
-        let best = score_oracle(&setting, 0, &oracle::plan(&setting, &slots)).utility;
+        let best = oracle::plan(&setting, &slots).score(&setting, 0).utility;
         for entrant in Entrant::all() {
             let (first, second) = (results(&setting, &slots, entrant), results(&setting, &slots, entrant));
             let utility = score(&setting, 0, &first[0]).utility;
@@ -106,7 +106,7 @@ fn the_own_policy_is_close_to_the_oracle_and_knows_how_often_it_is_late() {
             let link = class.capacity(65_000, &mut Random::seeded(seed));
             let setting = setting(link, &[ACCURACY_BYTES], 60, seed);
             let slots = Slots::new(&setting);
-            possible += score_oracle(&setting, 0, &oracle::plan(&setting, &slots)).utility;
+            possible += oracle::plan(&setting, &slots).score(&setting, 0).utility;
             let score = score(&setting, 0, &results(&setting, &slots, Entrant::Quantile)[0]);
             reached += score.utility;
             frames += score.predicted.0 as f64;
@@ -269,7 +269,7 @@ fn nobody_gives_the_camera_that_has_least_more_than_the_bound() {
         let bound = oracle::most_for_worst(&setting, &slots, 12);
         let plan = oracle::plan(&setting, &slots);
         let least = |utility: &dyn Fn(usize) -> f64| utility(0).min(utility(1));
-        let planned = least(&|camera| score_oracle(&setting, camera, &plan).utility);
+        let planned = least(&|camera| plan.score(&setting, camera).utility);
         assert!(planned <= bound, "seed {seed}: the plan of the greatest sum has {planned}, above {bound}");
         for share in [None, Some(Goal::Sum), Some(Goal::MaxMin)] {
             setting.share = share;
@@ -292,7 +292,7 @@ fn cameras_that_share_a_link_do_better_with_shares_from_the_edge() {
         let plan = oracle::plan(&setting, &slots);
         let results = results(&setting, &slots, Entrant::Quantile);
         let shares = (0..5).map(|camera| {
-            score(&setting, camera, &results[camera]).utility / score_oracle(&setting, camera, &plan).utility
+            score(&setting, camera, &results[camera]).utility / plan.score(&setting, camera).utility
         });
         shares.fold(f64::INFINITY, f64::min)
     };

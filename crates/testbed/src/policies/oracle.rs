@@ -6,8 +6,8 @@
 //! later and has gained no less, the other can be dropped, because it can never do better. The plans that are left form a
 //! short frontier. So the search is exact for one camera, and with equal weights for several cameras that share a queue.
 
-use super::score::score_oracle;
-use super::setting::{Setting, Slots};
+use super::score::{Score, score};
+use super::setting::{Setting, SlotResult, Slots};
 
 /// One way to have used the link so far.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,21 @@ pub struct Oracle {
     pub frontier_max: usize,
 }
 
+impl Oracle {
+    /// Scores one camera of the plan.
+    pub fn score(&self, setting: &Setting, camera: usize) -> Score {
+        let planned = self.rungs[camera].iter().zip(&self.latency_ms[camera]);
+        let results: Vec<SlotResult> = planned
+            .map(|(rung, latency_ms)| SlotResult {
+                rung: *rung,
+                latency_ms: *latency_ms,
+                ..SlotResult::default()
+            })
+            .collect();
+        score(setting, camera, &results)
+    }
+}
+
 /// Finds the plan with the greatest sum of accuracies over all cameras.
 pub fn plan(setting: &Setting, slots: &Slots) -> Oracle {
     weighted(setting, slots, &vec![1.0; setting.cameras.len()])
@@ -55,8 +70,7 @@ pub fn most_for_worst(setting: &Setting, slots: &Slots, rounds: u32) -> f64 {
     let mut least = f64::INFINITY;
     for round in 0..rounds {
         let plan = weighted(setting, slots, &weights);
-        let reached: Vec<f64> =
-            (0..cameras).map(|camera| score_oracle(setting, camera, &plan).utility).collect();
+        let reached: Vec<f64> = (0..cameras).map(|camera| plan.score(setting, camera).utility).collect();
         let mean = weights.iter().zip(&reached).map(|(weight, reached)| weight * reached).sum::<f64>();
         least = least.min(mean / cameras as f64);
         let step = WEIGHT_STEP / f64::from(round + 1).sqrt();

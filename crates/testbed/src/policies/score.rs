@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use mez_core::units::Instant;
 
-use super::oracle::Oracle;
 use super::setting::{Setting, SlotResult, Slots};
 use crate::channel::links::Mark;
 
@@ -79,19 +78,6 @@ pub fn score(setting: &Setting, camera: usize, results: &[SlotResult]) -> Score 
     }
     score.latency_ms = [0.5, 0.95, 0.99, 1.0].map(|share| percentile(&latencies, share));
     score
-}
-
-/// Scores one camera of a plan of the oracle.
-pub fn score_oracle(setting: &Setting, camera: usize, oracle: &Oracle) -> Score {
-    let planned = oracle.rungs[camera].iter().zip(&oracle.latency_ms[camera]);
-    let results: Vec<SlotResult> = planned
-        .map(|(rung, latency_ms)| SlotResult {
-            rung: *rung,
-            latency_ms: *latency_ms,
-            ..SlotResult::default()
-        })
-        .collect();
-    score(setting, camera, &results)
 }
 
 /// Measures how long a policy took to recover after each mark, for a setting with one camera.
