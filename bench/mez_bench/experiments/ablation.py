@@ -91,8 +91,8 @@ def _run(run: Run) -> Outcome:
             "utility: the accuracy of frames that arrived in time, summed over all slots and divided by "
             "their number",
             "a figure is the utility without the mechanism less that with all of them, on the same links and "
-            "frames, in thousandths: below 0 the mechanism is worth something. Seeds are paired; the "
-            "interval is that of 95 %",
+            "frames (in the table in thousandths): below 0 the mechanism is worth something. Seeds are "
+            "paired; the interval is that of 95 %",
         ],
     )
 
