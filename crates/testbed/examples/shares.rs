@@ -148,7 +148,7 @@ impl Planned {
     fn of(setting: &Setting) -> Self {
         let slots = Slots::new(setting);
         let plan = oracle::plan(setting, &slots);
-        let each = (0..setting.cameras.len()).map(|camera| plan.score(&setting, camera).utility);
+        let each = (0..setting.cameras.len()).map(|camera| plan.score(setting, camera).utility);
         Self { each: each.collect(), worst_max: oracle::most_for_worst(setting, &slots, ROUNDS) }
     }
 }
