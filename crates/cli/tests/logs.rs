@@ -248,6 +248,20 @@ fn segments(log: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Waits until a log has so many segments, and some frames in the newest.
+fn wait_for_segment(log: &Path, count: usize) {
+    let newest_bytes = || {
+        let is_there = log.join("dock/cam1/@log").is_dir();
+        let newest = is_there.then(|| segments(log)).filter(|found| found.len() == count)?.pop()?;
+        Some(fs::metadata(newest).ok()?.len())
+    };
+    let came = (0..1_000).any(|_| {
+        sleep(Duration::from_millis(10));
+        newest_bytes() > Some(SEGMENT_BYTES_MIN)
+    });
+    assert!(came, "segment {count} holds nothing");
+}
+
 fn copy_folder(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("-r").args([from, to]).status().unwrap();
     assert!(copied.success());
@@ -269,6 +283,9 @@ struct Spoilt {
     whole: u64,
 }
 
+/// With so many bytes a segment holds several frames of the test's video.
+const SEGMENT_BYTES_MIN: u64 = 20_000;
+
 /// A copy of the log is not what the state speaks of, unless somebody says so.
 const STATE: [&str; 2] = ["--state", "state"];
 
@@ -276,9 +293,10 @@ impl Spoilt {
     fn new() -> Self {
         let folder = site();
         let running = edge(folder.path());
-        for _ in 0..3 {
+        let log = folder.path().join("camera");
+        for start in 1..=3 {
             let kept = camera(folder.path(), &running);
-            sleep(Duration::from_millis(500));
+            wait_for_segment(&log, start);
             kept.kill();
         }
         running.kill();

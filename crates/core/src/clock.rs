@@ -1,10 +1,10 @@
 //! Estimates the offset between two monotonic clocks from exchanges of four time stamps.
 //!
 //! The exchange is that of NTP (RFC 5905, section 8). The asker notes `t1` when it sends and `t4` when the
-//! answer is back; the other side notes `t2` on arrival and `t3` on departure, by its own clock. With `rtt =
-//! (t4 − t1) − (t3 − t2)`, the offset of the other clock lies within `± rtt / 2` of `((t2 − t1) + (t3 − t4))
-//! / 2`, however the delays of the two directions differ. The estimate uses the exchange with the tightest
-//! bound. A bound widens with age, because the two clocks may drift apart.
+//! answer is back; the other side notes `t2` on arrival and `t3` on departure, by its own clock. Let `rtt =
+//! (t4 − t1) − (t3 − t2)`. The offset of the other clock then lies within `± rtt / 2` of
+//! `((t2 − t1) + (t3 − t4)) / 2`. That holds however the delays of the two directions differ. The estimate
+//! uses the exchange with the tightest bound. A bound widens with age, because the two clocks may drift apart.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,0 +1,177 @@
+use super::*;
+
+const GOOD: FrameOutcome =
+    FrameOutcome { on_time: true, infeasible: false, expected_accuracy: Some(0.96), came: true };
+
+fn contract() -> Contract {
+    Contract {
+        latency_bound: Some(Duration::from_millis(100)),
+        accuracy_floor: Some(0.9),
+        profile: Some([1; 32]),
+        ..Contract::default()
+    }
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::ZERO + Duration::from_millis(ms)
+}
+
+/// A monitor that has seen fifteen frames with this outcome in the second before 1000 ms.
+fn after(contract: Contract, outcome: impl Fn(u64) -> FrameOutcome) -> Monitor {
+    let mut monitor = Monitor::new(contract, at(0));
+    for frame in 0..15 {
+        monitor.handle_frame(at(1 + frame * 66), outcome(frame));
+    }
+    monitor
+}
+
+#[test]
+fn each_state_has_its_cause_and_its_sentence() {
+    let around = Surroundings {
+        link_rate: Some(BitsPerSecond(2.1e6)),
+        need: Some(Need::Bytes(140e3)),
+        interval: Some(Duration::from_secs(1) / 15),
+        ..Surroundings::default()
+    };
+    let describe = |monitor: &Monitor| monitor.describe(at(1000), &around);
+    let (state, text) = describe(&after(contract(), |_| GOOD));
+    assert_eq!((state, text.as_str()), (ContractState::Ok, "15 of 15 frames within 100 ms"));
+
+    let late = after(contract(), |frame| FrameOutcome { on_time: frame != 3, ..GOOD });
+    let text = "14 of 15 frames within 100 ms, 98.0 % asked; the link carries 2.1 Mbit/s";
+    assert_eq!(describe(&late), (ContractState::LatencyMiss, text.into()));
+
+    let slow = after(contract(), |frame| FrameOutcome { infeasible: frame > 5, on_time: false, ..GOOD });
+    let text = "the link carries 2.1 Mbit/s; the floor 0.9 needs 16.8 at 15 fps";
+    assert_eq!(describe(&slow), (ContractState::Infeasible, text.into()));
+
+    let best = Surroundings { need: Some(Need::Best(0.999)), ..around.clone() };
+    let strict = Contract { accuracy_floor: Some(0.9995), ..contract() };
+    let strict = after(strict, |_| FrameOutcome { infeasible: true, ..GOOD });
+    let text = "no setting of the profile keeps the floor 0.9995; the best keeps 0.999";
+    assert_eq!(strict.describe(at(1000), &best), (ContractState::Infeasible, text.into()));
+
+    let hasty = Contract { latency_bound: Some(Duration::from_millis(4)), ..contract() };
+    let far = Surroundings { one_way_delay: Some(Duration::from_millis(12)), ..around.clone() };
+    let text = "no frame can arrive within 4 ms: the path alone takes 12 ms";
+    let said = after(hasty, |_| GOOD).describe(at(1000), &far);
+    assert_eq!(said, (ContractState::Infeasible, text.into()));
+
+    let brisk = after(Contract { min_fps: 20.0, ..contract() }, |_| GOOD);
+    let text = "14 frames in the last second, 20 asked; the camera publishes 15.0 fps";
+    assert_eq!(brisk.describe(at(1010), &around), (ContractState::LatencyMiss, text.into()));
+
+    let why = "the channel hall carries 2.1 Mbit/s; cameras of higher priority take it";
+    let shed = Surroundings { shed: Some((at(600), why.into())), ..around.clone() };
+    let marked = after(contract(), |frame| FrameOutcome { infeasible: frame > 8, ..GOOD });
+    assert_eq!(marked.describe(at(1000), &shed), (ContractState::Infeasible, why.into()));
+    assert_eq!(
+        after(contract(), |_| GOOD).describe(at(1000), &shed).0,
+        ContractState::Ok,
+        "its frames suffice"
+    );
+    let as_it_is = Contract { accuracy_floor: None, ..contract() };
+    let told = after(as_it_is, |_| GOOD).describe(at(1000), &shed);
+    assert_eq!(told, (ContractState::Infeasible, why.into()), "few of them come");
+
+    let conflict = Surroundings { conflict: "subscription 7 goes first".into(), ..around.clone() };
+    let outdone = after(contract(), |_| FrameOutcome { on_time: false, ..GOOD });
+    let (state, text) = outdone.describe(at(1000), &conflict);
+    assert_eq!(state, ContractState::LatencyMiss);
+    assert!(text.ends_with("Mbit/s; subscription 7 goes first"), "{text}");
+
+    let mut wrong = after(contract(), |_| GOOD);
+    wrong.handle_accuracy(at(990), 0.8);
+    assert_eq!(describe(&wrong).0, ContractState::AccuracyMiss);
+    wrong.handle_accuracy(at(991), 1.0);
+    assert_eq!(describe(&wrong).0, ContractState::Ok, "on average it is kept");
+
+    let unknown = after(contract(), |_| FrameOutcome { expected_accuracy: None, ..GOOD });
+    assert_eq!(describe(&unknown).0, ContractState::Unverified);
+}
+
+#[test]
+fn a_change_for_the_worse_is_told_within_a_second_and_so_is_the_end_of_it() {
+    let mut monitor = Monitor::new(contract(), at(0));
+    let mut states = Vec::new();
+    for frame in 0..90u64 {
+        let now = at(frame * 66);
+        let bad = (30..60).contains(&frame);
+        monitor.handle_frame(now, FrameOutcome { on_time: !bad, infeasible: bad, ..GOOD });
+        states.push(monitor.describe(now, &around()).0);
+    }
+    let first = |state: ContractState, from: usize| {
+        from + states[from..].iter().position(|known| *known == state).expect("it is told")
+    };
+    assert!(first(ContractState::Infeasible, 30) <= 30 + 15);
+    assert!(first(ContractState::Ok, 60) <= 60 + 16);
+}
+
+fn around() -> Surroundings {
+    Surroundings { interval: Some(Duration::from_secs(1) / 15), ..Surroundings::default() }
+}
+
+#[test]
+fn silence_is_a_missed_latency_of_a_camera_that_publishes() {
+    let monitor = after(contract(), |_| GOOD);
+    let state = |monitor: &Monitor, ms, around: &Surroundings| monitor.describe(at(ms), around).0;
+    assert_eq!(state(&monitor, 1_500, &around()), ContractState::Ok);
+    assert_eq!(state(&monitor, 3_000, &around()), ContractState::LatencyMiss);
+    assert_eq!(state(&monitor, 3_000, &Surroundings::default()), ContractState::Unverified);
+    let slow = Surroundings { interval: Some(Duration::from_secs(2)), ..around() };
+    assert_eq!(state(&monitor, 3_000, &slow), ContractState::Unverified);
+    let away = Surroundings { is_away: true, ..Surroundings::default() };
+    assert_eq!(state(&monitor, 3_000, &away), ContractState::LatencyMiss);
+    let fresh = Monitor::new(contract(), at(0));
+    assert_eq!(state(&fresh, 500, &around()), ContractState::Unverified);
+    let mut begun = Monitor::new(contract(), at(0));
+    begun.handle_frame(at(50), FrameOutcome { infeasible: true, ..GOOD });
+    assert_eq!(state(&begun, 100, &around()), ContractState::Unverified, "it may be the first of many");
+    assert_eq!(state(&begun, 300, &around()), ContractState::Infeasible);
+    begun.handle_frame(at(120), GOOD);
+    assert_eq!(state(&begun, 150, &around()), ContractState::Ok);
+    let stuck = Surroundings { infeasible_since: Some(at(0)), ..around() };
+    assert_eq!(state(&fresh, 200, &stuck), ContractState::Unverified);
+    assert_eq!(state(&fresh, 300, &stuck), ContractState::Infeasible);
+}
+
+#[test]
+fn a_frame_that_is_overdue_is_missed_before_the_second_is_over() {
+    let monitor = after(contract(), |_| GOOD);
+    let said = |waits: Option<u64>, around: Surroundings| {
+        let around = Surroundings { waited: waits.map(Duration::from_millis), ..around };
+        monitor.describe(at(1_400), &around)
+    };
+    assert_eq!(said(Some(430), around()).0, ContractState::Ok, "the bound and five frames");
+    let text = "no frame for 0.4 s; the camera publishes 15.0 fps";
+    assert_eq!(said(Some(440), around()), (ContractState::LatencyMiss, text.into()));
+    assert_eq!(said(None, around()).0, ContractState::Ok, "it is busy with the last one");
+    let away = Surroundings { is_away: true, ..around() };
+    assert_eq!(said(Some(440), away).1, "the camera is not connected");
+    let unknown = Surroundings { interval: None, ..around() };
+    assert_eq!(said(Some(440), unknown).0, ContractState::Ok, "the camera may have nothing to send");
+    let brisk = Surroundings { interval: Some(Duration::from_millis(10)), ..around() };
+    assert_eq!(said(Some(390), brisk.clone()).0, ContractState::Ok);
+    assert_eq!(said(Some(410), brisk).0, ContractState::LatencyMiss);
+}
+
+#[test]
+fn frames_that_the_rung_leaves_out_are_not_overdue() {
+    let monitor = after(contract(), |_| GOOD);
+    let said = |waits: u64, one_in: u32| {
+        let around = Surroundings { waited: Some(Duration::from_millis(waits)), one_in, ..around() };
+        monitor.describe(at(1_400), &around).0
+    };
+    assert_eq!(said(440, 1), ContractState::LatencyMiss);
+    assert_eq!([said(440, 3), said(560, 3)], [ContractState::Ok; 2]);
+    assert_eq!(said(570, 3), ContractState::LatencyMiss);
+}
+
+#[test]
+fn memory_is_bounded() {
+    let mut monitor = Monitor::new(contract(), at(0));
+    for _ in 0..10_000 {
+        monitor.handle_frame(at(5), GOOD);
+    }
+    assert_eq!(monitor.frames.len(), FRAMES_MAX);
+}
