@@ -3,12 +3,14 @@
 
 mod dialler;
 mod link;
+mod own_epochs;
 mod welcome;
 
 use std::time::Duration;
 
 use self::dialler::Dialler;
-pub(super) use self::link::EdgeLink;
+pub(super) use self::link::{DemandChange, EdgeLink};
+use self::own_epochs::OwnEpochs;
 pub(super) use self::welcome::Judgement;
 use self::welcome::judge;
 use super::types::CameraOutput;
@@ -16,7 +18,7 @@ use crate::broker::{EdgeIndex, LinkId, PEER_SILENCE_MAX, PING_INTERVAL, REDIAL_I
 use crate::frame::{Epoch, FrameId};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{Demand, Hello, Message, RefuseCode, VERSION, Welcome};
+use crate::wire::{Abilities, Demand, Hello, Message, RefuseCode, VERSION, Welcome};
 
 /// How long the edge may take to answer a connection's first message. It answers at once, so 3 s are many
 /// round trips, and time to repeat lost packets.
@@ -47,11 +49,13 @@ pub(super) struct Connections {
     links: Vec<EdgeLink>,
     /// The active connection: the one that frames are sent on.
     active: Option<LinkId>,
+    epochs: OwnEpochs,
 }
 
 impl Connections {
     pub(super) fn new(identity: Identity, edges: usize, now: Instant) -> Self {
-        Self { identity, dialler: Dialler::new(edges, now), links: Vec::new(), active: None }
+        let (dialler, epochs) = (Dialler::new(edges, now), OwnEpochs::default());
+        Self { identity, dialler, links: Vec::new(), active: None, epochs }
     }
 
     // ---- getters ------------------------------------------------------------------------------------------
@@ -76,9 +80,15 @@ impl Connections {
         self.links.iter_mut().find(|known| known.id == link)
     }
 
-    /// The connection that was made first.
-    pub(super) fn oldest(&self) -> Option<LinkId> {
-        self.links.first().map(|link| link.id)
+    /// All connections, oldest first.
+    pub(super) fn all(&self) -> Vec<LinkId> {
+        self.links.iter().map(|link| link.id).collect()
+    }
+
+    /// Whether the edge at the other end of a connection may have a frame of another start of this camera with
+    /// the same identity as one of this epoch. `present` is the epoch in use.
+    pub(super) fn is_doubtful(&self, link: LinkId, epoch: Epoch, present: Epoch) -> bool {
+        self.epochs.is_doubtful(epoch, present, self.get(link).map(|link| link.edge))
     }
 
     /// Connections that were made before this one.
@@ -166,27 +176,43 @@ impl Connections {
             (Judgement::Refused { .. }, Some(edge)) => {
                 self.dialler.hold_edge_until(edge, now + REFUSED_INTERVAL);
             }
-            // Until the new epoch begins, dialling is useless.
-            (Judgement::Foreign { .. }, _) => self.dialler.hold_until(now + REDIAL_INTERVAL),
+            (Judgement::Foreign { above }, edge) => {
+                if let Some(edge) = edge {
+                    self.epochs.handle_taken(edge, *above);
+                }
+                // Until the new epoch begins, dialling is useless.
+                self.dialler.hold_until(now + REDIAL_INTERVAL);
+            }
             _ => {}
         }
         judgement
     }
 
-    /// A later epoch has begun: every edge may be dialled at once.
-    pub(super) fn handle_epoch(&mut self, now: Instant) {
+    /// A later epoch has begun in place of `used`: every edge may be dialled at once.
+    pub(super) fn handle_epoch(&mut self, now: Instant, used: Epoch) {
+        self.epochs.handle_raised(used);
         self.dialler.hold_until(now);
     }
 
-    /// The camera stays with an edge: from now on, frames are sent on this connection.
-    pub(super) fn handle_accepted(&mut self, now: Instant, link: LinkId, frame_bytes_max: u32) {
-        let Some(known) = self.get_mut(link) else { return };
-        (known.welcomed, known.frame_bytes_max) = (true, frame_bytes_max);
+    /// The camera stays with an edge that has welcomed it in this epoch: from now on, frames are sent on this
+    /// connection.
+    pub(super) fn handle_accepted(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        welcome: &Welcome,
+        epoch: Epoch,
+    ) -> Vec<CameraOutput> {
+        let Some(known) = self.get_mut(link) else { return Vec::new() };
+        (known.welcomed, known.frame_bytes_max) = (true, welcome.frame_bytes_max);
         let edge = known.edge;
         self.active = Some(link);
         // Older connections are closed first: two edges must not both have the camera.
-        debug_assert_eq!(self.oldest(), Some(link), "an older connection is still there");
+        debug_assert_eq!(self.all().first(), Some(&link), "an older connection is still there");
         self.dialler.welcomed(now, edge);
+        self.epochs.handle_accepted(edge, epoch);
+        let abilities = CameraOutput::Send { link, message: Message::Abilities(Abilities::ALL) };
+        vec![abilities, CameraOutput::LinkChanged { up: true }]
     }
 
     /// Forgets a connection.
@@ -195,13 +221,6 @@ impl Connections {
         let in_flight = self.links.remove(position).in_flight().collect();
         let was_active = self.active.take_if(|active| *active == link).is_some();
         Some(Removed { in_flight, was_active })
-    }
-
-    /// Gives up the frames on their way on the active connection, if it has stalled. Returns that connection
-    /// and those frames.
-    pub(super) fn give_up_stalled(&mut self, now: Instant) -> Option<(LinkId, Vec<FrameId>)> {
-        let link = self.active_mut().filter(|link| link.stall_due().is_some_and(|due| now >= due))?;
-        Some((link.id, link.give_up_stalled(now)))
     }
 
     // ---- what is to be done -------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ fn told(rig: &Rig) -> Vec<Option<ContractOutcome>> {
 
 fn told_of(rig: &Rig) -> NegotiationResult {
     let link = rig.broker.connections.active().expect("it is connected");
-    rig.broker.negotiation.negotiated(link)
+    rig.broker.negotiation.contracts.negotiated(link)
 }
 
 fn negotiated(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {

@@ -113,7 +113,7 @@ fn a_claim_is_made_where_there_is_a_channel() {
     rig.take();
     run(&mut rig, 2, FAST);
     assert_eq!(claims(&mut rig), [], "nobody has spoken of a channel");
-    let claim = |rig: &Rig| rig.broker.sharing.told().expect("it was told");
+    let claim = |rig: &Rig| rig.broker.negotiation.told_claim().expect("it was told");
     share(&mut rig, Share::Free);
     run(&mut rig, 3, FAST);
     let ShareRequest { interval, latency_bound, floor, steps } = claim(&rig);

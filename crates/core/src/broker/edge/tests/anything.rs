@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use super::*;
+use crate::broker::NUMBER_MAX;
+use crate::frame::Sequence;
 use crate::history::{PastQuery, Reach};
 use crate::subscription::{Next, Subscription};
 use crate::wire::{HistoryCode, HistoryEnd};
