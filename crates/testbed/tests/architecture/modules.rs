@@ -114,16 +114,6 @@ const MODULES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "broker::edge::session",
-        &[
-            "broker::edge::roster",
-            "broker::edge::connection",
-            "broker::edge::types",
-            "broker",
-            "broker::epochs",
-        ],
-    ),
-    (
         "broker::edge::history",
         &["broker::edge::roster", "broker::edge::arrivals", "broker::edge::types", "broker"],
     ),
@@ -135,6 +125,17 @@ const MODULES: &[(&str, &[&str])] = &[
             "broker::edge::subscriptions",
             "broker::edge::profiles",
             "broker::edge::types",
+        ],
+    ),
+    (
+        "broker::edge::session",
+        &[
+            "broker::edge::applications",
+            "broker::edge::roster",
+            "broker::edge::connection",
+            "broker::edge::types",
+            "broker",
+            "broker::epochs",
         ],
     ),
     (

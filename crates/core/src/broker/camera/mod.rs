@@ -38,7 +38,7 @@ use std::collections::VecDeque;
 
 pub use self::adapt::PROFILES_MAX;
 use self::adapt::{Adapter, Profiles};
-use self::connection::{Connections, Identity, Judgement, Removed};
+use self::connection::{Connections, Identity, Removed};
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
 use self::history::{History, LiveTraffic, Step};
 use self::live::{Lent, Live, Present};
@@ -47,7 +47,7 @@ use self::published::Published;
 use self::status::StatusReport;
 pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
 use super::{EdgeIndex, LinkId};
-use crate::clock::{ClockEstimate, Exchange};
+use crate::clock::ClockEstimate;
 use crate::contract::Joint;
 use crate::frame::{Epoch, FrameId};
 use crate::history::PastAnswer;
@@ -160,11 +160,9 @@ impl CameraBroker {
                 self.connections.handle_refuse(now, id, code);
                 self.give_up(now, id, code, text);
             }
-            Message::Ping { t1 } => {
-                let message = Message::Pong { t1, t2: now, t3: now };
-                self.outputs.push_back(CameraOutput::Send { link: id, message });
+            Message::Ping { .. } | Message::Pong { .. } => {
+                self.outputs.extend(link.handle_ping(now, message));
             }
-            Message::Pong { t1, t2, t3 } => link.clock.record(Exchange { t1, t2, t3, t4: now }),
             Message::Demand(demand) => {
                 if let Some(change) = link.take_demand(demand).filter(|_| is_active) {
                     self.outputs.extend(self.live.handle_demand(now, link, &mut self.adapter, change));
@@ -332,14 +330,11 @@ impl CameraBroker {
     fn handle_welcome(&mut self, now: Instant, link: LinkId, welcome: &Welcome) {
         let epoch = self.live.epoch();
         match self.connections.handle_welcome(now, link, welcome, self.published.next_frame(epoch)) {
-            Judgement::Refused { code, text } => return self.give_up(now, link, code, text),
-            // The edge's newest frame is not one of ours: a lost epoch counter, or a replaced device.
-            Judgement::Foreign { above } => {
-                self.outputs.push_back(CameraOutput::RaiseEpoch { above });
+            Ok(newest) => self.live.handle_known(newest),
+            Err(left) => {
+                self.outputs.push_back(*left);
                 return self.close(now, link);
             }
-            Judgement::Accepted { newest: Some(newest) } => self.live.handle_known(newest),
-            Judgement::Accepted { newest: None } => {}
         }
         for older in self.connections.older_than(link) {
             self.close(now, older);
@@ -367,11 +362,13 @@ impl CameraBroker {
     /// A frame was published.
     fn take_published(&mut self, now: Instant, record: Record) {
         let (link, meta, bytes) = (self.connections.active(), &record.frame.meta, record.frame.payload.len());
+        let rate = self.published.frames_per_second(now);
         self.status.handle_published(meta);
         let reason = self.live.reason_to_wait(now, link, meta.id);
         if self.negotiation.leaves_out(now, link, bytes) {
             self.live.skip(meta.id, reason);
-            return self.tell_claim(now);
+            self.outputs.extend(self.negotiation.tell_claim(now, link, &self.adapter, rate));
+            return;
         }
         self.live.handle_published(now, record, reason);
         self.pump(now);
@@ -388,18 +385,9 @@ impl CameraBroker {
         let outputs = live.pump(lent);
         self.outputs.extend(outputs);
         self.outputs.extend(self.history.pump(now, live_traffic(&self.live, &self.connections)));
-        if let Some(link) = self.connections.active() {
-            self.outputs.extend(self.negotiation.tell_news(now, link, &self.adapter));
-        }
-        self.tell_claim(now);
-    }
-
-    /// Tells the edge what the camera would have of the channel that it shares, if the edge does not know.
-    fn tell_claim(&mut self, now: Instant) {
-        let rate = self.published.frames_per_second(now);
-        if let Some(link) = self.connections.active() {
-            self.outputs.extend(self.negotiation.tell_claim(now, link, &self.adapter, rate));
-        }
+        let (link, rate) = (self.connections.active(), self.published.frames_per_second(now));
+        self.outputs.extend(self.negotiation.tell_news(now, link, &self.adapter));
+        self.outputs.extend(self.negotiation.tell_claim(now, link, &self.adapter, rate));
     }
 
     /// Closes a connection for a reason that people should know.

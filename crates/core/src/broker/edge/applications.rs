@@ -7,6 +7,7 @@ use super::roster::Roster;
 use super::subscriptions::{Subscribed, Subscriptions};
 use super::types::{EdgeOutput, SubscriptionId};
 use crate::contract::Contract;
+use crate::frame::Epoch;
 use crate::name::CameraName;
 use crate::subscription::SubscriptionSpec;
 use crate::units::{ClockAnchor, Instant};
@@ -20,6 +21,21 @@ pub(super) struct Applications {
 }
 
 impl Applications {
+    /// A camera is known from now on. If it was not before, the subscriptions that select it get its log.
+    pub(super) fn introduce(
+        &self,
+        roster: &mut Roster,
+        camera: &CameraName,
+        identity: &str,
+        start: (Epoch, ClockAnchor),
+    ) -> Vec<EdgeOutput> {
+        if !roster.cameras.know(camera, identity, start) {
+            return Vec::new();
+        }
+        let readers = self.subscriptions.readers(camera).into_iter();
+        readers.flat_map(|(subscription, chains)| roster.attach(subscription, camera, chains)).collect()
+    }
+
     /// An application subscribes. Cameras that are not known yet may come until `expected`. Returns until when
     /// unknown cameras may come whose past it wants.
     pub(super) fn handle_subscribe(

@@ -97,8 +97,7 @@ impl EdgeBroker {
     pub fn restore(&mut self, cameras: Vec<(CameraName, (Epoch, ClockAnchor), Vec<Record>)>) -> u64 {
         // All are made known first: each takes its share of the memory.
         for (camera, start, _) in cameras.iter().take(self.roster.cameras.room()) {
-            let readers = self.applications.subscriptions.readers(camera);
-            self.outputs.extend(self.roster.know(camera, "", *start, readers));
+            self.outputs.extend(self.applications.introduce(&mut self.roster, camera, "", *start));
         }
         let restored = cameras.into_iter();
         restored.map(|(camera, _, records)| self.roster.cameras.restore(&camera, records)).sum()
@@ -388,14 +387,12 @@ impl EdgeBroker {
                 self.close(id, "its epoch is taken");
             }
             Some(Judgement::Accepted { replaces }) => {
-                let name = hello.camera.clone();
                 if let Some(holder) = replaces {
-                    let text = format!("a newer connection of camera {name} has taken over");
+                    let text = format!("a newer connection of camera {} has taken over", hello.camera);
                     self.refuse(holder, RefuseCode::Replaced, text);
                 }
-                let readers = self.applications.subscriptions.readers(&name);
-                self.outputs.extend(self.sessions.take_in(now, &mut self.roster, id, hello, readers));
-                self.outputs.extend(self.applications.ask(&mut self.roster, &name));
+                let (roster, applications) = (&mut self.roster, &self.applications);
+                self.outputs.extend(self.sessions.take_in(now, roster, applications, id, hello));
                 self.outputs.extend(self.history.handle_connected(now, &self.roster));
             }
         }

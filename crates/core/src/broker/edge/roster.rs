@@ -12,9 +12,9 @@ use super::shares::Shares;
 use super::types::{EdgeConfig, EdgeOutput, ReplyError, SubscriptionId};
 use crate::broker::LinkId;
 use crate::contract::Contract;
-use crate::frame::{ChainKinds, Epoch, FrameId};
+use crate::frame::{ChainKinds, FrameId};
 use crate::name::CameraName;
-use crate::units::{ClockAnchor, Instant};
+use crate::units::Instant;
 use crate::wire::{FrameHeader, Message, REPLY_BYTES_MAX, Report, ShareRequest};
 
 /// The known cameras and the connections on which they come. A connection has a session, and a camera is on
@@ -88,22 +88,6 @@ impl Roster {
     }
 
     // ---- what happened ------------------------------------------------------------------------------------
-
-    /// A camera is known from now on. If it was not before, the `readers` whose subscriptions select it get its
-    /// log, each with the chains that it decodes itself.
-    pub(super) fn know(
-        &mut self,
-        name: &CameraName,
-        identity: &str,
-        start: (Epoch, ClockAnchor),
-        readers: Vec<(SubscriptionId, ChainKinds)>,
-    ) -> Vec<EdgeOutput> {
-        let readers = if self.cameras.know(name, identity, start) { readers } else { Vec::new() };
-        readers
-            .into_iter()
-            .flat_map(|(subscription, chains)| self.attach(subscription, name, chains))
-            .collect()
-    }
 
     /// Lets a subscription read a camera's log.
     pub(super) fn attach(

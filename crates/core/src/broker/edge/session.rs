@@ -1,11 +1,12 @@
 //! Decides which connection may be which camera, and which start takes over.
 
+use super::applications::Applications;
 use super::connection::{Connection, Session};
 use super::roster::Roster;
-use super::types::{EdgeOutput, SubscriptionId};
+use super::types::EdgeOutput;
 use crate::broker::epochs::Claims;
 use crate::broker::{EPOCH_JUMP_MAX, EPOCH_MAX, LinkId, NUMBER_MAX};
-use crate::frame::{ChainKinds, Epoch, FrameId, Sequence};
+use crate::frame::{Epoch, FrameId, Sequence};
 use crate::name::CameraName;
 use crate::units::Instant;
 use crate::wire::{Hello, Message, RefuseCode, VERSION, Welcome};
@@ -55,27 +56,28 @@ impl Sessions {
         Some(judge(roster, link, hello, &mut self.claims))
     }
 
-    /// Makes a connection that of its camera, after whoever held the camera's name is gone. The `readers` get
-    /// the camera's log if it was not known before.
+    /// Makes a connection that of its camera, after whoever held the camera's name is gone: it is told
+    /// what the edge knows of it, and what is wanted of it.
     pub(super) fn take_in(
         &mut self,
         now: Instant,
         roster: &mut Roster,
+        applications: &Applications,
         id: LinkId,
         hello: Hello,
-        readers: Vec<(SubscriptionId, ChainKinds)>,
     ) -> Vec<EdgeOutput> {
         let Some(link) = roster.connections.get(id) else { return Vec::new() };
         let Hello { camera, epoch, attempt, anchor, .. } = hello;
         let identity = link.peer.identity.clone();
-        let mut outputs = roster.know(&camera, &identity, (epoch, anchor), readers);
+        let mut outputs = applications.introduce(roster, &camera, &identity, (epoch, anchor));
         self.claims.settled(&camera);
         roster.handle_taken_in(now, id, Session { camera: camera.clone(), epoch, attempt, anchor });
         let known = roster.cameras.get(&camera);
         let newest = known.and_then(|known| known.replica.newest()).map(|(newest, _)| newest);
         outputs.push(self.welcome(roster, id, newest));
         outputs.push(EdgeOutput::Started { camera: camera.clone(), link: id, epoch, anchor });
-        outputs.push(EdgeOutput::CameraChanged { camera, up: true, reason: None });
+        outputs.push(EdgeOutput::CameraChanged { camera: camera.clone(), up: true, reason: None });
+        outputs.extend(applications.ask(roster, &camera));
         outputs
     }
 

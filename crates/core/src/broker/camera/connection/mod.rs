@@ -11,11 +11,10 @@ use std::time::Duration;
 use self::dialler::Dialler;
 pub(super) use self::link::{DemandChange, EdgeLink};
 use self::own_epochs::OwnEpochs;
-pub(super) use self::welcome::Judgement;
-use self::welcome::judge;
+use self::welcome::{Judgement, judge};
 use super::types::CameraOutput;
 use crate::broker::{EdgeIndex, LinkId, PEER_SILENCE_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL};
-use crate::frame::{Epoch, FrameId};
+use crate::frame::{Epoch, FrameId, Sequence};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{Abilities, Demand, Hello, Message, RefuseCode, VERSION, Welcome};
@@ -163,29 +162,34 @@ impl Connections {
     }
 
     /// The edge has welcomed the camera on a connection: decides whether the camera stays there, and if not,
-    /// when it dials again.
+    /// when it dials again. If it stays, returns the newest frame of this epoch that the edge knows of.
+    /// Otherwise returns what is to be done before the connection is closed.
     pub(super) fn handle_welcome(
         &mut self,
         now: Instant,
         link: LinkId,
         welcome: &Welcome,
         next: FrameId,
-    ) -> Judgement {
-        let judgement = judge(&self.identity.camera, welcome, next);
-        match (&judgement, self.get(link).map(|link| link.edge)) {
-            (Judgement::Refused { .. }, Some(edge)) => {
-                self.dialler.hold_edge_until(edge, now + REFUSED_INTERVAL);
-            }
-            (Judgement::Foreign { above }, edge) => {
+    ) -> Result<Option<Sequence>, Box<CameraOutput>> {
+        let edge = self.get(link).map(|link| link.edge);
+        match judge(&self.identity.camera, welcome, next) {
+            Judgement::Accepted { newest } => Ok(newest),
+            Judgement::Refused { code, text } => {
                 if let Some(edge) = edge {
-                    self.epochs.handle_taken(edge, *above);
+                    self.dialler.hold_edge_until(edge, now + REFUSED_INTERVAL);
+                }
+                Err(Box::new(CameraOutput::Refused { code, text }))
+            }
+            // The edge's newest frame is not one of ours: a lost epoch counter, or a replaced device.
+            Judgement::Foreign { above } => {
+                if let Some(edge) = edge {
+                    self.epochs.handle_taken(edge, above);
                 }
                 // Until the new epoch begins, dialling is useless.
                 self.dialler.hold_until(now + REDIAL_INTERVAL);
+                Err(Box::new(CameraOutput::RaiseEpoch { above }))
             }
-            _ => {}
         }
-        judgement
     }
 
     /// A later epoch has begun in place of `used`: every edge may be dialled at once.

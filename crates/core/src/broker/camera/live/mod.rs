@@ -202,8 +202,10 @@ impl Live {
     }
 
     /// The edge that welcomed the camera knows all frames up to this one, or why they were skipped.
-    pub(super) fn handle_known(&mut self, newest: Sequence) {
-        self.ledger.acknowledged(newest);
+    pub(super) fn handle_known(&mut self, newest: Option<Sequence>) {
+        if let Some(newest) = newest {
+            self.ledger.acknowledged(newest);
+        }
     }
 
     /// The edge could not decode a frame.

@@ -79,9 +79,10 @@ impl Negotiation {
     pub(super) fn tell_news(
         &mut self,
         now: Instant,
-        link: &EdgeLink,
+        link: Option<&EdgeLink>,
         adapter: &Adapter,
     ) -> Vec<CameraOutput> {
+        let Some(link) = link else { return Vec::new() };
         self.feasibility.tell_news(now, link, &self.contracts, adapter)
     }
 
@@ -90,11 +91,11 @@ impl Negotiation {
     pub(super) fn tell_claim(
         &mut self,
         now: Instant,
-        link: &EdgeLink,
+        link: Option<&EdgeLink>,
         adapter: &Adapter,
         rate: f64,
     ) -> Option<CameraOutput> {
-        self.sharing.tell(now, Frames { link, rate, contracts: &self.contracts, adapter })
+        self.sharing.tell(now, Frames { link: link?, rate, contracts: &self.contracts, adapter })
     }
 
     /// Whether frames are wanted on a connection, and go unchanged.
