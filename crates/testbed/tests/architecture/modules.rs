@@ -409,12 +409,12 @@ mod tests {
 #[test]
 fn a_part_of_a_broker_may_not_use_the_broker() {
     let broker =
-        ("broker/edge/mod.rs", "mod shares;\nuse self::shares::Shares;\npub struct EdgeBroker(Shares);");
-    let part = ("broker/edge/shares.rs", "use super::EdgeBroker;\npub(super) struct Shares;");
+        ("broker/edge/mod.rs", "mod history;\nuse self::history::History;\npub struct EdgeBroker(History);");
+    let part = ("broker/edge/history.rs", "use super::EdgeBroker;\npub(super) struct History;");
     let files = made_up(&[broker, part]);
     let found = forbidden(&files);
     assert!(
-        matches!(&found[..], [one] if one.contains("shares.rs:1 names broker::edge::EdgeBroker")),
+        matches!(&found[..], [one] if one.contains("history.rs:1 names broker::edge::EdgeBroker")),
         "{found:?}"
     );
     let found = circles(&files);
