@@ -17,6 +17,9 @@ use crate::units::Instant;
 const FLIGHTS_MAX: usize = 64;
 /// The bytes of one packet. They have arrived when the first byte of a frame has.
 pub const PACKET_BYTES: f64 = 1_200.0;
+/// A measured rate above the estimate by more than this, in natural logarithms, shows that a link or a channel
+/// has become faster: 1.5 times.
+pub(super) const FASTER: f64 = 0.4;
 /// The number of parts, of one second each, for which the smallest delay is remembered. The route may become
 /// longer, so no minimum counts for ever.
 const DELAY_PARTS: usize = 10;

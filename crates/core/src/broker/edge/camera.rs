@@ -9,12 +9,9 @@ use super::types::{EdgeConfig, EdgeOutput, Forgotten};
 use crate::broker::{LinkId, PEER_SILENCE_MAX};
 use crate::buffer::payload_within;
 use crate::frame::Epoch;
-use crate::log::Record;
+use crate::log::{RECORD_OVERHEAD_BYTES_MAX, Record};
 use crate::name::{CameraName, CameraPattern};
 use crate::units::{ClockAnchor, Instant};
-
-/// The size of a record in a log besides its payload, rounded up.
-const RECORD_BYTES: u64 = 512;
 
 /// A camera that is or was connected.
 pub(super) struct Camera {
@@ -118,7 +115,9 @@ impl Cameras {
     /// The largest payload that is accepted now: the camera's log must be able to hold it.
     pub(super) fn frame_bytes_max(&self) -> u32 {
         let share = self.share();
-        let fits = payload_within((share - chain_bytes_max(share)).saturating_sub(RECORD_BYTES) as usize);
+        let fits = payload_within(
+            (share - chain_bytes_max(share)).saturating_sub(RECORD_OVERHEAD_BYTES_MAX) as usize
+        );
         let fits = u32::try_from(fits).unwrap_or(u32::MAX);
         self.frame_bytes_max.min(fits)
     }
