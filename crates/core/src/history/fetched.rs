@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
     use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Rung, Sequence};
-    use crate::history::Reach;
+    use crate::history::Tier;
     use crate::units::{Instant, Timestamp};
 
     fn record(sequence: u64, bytes: usize) -> Record {
@@ -119,7 +119,7 @@ mod tests {
             begin: Timestamp::MIN,
             end: Timestamp::MAX,
             newest: false,
-            reach: Reach::Camera,
+            tier_max: Tier::Camera,
             quality: None,
         };
         let mut held = Vec::new();

@@ -39,8 +39,8 @@ use std::collections::VecDeque;
 pub use self::adapt::PROFILES_MAX;
 use self::adapt::{Adapter, Profiles};
 use self::connection::{Connections, Identity, Removed};
+use self::history::{Effects, History, LiveTraffic};
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
-use self::history::{History, LiveTraffic, Step};
 use self::live::{Lent, Live, Present};
 use self::negotiation::Negotiation;
 use self::published::Published;
@@ -345,7 +345,7 @@ impl CameraBroker {
     }
 
     /// Carries out what came of an event that concerns the past.
-    fn go_on_with_history(&mut self, now: Instant, Step { outputs, goes_on }: Step) {
+    fn go_on_with_history(&mut self, now: Instant, Effects { outputs, goes_on }: Effects) {
         self.outputs.extend(outputs);
         if goes_on {
             self.pump(now);

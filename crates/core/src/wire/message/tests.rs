@@ -10,7 +10,7 @@ use crate::controller::share::Step;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Reference, Rung, Sequence, SkipRange, SkipReason,
 };
-use crate::history::{PastQuery, Reach};
+use crate::history::{PastQuery, Tier};
 use crate::trace::{CameraTrace, Stage};
 use crate::units::{BitsPerSecond, ClockAnchor, Timestamp};
 use crate::wire::{
@@ -114,7 +114,7 @@ fn any_history() -> impl Strategy<Value = Message> {
             .prop_map(|((request, newest, begin, end), after, before, rung)| {
                 let (begin, end) = (Timestamp::from_nanos(begin), Timestamp::from_nanos(end));
                 let query =
-                    PastQuery { after, before, begin, end, newest, reach: Reach::Disk, quality: None };
+                    PastQuery { after, before, begin, end, newest, tier_max: Tier::Disk, quality: None };
                 Message::HistoryRequest(HistoryRequest {
                     request,
                     query,

@@ -92,15 +92,15 @@ pub(super) struct LiveTraffic<'a> {
     pub(super) waits: bool,
 }
 
-/// The result of an event.
+/// What an event calls for.
 #[derive(Default)]
-pub(super) struct Step {
+pub(super) struct Effects {
     pub(super) outputs: Vec<CameraOutput>,
     /// Whether there is something new to send or to encode.
     pub(super) goes_on: bool,
 }
 
-impl Step {
+impl Effects {
     fn stops(outputs: Vec<CameraOutput>) -> Self {
         Self { outputs, goes_on: false }
     }
@@ -196,24 +196,29 @@ impl History {
     }
 
     /// The answer of the log to [`CameraOutput::ReadHistory`].
-    pub(super) fn handle_answer(&mut self, ticket: u64, answer: PastAnswer, live: LiveTraffic<'_>) -> Step {
+    pub(super) fn handle_answer(
+        &mut self,
+        ticket: u64,
+        answer: PastAnswer,
+        live: LiveTraffic<'_>,
+    ) -> Effects {
         if !self.looking || self.ticket != ticket {
-            return Step::default();
+            return Effects::default();
         }
         let Some((link, setting)) = self.asked.front().map(|asked| (asked.link, asked.setting)) else {
-            return Step::default();
+            return Effects::default();
         };
         let Some(record) = answer.record else {
-            return Step::stops(self.end(HistoryCode::None, answer.held_from));
+            return Effects::stops(self.end(HistoryCode::None, answer.held_from));
         };
         let id = record.frame.meta.id;
         if live.connections.is_doubtful(link, id.epoch, live.epoch) {
-            Step::stops(self.pass_over(id, None))
+            Effects::stops(self.pass_over(id, None))
         } else if setting == Setting::ORIGINAL {
             self.handle_found(record, live.connections)
         } else {
             self.codec.handle_found(ticket, record);
-            Step { outputs: Vec::new(), goes_on: true }
+            Effects { outputs: Vec::new(), goes_on: true }
         }
     }
 
@@ -224,11 +229,11 @@ impl History {
         ticket: u64,
         transformed: Transformed,
         live: LiveTraffic<'_>,
-    ) -> Option<Step> {
+    ) -> Option<Effects> {
         let (begun, found) = self.codec.handle_done(ticket)?;
         self.codec.rest_until(now + self.rest_after(now.saturating_since(begun), live));
         let Some(record) = found.filter(|_| self.looking && self.ticket == ticket) else {
-            return Some(Step::default());
+            return Some(Effects::default());
         };
         let asked = self.asked.front().map(|asked| &asked.next.rung);
         Some(match transformed {
@@ -238,7 +243,7 @@ impl History {
                 let record = Record { frame: Frame { meta, payload }, ..record };
                 self.handle_found(record, live.connections)
             }
-            _ => Step::stops(self.pass_over(record.frame.meta.id, Some(SkipReason::NotMade))),
+            _ => Effects::stops(self.pass_over(record.frame.meta.id, Some(SkipReason::NotMade))),
         })
     }
 
@@ -328,13 +333,13 @@ impl History {
     }
 
     /// The next frame of the first request is ready to be sent.
-    fn handle_found(&mut self, record: Record, connections: &Connections) -> Step {
-        let Some(asked) = self.asked.front_mut() else { return Step::default() };
+    fn handle_found(&mut self, record: Record, connections: &Connections) -> Effects {
+        let Some(asked) = self.asked.front_mut() else { return Effects::default() };
         let id = record.frame.meta.id;
         let link = asked.link;
         let bytes_max = connections.get(link).map_or(0, |known| known.frame_bytes_max);
         if record.frame.payload.len() > bytes_max as usize {
-            return Step::stops(self.pass_over(id, Some(SkipReason::Refused)));
+            return Effects::stops(self.pass_over(id, Some(SkipReason::Refused)));
         }
         let request = asked.next.request;
         asked.next.query.after = Some(id);
@@ -353,7 +358,7 @@ impl History {
         self.ready.push_back(Ready { link, request, record: Box::new(record), skipped });
         // Nothing is looked for while as many wait already.
         debug_assert!(self.ready.len() <= READY_MAX, "more frames wait than may");
-        Step { outputs: Vec::from_iter(self.look_on()), goes_on: true }
+        Effects { outputs: Vec::from_iter(self.look_on()), goes_on: true }
     }
 
     /// A frame cannot be sent: passes over it, and goes on with the frames behind it.

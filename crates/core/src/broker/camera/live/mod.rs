@@ -364,7 +364,7 @@ impl Live {
         let Lent { present, link, adapter, contracts } = lent;
         let (now, link) = (present.now, link.as_deref_mut()?);
         link.note_pause(now);
-        let wish = contracts.joint(link)?;
+        let joint = contracts.joint(link)?;
         let (sending, bytes, unsent_bytes) = link.being_sent(now)?;
         if unsent_bytes == 0 || link.is_out() || self.making.is_some() {
             return None;
@@ -373,7 +373,7 @@ impl Live {
             return None;
         }
         let instead = Considered::InPlaceOf { frame: sending.sequence, unsent_bytes };
-        if !adapter.gives_up(&self.candidate(instead, *present, link, &wish)?) {
+        if !adapter.gives_up(&self.candidate(instead, *present, link, &joint)?) {
             return None;
         }
         adapter.handle_cancelled(now, sending, bytes - unsent_bytes);
@@ -399,23 +399,23 @@ impl Live {
         if self.frame_skip.leaves_out(waiting.id(), link) {
             return None;
         }
-        if let Some(wish) = contracts.prepare(link) {
-            let like_this = self.candidate(Considered::OneOfMany, present, link, &wish)?;
+        if let Some(joint) = contracts.prepare(link) {
+            let like_this = self.candidate(Considered::OneOfMany, present, link, &joint)?;
             // During an outage the policy cannot tell, and the negotiation stays as it was.
             if let Some(looks) = adapter.kept_by(&like_this, &link.demand.contracts) {
                 link.kept_bound = contracts.negotiate(now, link, &looks);
             }
         }
-        let Some(wish) = contracts.joint(link) else {
+        let Some(joint) = contracts.joint(link) else {
             let Waiting { record, published, .. } = self.waiting.take()?;
             return self.send(now, link, adapter, record.frame, published, None);
         };
         self.chain.refresh_late(now);
-        let plan = adapter.plan(&self.candidate(Considered::Next, present, link, &wish)?);
+        let plan = adapter.plan(&self.candidate(Considered::Next, present, link, &joint)?);
         match plan {
             Plan::Wait(until) => {
                 self.ask_again = Some(until);
-                if !wish.degrade
+                if !joint.degrade
                     && adapter.seen().is_some_and(|seen| seen.infeasible)
                     && let Some(waiting) = &mut self.waiting
                 {
@@ -440,7 +440,7 @@ impl Live {
         considered: Considered,
         present: Present<'a>,
         link: &EdgeLink,
-        wish: &'a Joint,
+        joint: &'a Joint,
     ) -> Option<Candidate<'a>> {
         let Present { now, interval, profiles } = present;
         let frame = &self.waiting.as_ref()?.record.frame;
@@ -454,7 +454,7 @@ impl Live {
             }
             Considered::OneOfMany => (None, now, 0, None),
         };
-        Some(Candidate { now, wish, profiles, frame, before, captured, interval, unsent_bytes, window })
+        Some(Candidate { now, joint, profiles, frame, before, captured, interval, unsent_bytes, window })
     }
 
     /// Gives the waiting frame to its codec.

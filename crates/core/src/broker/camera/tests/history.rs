@@ -3,7 +3,7 @@
 use super::*;
 use crate::broker::camera::{HISTORY_REQUESTS_MAX, HISTORY_SHARE, live_traffic};
 use crate::frame::{ChainLink, Reference};
-use crate::history::{PastAnswer, PastQuery, Reach};
+use crate::history::{PastAnswer, PastQuery, Tier};
 use crate::log::Record;
 use crate::units::Timestamp;
 use crate::wire::{HistoryCode, HistoryRequest};
@@ -15,7 +15,7 @@ fn question(request: u64, rung: &str) -> Message {
         begin: Timestamp::MIN,
         end: Timestamp::MAX,
         newest: false,
-        reach: Reach::Disk,
+        tier_max: Tier::Disk,
         quality: None,
     };
     Message::HistoryRequest(HistoryRequest {

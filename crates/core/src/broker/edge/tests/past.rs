@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::frame::Sequence;
-use crate::history::{PastAnswer, PastQuery, Reach, Unanswered};
+use crate::history::{PastAnswer, PastQuery, Tier, Unanswered};
 use crate::subscription::Deliver;
 use crate::wire::{Abilities, HistoryCode, HistoryEnd};
 
@@ -17,7 +17,7 @@ fn after(sequence: u64) -> PastQuery {
         begin: Timestamp::MIN,
         end: Timestamp::MAX,
         newest: false,
-        reach: Reach::Camera,
+        tier_max: Tier::Camera,
         quality: None,
     }
 }
