@@ -61,7 +61,8 @@ pub(super) struct Feed {
     newest_before: Option<FrameId>,
     /// Whether the present is being read.
     is_live: bool,
-    /// Whether the stretch between the past in memory and the present was asked for.
+    /// Whether nothing more is to be had of the past: others hold nothing between that in memory and the
+    /// present, or gave the newest frame, which was all that was wanted.
     past_is_over: bool,
     question: Question,
     /// The last frame that was found elsewhere.
@@ -387,9 +388,12 @@ impl Feed {
         }
     }
 
-    /// Whether somebody may hold a wanted frame before this present one. That is so if all frames are wanted.
-    /// It is also so for the first frame of a reader of the past: no count tells what was passed over before
-    /// it since others were asked.
+    /// Whether the camera is to be asked for frames before this present one. It is asked only if every frame
+    /// is wanted from as far as the camera, and not twice about the same stretch.
+    ///
+    /// Behind another frame, it is asked if frames are missing between the two and all of them are wanted. The
+    /// first frame of a reader of the past is different, since no count tells what was passed over before it:
+    /// the camera is asked unless memory shows that the frame just before lies before the beginning.
     fn is_to_be_filled_before(&self, span: Span, id: FrameId) -> bool {
         let may = self.begun && span.deliver == Deliver::Every && self.past_options.tier_max == Tier::Camera;
         let asked = self.asked_before.is_some_and(|asked| id <= asked);
