@@ -210,7 +210,7 @@ fn messages() -> Vec<(&'static str, Message)> {
             }),
         ),
         (
-            "settled",
+            "negotiation-result",
             Message::NegotiationResult(NegotiationResult {
                 revision: 5,
                 outcomes: vec![

@@ -146,7 +146,7 @@ fn contracts() -> Vec<(&'static str, Message)> {
             }),
         ),
         (
-            "settled",
+            "negotiation-result",
             Message::NegotiationResult(NegotiationResult {
                 revision: 3,
                 outcomes: vec![Some(ContractOutcome::Kept), Some(ContractOutcome::Conflict { with: 0 })],

@@ -77,7 +77,7 @@ pub(super) type Update = (Contract, Option<Arc<HeldProfile>>);
 impl Subscriptions {
     /// None yet, and never more than `limits` allow.
     pub fn new(limits: ApiLimits) -> Arc<Self> {
-        Arc::new(Self { open: Mutex::default(), limits, lending: Lending::new(limits.unread) })
+        Arc::new(Self { open: Mutex::default(), limits, lending: Lending::new(limits.reader_memory) })
     }
 
     /// A place for one more.

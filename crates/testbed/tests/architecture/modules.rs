@@ -20,12 +20,12 @@ const MODULES: &[(&str, &[&str])] = &[
     ("setting", &["frame"]),
     ("profile", &["frame", "setting"]),
     ("trace", &["units"]),
-    ("unread", &["units"]),
+    ("reader_memory", &["units"]),
     ("window", &["units"]),
     ("admission", &["units"]),
     ("contract", &["units", "profile"]),
     // Frames that are kept.
-    ("log", &["buffer", "frame", "sync", "trace", "units", "unread"]),
+    ("log", &["buffer", "frame", "sync", "trace", "units", "reader_memory"]),
     ("history", &["frame", "log", "name", "setting", "units"]),
     ("subscription", &["contract", "frame", "history", "log", "name", "units"]),
     // What is sent, and as what.

@@ -144,7 +144,7 @@ fn any_other() -> impl Strategy<Value = Message> {
             })
         ),
         any_outlook().prop_map(Message::FeasibilityReport),
-        any_settled().prop_map(Message::NegotiationResult),
+        any_negotiation_result().prop_map(Message::NegotiationResult),
         any_share().prop_map(Message::Share),
         any_claim().prop_map(Message::ShareRequest),
         any::<bool>().prop_map(|past| Message::Abilities(Abilities { past })),
@@ -231,7 +231,7 @@ fn shares_and_claims_that_make_no_sense_are_refused_or_claim_nothing() {
     assert!(matches!(claim(1, 2, 0, &[[1, 1]]), Err(WireError::Truncated { .. })));
 }
 
-fn any_settled() -> impl Strategy<Value = NegotiationResult> {
+fn any_negotiation_result() -> impl Strategy<Value = NegotiationResult> {
     let outcomes = prop::collection::vec(0..5u8, 0..=CONTRACTS_MAX).prop_map(|codes| {
         let verdict = |(place, code): (usize, &u8)| match code {
             1 => Some(ContractOutcome::Kept),
