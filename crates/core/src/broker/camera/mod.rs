@@ -251,15 +251,15 @@ impl CameraBroker {
     /// What the log holds of the past that [`CameraOutput::ReadHistory`] asked for.
     pub fn handle_history(&mut self, now: Instant, ticket: u64, answer: PastAnswer) {
         let live = live_traffic(&self.live, &self.connections);
-        let step = self.history.handle_answer(ticket, answer, live);
-        self.go_on_with_history(now, step);
+        let effects = self.history.handle_answer(ticket, answer, live);
+        self.go_on_with_history(now, effects);
     }
 
     /// A codec has done what [`CameraOutput::TransformPast`] asked, or has not.
     pub fn handle_past_transformed(&mut self, now: Instant, ticket: u64, transformed: Transformed) {
         let live = live_traffic(&self.live, &self.connections);
-        let Some(step) = self.history.handle_transformed(now, ticket, transformed, live) else { return };
-        self.go_on_with_history(now, step);
+        let Some(effects) = self.history.handle_transformed(now, ticket, transformed, live) else { return };
+        self.go_on_with_history(now, effects);
         // Whatever came of it, the codec is free.
         self.pump(now);
     }
@@ -316,10 +316,13 @@ impl CameraBroker {
 
     /// When [`CameraBroker::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Instant {
-        let mut due = vec![self.history.due(live_traffic(&self.live, &self.connections))];
-        if let Some(link) = self.connections.active() {
-            due.extend([self.live.due(link), self.negotiation.due(link, &self.adapter), self.profiles.due()]);
-        }
+        let link = self.connections.active();
+        let due = [
+            self.history.due(live_traffic(&self.live, &self.connections)),
+            link.and_then(|link| self.live.due(link)),
+            link.and_then(|link| self.negotiation.due(link, &self.adapter)),
+            link.and_then(|_| self.profiles.due()),
+        ];
         let soonest = self.connections.due().min(self.status.due());
         due.into_iter().flatten().fold(soonest, Instant::min)
     }
