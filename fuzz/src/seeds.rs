@@ -20,7 +20,7 @@ use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
     SkipReason,
 };
-use mez_core::history::{PastQuery, Reach};
+use mez_core::history::{PastQuery, Tier};
 use mez_core::setting::{Jpeg, Quality};
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
@@ -210,7 +210,7 @@ fn messages() -> Vec<(&'static str, Message)> {
             }),
         ),
         (
-            "settled",
+            "negotiation-result",
             Message::NegotiationResult(NegotiationResult {
                 revision: 5,
                 outcomes: vec![
@@ -272,7 +272,7 @@ fn history(count: u16, continues: bool) -> HistoryRequest {
         begin: Timestamp::from_nanos(1_700_000_000_000_000_000),
         end: Timestamp::MAX,
         newest: false,
-        reach: Reach::Disk,
+        tier_max: Tier::Disk,
         quality: None,
     };
     HistoryRequest { request: 1 << 32, query, rung: Rung::original(), count, continues }

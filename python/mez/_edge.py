@@ -1,20 +1,17 @@
 """Edge brokers: what an edge knows of its cameras, and an edge inside this process."""
 
 import datetime
-import os
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from mez import _arguments as arguments
 from mez import _native
 from mez._frame import Contract, FrameId
+from mez._in_process import InProcessEdge
 from mez._subscribe import connect, subscribe
 from mez._subscription import Subscription
-from mez.errors import EndedError
 
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
@@ -116,50 +113,12 @@ class CameraInfo:
         return _moment(self.oldest_captured_ns)
 
 
-class Edge:
+class Edge(InProcessEdge):
     """An edge broker inside this process. Made by `mez.edge`; a context manager, which closes it.
 
     Give it as `edge=` to `mez.publisher`, `mez.subscribe`, `mez.read` and `mez.cameras`. Other processes
     use `address` (to publish), `socket` or `grpc_address` (to subscribe) and `keys`.
     """
-
-    def __init__(self, native: _native.Edge, folder: Path | None, temporary_keys: bool) -> None:
-        self._native = native
-        # A site that ends with this edge has no use for epochs that go on.
-        self._camera_state = folder / "state" if folder and temporary_keys else None
-        # Also when the interpreter ends, so that no folder is left behind.
-        self._finalize = weakref.finalize(self, _close, os.getpid(), native, folder)
-
-    @property
-    def address(self) -> str:
-        """Where cameras connect, `HOST:PORT` (UDP): `edge=` of `mez.publisher` in other processes."""
-        return _reachable(self._native.link)
-
-    @property
-    def grpc_address(self) -> str | None:
-        """Where applications on other hosts connect, `HOST:PORT` (TCP, TLS): `edge=` of `mez.subscribe`."""
-        return None if self._native.grpc is None else _reachable(self._native.grpc)
-
-    @property
-    def socket(self) -> Path:
-        """Where applications on this host connect: `edge=f"unix://{edge.socket}"` in other processes."""
-        return self._native.socket
-
-    @property
-    def keys(self) -> Path:
-        """The folder of keys: `keys=` of other processes."""
-        return self._native.keys
-
-    @property
-    def closed(self) -> bool:
-        """Whether the edge is closed."""
-        return not self._finalize.alive
-
-    def _open(self) -> Self:
-        """The edge itself, unless it is closed: nobody would ever answer."""
-        if self.closed:
-            raise EndedError("the edge is closed; start another with mez.edge()")
-        return self
 
     def subscribe(self, pattern: str, **options: Any) -> Subscription:  # noqa: ANN401, those of mez.subscribe
         """Subscribe at this edge: `mez.subscribe(pattern, edge=self, …)`."""
@@ -168,21 +127,6 @@ class Edge:
     def cameras(self, pattern: str | None = None) -> list[CameraInfo]:
         """List the cameras of this edge: `mez.cameras(self)`."""
         return cameras(self, pattern=pattern)
-
-    def close(self) -> None:
-        """Stop the edge. Applications are told; cameras keep dialling. Closing twice does nothing."""
-        self._finalize()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<Edge {'closed' if self.closed else self.address}>"
 
 
 def edge(
@@ -295,7 +239,7 @@ def edge(
 
 
 def cameras(
-    edge: "str | Edge | Sequence[str | Edge] | None" = None,
+    edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
     *,
     pattern: str | None = None,
     keys: arguments.StrPath | None = None,
@@ -362,22 +306,3 @@ def _info(record: _native.CameraRecord) -> CameraInfo:
 
 def _moment(ns: int | None) -> datetime.datetime | None:
     return None if ns is None else _EPOCH + datetime.timedelta(microseconds=ns // 1000)
-
-
-def _reachable(address: str) -> str:
-    """An address to dial, where a broker listens on every address of this host."""
-    for everywhere, here in (("0.0.0.0:", "127.0.0.1:"), ("[::]:", "[::1]:")):
-        if address.startswith(everywhere):
-            return here + address.removeprefix(everywhere)
-    return address
-
-
-def _close(process: int, native: _native.Edge, folder: Path | None) -> None:
-    if process != os.getpid():
-        # A forked child, whose parent goes on.
-        return
-    native.close()
-    if folder is not None:
-        import shutil
-
-        shutil.rmtree(folder, ignore_errors=True)

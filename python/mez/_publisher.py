@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from mez import _arguments as arguments
 from mez import _native
 from mez._frame import FrameId
+from mez._in_process import InProcessEdge
 from mez.errors import EndedError, WaitTimeoutError
 
 if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import Buffer
-
-    from mez._edge import Edge
 
     # NumPy's own types say that arrays have the buffer protocol only from Python 3.12 on.
     Image: TypeAlias = Buffer | np.ndarray[Any, Any]
@@ -189,7 +188,7 @@ class Publisher:
 
 def publisher(
     camera: str,
-    edge: "str | Edge | Sequence[str | Edge] | None" = None,
+    edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
     *,
     broker: str | None = None,
     keys: arguments.StrPath | None = None,
@@ -258,9 +257,6 @@ def publisher(
                 if ok: cam.send(image)
         ```
     """
-    # Here, because the edge's module needs this one.
-    from mez._edge import Edge
-
     arguments.text("camera", camera)
     if broker is not None and edge is not None:
         raise arguments.invalid(
@@ -275,7 +271,7 @@ def publisher(
         )
     edges: list[str] = []
     for each in () if broker is not None else arguments.edges(edge) or _edges_of_environment():
-        if isinstance(each, Edge):
+        if isinstance(each, InProcessEdge):
             keys = each.keys if keys is None else keys
             state = each._camera_state if state is None else state
             edges.append(each._open().address)

@@ -2,22 +2,20 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from mez import _arguments as arguments
 from mez import _native
 from mez._frame import Frame
+from mez._in_process import InProcessEdge
 from mez._subscription import Event, Subscription, Terms
 from mez.errors import NotFoundError
-
-if TYPE_CHECKING:
-    from mez._edge import Edge
 
 
 def subscribe(
     pattern: str,
     *,
-    edge: "str | Edge | Sequence[str | Edge] | None" = None,
+    edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
     latency_ms: float | None = None,
     accuracy: float | None = None,
     on_time_share: float = 0.98,
@@ -150,7 +148,7 @@ def read(
     until: arguments.Time | None = None,
     quality: str | None = None,
     held_only: bool = False,
-    edge: "str | Edge | Sequence[str | Edge] | None" = None,
+    edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
     keys: arguments.StrPath | None = None,
     timeout: float | None = None,
     connect_timeout: float | None = 5.0,
@@ -225,19 +223,18 @@ def read(
 
 
 def connect(
-    edge: "str | Edge | Sequence[str | Edge] | None",
+    edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None,
     *,
     keys: arguments.StrPath | None,
     application: str | None = None,
     connect_timeout: float | None = 5.0,
 ) -> _native.Client:
     """A connection to an edge broker."""
-    # Here, because the edge's module needs this one.
-    from mez._edge import Edge
-
     return _native.Client(
         [
-            f"unix://{each._open().socket}" if isinstance(each, Edge) else arguments.text("edge", each)
+            f"unix://{each._open().socket}"
+            if isinstance(each, InProcessEdge)
+            else arguments.text("edge", each)
             for each in arguments.edges(edge)
         ],
         keys=arguments.optional_path("keys", keys),

@@ -15,7 +15,7 @@
 //! | [`controller`] | which rung a frame is sent at |
 //! | [`clock`] | offset and drift between two monotonic clocks from four-timestamp exchanges |
 //! | [`buffer`] | a pool of payload buffers |
-//! | [`unread`] | bounds on the memory held for readers that have not taken their frames |
+//! | [`reader_memory`] | bounds on the memory held for readers that have not taken their frames |
 //! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
 //! | [`store`] | the same log on disk: format, background writer, recovery (`docs/log-format.md`) |
 //! | [`history`] | which frame of the past comes next, and who is asked for it |
@@ -38,6 +38,7 @@ pub mod history;
 pub mod log;
 pub mod name;
 pub mod profile;
+pub mod reader_memory;
 pub mod session;
 pub mod setting;
 pub mod store;
@@ -45,6 +46,5 @@ pub mod subscription;
 mod sync;
 pub mod trace;
 pub mod units;
-pub mod unread;
 pub mod window;
 pub mod wire;

@@ -20,7 +20,7 @@ use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FRAME_BYTES_MAX, FrameId, FrameMeta, RUNG_BYTES_MAX, Reference,
     Rung, Sequence, SkipRange, SkipReason,
 };
-use mez_core::history::{PastQuery, Reach};
+use mez_core::history::{PastQuery, Tier};
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
@@ -146,7 +146,7 @@ fn contracts() -> Vec<(&'static str, Message)> {
             }),
         ),
         (
-            "settled",
+            "negotiation-result",
             Message::NegotiationResult(NegotiationResult {
                 revision: 3,
                 outcomes: vec![Some(ContractOutcome::Kept), Some(ContractOutcome::Conflict { with: 0 })],
@@ -198,7 +198,7 @@ fn past_and_replies() -> Vec<(&'static str, Message)> {
                     begin: Timestamp::from_nanos(1_700_000_000_000_000_000),
                     end: Timestamp::from_nanos(1_700_000_060_000_000_000),
                     newest: false,
-                    reach: Reach::Disk,
+                    tier_max: Tier::Disk,
                     quality: None,
                 },
                 rung: Rung::original(),

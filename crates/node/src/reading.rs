@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mez_core::history::{PastAnswer, PastQuery, Reach};
+use mez_core::history::{PastAnswer, PastQuery, Tier};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::session::{KnownCameras, Session, SessionOutput};
@@ -44,11 +44,11 @@ impl PastSources {
         Arc::new(Self { disk, cameras, disk_reads })
     }
 
-    fn reach(&self) -> Reach {
+    fn tier_max(&self) -> Tier {
         match (&self.cameras, &self.disk) {
-            (Some(_), _) => Reach::Camera,
-            (None, Some(_)) => Reach::Disk,
-            (None, None) => Reach::Memory,
+            (Some(_), _) => Tier::Camera,
+            (None, Some(_)) => Tier::Disk,
+            (None, None) => Tier::Memory,
         }
     }
 
@@ -187,8 +187,8 @@ impl Reading {
         places: Option<Arc<PastSources>>,
         open: impl FnOnce(&SubscriptionSpec) -> Session,
     ) -> Self {
-        let reach = places.as_ref().map_or(Reach::Memory, |places| places.reach());
-        spec.past.reach = spec.past.reach.min(reach);
+        let tier_max = places.as_ref().map_or(Tier::Memory, |places| places.tier_max());
+        spec.past.tier_max = spec.past.tier_max.min(tier_max);
         Self { session: open(&spec), places, waiting: HashMap::new(), asking: JoinSet::new() }
     }
 

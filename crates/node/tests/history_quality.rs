@@ -7,7 +7,7 @@ use std::time::Duration;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::Contract;
 use mez_core::frame::{SkipCounts, SkipReason};
-use mez_core::history::{PastWish, Reach};
+use mez_core::history::{PastOptions, Tier};
 use mez_core::subscription::{Deliver, NotHeld, Span, SubscriptionSpec};
 use mez_core::units::Timestamp;
 use mez_node::camera::{CameraHandle, Transport};
@@ -40,7 +40,7 @@ struct Got {
 }
 
 /// All of the past, to the end.
-async fn read(edge: &EdgeHandle, past: PastWish) -> (Vec<Got>, SkipCounts, Option<NotHeld>) {
+async fn read(edge: &EdgeHandle, past: PastOptions) -> (Vec<Got>, SkipCounts, Option<NotHeld>) {
     let span = Span { begin: Some(Timestamp::from_nanos(1)), end: Some(wall_now()), deliver: Deliver::Every };
     let pattern = "dock/cam1".parse().unwrap();
     let subscription =
@@ -76,8 +76,8 @@ async fn read(edge: &EdgeHandle, past: PastWish) -> (Vec<Got>, SkipCounts, Optio
     (all, skipped, lacks)
 }
 
-fn at(rung: &str) -> PastWish {
-    PastWish { quality: Some(rung.parse().unwrap()), ..PastWish::ALL }
+fn at(rung: &str) -> PastOptions {
+    PastOptions { quality: Some(rung.parse().unwrap()), ..PastOptions::ALL }
 }
 
 /// Publishes pictures that nobody wants, and gives them as they were published.
@@ -105,7 +105,7 @@ async fn frames_of_the_past_come_at_the_quality_asked_for(transport: Transport) 
             assert!(got.payload.len() < published.len());
         }
     }
-    for wish in [PastWish::ALL, at("original")] {
+    for wish in [PastOptions::ALL, at("original")] {
         let (all, ..) = read(&edge, wish).await;
         assert!(all.iter().all(|got| got.rung == "original"));
         assert_eq!(all.into_iter().map(|got| got.payload).collect::<Vec<_>>(), published);
@@ -143,7 +143,7 @@ async fn what_crossed_smaller_is_fetched_as_it_was_published(transport: Transpor
         assert!(published.len() < 200, "no frame came smaller");
     }
     drop(live);
-    let (as_held, ..) = read(&edge, PastWish::ALL).await;
+    let (as_held, ..) = read(&edge, PastOptions::ALL).await;
     assert!(as_held.iter().filter(|got| got.rung != "original").count() >= 3, "{as_held:?}");
     let (all, skipped, _) = read(&edge, at("original")).await;
     assert_eq!(skipped.total(), 0);
@@ -189,11 +189,11 @@ async fn a_reading_that_leaves_the_camera_alone_says_what_it_lacks(transport: Tr
     }
     drop(live);
     let before = edge.cameras().await.unwrap()[0].counters;
-    let (all, _, lacks) = read(&edge, PastWish { reach: Reach::Disk, ..PastWish::ALL }).await;
+    let (all, _, lacks) = read(&edge, PastOptions { tier_max: Tier::Disk, ..PastOptions::ALL }).await;
     assert!(all.len() as u64 >= crossed && all[0].sequence >= 3, "{:?}", all.len());
     assert!(lacks.is_some(), "the years before are not held");
     assert_eq!(edge.cameras().await.unwrap()[0].counters.bytes, before.bytes, "the camera was asked");
-    let (everything, skipped, _) = read(&edge, PastWish::ALL).await;
+    let (everything, skipped, _) = read(&edge, PastOptions::ALL).await;
     assert_eq!((everything[0].sequence, skipped.total()), (0, 0));
     assert!(everything.len() as u64 >= all.len() as u64 + 3);
     assert!(everything.iter().all(|got| got.rung == "original"));

@@ -6,7 +6,7 @@ use mez_core::broker::{EPOCH_JUMP_MAX, EPOCH_MAX, NUMBER_MAX, highest_believed};
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::controller::share::{Channels, DeclaredChannel};
 use mez_core::frame::Epoch;
-use mez_core::history::Reach;
+use mez_core::history::Tier;
 use mez_core::profile::{Profile, ProfileHash, RungProfile, SizedProfile};
 use mez_core::setting::Setting;
 use mez_core::store::Durability;
@@ -384,7 +384,7 @@ fn application(random: &mut Random, variety: Variety, people: Option<ProfileHash
             begin_before: Some(before + if begins { secs(0) } else { secs(120) }),
             end_after_ms: ends.then_some(end_after_ms.max(-(before.as_millis() as i64))),
             deliver: if every { Deliver::Newest } else { Deliver::Every },
-            reach: Reach::Camera,
+            tier_max: Tier::Camera,
             reduced: before.as_nanos() % 3 == 0,
             ..spec
         },
@@ -404,13 +404,13 @@ fn resumer(random: &mut Random, spec: ApplicationSpec) -> ApplicationSpec {
         0 => spec,
         1 => ApplicationSpec { resumes: Resumes::Behind, ..spec },
         2 => ApplicationSpec {
-            reach: Reach::Camera,
+            tier_max: Tier::Camera,
             resumes: Resumes::Behind,
             deliver: Deliver::Every,
             ..spec
         },
         _ => ApplicationSpec {
-            reach: Reach::Camera,
+            tier_max: Tier::Camera,
             resumes: Resumes::Filling,
             deliver: Deliver::Every,
             begin_before: None,

@@ -43,7 +43,7 @@ fn a_question_right_after_an_edge_restart_waits_for_the_camera() {
     world.run(secs(5)).act(Action::KillEdge(EDGE)).run(secs(1)).cut(dock).act(Action::StartEdge(EDGE));
     let last = ids(&world, live).last().copied().unwrap();
     let resumed = world.application(ApplicationSpec {
-        reach: mez_core::history::Reach::Camera,
+        tier_max: mez_core::history::Tier::Camera,
         ..ApplicationSpec::since("dock/*", secs(3))
     });
     world.run(secs(2));
@@ -67,7 +67,7 @@ fn a_camera_that_stays_away_is_named() {
     world.run(secs(5)).act(Action::KillEdge(EDGE)).run(secs(2)).cut(dock).act(Action::StartEdge(EDGE));
     let past = world.application(ApplicationSpec::read("dock/*", ms(1_500), ms(500)));
     let resumed = world.application(ApplicationSpec {
-        reach: mez_core::history::Reach::Camera,
+        tier_max: mez_core::history::Tier::Camera,
         ..ApplicationSpec::since("dock/*", ms(1_500))
     });
     world.run(secs(5));
@@ -138,7 +138,7 @@ fn restarted(bug: Option<Bug>) -> Result<(), Box<Failure>> {
     world.application(ApplicationSpec { resumes: Resumes::Behind, ..every });
     world.application(ApplicationSpec::filling("dock/*"));
     let since = ApplicationSpec::since("dock/*", secs(2));
-    world.application(ApplicationSpec { reach: mez_core::history::Reach::Camera, ..since });
+    world.application(ApplicationSpec { tier_max: mez_core::history::Tier::Camera, ..since });
     let at = |s: u64, ms: u64| Moment::START + secs(s) + Duration::from_millis(ms);
     world.at(at(4, 30), Action::KillCamera(dock)).at(at(4, 700), Action::StartCamera(dock, Counter::Kept));
     world.at(at(8, 0), Action::KillEdge(EDGE)).at(at(10, 0), Action::Cut(dock));

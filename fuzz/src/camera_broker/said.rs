@@ -7,7 +7,7 @@ use mez_core::broker::LinkId;
 use mez_core::broker::camera::Transformed;
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, Rung, Sequence};
-use mez_core::history::{PastAnswer, PastQuery, Reach};
+use mez_core::history::{PastAnswer, PastQuery, Tier};
 use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, FeasibilityReport, Hello, HistoryCode, HistoryEnd, HistoryRequest,
@@ -264,7 +264,7 @@ impl World {
             begin: if c & 4 == 0 { Timestamp::MIN } else { self.wall() - Duration::from_secs(1) },
             end: if c & 8 == 0 { Timestamp::MAX } else { self.wall() },
             newest: c & 0x30 == 0x30,
-            reach: Reach::Disk,
+            tier_max: Tier::Disk,
             quality: None,
         };
         let count = match b & 0x0f {

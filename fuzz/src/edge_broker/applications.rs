@@ -7,7 +7,7 @@ use std::time::Duration;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, FrameMeta, Reference, Sequence};
-use mez_core::history::{PastQuery, PastWish, Reach};
+use mez_core::history::{PastQuery, PastOptions, Tier};
 use mez_core::log::Read;
 use mez_core::name::CameraName;
 use mez_core::session::{AtEdge, Session, SessionOutput};
@@ -31,7 +31,7 @@ impl World {
         let application = if b & 0x80 == 0 { "people".into() } else { String::new() };
         let contract = contract(c);
         // Questions for the past are put on their own.
-        let past = PastWish { reach: Reach::Memory, ..PastWish::ALL };
+        let past = PastOptions { tier_max: Tier::Memory, ..PastOptions::ALL };
         let spec =
             SubscriptionSpec { contract, chains, past, application, ..SubscriptionSpec::new(cameras, span) };
         self.readers.insert(id, Reader::new(Session::at_edge(self.clock(), &spec, id, None)));
@@ -206,7 +206,7 @@ pub(super) fn past_query(
     (begin, end): (Timestamp, Timestamp),
     newest: bool,
 ) -> PastQuery {
-    PastQuery { after, before, begin, end, newest, reach: Reach::Camera, quality: None }
+    PastQuery { after, before, begin, end, newest, tier_max: Tier::Camera, quality: None }
 }
 
 fn span(c: u8) -> Span {

@@ -35,7 +35,7 @@ use mez_core::broker::edge::{EdgeBroker, EdgeConfig, Peer, SubscriptionId};
 use mez_core::broker::{LinkId, NUMBER_MAX};
 use mez_core::controller::share::Channels;
 use mez_core::frame::{Epoch, Frame, FrameId, Quality, Sequence};
-use mez_core::history::{PastQuery, Reach};
+use mez_core::history::{PastQuery, Tier};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::session::Session;
@@ -320,7 +320,7 @@ fn captured(b: u8) -> Timestamp {
 pub(crate) fn crosses(mut message: Message) {
     if let Message::HistoryRequest(request) = &mut message {
         // These fields do not cross the wire: a camera asks only its own memory and disk.
-        (request.query.reach, request.query.quality) = (Reach::Disk, None);
+        (request.query.tier_max, request.query.quality) = (Tier::Disk, None);
     }
     let (mut bytes, mut buffer) = (Vec::new(), MessageBuffer::default());
     message.encode(&mut bytes);

@@ -1,8 +1,8 @@
 //! Decides who may wait at a port before authentication, for how long, and which connection closes when too
 //! many wait.
 //!
-//! A connection passes three stages: silent (no byte has come), handshake, and preface (authenticated, but
-//! its first message is not complete). Each stage has a time limit. Unauthenticated connections wait in one
+//! A connection passes three phases: silent (no byte has come), handshake, and preface (authenticated, but
+//! its first message is not complete). Each phase has a time limit. Unauthenticated connections wait in one
 //! room, authenticated ones in another. A room has a bounded number of places, and each address a bounded
 //! share of them. When a room or a share is full, the oldest connection of the address that holds the most
 //! places is closed. So a flood from one address closes its own connections. Another client at that address
@@ -24,7 +24,7 @@ use std::time::Duration;
 pub use self::address::Address;
 use self::room::Room;
 pub use self::turns::Turns;
-pub use self::types::{DropReason, Dropped, Stage, Ticket};
+pub use self::types::{DropReason, Dropped, Phase, Ticket};
 use crate::units::Instant;
 
 /// The most unauthenticated connections that may wait at one port. It bounds the memory and the file
@@ -41,7 +41,7 @@ pub const PREFACES_OF_ADDRESS_MAX: usize = 64;
 /// How long a connection may stay silent. Every real client sends its first byte within one round trip; 2 s
 /// leave time to repeat a lost packet.
 pub const SILENCE_TIME_MAX: Duration = Duration::from_secs(2);
-/// The longest time from arrival to the end of the handshake, including the silent stage. A handshake takes
+/// The longest time from arrival to the end of the handshake, including the silent phase. A handshake takes
 /// one or two round trips; 5 s leave time for lost packets.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 /// The longest time from authentication to the end of the first message. That message is small; 5 s leave
@@ -142,7 +142,7 @@ impl Admission {
         self.strangers.get(ticket).or_else(|| self.prefaces.get(ticket)).is_some()
     }
 
-    /// When the time limit of a connection's stage ends, if it holds a place.
+    /// When the time limit of a connection's phase ends, if it holds a place.
     pub fn due(&self, ticket: Ticket) -> Option<Instant> {
         Some(self.strangers.get(ticket).or_else(|| self.prefaces.get(ticket))?.due)
     }
@@ -156,7 +156,7 @@ impl Admission {
         let due = now + self.limits.silence_time_max;
         let handshake_due = now + self.limits.handshake_time_max;
         let waiting =
-            room::Waiting { address, stage: Stage::Silent, due: due.min(handshake_due), handshake_due };
+            room::Waiting { address, phase: Phase::Silent, due: due.min(handshake_due), handshake_due };
         self.outputs.extend(self.strangers.enter(ticket, waiting));
         self.assert_bounds();
         ticket
@@ -172,7 +172,7 @@ impl Admission {
         let Some(waiting) = self.strangers.leave(ticket) else { return };
         let due = now + self.limits.preface_time_max;
         self.outputs
-            .extend(self.prefaces.enter(ticket, room::Waiting { stage: Stage::Preface, due, ..waiting }));
+            .extend(self.prefaces.enter(ticket, room::Waiting { phase: Phase::Preface, due, ..waiting }));
         self.assert_bounds();
     }
 
@@ -190,13 +190,13 @@ impl Admission {
         dropped.is_some()
     }
 
-    /// Drops every connection whose stage has exceeded its time limit.
+    /// Drops every connection whose phase has exceeded its time limit.
     pub fn handle_timeout(&mut self, now: Instant) {
         for (room, limit) in [
             (&mut self.strangers, [self.limits.silence_time_max, self.limits.handshake_time_max]),
             (&mut self.prefaces, [self.limits.preface_time_max; 2]),
         ] {
-            self.outputs.extend(room.expire(now, |stage| limit[usize::from(stage != Stage::Silent)]));
+            self.outputs.extend(room.expire(now, |phase| limit[usize::from(phase != Phase::Silent)]));
         }
     }
 

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::address::Address;
-use super::types::{DropReason, Dropped, Stage, Ticket};
+use super::types::{DropReason, Dropped, Phase, Ticket};
 use crate::units::Instant;
 
 /// A connection in a room.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) address: Address,
-    pub(super) stage: Stage,
-    /// When the time limit of its stage ends.
+    pub(super) phase: Phase,
+    /// When the time limit of its phase ends.
     pub(super) due: Instant,
     /// When its handshake must be complete.
     pub(super) handshake_due: Instant,
@@ -26,7 +26,7 @@ pub(super) struct Room {
     places: BTreeMap<Ticket, Waiting>,
     /// The tickets in `places`, by address. Tickets are in the order of arrival.
     addresses: BTreeMap<Address, BTreeSet<Ticket>>,
-    /// The tickets in `places`, by the end of their stage.
+    /// The tickets in `places`, by the end of their phase.
     dues: BTreeSet<(Instant, Ticket)>,
 }
 
@@ -53,7 +53,7 @@ impl Room {
     pub(super) fn hear(&mut self, ticket: Ticket) {
         if let Some(waiting) = self.places.get_mut(&ticket) {
             self.dues.remove(&(waiting.due, ticket));
-            (waiting.stage, waiting.due) = (Stage::Handshake, waiting.handshake_due);
+            (waiting.phase, waiting.due) = (Phase::Handshake, waiting.handshake_due);
             self.dues.insert((waiting.due, ticket));
         }
     }
@@ -96,8 +96,8 @@ impl Room {
 
     fn drop_oldest(&mut self, address: Address, reason: DropReason) -> Option<Dropped> {
         let ticket = *self.addresses.get(&address)?.first()?;
-        let Waiting { address, stage, .. } = self.leave(ticket)?;
-        Some(Dropped { ticket, address, stage, reason })
+        let Waiting { address, phase, .. } = self.leave(ticket)?;
+        Some(Dropped { ticket, address, phase, reason })
     }
 
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waiting> {
@@ -113,14 +113,14 @@ impl Room {
         Some(waiting)
     }
 
-    /// Drops every connection whose stage is over. `limit` gives the time limit of a stage, for the reason.
-    pub(super) fn expire(&mut self, now: Instant, limit: impl Fn(Stage) -> Duration) -> Vec<Dropped> {
+    /// Drops every connection whose phase is over. `limit` gives the time limit of a phase, for the reason.
+    pub(super) fn expire(&mut self, now: Instant, limit: impl Fn(Phase) -> Duration) -> Vec<Dropped> {
         let mut dropped = Vec::new();
         while let Some((due, ticket)) = self.dues.first().copied()
             && due <= now
-            && let Some(Waiting { address, stage, .. }) = self.leave(ticket)
+            && let Some(Waiting { address, phase, .. }) = self.leave(ticket)
         {
-            dropped.push(Dropped { ticket, address, stage, reason: DropReason::TooSlow(limit(stage)) });
+            dropped.push(Dropped { ticket, address, phase, reason: DropReason::TooSlow(limit(phase)) });
         }
         dropped
     }

@@ -150,13 +150,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a bystander knows of the connections that wait: address, stage, when they came and when they were authenticated.
-type Known = BTreeMap<Ticket, (Address, Stage, u64, u64)>;
+/// What a bystander knows of the connections that wait: address, phase, when they came and when they were authenticated.
+type Known = BTreeMap<Ticket, (Address, Phase, u64, u64)>;
 
 fn held(known: &Known, preface: bool) -> BTreeMap<Address, usize> {
     let mut held = BTreeMap::new();
-    for (address, stage, ..) in known.values() {
-        if (*stage == Stage::Preface) == preface {
+    for (address, phase, ..) in known.values() {
+        if (*phase == Phase::Preface) == preface {
             *held.entry(*address).or_default() += 1;
         }
     }
@@ -188,22 +188,22 @@ impl Watched {
         match step {
             Step::Arrive(from) => {
                 let ticket = admission.handle_arrived(at(*now), address(from));
-                known.insert(ticket, (address(from), Stage::Silent, *now, 0));
+                known.insert(ticket, (address(from), Phase::Silent, *now, 0));
                 return Ok(Some(ticket));
             }
             Step::Hear(index) => {
                 if let Some(ticket) = nth(index) {
                     admission.handle_heard(ticket);
-                    let stage = &mut known.get_mut(&ticket).unwrap().1;
-                    *stage = (*stage).max(Stage::Handshake);
+                    let phase = &mut known.get_mut(&ticket).unwrap().1;
+                    *phase = (*phase).max(Phase::Handshake);
                 }
             }
             Step::Authenticate(index) => {
                 if let Some(ticket) = nth(index) {
                     admission.handle_authenticated(at(*now), ticket);
                     let entry = known.get_mut(&ticket).unwrap();
-                    if entry.1 != Stage::Preface {
-                        (entry.1, entry.3) = (Stage::Preface, *now);
+                    if entry.1 != Phase::Preface {
+                        (entry.1, entry.3) = (Phase::Preface, *now);
                         return Ok(Some(ticket));
                     }
                 }
@@ -226,9 +226,9 @@ impl Watched {
     /// A connection goes, while `came` came into a room.
     fn drops(&mut self, dropped: Dropped, came: Option<Ticket>) -> Result<(), TestCaseError> {
         let Self { known, now, .. } = self;
-        let (from, stage, arrived, authenticated) = known[&dropped.ticket];
-        prop_assert_eq!((from, stage), (dropped.address, dropped.stage));
-        let preface = stage == Stage::Preface;
+        let (from, phase, arrived, authenticated) = known[&dropped.ticket];
+        prop_assert_eq!((from, phase), (dropped.address, dropped.phase));
+        let preface = phase == Phase::Preface;
         match dropped.reason {
             DropReason::TooSlow(limit) => {
                 let since = if preface { authenticated } else { arrived };
@@ -242,8 +242,8 @@ impl Watched {
                 let own_share_is_full =
                     came.is_some_and(|ticket| known[&ticket].0 == from) && held[&from] > share;
                 prop_assert!(own_share_is_full || held[&from] == *held.values().max().unwrap());
-                let older = known.iter().find(|(ticket, (address, stage, ..))| {
-                    *address == from && (*stage == Stage::Preface) == preface && Some(**ticket) != came
+                let older = known.iter().find(|(ticket, (address, phase, ..))| {
+                    *address == from && (*phase == Phase::Preface) == preface && Some(**ticket) != came
                 });
                 prop_assert_eq!(*older.unwrap().0, dropped.ticket);
             }
@@ -262,12 +262,12 @@ impl Watched {
         prop_assert!(admission.prefaces() <= LIMITS.prefaces_max);
         prop_assert!(strangers.values().all(|held| *held <= LIMITS.strangers_of_address_max));
         prop_assert!(prefaces.values().all(|held| *held <= LIMITS.prefaces_of_address_max));
-        for (ticket, (_, stage, arrived, authenticated)) in known {
+        for (ticket, (_, phase, arrived, authenticated)) in known {
             prop_assert!(admission.holds(*ticket));
-            let until = match stage {
-                Stage::Silent => arrived + 2000,
-                Stage::Handshake => arrived + 5000,
-                Stage::Preface => authenticated + 5000,
+            let until = match phase {
+                Phase::Silent => arrived + 2000,
+                Phase::Handshake => arrived + 5000,
+                Phase::Preface => authenticated + 5000,
             };
             prop_assert_eq!(admission.due(*ticket), Some(at(until)));
         }

@@ -11,7 +11,7 @@ pub struct Ticket(pub(super) u64);
 
 /// How far a waiting connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum Phase {
     /// No byte has come.
     Silent,
     /// The handshake has begun.
@@ -23,7 +23,7 @@ pub enum Stage {
 /// Why a connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// Its stage exceeded this time limit.
+    /// Its phase exceeded this time limit.
     TooSlow(Duration),
     /// Places were full. Its address held the most of them, and it was the oldest connection of that address.
     Crowded,
@@ -39,17 +39,17 @@ pub struct Dropped {
     /// Where it came from.
     pub address: Address,
     /// How far it had come.
-    pub stage: Stage,
+    pub phase: Phase,
     /// Why.
     pub reason: DropReason,
 }
 
 impl fmt::Display for Dropped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lacking = match self.stage {
-            Stage::Silent => "it sent nothing",
-            Stage::Handshake => "it did not finish its handshake",
-            Stage::Preface => "it authenticated, but did not complete its first message",
+        let lacking = match self.phase {
+            Phase::Silent => "it sent nothing",
+            Phase::Handshake => "it did not finish its handshake",
+            Phase::Preface => "it authenticated, but did not complete its first message",
         };
         match self.reason {
             DropReason::TooSlow(limit) => write!(f, "{lacking} within {limit:?}"),

@@ -22,7 +22,6 @@ pub const EPOCH_BASE: Epoch = Epoch(1 << 32);
 pub const EPOCH_JUMP_MAX: u64 = 1 << 24;
 /// How far an edge may raise the epoch of a camera at once, 2⁴⁸. That is as far as a thief of its identity
 /// can have brought the edge with sixteen million connections.
-/// million connections.
 pub const EPOCH_RAISE_MAX: u64 = 1 << 48;
 /// The most cameras, besides those that it knows, for which an edge remembers how far it believes them.
 const CLAIMS_MAX: usize = 256;

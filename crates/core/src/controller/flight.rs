@@ -17,6 +17,9 @@ use crate::units::Instant;
 const FLIGHTS_MAX: usize = 64;
 /// The bytes of one packet. They have arrived when the first byte of a frame has.
 pub const PACKET_BYTES: f64 = 1_200.0;
+/// A measured rate above the estimate by more than this, in natural logarithms, shows that a link or a channel
+/// has become faster: 1.5 times.
+pub(super) const FASTER: f64 = 0.4;
 /// The number of parts, of one second each, for which the smallest delay is remembered. The route may become
 /// longer, so no minimum counts for ever.
 const DELAY_PARTS: usize = 10;
@@ -44,7 +47,7 @@ pub struct Flight {
     pub(super) due: Instant,
     /// The on-time probability that was predicted for it.
     pub(super) on_time_probability: Option<f64>,
-    /// The most bytes that could be on their way when it was sent, if its connection was new.
+    /// The congestion window in bytes when it was sent, while its path had never been full.
     window: Option<u64>,
     /// Whether it was cancelled for a newer one. It then occupies the link only until the bytes that have
     /// left are through.
@@ -55,11 +58,12 @@ pub struct Flight {
     first: Option<Instant>,
     /// When the last reported byte arrived.
     last: Instant,
-    /// The bytes and times of the two earlier reports, oldest first.
+    /// The bytes and times of the two reports before the last one, oldest first.
     before: [Option<(f64, Instant)>; 2],
 }
 
 impl Flight {
+    /// What arrived in the last two intervals between its reports. `None` before its third report.
     fn lately(&self) -> Option<Passage> {
         let (arrived, at) = self.before[0]?;
         let passage = Passage { bytes: self.arrived - arrived, ms: ms_between(at, self.last) };
@@ -78,7 +82,7 @@ pub struct Landed {
     pub took_ms: f64,
     /// The bytes that arrived in the last two intervals between reports.
     pub(super) lately: Option<Passage>,
-    /// Whether the window of a new connection held it back rather than the link, judging by its time.
+    /// Whether the window of its connection may have held it back rather than the link, judging by its time.
     pub(super) window_limited: bool,
 }
 
@@ -113,7 +117,8 @@ impl Service {
     }
 }
 
-/// A connection's window opens within this factor of the round trips that it needs at best.
+/// A connection's window opens within this factor of the time that it needs at best
+/// ([`Flights::opening_ms`]).
 const OPENING_MAX: f64 = 2.5;
 /// The most parts of a backlog that are kept separate. Beyond that, the oldest two become one.
 const BACKLOG_PARTS_MAX: usize = 8;
@@ -146,7 +151,7 @@ impl Backlog {
         parts.fold(f64::NEG_INFINITY, |free, (since_ms, bytes)| free.max(-since_ms) + bytes * ms_per_byte)
     }
 
-    /// The backlog without its last `bytes`.
+    /// The backlog without the last `bytes` of its last part.
     pub(super) fn without(mut self, bytes: f64) -> Self {
         if let Some((_, last)) = self.parts[..self.len].last_mut() {
             *last = (*last - bytes).max(0.0);
@@ -196,7 +201,7 @@ pub struct Flights {
     delay: LeastDelay,
     /// The smallest time from the sending of a frame to its first report.
     round_trip: LeastDelay,
-    /// When the last byte of the newest whole frame arrived.
+    /// When the last byte arrived of the last frame that is through: whole, or cancelled and all that had left.
     last_end: Option<Instant>,
 }
 
@@ -247,7 +252,7 @@ impl Flights {
         self.flights.remove(position)
     }
 
-    /// The newest frame, which is the one being sent.
+    /// The frame that was given to the link last. If one still has unsent bytes, it is this one.
     pub(super) fn newest(&self) -> Option<&Flight> {
         self.flights.back()
     }
@@ -309,22 +314,22 @@ impl Flights {
         self.round_trip.least_ms().unwrap_or(0.0)
     }
 
-    /// How long a window of this size holds back the last byte of a frame. The window doubles with every
-    /// round trip.
+    /// How long a window of this size holds back the last byte of a frame at least. At best the window doubles
+    /// with every round trip. 0 without a window: the path was full once, so the window fits it.
     pub(super) fn opening_ms(&self, window: Option<u64>, bytes: f64) -> f64 {
         let Some(window) = window else { return 0.0 };
         let rounds = (1.0 + bytes / (window as f64).max(PACKET_BYTES)).log2().ceil() - 1.0;
         rounds.max(0.0) * self.round_trip_ms()
     }
 
-    /// Whether a frame took no longer than its connection's window needed to open, given that it opens more
-    /// slowly than at best.
+    /// Whether the window of its connection may have held a frame back rather than the link: it took less than
+    /// [`OPENING_MAX`] times what the window needs at best to open for the whole frame.
     fn is_window_limited(&self, flight: &Flight, took_ms: f64) -> bool {
         let opening_ms = self.opening_ms(flight.window, flight.bytes);
         opening_ms > 0.0 && took_ms < OPENING_MAX * opening_ms
     }
 
-    /// Own bytes that had not passed the link at the last report.
+    /// Own bytes that had not passed the link at the last report, as one part for each frame.
     pub fn backlog(&self, now: Instant) -> Backlog {
         let mut backlog = Backlog::default();
         let Some(oldest) = self.flights.front() else { return backlog };
@@ -341,8 +346,8 @@ impl Flights {
         backlog
     }
 
-    /// What the oldest frame on its way shows about the link, if anything. Its first packet counts as passed
-    /// from the beginning.
+    /// What the oldest frame on its way shows about the link. Its first packet counts as passed from the
+    /// beginning. `None` without such a frame, or if its connection's window may hold it back.
     pub(super) fn in_service(&self, now: Instant) -> Option<Service> {
         let oldest = self.flights.front()?;
         let since = |sent_ms: f64, end_ms: Option<f64>| end_ms.map_or(sent_ms, |end_ms| sent_ms.min(end_ms));

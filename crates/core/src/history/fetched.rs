@@ -5,11 +5,8 @@ use std::sync::Arc;
 
 use super::PastQuery;
 use crate::frame::{FrameId, Rung};
-use crate::log::Record;
+use crate::log::{RECORD_OVERHEAD_BYTES, Record};
 use crate::name::CameraName;
-
-/// The size of one frame besides its payload, rounded up. It counts in the budget.
-const FRAME_OVERHEAD_BYTES: u64 = 256;
 
 /// The camera, the frame, and the name of the rung.
 type Key = (CameraName, FrameId, Arc<str>);
@@ -80,7 +77,7 @@ impl FetchedFrames {
 }
 
 fn cost_of(record: &Record) -> u64 {
-    record.frame.payload.len() as u64 + FRAME_OVERHEAD_BYTES
+    record.frame.payload.len() as u64 + RECORD_OVERHEAD_BYTES
 }
 
 #[cfg(all(test, not(loom)))]
@@ -89,7 +86,7 @@ mod tests {
 
     use super::*;
     use crate::frame::{ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Rung, Sequence};
-    use crate::history::Reach;
+    use crate::history::Tier;
     use crate::units::{Instant, Timestamp};
 
     fn record(sequence: u64, bytes: usize) -> Record {
@@ -110,7 +107,7 @@ mod tests {
     #[test]
     fn what_came_first_makes_room_and_cameras_are_kept_apart() {
         let (a, b): (CameraName, CameraName) = ("a".parse().unwrap(), "b".parse().unwrap());
-        let mut fetched = FetchedFrames::new(3 * (744 + FRAME_OVERHEAD_BYTES));
+        let mut fetched = FetchedFrames::new(3 * (744 + RECORD_OVERHEAD_BYTES));
         for sequence in [5, 1, 3, 2] {
             fetched.insert(&a, record(sequence, 744));
             assert!(fetched.bytes() <= 3000);
@@ -122,7 +119,7 @@ mod tests {
             begin: Timestamp::MIN,
             end: Timestamp::MAX,
             newest: false,
-            reach: Reach::Camera,
+            tier_max: Tier::Camera,
             quality: None,
         };
         let mut held = Vec::new();

@@ -20,23 +20,23 @@ use crate::log::{LogReader, Record};
 use crate::setting::{Setting, SettingError};
 use crate::units::Timestamp;
 
-/// How far a subscription reaches for frames of the past.
+/// Where frames of the past are held. Each tier is slower to ask than the one before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reach {
-    /// Only to memory.
+pub enum Tier {
+    /// The broker's memory.
     #[default]
     Memory,
-    /// Also to the broker's own disk.
+    /// The broker's own disk.
     Disk,
-    /// Also to the camera's log. That includes frames that were skipped when they were new.
+    /// The camera's log. It also holds frames that were skipped when they were new.
     Camera,
 }
 
 /// What a subscription asks for of the past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PastWish {
-    /// How far it reaches.
-    pub reach: Reach,
+pub struct PastOptions {
+    /// The slowest tier that is asked. Those before it are asked too. Default: only memory.
+    pub tier_max: Tier,
     /// The quality at which it wants frames of the past ([`PastQuery::quality`]).
     pub quality: Option<Setting>,
     /// Whether it wants every frame that anybody still holds. Frames of the present that were passed over
@@ -44,10 +44,10 @@ pub struct PastWish {
     pub fill: bool,
 }
 
-impl PastWish {
+impl PastOptions {
     /// Every frame of the past, wherever it is held, at the quality at which it is held; the original if it
     /// must be fetched.
-    pub const ALL: Self = Self { reach: Reach::Camera, quality: None, fill: false };
+    pub const ALL: Self = Self { tier_max: Tier::Camera, quality: None, fill: false };
     /// All frames of the past, and also the frames between live ones, as far as anybody still holds them.
     pub const FILLED: Self = Self { fill: true, ..Self::ALL };
 }
@@ -92,8 +92,8 @@ pub struct PastQuery {
     pub end: Timestamp,
     /// Whether the newest frame of the span is wanted instead of the oldest.
     pub newest: bool,
-    /// How far to reach for the frame.
-    pub reach: Reach,
+    /// The slowest tier that is asked for the frame. Those before it are asked too.
+    pub tier_max: Tier,
     /// The quality at which the frame is wanted. `None`: as it is held here, or the original if it is not
     /// held here. With a quality, a frame that is held here at another one is requested from its camera. It
     /// comes as it is held here only if the camera no longer has it. The original always serves.
@@ -108,7 +108,7 @@ impl PastQuery {
         begin: Timestamp::MIN,
         end: Timestamp::MAX,
         newest: false,
-        reach: Reach::Disk,
+        tier_max: Tier::Disk,
         quality: None,
     };
 
@@ -204,7 +204,7 @@ impl PastAnswer {
             held.map(|meta| if query.is_served_by(meta) { meta.id } else { meta.id.next() }).or(query.before);
         let follows = query.after.is_some_and(|after| Some(after.next()) == next);
         let is_enough = query.newest && self.record.is_some();
-        (query.reach == Reach::Camera && !follows && !is_enough)
+        (query.tier_max == Tier::Camera && !follows && !is_enough)
             .then_some(PastQuery { before: next, ..*query })
     }
 

@@ -14,6 +14,7 @@ mod writer;
 pub use self::chains::{CHAIN_LOG_BYTES_MAX, CHAIN_LOG_FRAMES_MAX, ChainLogWriter, chain_log};
 pub use self::reader::{Cursor, LogReader, Read};
 pub use self::record::Record;
+pub(crate) use self::record::{RECORD_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES_MAX};
 pub use self::writer::{AppendError, LogConfig, LogWriter, log};
 
 #[cfg(all(test, not(loom)))]

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::record::Record;
 use super::ring::RingReader;
 use crate::frame::FrameId;
+use crate::reader_memory::LogShare;
 use crate::units::Timestamp;
-use crate::unread::LogShare;
 
 /// A reader of a log, for any thread. Cheap to clone.
 #[derive(Clone)]
@@ -107,7 +107,7 @@ impl LogReader {
     }
 
     /// The log's identity and budget. What readers hold of evicted records is limited by that budget
-    /// ([`crate::unread`]).
+    /// ([`crate::reader_memory`]).
     pub fn share(&self) -> LogShare {
         LogShare {
             log: Arc::as_ptr(&self.bytes_max) as usize,

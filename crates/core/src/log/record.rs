@@ -10,10 +10,16 @@ use crate::frame::{Frame, Quality, SkipRange};
 use crate::trace::FrameTrace;
 use crate::units::Instant;
 
-/// The size of one record besides its payload, rounded up. It counts in the log's budget.
-pub(super) const RECORD_OVERHEAD_BYTES: u64 = 256;
+/// The size of one record besides its payload and its stage times, rounded up. It counts in the budget of
+/// whoever holds records.
+pub(crate) const RECORD_OVERHEAD_BYTES: u64 = 256;
+/// The most that a record takes besides its payload: also its stage times, rounded up. A log must have room
+/// for it beside the largest payload.
+pub(crate) const RECORD_OVERHEAD_BYTES_MAX: u64 = 512;
 /// The size of a record's stage times, if it has any. It counts in the log's budget.
 const TRACE_BYTES: u64 = (size_of::<FrameTrace>() + 2 * size_of::<usize>()) as u64;
+const _: () = assert!(RECORD_OVERHEAD_BYTES + TRACE_BYTES <= RECORD_OVERHEAD_BYTES_MAX);
+
 /// A frame in a log, with the account of the frames missing before it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Record {

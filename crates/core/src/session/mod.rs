@@ -122,7 +122,7 @@ impl Session {
     /// A session whose contract is not watched, such as one on a camera's own log. `clock` relates the wall
     /// clock to the monotonic clock.
     pub fn new(clock: ClockAnchor, spec: &SubscriptionSpec) -> Self {
-        let subscription = Subscription::wishing(spec.span, spec.past).resuming_after(spec.after.clone());
+        let subscription = Subscription::with_past(spec.span, spec.past).resuming_after(spec.after.clone());
         Self { subscription, watch: None, clock, named: None, contract_due: false, over: false }
     }
 

@@ -36,7 +36,7 @@ struct Place {
 }
 
 /// What is at the reader's place.
-enum Step {
+enum AtPlace {
     Record(StoredRecord, Spot),
     /// This many records that cannot be read.
     Damaged(u64),
@@ -224,7 +224,7 @@ impl StoreReader {
         let (mut broken, mut is_fresh, mut reached) = (false, false, 0_u64);
         loop {
             match self.advance(storage) {
-                Step::Record(record, spot) => {
+                AtPlace::Record(record, spot) => {
                     let meta = &record.meta;
                     if query.after.is_some_and(|after| meta.id <= after) {
                         self.before = Some(Known { next: record.index + 1, id: Some(meta.id) });
@@ -247,18 +247,18 @@ impl StoreReader {
                     }
                     return Ok((self.take(record), broken));
                 }
-                Step::Damaged(records) => {
+                AtPlace::Damaged(records) => {
                     // At the end of the log this may be a record that is being written. The next complete
                     // record, or the end, will tell.
                     self.damaged.1 += records;
                 }
-                Step::Part(next) if self.parts[next].epoch > self.parts[next - 1].epoch => {
+                AtPlace::Part(next) if self.parts[next].epoch > self.parts[next - 1].epoch => {
                     let epoch = self.parts[next].epoch;
                     if !self.go_to_epoch(storage, query, epoch) {
                         return Ok((None, broken || self.damaged.1 > 0));
                     }
                 }
-                Step::Part(next) => {
+                AtPlace::Part(next) => {
                     self.place = None;
                     let mut removed = false;
                     let opened = (next..self.parts.len()).find_map(|part| {
@@ -270,7 +270,7 @@ impl StoreReader {
                     broken |= opened.as_ref().is_none_or(|place| place.number != self.parts[next].number);
                     self.place = opened;
                 }
-                Step::End if is_fresh => {
+                AtPlace::End if is_fresh => {
                     // The progress says that more records were written than can be read.
                     let read = self.place.as_ref().map(|place| place.scan.index());
                     let read = read.or(self.before.map(|before| before.next));
@@ -278,7 +278,7 @@ impl StoreReader {
                     self.damaged.1 = lost;
                     return Ok((None, broken || lost > 0));
                 }
-                Step::End => {
+                AtPlace::End => {
                     is_fresh = true;
                     // Read before the segments are listed, so that they contain all records that it counts.
                     reached = storage.read_progress()?.map_or(0, |progress| progress.reached());
@@ -312,25 +312,25 @@ impl StoreReader {
     }
 
     /// Reads what is at the place, and moves the place behind it.
-    fn advance(&mut self, storage: &mut impl Storage) -> Step {
-        let Some(mut place) = self.place.take() else { return Step::End };
+    fn advance(&mut self, storage: &mut impl Storage) -> AtPlace {
+        let Some(mut place) = self.place.take() else { return AtPlace::End };
         let Ok(part) = self.parts.binary_search_by_key(&place.number, |part| part.number) else {
-            return Step::End;
+            return AtPlace::End;
         };
         let spot = Spot { part, index: place.scan.index(), offset: place.scan.offset() };
         let ends = self.limit(part).is_some_and(|limit| spot.index >= limit);
         let scanned = if ends { None } else { place.scan.next(storage, true) };
         let is_newest = part + 1 == self.parts.len();
         let step = match scanned {
-            Some(Scanned::Record(record)) => Step::Record(record, spot),
+            Some(Scanned::Record(record)) => AtPlace::Record(record, spot),
             // An incomplete record at the end is being written; it is read later.
             Some(Scanned::Damaged(damage)) if is_newest && damage.reaches(self.parts[part].bytes) => {
                 place.scan.seek(spot.index, spot.offset);
-                Step::End
+                AtPlace::End
             }
-            Some(Scanned::Damaged(damage)) => Step::Damaged(damage.records(self.limit(part)).unwrap_or(1)),
-            None if is_newest => Step::End,
-            None => Step::Part(part + 1),
+            Some(Scanned::Damaged(damage)) => AtPlace::Damaged(damage.records(self.limit(part)).unwrap_or(1)),
+            None if is_newest => AtPlace::End,
+            None => AtPlace::Part(part + 1),
         };
         self.place = Some(place);
         step

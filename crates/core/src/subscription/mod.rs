@@ -24,7 +24,7 @@ pub use self::spec::SubscriptionSpec;
 pub use self::tally::skipped_between;
 pub use self::types::{Deliver, Delivery, LastFrame, Next, Span, SpanError};
 use crate::frame::ChainKinds;
-use crate::history::{PastAnswer, PastQuery, PastWish, Reach};
+use crate::history::{PastAnswer, PastOptions, PastQuery, Tier};
 use crate::log::LogReader;
 use crate::name::CameraName;
 use crate::units::Timestamp;
@@ -32,7 +32,7 @@ use crate::units::Timestamp;
 /// One application's place in the logs that it reads.
 pub struct Subscription {
     span: Span,
-    past: PastWish,
+    past: PastOptions,
     feeds: Vec<Feed>,
     /// The feed to look at first, so that every camera gets its turn.
     turn: usize,
@@ -47,16 +47,16 @@ pub struct Subscription {
 impl Subscription {
     /// A subscription that reads nothing yet.
     pub fn new(span: Span) -> Self {
-        Self::reaching(span, Reach::Memory)
+        Self::with_tier_max(span, Tier::Memory)
     }
 
     /// A subscription that asks others for frames that memory does not hold ([`Subscription::poll_past`]).
-    pub fn reaching(span: Span, reach: Reach) -> Self {
-        Self::wishing(span, PastWish { reach, ..PastWish::default() })
+    pub fn with_tier_max(span: Span, tier_max: Tier) -> Self {
+        Self::with_past(span, PastOptions { tier_max, ..PastOptions::default() })
     }
 
     /// A subscription that asks others for frames of the past, as `past` says.
-    pub fn wishing(span: Span, past: PastWish) -> Self {
+    pub fn with_past(span: Span, past: PastOptions) -> Self {
         let deliver = if past.fill { Deliver::Every } else { span.deliver };
         let span = Span { deliver, ..span };
         let resumes_after = Vec::new();

@@ -3,7 +3,7 @@
 use super::types::{LastFrame, Span};
 use crate::contract::Contract;
 use crate::frame::ChainKinds;
-use crate::history::PastWish;
+use crate::history::PastOptions;
 use crate::name::{CameraName, CameraPattern};
 
 /// What an application asks for.
@@ -16,7 +16,7 @@ pub struct SubscriptionSpec {
     /// The span of capture times, and whether every frame is wanted.
     pub span: Span,
     /// What is asked of the past. Default: everything, as it is held.
-    pub past: PastWish,
+    pub past: PastOptions,
     /// The last frames that the application already has. Reading continues after them. Default: none.
     pub after: Vec<(CameraName, LastFrame)>,
     /// The kinds of chains that the application decodes itself. Their present frames are delivered as they
@@ -33,7 +33,7 @@ impl SubscriptionSpec {
             cameras,
             contract: Contract::default(),
             span,
-            past: PastWish::ALL,
+            past: PastOptions::ALL,
             after: Vec::new(),
             chains: ChainKinds::NONE,
             application: String::new(),

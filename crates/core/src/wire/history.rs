@@ -2,7 +2,7 @@
 
 use super::codec::{Reader, WireError, Write};
 use crate::frame::{RUNG_BYTES_MAX, Rung};
-use crate::history::{PastQuery, Reach};
+use crate::history::{PastQuery, Tier};
 use crate::units::Timestamp;
 
 const FLAG_AFTER: u8 = 1;
@@ -57,7 +57,7 @@ impl HistoryRequest {
             begin: Timestamp::from_nanos(r.u64("begin")?),
             end: Timestamp::from_nanos(r.u64("end")?),
             newest: flags & FLAG_NEWEST != 0,
-            reach: Reach::Disk,
+            tier_max: Tier::Disk,
             quality: None,
         };
         let rung = Rung::new(r.text("rung", RUNG_BYTES_MAX)?).ok_or(WireError::Text { field: "rung" })?;

@@ -134,15 +134,15 @@ impl Feed {
 
     /// What the source has next.
     async fn served(&mut self) -> Served {
-        let calls = Arc::clone(&self.place.calls);
+        let control = Arc::clone(&self.place.control);
         let (lending, principal) = (Arc::clone(self.place.lending()), self.place.principal.clone());
         loop {
             let lacks_room = self.needs_room && self.room.is_none();
             let served = tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stop| *stop) => Some(Served::Stopped),
-                () = calls.unsubscribed.notified() => Some(Served::Ended { rest: Vec::new() }),
-                () = calls.came.notified() => None,
+                () = control.unsubscribed.notified() => Some(Served::Ended { rest: Vec::new() }),
+                () = control.came.notified() => None,
                 room = lending.room(&principal, OWN_BYTES_ASSUMED), if lacks_room => {
                     self.room = Some(room);
                     continue;
@@ -152,7 +152,7 @@ impl Feed {
             if let Some(served) = served {
                 return served;
             }
-            if self.source.handle_asks(calls.take()).await.is_err() {
+            if self.source.handle_control(control.take()).await.is_err() {
                 return Served::Stopped;
             }
         }

@@ -1,7 +1,7 @@
 //! Holds payloads on their way to applications, and bounds the memory that they take meanwhile.
 //!
 //! A payload that an application does not take at once is held in a share of a bounded memory
-//! ([`mez_core::unread`]). Without a share, it is left to the log that it came from. It can be read as long
+//! ([`mez_core::reader_memory`]). Without a share, it is left to the log that it came from. It can be read as long
 //! as the log has it, and nothing is held for an application that stands still.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::frame::FrameId;
 use mez_core::log::LogReader;
-use mez_core::unread::{Asked, ShareId, Unread, UnreadLimits};
+use mez_core::reader_memory::{Asked, ReaderMemory, ReaderMemoryLimits, ShareId};
 use tokio::sync::Notify;
 
 use super::principal::Principal;
@@ -30,15 +30,15 @@ pub(crate) struct Lending {
 }
 
 struct Table {
-    unread: Unread<Principal>,
+    reader_memory: ReaderMemory<Principal>,
     /// What each share holds.
     memory: HashMap<ShareId, Memory>,
 }
 
 impl Lending {
     /// Nothing yet.
-    pub(crate) fn new(limits: UnreadLimits) -> Arc<Self> {
-        let table = Table { unread: Unread::new(limits), memory: HashMap::new() };
+    pub(crate) fn new(limits: ReaderMemoryLimits) -> Arc<Self> {
+        let table = Table { reader_memory: ReaderMemory::new(limits), memory: HashMap::new() };
         Arc::new(Self { table: Mutex::new(table), given_back: Notify::new() })
     }
 
@@ -46,7 +46,7 @@ impl Lending {
     fn take(self: &Arc<Self>, asked: Asked<Principal>, memory: &Memory) -> Option<Share> {
         let (id, lost) = {
             let mut table = self.lock();
-            let granted = table.unread.take(monotonic_now(), asked);
+            let granted = table.reader_memory.take(monotonic_now(), asked);
             let lost: Vec<_> = granted.lost.iter().filter_map(|id| table.memory.remove(id)).collect();
             if let Some(id) = granted.share {
                 table.memory.insert(id, Arc::clone(memory));
@@ -71,7 +71,7 @@ impl Lending {
                 return share;
             }
             let soonest = monotonic_now() + LOOK_AGAIN;
-            let overdue = self.lock().unread.next_overdue();
+            let overdue = self.lock().reader_memory.next_overdue();
             tokio::select! {
                 () = given_back => {}
                 () = sleep_until(overdue.map_or(soonest, |overdue| overdue.max(soonest))) => {}
@@ -82,7 +82,7 @@ impl Lending {
     /// Bytes held.
     #[cfg(test)]
     fn bytes(&self) -> u64 {
-        self.lock().unread.bytes()
+        self.lock().reader_memory.bytes()
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -106,8 +106,8 @@ impl Share {
     /// Puts a payload into the share. Returns false if the share was lost meanwhile.
     fn fill(&self, payload: Bytes) -> bool {
         let mut table = self.of.lock();
-        table.unread.resize(self.id, payload.len() as u64);
-        table.unread.handle_progress(monotonic_now(), self.id);
+        table.reader_memory.resize(self.id, payload.len() as u64);
+        table.reader_memory.handle_progress(monotonic_now(), self.id);
         let is_kept = table.memory.contains_key(&self.id);
         *held(&self.memory) = is_kept.then_some(payload);
         is_kept
@@ -118,7 +118,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         {
             let mut table = self.of.lock();
-            table.unread.give_back(self.id);
+            table.reader_memory.give_back(self.id);
             table.memory.remove(&self.id);
         }
         self.of.given_back.notify_waiters();
@@ -198,7 +198,7 @@ impl Payload {
     /// Notes that some of the payload has been sent.
     pub(crate) fn progressed(&self) {
         if let Some(share) = &self.share {
-            self.lending.lock().unread.handle_progress(monotonic_now(), share.id);
+            self.lending.lock().reader_memory.handle_progress(monotonic_now(), share.id);
         }
     }
 }
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn readers_that_stand_still_take_no_room_from_new_frames() {
         let (mut writer, reader) = log(LogConfig::with_bytes_max(200_000));
-        let lending = Lending::new(UnreadLimits::default());
+        let lending = Lending::new(ReaderMemoryLimits::default());
         let mut waiting = Vec::new();
         for sequence in 0..100 {
             append(&mut writer, sequence).expect("readers leave room");
@@ -263,8 +263,11 @@ mod tests {
     /// returned.
     #[tokio::test]
     async fn what_no_log_counts_waits_for_room() {
-        let limits =
-            UnreadLimits { bytes_max: 30_000, principal_bytes_max: 20_000, ..UnreadLimits::default() };
+        let limits = ReaderMemoryLimits {
+            bytes_max: 30_000,
+            principal_bytes_max: 20_000,
+            ..ReaderMemoryLimits::default()
+        };
         let lending = Lending::new(limits);
         let own = |room: Share| Payload::own(vec![1; 10_000].into(), Some(room), &lending, &SOMEBODY);
         let first = own(lending.room(&SOMEBODY, 8_000).await);
@@ -279,8 +282,11 @@ mod tests {
 
     #[test]
     fn a_payload_without_a_share_is_counted_once_it_waits() {
-        let limits =
-            UnreadLimits { bytes_max: 15_000, principal_bytes_max: 15_000, ..UnreadLimits::default() };
+        let limits = ReaderMemoryLimits {
+            bytes_max: 15_000,
+            principal_bytes_max: 15_000,
+            ..ReaderMemoryLimits::default()
+        };
         let lending = Lending::new(limits);
         let own = || Payload::own(vec![1; 10_000].into(), None, &lending, &SOMEBODY);
         let (mut first, mut second) = (own(), own());

@@ -58,7 +58,7 @@ pub mod pb {
 pub use self::error::{ApiError, Limit};
 pub use self::principal::Principal;
 pub use self::serve::{ApiServer, ServeError};
-pub use mez_core::unread::UnreadLimits;
+pub use mez_core::reader_memory::ReaderMemoryLimits;
 
 use self::camera::CameraApi;
 use self::edge::EdgeApi;
@@ -94,7 +94,7 @@ pub struct ApiLimits {
     /// Bytes held for applications that do not take them, besides what logs hold. Default 16 MiB for all
     /// applications, and 8 MiB for those of one principal. An application that stands still for 5 s makes
     /// room for others.
-    pub unread: UnreadLimits,
+    pub reader_memory: ReaderMemoryLimits,
 }
 
 impl Default for ApiLimits {
@@ -105,7 +105,7 @@ impl Default for ApiLimits {
             subscriptions_max: 1024,
             subscriptions_per_principal_max: 256,
             calls_per_connection_max: 256,
-            unread: UnreadLimits::default(),
+            reader_memory: ReaderMemoryLimits::default(),
         }
     }
 }

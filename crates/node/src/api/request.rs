@@ -2,7 +2,7 @@
 
 use mez_core::broker::{NUMBER_MAX, PublishError, Published};
 use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, Sequence};
-use mez_core::history::{self, PastWish, Reach};
+use mez_core::history::{self, PastOptions, Tier};
 use mez_core::log::AppendError;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Deliver, LastFrame, Span, SubscriptionSpec};
@@ -116,8 +116,8 @@ fn span(request: &pb::SubscribeRequest, now: Timestamp) -> Result<Span, ApiError
     Ok(span)
 }
 
-fn past(request: &pb::SubscribeRequest, span: &Span, now: Timestamp) -> Result<PastWish, ApiError> {
-    let reach = if request.held_only { Reach::Disk } else { Reach::Camera };
+fn past(request: &pb::SubscribeRequest, span: &Span, now: Timestamp) -> Result<PastOptions, ApiError> {
+    let tier_max = if request.held_only { Tier::Disk } else { Tier::Camera };
     let invalid = |message| ApiError::invalid("quality", "INVALID_QUALITY", message);
     let quality = match request.quality.as_str() {
         "" => None,
@@ -137,7 +137,7 @@ fn past(request: &pb::SubscribeRequest, span: &Span, now: Timestamp) -> Result<P
         let message = "what is missing is filled by asking cameras; leave out held_only, or resume";
         return Err(ApiError::invalid("held_only", "FILL_ASKS_CAMERAS", message));
     }
-    Ok(PastWish { reach, quality, fill })
+    Ok(PastOptions { tier_max, quality, fill })
 }
 
 fn resume(request: &pb::SubscribeRequest) -> Result<pb::Resume, ApiError> {
@@ -267,7 +267,7 @@ mod tests {
     fn who_resumes_gets_every_frame_behind_the_last_one() {
         let asked = pb::SubscribeRequest { resume: FILL, after: vec![last("dock/cam1", 3)], ..request() };
         let parsed = Subscribe::parse(asked, NOW).unwrap();
-        assert_eq!((parsed.spec.span.deliver, parsed.spec.past), (Deliver::Every, PastWish::FILLED));
+        assert_eq!((parsed.spec.span.deliver, parsed.spec.past), (Deliver::Every, PastOptions::FILLED));
         let id = FrameId { epoch: Epoch(3), sequence: Sequence(5) };
         let captured = Some(Timestamp::from_nanos(9));
         assert_eq!(parsed.spec.after, [("dock/cam1".parse().unwrap(), LastFrame { id, captured })]);

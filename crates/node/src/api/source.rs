@@ -13,7 +13,7 @@ use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::Instant;
 use tokio::sync::watch;
 
-use super::subscriptions::Asks;
+use super::subscriptions::ControlRequests;
 use crate::clock::{anchor, monotonic_now};
 use crate::edge::{EdgeSubscription, Served, Stopped};
 use crate::reading::{PastSources, Reading};
@@ -29,9 +29,9 @@ pub(super) enum Source {
 impl Source {
     /// Takes in requests to the subscription from outside its stream. A camera's own log knows no contracts
     /// and no chains.
-    pub(super) async fn handle_asks(&mut self, asks: Asks) -> Result<(), Stopped> {
+    pub(super) async fn handle_control(&mut self, requests: ControlRequests) -> Result<(), Stopped> {
         let Self::Edge(subscription) = self else { return Ok(()) };
-        let Asks { update, accuracies, undecodable } = asks;
+        let ControlRequests { update, accuracies, undecodable } = requests;
         subscription.handle_accuracies(accuracies);
         undecodable.into_iter().for_each(|camera| subscription.restart_chain(camera));
         match update {

@@ -24,21 +24,21 @@ pub struct Subscriptions {
 #[derive(Default)]
 struct Open {
     last_id: u64,
-    by_id: HashMap<u64, (Principal, Arc<Calls>)>,
+    by_id: HashMap<u64, (Principal, Arc<Control>)>,
 }
 
 /// What is asked of a subscription from outside its stream.
 #[derive(Default)]
-pub(super) struct Calls {
+pub(super) struct Control {
     pub(super) unsubscribed: Notify,
     /// Something was asked.
     pub(super) came: Notify,
-    asked: Mutex<Asks>,
+    asked: Mutex<ControlRequests>,
 }
 
 /// What was asked of a subscription, and it has not taken note of.
 #[derive(Default)]
-pub(super) struct Asks {
+pub(super) struct ControlRequests {
     /// The new contract. Of several changes, the last counts.
     pub(super) update: Option<Update>,
     /// How accurate the application's results were.
@@ -47,18 +47,18 @@ pub(super) struct Asks {
     pub(super) undecodable: Vec<CameraName>,
 }
 
-impl Calls {
+impl Control {
     /// Takes all that was asked.
-    pub(super) fn take(&self) -> Asks {
+    pub(super) fn take(&self) -> ControlRequests {
         std::mem::take(&mut *self.lock())
     }
 
-    fn ask(&self, ask: impl FnOnce(&mut Asks)) {
-        ask(&mut self.lock());
+    fn request(&self, request: impl FnOnce(&mut ControlRequests)) {
+        request(&mut self.lock());
         self.came.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Asks> {
+    fn lock(&self) -> MutexGuard<'_, ControlRequests> {
         // Every statement leaves it whole.
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,7 +77,7 @@ pub(super) type Update = (Contract, Option<Arc<HeldProfile>>);
 impl Subscriptions {
     /// None yet, and never more than `limits` allow.
     pub fn new(limits: ApiLimits) -> Arc<Self> {
-        Arc::new(Self { open: Mutex::default(), limits, lending: Lending::new(limits.unread) })
+        Arc::new(Self { open: Mutex::default(), limits, lending: Lending::new(limits.reader_memory) })
     }
 
     /// A place for one more.
@@ -107,20 +107,20 @@ impl Subscriptions {
             ));
         }
         open.last_id += 1;
-        let (id, calls) = (open.last_id, Arc::<Calls>::default());
-        open.by_id.insert(id, (principal.clone(), Arc::clone(&calls)));
-        Ok(Place { id, calls, principal: principal.clone(), all: Arc::clone(self) })
+        let (id, control) = (open.last_id, Arc::<Control>::default());
+        open.by_id.insert(id, (principal.clone(), Arc::clone(&control)));
+        Ok(Place { id, control, principal: principal.clone(), all: Arc::clone(self) })
     }
 
     /// Ends a subscription of `principal`.
     pub fn unsubscribe(&self, principal: &Principal, id: u64) -> Result<(), ApiError> {
-        self.calls_of(principal, id)?.unsubscribed.notify_one();
+        self.control_of(principal, id)?.unsubscribed.notify_one();
         Ok(())
     }
 
     /// Changes the contract of a subscription of `principal`.
     pub(super) fn update(&self, principal: &Principal, id: u64, update: Update) -> Result<(), ApiError> {
-        self.calls_of(principal, id)?.ask(|asks| asks.update = Some(update));
+        self.control_of(principal, id)?.request(|requests| requests.update = Some(update));
         Ok(())
     }
 
@@ -131,11 +131,11 @@ impl Subscriptions {
         id: u64,
         measured: (CameraName, f64),
     ) -> Result<(), ApiError> {
-        self.calls_of(principal, id)?.ask(|asks| {
-            if asks.accuracies.len() == ACCURACIES_MAX {
-                asks.accuracies.pop_front();
+        self.control_of(principal, id)?.request(|requests| {
+            if requests.accuracies.len() == ACCURACIES_MAX {
+                requests.accuracies.pop_front();
             }
-            asks.accuracies.push_back(measured);
+            requests.accuracies.push_back(measured);
         });
         Ok(())
     }
@@ -147,9 +147,9 @@ impl Subscriptions {
         id: u64,
         camera: CameraName,
     ) -> Result<(), ApiError> {
-        self.calls_of(principal, id)?.ask(|asks| {
-            if asks.undecodable.len() < UNDECODABLE_MAX && !asks.undecodable.contains(&camera) {
-                asks.undecodable.push(camera);
+        self.control_of(principal, id)?.request(|requests| {
+            if requests.undecodable.len() < UNDECODABLE_MAX && !requests.undecodable.contains(&camera) {
+                requests.undecodable.push(camera);
             }
         });
         Ok(())
@@ -157,10 +157,10 @@ impl Subscriptions {
 
     /// A subscription of `principal`. Others are not found, so that nobody learns which subscriptions others
     /// have.
-    fn calls_of(&self, principal: &Principal, id: u64) -> Result<Arc<Calls>, ApiError> {
+    fn control_of(&self, principal: &Principal, id: u64) -> Result<Arc<Control>, ApiError> {
         let open = self.lock();
         let entry = open.by_id.get(&id).filter(|(owner, _)| owner == principal);
-        entry.map(|(_, calls)| Arc::clone(calls)).ok_or_else(|| {
+        entry.map(|(_, control)| Arc::clone(control)).ok_or_else(|| {
             ApiError::new(
                 Code::NotFound,
                 "UNKNOWN_SUBSCRIPTION",
@@ -179,7 +179,7 @@ impl Subscriptions {
 /// The entry of an open subscription. Dropping it removes the entry.
 pub struct Place {
     pub(super) id: u64,
-    pub(super) calls: Arc<Calls>,
+    pub(super) control: Arc<Control>,
     pub(super) principal: Principal,
     all: Arc<Subscriptions>,
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use mez_core::frame::{Encoding, Frame, FrameId, FrameMeta, SkipCounts};
-use mez_core::history::{PastQuery, Reach};
+use mez_core::history::{PastQuery, Tier};
 use mez_core::name::CameraName;
 use mez_core::store::{HeaderError, KeyRing, SegmentScan, Storage, StorageError, StoreReader};
 use mez_core::units::Timestamp;
@@ -77,7 +77,7 @@ impl Frames {
             begin,
             end,
             newest: true,
-            reach: Reach::Disk,
+            tier_max: Tier::Disk,
             quality: None,
         };
         let newest = reader.find(&mut files, &query)?.record.map_or(end, |record| record.frame.meta.captured);

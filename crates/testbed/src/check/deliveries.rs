@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{ClockSource, Epoch, FrameId, Quality, Reference, Rung, Sequence, SkipReason};
-use mez_core::history::Reach;
+use mez_core::history::Tier;
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::session::CameraRest;
@@ -26,7 +26,7 @@ const ROUNDING: Duration = Duration::from_micros(2);
 pub(crate) struct Reading {
     edge_run: u64,
     span: Span,
-    reach: Reach,
+    tier_max: Tier,
     /// Whether it also asks for what lies between frames of the present.
     fills: bool,
     /// Whether it resumes after frames that it has.
@@ -64,13 +64,13 @@ impl Reading {
     pub(crate) fn new(
         edge_run: u64,
         span: Span,
-        (reach, fills): (Reach, bool),
+        (tier_max, fills): (Tier, bool),
         chains: bool,
         has: &BTreeMap<CameraName, LastFrame>,
     ) -> Self {
         let place = |last: &LastFrame| Place { last: Some(last.id), ..Place::default() };
         let places = has.iter().map(|(camera, last)| (camera.clone(), place(last))).collect();
-        Self { edge_run, span, reach, fills, resumes: !has.is_empty(), chains, places }
+        Self { edge_run, span, tier_max, fills, resumes: !has.is_empty(), chains, places }
     }
 }
 
@@ -129,7 +129,7 @@ impl Checks {
     ) -> Option<DeliveryPlace> {
         let (camera, id) = (&delivery.camera, delivery.record.frame.meta.id);
         let reading = self.readings.get_mut(&subscription)?;
-        let (edge_run, span, asks) = (reading.edge_run, reading.span, reading.reach > Reach::Memory);
+        let (edge_run, span, asks) = (reading.edge_run, reading.span, reading.tier_max > Tier::Memory);
         let chains = reading.chains;
         // Frames may come from others than the replica.
         let past = reading.fills || reading.resumes || span.begin.is_some();
@@ -137,7 +137,7 @@ impl Checks {
         let first = *matching.first()?;
         let run = *place.runs.entry(id.epoch).or_insert(first);
         // A camera's log may hold a start that no edge heard of, and the edge another start with the same epoch.
-        let asks_camera = past && (reading.fills || reading.reach == Reach::Camera);
+        let asks_camera = past && (reading.fills || reading.tier_max == Tier::Camera);
         let run = if asks_camera && !matching.contains(&run) { first } else { run };
         // A camera that lost its counter, at an edge that does not know it, counts from 1 again. That is told.
         let anew = |told: &NotHeld| told.reason == NotHeldReason::CameraRestarted;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use mez_core::frame::{Epoch, FrameId};
-use mez_core::history::{PastQuery, Reach};
+use mez_core::history::{PastQuery, Tier};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, NotHeld, NotHeldReason, Span};
@@ -31,7 +31,7 @@ pub(crate) struct PassageReader {
     /// Its place among the applications, for people.
     pub(crate) application: usize,
     pub(crate) span: Span,
-    pub(crate) reach: Reach,
+    pub(crate) tier_max: Tier,
     /// Whether it also asks for what lies between frames of the present.
     pub(crate) fills: bool,
     pub(crate) subscribed: Moment,
@@ -82,14 +82,14 @@ impl PassageProcess {
 
 fn question(passage: &Passage, begin: Timestamp, end: Timestamp) -> PastQuery {
     let Passage { last: after, next: before } = *passage;
-    PastQuery { after, before, begin, end, newest: false, reach: Reach::Memory, quality: None }
+    PastQuery { after, before, begin, end, newest: false, tier_max: Tier::Memory, quality: None }
 }
 
 impl Checks {
     /// Checks that a reading that asks the camera passes over no frame that the camera still holds. Such a hole would have no cause.
     pub(crate) fn watch_holes(&mut self, reader: &PassageReader, camera: &PassageCamera, passage: &Passage) {
         let (Some(begin), since) = (reader.span.begin, reader.subscribed) else { return };
-        let asks = reader.span.deliver == Deliver::Every && reader.reach == Reach::Camera;
+        let asks = reader.span.deliver == Deliver::Every && reader.tier_max == Tier::Camera;
         let Some(process) = camera.process.as_ref().filter(|_| asks && !reader.excused) else { return };
         let path = &camera.path;
         let settled = path.quiet_since() + RESUME_MAX * 2;
@@ -132,7 +132,7 @@ impl Checks {
         let counted = !fills && last.is_some() && next.is_some();
         let asks = fills || span.begin.is_some() && span.deliver == Deliver::Every;
         let began = span.begin.is_some() || last.is_some();
-        if counted || !asks || !began || reader.reach < Reach::Camera {
+        if counted || !asks || !began || reader.tier_max < Tier::Camera {
             return;
         }
         // A thief holds none of the camera's frames, and says so. The edge cannot know that another start holds them.

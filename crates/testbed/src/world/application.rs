@@ -11,7 +11,7 @@ use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::ContractState;
 use mez_core::contract::watch::{Change, FrameVerdict, LOOK_INTERVAL};
 use mez_core::frame::{ChainKinds, FrameId, SkipCounts};
-use mez_core::history::PastWish;
+use mez_core::history::PastOptions;
 use mez_core::log::{LogReader, Record};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::session::{AtEdge, CameraRest, Session, SessionOutput};
@@ -200,7 +200,7 @@ impl World {
         let (resumes, decodes) = (application.spec.resumes, application.spec.chains);
         let fill = resumes == Resumes::Filling;
         let quality = application.spec.reduced.then(|| PAST_RUNG.parse().expect("it is a rung"));
-        let past = PastWish { reach: application.spec.reach, quality, fill };
+        let past = PastOptions { tier_max: application.spec.tier_max, quality, fill };
         let has = if resumes == Resumes::Anew { BTreeMap::new() } else { application.has.clone() };
         let after = has.iter().map(|(camera, last)| (camera.clone(), *last)).collect();
         let chains = if decodes { ChainKinds { h264: true, tiles: true } } else { ChainKinds::NONE };
@@ -226,7 +226,8 @@ impl World {
         });
         let Some((session, spec, edge_run, patience)) = opened else { return };
         let takes_chains = !spec.present_chains().is_none();
-        self.checks.subscribed(id, Reading::new(edge_run, spec.span, (past.reach, fill), takes_chains, &has));
+        self.checks
+            .subscribed(id, Reading::new(edge_run, spec.span, (past.tier_max, fill), takes_chains, &has));
         if let Some(at) = patience {
             let at = self.edges[edge].clock.moment_of(at) + ms(1);
             self.events.push(at, Event::Look { application: index, subscription: id });

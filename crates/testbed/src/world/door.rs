@@ -2,7 +2,7 @@
 //! driver does.
 //!
 //! Cameras come over their links. Applications that come over TLS, and attackers, are visitors. A visitor has an address and goes through
-//! the stages of a connection. What it would say afterwards does not matter here.
+//! the phases of a connection. What it would say afterwards does not matter here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use mez_core::frame::FrameId;
 use mez_core::log::LogReader;
+use mez_core::reader_memory::{Asked, LogShare, PART_OF_LOG, ReaderMemory, ReaderMemoryLimits, ShareId};
 use mez_core::units::Instant;
-use mez_core::unread::{Asked, LogShare, PART_OF_LOG, ShareId, Unread, UnreadLimits};
 
 use super::{Bug, World};
 
@@ -15,7 +15,7 @@ const PRINCIPALS: usize = 3;
 
 /// What one edge process holds.
 pub(super) struct Lent {
-    unread: Unread<usize>,
+    reader_memory: ReaderMemory<usize>,
     /// By application.
     held: BTreeMap<usize, Held>,
 }
@@ -31,7 +31,7 @@ struct Held {
 
 impl Lent {
     pub(super) fn new() -> Self {
-        Self { unread: Unread::new(UnreadLimits::default()), held: BTreeMap::new() }
+        Self { reader_memory: ReaderMemory::new(ReaderMemoryLimits::default()), held: BTreeMap::new() }
     }
 
     /// Lets an application take the beginning of the newest frame of a log, and then stand still.
@@ -40,7 +40,7 @@ impl Lent {
         let (frame, payload, budget) = (record.frame.meta.id, record.frame.payload, log.share());
         let asked =
             Asked { principal: application % PRINCIPALS, log: Some(budget), bytes: payload.len() as u64 };
-        let granted = self.unread.take(now, asked);
+        let granted = self.reader_memory.take(now, asked);
         self.held.retain(|_, held| held.share.is_none_or(|share| !granted.lost.contains(&share)));
         if granted.share.is_some() || bug == Some(Bug::HeldWithoutShare) {
             let held = Held { share: granted.share, log: log.clone(), budget, frame, payload };
@@ -51,7 +51,7 @@ impl Lent {
     /// Ends that: the application takes the rest, or has gone.
     pub(super) fn let_go(&mut self, application: usize) {
         if let Some(share) = self.held.remove(&application).and_then(|held| held.share) {
-            self.unread.give_back(share);
+            self.reader_memory.give_back(share);
         }
     }
 

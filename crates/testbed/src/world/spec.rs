@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mez_core::contract::Contract;
 use mez_core::controller::share::Channels;
-use mez_core::history::Reach;
+use mez_core::history::Tier;
 use mez_core::subscription::Deliver;
 
 use super::storage::DiskSpec;
@@ -217,7 +217,7 @@ pub struct ApplicationSpec {
     /// Newest or every frame.
     pub deliver: Deliver,
     /// How far back it reaches for what the edge's memory does not hold. Default no further.
-    pub reach: Reach,
+    pub tier_max: Tier,
     /// Whether it wants frames of the past at [`PAST_RUNG`]. Default no: as they are held, or were published.
     pub reduced: bool,
     /// Whether it decodes chains itself, and gets present frames as they came. Default no.
@@ -240,7 +240,7 @@ impl ApplicationSpec {
             begin_before: None,
             end_after_ms: None,
             deliver: Deliver::Newest,
-            reach: Reach::Memory,
+            tier_max: Tier::Memory,
             reduced: false,
             chains: false,
             consumes: ms(1),
@@ -251,7 +251,7 @@ impl ApplicationSpec {
 
     /// All frames of `cameras`, behind the last one that it has of each, whoever was killed meanwhile.
     pub fn filling(cameras: &str) -> Self {
-        Self { reach: Reach::Camera, resumes: Resumes::Filling, ..Self::every(cameras) }
+        Self { tier_max: Tier::Camera, resumes: Resumes::Filling, ..Self::every(cameras) }
     }
 
     /// Every frame of `cameras` that crosses from now on.
@@ -269,7 +269,7 @@ impl ApplicationSpec {
         Self {
             begin_before: Some(begin),
             end_after_ms: Some(-(end.as_millis() as i64)),
-            reach: Reach::Camera,
+            tier_max: Tier::Camera,
             ..Self::every(cameras)
         }
     }

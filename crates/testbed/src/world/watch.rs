@@ -280,7 +280,7 @@ impl World {
         Some(PassageReader {
             application: index,
             span: reading.span(),
-            reach: application.spec.reach,
+            tier_max: application.spec.tier_max,
             fills: application.spec.resumes == Resumes::Filling,
             subscribed: application.subscribed,
             excused: application.excused,

@@ -20,12 +20,12 @@ const MODULES: &[(&str, &[&str])] = &[
     ("setting", &["frame"]),
     ("profile", &["frame", "setting"]),
     ("trace", &["units"]),
-    ("unread", &["units"]),
+    ("reader_memory", &["units"]),
     ("window", &["units"]),
     ("admission", &["units"]),
     ("contract", &["units", "profile"]),
     // Frames that are kept.
-    ("log", &["buffer", "frame", "sync", "trace", "units", "unread"]),
+    ("log", &["buffer", "frame", "sync", "trace", "units", "reader_memory"]),
     ("history", &["frame", "log", "name", "setting", "units"]),
     ("subscription", &["contract", "frame", "history", "log", "name", "units"]),
     // What is sent, and as what.
@@ -39,6 +39,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("broker::camera::types", &["broker"]),
     ("broker::camera::ledger", &[]),
     ("broker::camera::rate", &[]),
+    ("broker::camera::published", &["broker::camera::rate"]),
     ("broker::camera::status", &["broker::camera::types", "broker"]),
     ("broker::camera::connection", &["broker::camera::types", "broker", "broker::epochs"]),
     ("broker::camera::adapt", &["broker::camera::types", "broker"]),
@@ -69,8 +70,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "broker::camera::negotiation",
             "broker::camera::adapt",
             "broker::camera::connection",
-            "broker::camera::ledger",
-            "broker::camera::rate",
+            "broker::camera::published",
             "broker::camera::status",
             "broker::camera::types",
             "broker",
@@ -81,7 +81,6 @@ const MODULES: &[(&str, &[&str])] = &[
     ("broker::edge::profiles", &[]),
     ("broker::edge::subscriptions", &["broker::edge::types"]),
     ("broker::edge::report", &["broker::edge::types"]),
-    ("broker::edge::shares", &["broker::edge::arrivals", "broker::edge::types", "broker"]),
     ("broker::edge::connection", &["broker::edge::arrivals", "broker::edge::types", "broker"]),
     (
         "broker::edge::replica",
@@ -98,10 +97,16 @@ const MODULES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "broker::edge::shares",
+        &["broker::edge::camera", "broker::edge::arrivals", "broker::edge::types", "broker"],
+    ),
+    (
         "broker::edge::roster",
         &[
+            "broker::edge::shares",
             "broker::edge::camera",
             "broker::edge::replica",
+            "broker::edge::report",
             "broker::edge::connection",
             "broker::edge::arrivals",
             "broker::edge::types",
@@ -109,19 +114,35 @@ const MODULES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "broker::edge::session",
-        &["broker::edge::roster", "broker::edge::connection", "broker", "broker::epochs"],
-    ),
-    (
         "broker::edge::history",
         &["broker::edge::roster", "broker::edge::arrivals", "broker::edge::types", "broker"],
     ),
     (
+        "broker::edge::applications",
+        &[
+            "broker::edge::roster",
+            "broker::edge::connection",
+            "broker::edge::subscriptions",
+            "broker::edge::profiles",
+            "broker::edge::types",
+        ],
+    ),
+    (
+        "broker::edge::session",
+        &[
+            "broker::edge::applications",
+            "broker::edge::roster",
+            "broker::edge::connection",
+            "broker::edge::types",
+            "broker",
+            "broker::epochs",
+        ],
+    ),
+    (
         "broker::edge::view",
         &[
+            "broker::edge::roster",
             "broker::edge::camera",
-            "broker::edge::connection",
-            "broker::edge::shares",
             "broker::edge::subscriptions",
             "broker::edge::types",
         ],
@@ -130,21 +151,15 @@ const MODULES: &[(&str, &[&str])] = &[
         "broker::edge",
         &[
             "broker::edge::view",
+            "broker::edge::applications",
             "broker::edge::history",
-            "broker::edge::roster",
             "broker::edge::session",
-            "broker::edge::camera",
+            "broker::edge::roster",
             "broker::edge::replica",
-            "broker::edge::report",
-            "broker::edge::shares",
-            "broker::edge::subscriptions",
             "broker::edge::connection",
             "broker::edge::arrivals",
-            "broker::edge::profiles",
             "broker::edge::types",
             "broker",
-            "broker::epochs",
-            "broker::intake",
         ],
     ),
     // What an application gets: its contract on each camera, and its frames.
@@ -394,12 +409,12 @@ mod tests {
 #[test]
 fn a_part_of_a_broker_may_not_use_the_broker() {
     let broker =
-        ("broker/edge/mod.rs", "mod shares;\nuse self::shares::Shares;\npub struct EdgeBroker(Shares);");
-    let part = ("broker/edge/shares.rs", "use super::EdgeBroker;\npub(super) struct Shares;");
+        ("broker/edge/mod.rs", "mod history;\nuse self::history::History;\npub struct EdgeBroker(History);");
+    let part = ("broker/edge/history.rs", "use super::EdgeBroker;\npub(super) struct History;");
     let files = made_up(&[broker, part]);
     let found = forbidden(&files);
     assert!(
-        matches!(&found[..], [one] if one.contains("shares.rs:1 names broker::edge::EdgeBroker")),
+        matches!(&found[..], [one] if one.contains("history.rs:1 names broker::edge::EdgeBroker")),
         "{found:?}"
     );
     let found = circles(&files);

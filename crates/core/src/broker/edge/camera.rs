@@ -5,15 +5,13 @@ use std::collections::BTreeMap;
 use super::connection::Connections;
 use super::replica::{Replica, chain_bytes_max};
 use super::report::CameraReport;
-use super::types::{EdgeConfig, EdgeOutput};
+use super::types::{EdgeConfig, EdgeOutput, Forgotten};
 use crate::broker::{LinkId, PEER_SILENCE_MAX};
 use crate::buffer::payload_within;
 use crate::frame::Epoch;
+use crate::log::{RECORD_OVERHEAD_BYTES_MAX, Record};
 use crate::name::{CameraName, CameraPattern};
 use crate::units::{ClockAnchor, Instant};
-
-/// The size of a record in a log besides its payload, rounded up.
-const RECORD_BYTES: u64 = 512;
 
 /// A camera that is or was connected.
 pub(super) struct Camera {
@@ -37,6 +35,12 @@ impl Camera {
     /// Whether it is connected and was heard of lately.
     pub(super) fn is_heard(&self) -> bool {
         self.link.is_some() && !self.silent
+    }
+
+    /// What is known of it, to be forgotten.
+    pub(super) fn forgotten(&self) -> Forgotten {
+        let (epoch, identity) = (self.newest_start.0, self.identity.clone());
+        Forgotten { epoch, identity, connected: self.is_heard() }
     }
 
     /// A start of the camera was accepted.
@@ -111,7 +115,9 @@ impl Cameras {
     /// The largest payload that is accepted now: the camera's log must be able to hold it.
     pub(super) fn frame_bytes_max(&self) -> u32 {
         let share = self.share();
-        let fits = payload_within((share - chain_bytes_max(share)).saturating_sub(RECORD_BYTES) as usize);
+        let fits = payload_within(
+            (share - chain_bytes_max(share)).saturating_sub(RECORD_OVERHEAD_BYTES_MAX) as usize
+        );
         let fits = u32::try_from(fits).unwrap_or(u32::MAX);
         self.frame_bytes_max.min(fits)
     }
@@ -135,6 +141,12 @@ impl Cameras {
         self.known.insert(name.clone(), camera);
         self.share_out();
         true
+    }
+
+    /// Puts back a camera's frames that a log on disk returned. Returns how many do not fit.
+    pub(super) fn restore(&mut self, name: &CameraName, records: Vec<Record>) -> u64 {
+        let Some(camera) = self.known.get_mut(name) else { return records.len() as u64 };
+        records.into_iter().map(|record| u64::from(!camera.replica.restore(record))).sum()
     }
 
     /// Nothing is known of a camera any more.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::arrivals::Arrivals;
 use super::types::{CaptureClock, EdgeOutput, Peer};
 use crate::broker::{LinkId, PING_INTERVAL};
-use crate::clock::ClockEstimator;
+use crate::clock::{ClockEstimator, Exchange};
 use crate::frame::{Epoch, FrameId};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
@@ -37,7 +37,7 @@ pub(super) struct Connection {
     pub(super) peer: Peer,
     /// Whom it has been taken in as.
     pub(super) session: Option<Session>,
-    /// What it can do, once it has said so or has come to speak of other things.
+    /// What it can do, once it has said so.
     pub(super) abilities: Option<Abilities>,
     opened: Instant,
     pub(super) heard: Instant,
@@ -60,6 +60,19 @@ impl Connection {
         debug_assert!(self.session.is_none(), "a connection is taken in twice");
         self.session = Some(session);
         self.ping_due = now;
+    }
+
+    /// A ping or a pong arrived. Returns the answer to a ping.
+    pub(super) fn handle_ping(&mut self, now: Instant, message: Message) -> Option<EdgeOutput> {
+        match message {
+            Message::Ping { t1 } => {
+                let message = Message::Pong { t1, t2: now, t3: now };
+                return Some(EdgeOutput::Send { link: self.id, message });
+            }
+            Message::Pong { t1, t2, t3 } => self.clock.record(Exchange { t1, t2, t3, t4: now }),
+            _ => {}
+        }
+        None
     }
 
     /// The camera whose frames come on this connection.

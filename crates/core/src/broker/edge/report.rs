@@ -3,7 +3,7 @@
 use crate::contract::Contract;
 use crate::contract::negotiation::ContractOutcome;
 use crate::units::Instant;
-use crate::wire::{Demand, DiskStatus, FeasibilityReport, NegotiationResult, Status};
+use crate::wire::{Demand, DiskStatus, FeasibilityReport, Message, NegotiationResult, Status};
 
 /// Whether a camera's report affects the contracts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,27 +72,32 @@ impl CameraReport {
         Some(&self.demand)
     }
 
-    /// The camera says how it is.
-    pub(super) fn handle_status(&mut self, status: Status) -> Bears {
-        self.status = status;
-        Bears::OnContracts
-    }
-
-    /// The camera says how its disk is.
-    pub(super) fn handle_disk(&mut self, disk: DiskStatus) -> Bears {
-        self.disk = Some(disk);
-        Bears::OnNothing
+    /// The camera reports about itself. Ignores messages about other things.
+    pub(super) fn handle_message(&mut self, now: Instant, message: Message) -> Bears {
+        match message {
+            Message::Status(status) => {
+                self.status = status;
+                Bears::OnContracts
+            }
+            Message::DiskStatus(disk) => {
+                self.disk = Some(disk);
+                Bears::OnNothing
+            }
+            Message::FeasibilityReport(feasibility) => self.handle_feasibility(now, feasibility),
+            Message::NegotiationResult(negotiated) => self.handle_negotiated(now, &negotiated),
+            _ => Bears::OnNothing,
+        }
     }
 
     /// Takes in the camera's feasibility report.
-    pub(super) fn handle_feasibility(&mut self, now: Instant, feasibility: FeasibilityReport) -> Bears {
+    fn handle_feasibility(&mut self, now: Instant, feasibility: FeasibilityReport) -> Bears {
         self.feasibility = feasibility;
         self.infeasible_since = feasibility.infeasible.then(|| self.infeasible_since.unwrap_or(now));
         Bears::OnContracts
     }
 
     /// The camera says whose contracts it keeps. What it says of an earlier demand no longer counts.
-    pub(super) fn handle_negotiated(&mut self, now: Instant, negotiated: &NegotiationResult) -> Bears {
+    fn handle_negotiated(&mut self, now: Instant, negotiated: &NegotiationResult) -> Bears {
         let NegotiationResult { revision, outcomes } = negotiated;
         if *revision != self.demand.revision || outcomes.len() != self.demand.contracts.len() {
             return Bears::OnNothing;

@@ -1,35 +1,37 @@
-//! Knows which camera is on which connection, and what that means for its frames.
+//! Knows which camera is on which connection, and what that means for its frames, for what it is asked, and
+//! for the channel that it shares.
 
 use bytes::Bytes;
 
-use super::arrivals::{Completed, FrameRefused, Whole};
+use super::arrivals::{Completed, FrameRefused};
 use super::camera::{Camera, Cameras};
-use super::connection::{Connection, Connections, Due, Session, Way};
+use super::connection::{Connection, Connections, Session, Way};
 use super::replica::Decoded;
-use super::types::EdgeOutput;
+use super::report::Bears;
+use super::shares::Shares;
+use super::types::{EdgeConfig, EdgeOutput, ReplyError, SubscriptionId};
 use crate::broker::LinkId;
-use crate::frame::FrameId;
+use crate::contract::Contract;
+use crate::frame::{ChainKinds, FrameId};
 use crate::name::CameraName;
 use crate::units::Instant;
-use crate::wire::{FrameHeader, Message, Report};
+use crate::wire::{FrameHeader, Message, REPLY_BYTES_MAX, Report, ShareRequest};
 
-/// A connection of a camera that is gone.
-pub(super) struct Gone {
-    pub(super) camera: CameraName,
-    /// Its last frames, which were here and had not been taken.
-    pub(super) outputs: Vec<EdgeOutput>,
-}
-
-/// The known cameras and the connections on which they come. A connection has a session as long as it belongs
-/// to its camera.
+/// The known cameras and the connections on which they come. A connection has a session, and a camera is on
+/// its channel, as long as the connection belongs to the camera.
 pub(super) struct Roster {
     pub(super) cameras: Cameras,
     pub(super) connections: Connections,
+    pub(super) shares: Shares,
 }
 
 impl Roster {
-    pub(super) fn new(cameras: Cameras) -> Self {
-        Self { cameras, connections: Connections::default() }
+    pub(super) fn new(config: &EdgeConfig) -> Self {
+        Self {
+            cameras: Cameras::new(config),
+            connections: Connections::default(),
+            shares: Shares::new(config.channels.clone()),
+        }
     }
 
     // ---- getters ------------------------------------------------------------------------------------------
@@ -51,11 +53,6 @@ impl Roster {
         camera.gone.max(self.link_of(camera).map(|link| link.heard))
     }
 
-    /// The camera that a connection is of.
-    pub(super) fn camera_of(&mut self, link: LinkId) -> Option<&mut Camera> {
-        Some(self.both(link)?.1)
-    }
-
     /// A camera, and its connection.
     pub(super) fn camera_and_way(&mut self, name: &CameraName) -> Option<(&mut Camera, Option<Way>)> {
         let camera = self.cameras.get_mut(name)?;
@@ -63,37 +60,117 @@ impl Roster {
         Some((camera, link.and_then(Connection::way)))
     }
 
-    /// When something is due of connections, or of cameras that are waited for.
+    /// When something is due of connections, of channels, or of cameras that are waited for.
     pub(super) fn due(&self) -> Option<Instant> {
         let joins = self.cameras.iter().filter_map(|(_, camera)| camera.replica.join_due());
-        joins.chain(self.connections.due()).min()
+        joins.chain(self.connections.due()).chain(self.shares.due()).min()
+    }
+
+    /// The message that carries an application's result to a camera.
+    pub(super) fn reply(
+        &self,
+        camera: &CameraName,
+        frame: FrameId,
+        application: &str,
+        payload: Bytes,
+    ) -> Result<EdgeOutput, ReplyError> {
+        if payload.len() > REPLY_BYTES_MAX {
+            return Err(ReplyError::TooLarge { bytes: payload.len() });
+        }
+        if self.cameras.get(camera).is_none() {
+            return Err(ReplyError::UnknownCamera { camera: camera.clone() });
+        }
+        // Nothing is heard of one that is silent, so it would not be known whether the result arrives.
+        let reached = self.reached(camera).map(|link| link.id);
+        let link = reached.ok_or_else(|| ReplyError::NotConnected { camera: camera.clone() })?;
+        let message = Message::Reply { frame, application: application.into(), payload };
+        Ok(EdgeOutput::Send { link, message })
     }
 
     // ---- what happened ------------------------------------------------------------------------------------
+
+    /// Lets a subscription read a camera's log.
+    pub(super) fn attach(
+        &mut self,
+        subscription: SubscriptionId,
+        name: &CameraName,
+        chains: ChainKinds,
+    ) -> Vec<EdgeOutput> {
+        let camera = self.cameras.get_mut(name);
+        camera.map(|camera| camera.replica.attach(subscription, chains)).unwrap_or_default()
+    }
 
     /// A connection becomes that of a camera which is known, and has none.
     pub(super) fn handle_taken_in(&mut self, now: Instant, id: LinkId, session: Session) {
         let Some(link) = self.connections.get_mut(id) else { return };
         let Some(camera) = self.cameras.get_mut(&session.camera) else { return };
         camera.handle_taken_in(id, link.peer.identity.clone(), (session.epoch, session.anchor));
+        self.shares.join(&session.camera);
         link.handle_taken_in(now, session);
     }
 
-    /// A connection is over. Takes its whole frames, and forgets it. `None` if it belonged to no camera.
-    pub(super) fn handle_closed(&mut self, id: LinkId) -> Option<Gone> {
-        let link = self.connections.get_mut(id)?;
+    /// A connection is over. Takes its whole frames, and forgets it.
+    pub(super) fn handle_closed(&mut self, id: LinkId, reason: &str) -> Vec<EdgeOutput> {
+        let Some(link) = self.connections.get_mut(id) else { return Vec::new() };
         let (heard, cancelled) = (link.heard, link.arrivals.handle_over());
-        let outputs = self.take_ready(heard, id);
-        let name = self.connections.remove(id)?.session?.camera;
-        let camera = self.cameras.get_mut(&name)?;
+        let mut outputs = self.take_ready(heard, id);
+        let session = self.connections.remove(id).and_then(|link| link.session);
+        let Some(name) = session.map(|session| session.camera) else { return outputs };
+        let Some(camera) = self.cameras.get_mut(&name) else { return outputs };
         camera.replica.counters.cancelled += cancelled;
         camera.handle_gone(heard);
-        Some(Gone { camera: name, outputs })
+        self.shares.leave(&name);
+        outputs.push(EdgeOutput::ViewChanged { camera: name.clone() });
+        outputs.push(EdgeOutput::CameraChanged { camera: name, up: false, reason: Some(reason.into()) });
+        outputs
     }
 
-    /// Looks after connections.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> Due {
-        self.connections.handle_timeout(now)
+    /// A camera reports about itself. Says if that affects the contracts on it.
+    pub(super) fn handle_report(&mut self, now: Instant, id: LinkId, message: Message) -> Option<EdgeOutput> {
+        let (link, camera) = self.both(id)?;
+        let bears = camera.report.handle_message(now, message);
+        let camera = link.camera().filter(|_| bears == Bears::OnContracts)?;
+        Some(EdgeOutput::ViewChanged { camera: camera.clone() })
+    }
+
+    /// Asks a camera for what applications want of it together, if that has changed: these contracts, and its
+    /// frames as they came if somebody decodes them itself.
+    pub(super) fn ask(
+        &mut self,
+        name: &CameraName,
+        contracts: Vec<Contract>,
+        wants_chains: bool,
+    ) -> Vec<EdgeOutput> {
+        let Some(camera) = self.cameras.get_mut(name) else { return Vec::new() };
+        camera.replica.want_chains(wants_chains);
+        // Also if the demand is unchanged: there may be more contracts than are sent.
+        let mut outputs = vec![EdgeOutput::ViewChanged { camera: name.clone() }];
+        if let Some(demand) = camera.report.ask(contracts)
+            && let Some(link) = camera.link
+        {
+            let is_wanted = !demand.contracts.is_empty();
+            outputs.push(EdgeOutput::Send { link, message: Message::Demand(demand.clone()) });
+            outputs.extend(self.shares.handle_demand(name, link, is_wanted));
+        }
+        outputs
+    }
+
+    /// A subscription has lost its chain of a camera.
+    pub(super) fn handle_chain_lost(&mut self, now: Instant, name: &CameraName) -> Option<EdgeOutput> {
+        let (camera, way) = self.camera_and_way(name)?;
+        camera.replica.handle_chain_lost(now, way)
+    }
+
+    /// A camera tells what it would have of its channel.
+    pub(super) fn handle_share_request(&mut self, now: Instant, id: LinkId, claim: ShareRequest) {
+        if let Some(camera) = self.connections.get(id).and_then(|link| link.camera()) {
+            self.shares.handle_share_request(now, camera, claim);
+        }
+    }
+
+    /// Divides the channels between their cameras, if that is due.
+    pub(super) fn handle_channels(&mut self, now: Instant) -> Vec<EdgeOutput> {
+        self.shares.handle_timeout(now, &self.cameras)
     }
 
     /// Notes which cameras are silent, takes frames that have waited long enough, and asks for chains that
@@ -127,15 +204,15 @@ impl Roster {
         now: Instant,
         id: LinkId,
         header: FrameHeader,
-    ) -> (Result<(), FrameRefused>, Option<EdgeOutput>) {
+    ) -> (Result<(), FrameRefused>, Vec<EdgeOutput>) {
         let (frame, bytes_max) = (header.meta.id, self.cameras.frame_bytes_max());
-        let Some((link, camera)) = self.both(id) else { return (Err(FrameRefused::NotWelcome), None) };
+        let Some((link, camera)) = self.both(id) else { return (Err(FrameRefused::NotWelcome), Vec::new()) };
         link.heard = now;
         let epoch = camera.newest_start.0;
         let taken = link.arrivals.handle_header(now, header, epoch, bytes_max);
         let refused = taken.is_err().then(|| report(id, Report::Refused { frame }));
         camera.replica.counters.refused += u64::from(taken.is_err());
-        (taken, refused)
+        (taken, Vec::from_iter(refused))
     }
 
     /// Part of a frame's payload is here.
@@ -151,23 +228,34 @@ impl Roster {
         link.arrivals.handle_progress(now, frame, bytes).map(|progress| report(id, progress))
     }
 
-    /// All of a frame's payload is here. Returns the frame if it is what its header said.
+    /// All of a frame's payload is here.
     pub(super) fn handle_frame_complete(
         &mut self,
         now: Instant,
         id: LinkId,
         frame: FrameId,
         payload: Bytes,
-    ) -> (Option<Whole>, Vec<EdgeOutput>) {
-        let Some((link, camera)) = self.both(id) else { return (None, Vec::new()) };
+    ) -> Vec<EdgeOutput> {
+        let Some((link, camera)) = self.both(id) else { return Vec::new() };
         let completed = link.arrivals.handle_complete(now, frame, payload);
-        let Some(Completed { report: complete, bytes, whole }) = completed else { return (None, Vec::new()) };
+        let Some(Completed { report: complete, bytes, whole }) = completed else { return Vec::new() };
         link.heard = now;
         camera.replica.counters.bytes += u64::from(bytes);
         camera.replica.counters.refused += u64::from(whole.is_none());
+        let name = link.camera().cloned();
+        if let Some((name, whole)) = name.zip(whole) {
+            self.shares.handle_whole(&name, &whole);
+        }
         let mut outputs = vec![report(id, complete)];
         outputs.extend(self.take_ready(now, id));
-        (whole, outputs)
+        outputs
+    }
+
+    /// A frame of the past is whole, and so many bytes of it are useful.
+    pub(super) fn handle_past_frame(&mut self, id: LinkId, bytes: u64) {
+        if let Some((_, camera)) = self.both(id) {
+            camera.replica.counters.bytes += bytes;
+        }
     }
 
     /// The rest of a frame's payload will not come.
@@ -182,7 +270,7 @@ impl Roster {
         if !link.arrivals.handle_cancelled(frame) {
             return Vec::new();
         }
-        if let Some(camera) = self.camera_of(id) {
+        if let Some((_, camera)) = self.both(id) {
             camera.replica.counters.cancelled += 1;
         }
         self.take_ready(now, id)

@@ -1,11 +1,15 @@
 //! Decides which connection may be which camera, and which start takes over.
 
+use super::applications::Applications;
 use super::connection::{Connection, Session};
 use super::roster::Roster;
+use super::types::EdgeOutput;
 use crate::broker::epochs::Claims;
 use crate::broker::{EPOCH_JUMP_MAX, EPOCH_MAX, LinkId, NUMBER_MAX};
-use crate::frame::Epoch;
-use crate::wire::{Hello, RefuseCode, VERSION};
+use crate::frame::{Epoch, FrameId, Sequence};
+use crate::name::CameraName;
+use crate::units::Instant;
+use crate::wire::{Hello, Message, RefuseCode, VERSION, Welcome};
 
 /// What becomes of a connection that says which camera it is.
 pub(super) enum Judgement {
@@ -28,8 +32,70 @@ pub(super) enum Judgement {
     },
 }
 
+/// The starts of cameras: which are accepted, and what they are told.
+pub(super) struct Sessions {
+    /// How far cameras are believed.
+    claims: Claims,
+    /// The software of this edge, for people.
+    software: String,
+}
+
+impl Sessions {
+    pub(super) fn new(software: String) -> Self {
+        Self { claims: Claims::default(), software }
+    }
+
+    /// A camera is to be forgotten, so that its next start is accepted with any epoch.
+    pub(super) fn handle_reset(&mut self, camera: &CameraName) {
+        self.claims.vouch(camera);
+    }
+
+    /// A connection says which camera it is.
+    pub(super) fn handle_hello(&mut self, roster: &Roster, id: LinkId, hello: &Hello) -> Option<Judgement> {
+        let link = roster.connections.get(id)?;
+        Some(judge(roster, link, hello, &mut self.claims))
+    }
+
+    /// Makes a connection that of its camera, after whoever held the camera's name is gone: it is told
+    /// what the edge knows of it, and what is wanted of it.
+    pub(super) fn take_in(
+        &mut self,
+        now: Instant,
+        roster: &mut Roster,
+        applications: &Applications,
+        id: LinkId,
+        hello: Hello,
+    ) -> Vec<EdgeOutput> {
+        let Some(link) = roster.connections.get(id) else { return Vec::new() };
+        let Hello { camera, epoch, attempt, anchor, .. } = hello;
+        let identity = link.peer.identity.clone();
+        let mut outputs = applications.introduce(roster, &camera, &identity, (epoch, anchor));
+        self.claims.settled(&camera);
+        roster.handle_taken_in(now, id, Session { camera: camera.clone(), epoch, attempt, anchor });
+        let known = roster.cameras.get(&camera);
+        let newest = known.and_then(|known| known.replica.newest()).map(|(newest, _)| newest);
+        outputs.push(self.welcome(roster, id, newest));
+        outputs.push(EdgeOutput::Started { camera: camera.clone(), link: id, epoch, anchor });
+        outputs.push(EdgeOutput::CameraChanged { camera: camera.clone(), up: true, reason: None });
+        outputs.extend(applications.ask(roster, &camera));
+        outputs
+    }
+
+    /// Tells a camera that its epoch is taken, and which is the newest.
+    pub(super) fn tell_taken(&self, roster: &Roster, link: LinkId, newest: Epoch) -> EdgeOutput {
+        // It learns that from a frame that no camera ever publishes.
+        self.welcome(roster, link, Some(FrameId { epoch: newest, sequence: Sequence(NUMBER_MAX) }))
+    }
+
+    fn welcome(&self, roster: &Roster, link: LinkId, newest: Option<FrameId>) -> EdgeOutput {
+        let (frame_bytes_max, software) = (roster.cameras.frame_bytes_max(), self.software.clone());
+        let welcome = Welcome { version: VERSION, newest, frame_bytes_max, software };
+        EdgeOutput::Send { link, message: Message::Welcome(welcome) }
+    }
+}
+
 /// Judges a connection's claim to be a camera, by what is known of that camera.
-pub(super) fn judge(roster: &Roster, link: &Connection, hello: &Hello, claims: &mut Claims) -> Judgement {
+fn judge(roster: &Roster, link: &Connection, hello: &Hello, claims: &mut Claims) -> Judgement {
     let cameras = &roster.cameras;
     let Hello { camera: name, epoch, anchor, .. } = hello;
     let known = cameras.get(name);

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::arrivals::Whole;
+use super::camera::Cameras;
 use super::types::{ChannelShare, EdgeOutput};
 use crate::broker::LinkId;
 use crate::controller::share::{CAP_INTERVAL, Channel, ChannelRate, Channels, Claim, Grant, divide};
@@ -19,16 +20,6 @@ use crate::wire::{Message, Share, ShareRequest};
 /// The range of ratios of the present rate to the rate of the last division within which that rate is kept. A
 /// rung that comes and goes with every frame costs more than it gains.
 const RATE_TOLERANCE: (f64, f64) = (0.95, 1.08);
-
-/// How a camera on a channel is.
-#[derive(Clone, Copy)]
-pub(super) struct Standing {
-    pub(super) link: LinkId,
-    /// It was not heard of lately.
-    pub(super) silent: bool,
-    /// The highest of the contracts that it is asked to keep.
-    pub(super) priority: i32,
-}
 
 /// All declared channels, and the cameras on them that are connected.
 pub(super) struct Shares {
@@ -125,35 +116,28 @@ impl Shares {
         self.known[member.channel].channel.handle_frame(whole.first, whole.last, whole.bytes);
     }
 
-    /// Divides the channels if that is due. `standing` gives the state of a camera, `None` if it is not
-    /// connected.
-    pub(super) fn handle_timeout(
-        &mut self,
-        now: Instant,
-        standing: impl Fn(&CameraName) -> Option<Standing>,
-    ) -> Vec<EdgeOutput> {
+    /// Divides the channels if that is due.
+    pub(super) fn handle_timeout(&mut self, now: Instant, cameras: &Cameras) -> Vec<EdgeOutput> {
         if self.due.is_none_or(|due| now < due) {
             return Vec::new();
         }
         let channels = 0..self.known.len();
-        let outputs = channels.flat_map(|channel| self.divide(now, channel, &standing)).collect();
+        let outputs = channels.flat_map(|channel| self.divide(now, channel, cameras)).collect();
         let claims = self.members.values().any(|member| member.claim.is_some());
         self.due = claims.then_some(now + CAP_INTERVAL);
         outputs
     }
 
-    fn divide(
-        &mut self,
-        now: Instant,
-        channel: usize,
-        standing: impl Fn(&CameraName) -> Option<Standing>,
-    ) -> Vec<EdgeOutput> {
+    fn divide(&mut self, now: Instant, channel: usize, cameras: &Cameras) -> Vec<EdgeOutput> {
         let on_it = self.members.iter().filter(|(_, member)| member.channel == channel);
         let (mut claiming, mut others) = (Vec::new(), Vec::new());
         for (name, member) in on_it.filter(|(_, member)| member.told.is_some()) {
-            let Some(Standing { link, silent, priority }) = standing(name) else { continue };
+            let Some(camera) = cameras.get(name) else { continue };
+            let Some(link) = camera.link else { continue };
             match &member.claim {
-                Some(claim) if !silent => claiming.push((name.clone(), link, claim.clone(), priority)),
+                Some(claim) if !camera.silent => {
+                    claiming.push((name.clone(), link, claim.clone(), camera.report.priority()));
+                }
                 _ => others.push((name.clone(), link)),
             }
         }

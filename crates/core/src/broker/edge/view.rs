@@ -1,48 +1,48 @@
 //! Builds what is told of a camera, to the contracts that it affects and to people.
 
 use super::camera::Camera;
-use super::connection::Connection;
-use super::shares::Shares;
+use super::roster::Roster;
 use super::subscriptions::Subscriptions;
 use super::types::{CameraInfo, CameraView};
 use crate::name::CameraName;
 use crate::units::Instant;
 
 /// What a camera is seen by.
-pub(super) struct Seen<'a> {
-    pub(super) name: &'a CameraName,
-    pub(super) camera: &'a Camera,
-    /// Its present connection.
-    pub(super) link: Option<&'a Connection>,
+pub(super) struct Views<'a> {
+    pub(super) roster: &'a Roster,
     pub(super) subscriptions: &'a Subscriptions,
-    pub(super) shares: &'a Shares,
 }
 
-impl Seen<'_> {
-    /// What bears on its contracts.
-    pub(super) fn view(&self, now: Instant) -> CameraView {
-        let Self { name, camera, link, subscriptions, shares } = self;
+impl Views<'_> {
+    /// What bears on a camera's contracts. `None` if the camera is not known.
+    pub(super) fn view(&self, now: Instant, name: &CameraName) -> Option<CameraView> {
+        let Self { roster, subscriptions } = self;
+        let camera = roster.cameras.get(name)?;
         let report = &camera.report;
         report.assert_consistent();
-        CameraView {
+        Some(CameraView {
             connected: camera.is_heard(),
             feasibility: report.feasibility,
             infeasible_since: report.infeasible_since,
             frames_per_second: report.status.frames_per_second,
             size: (report.status.width, report.status.height),
-            one_way_delay: link.and_then(|link| link.one_way_delay(now)),
+            one_way_delay: roster.link_of(camera).and_then(|link| link.one_way_delay(now)),
             demands: subscriptions.demands(name),
             negotiated: report.negotiated.clone(),
-            shed: shares.shed(name),
-        }
+            shed: roster.shares.shed(name),
+        })
     }
 
-    /// What is known of it.
-    pub(super) fn info(&self, now: Instant) -> CameraInfo {
-        let Self { name, camera, link, subscriptions, shares } = self;
+    /// What is known of all cameras, by name.
+    pub(super) fn infos(&self, now: Instant) -> Vec<CameraInfo> {
+        self.roster.cameras.iter().map(|(name, camera)| self.info(now, name, camera)).collect()
+    }
+
+    fn info(&self, now: Instant, name: &CameraName, camera: &Camera) -> CameraInfo {
+        let Self { roster, subscriptions } = self;
         let Camera { replica, report, .. } = camera;
         CameraInfo {
-            camera: (*name).clone(),
+            camera: name.clone(),
             connected: camera.is_heard(),
             identity: camera.identity.clone(),
             status: report.status,
@@ -52,9 +52,9 @@ impl Seen<'_> {
             newest: replica.newest(),
             oldest: replica.oldest(),
             log_bytes: replica.log_bytes(),
-            clock: link.and_then(|link| link.clock.estimate(now)),
+            clock: roster.link_of(camera).and_then(|link| link.clock.estimate(now)),
             subscriptions: subscriptions.wanting(name),
-            share: shares.share_of(name),
+            share: roster.shares.share_of(name),
         }
     }
 }

@@ -14,8 +14,8 @@ use crate::controller::flight::{Backlog, Flights, PACKET_BYTES, Service, ms};
 use crate::controller::{Coding, Offer};
 use crate::units::Instant;
 
-/// While own bytes are on their way, a frame whose on-time probability is below this waits for them: sent at once, it would only make the
-/// next one late too.
+/// A frame with an on-time probability below this is probably late. While own bytes are on their way, such a
+/// frame waits for them: sent at once, it would only make the next one late too.
 pub(super) const WORTH_QUEUEING: f64 = 0.5;
 
 /// Everything that the policy knows about the link and its frames.
@@ -49,7 +49,7 @@ impl Knowledge {
         if self.config.has(Mechanism::Backlog) { self.flights.backlog(now) } else { Backlog::default() }
     }
 
-    /// Milliseconds of the bound that are left for the network, without its delay.
+    /// Milliseconds of the bound that are left, less the age of the frame, the network's delay and the guard.
     pub(super) fn left_ms(&self, offer: &Offer<'_>) -> f64 {
         ms(offer.latency_bound) - ms(offer.age()) - self.flights.delay_ms() - self.config.guard_ms
     }
@@ -93,7 +93,8 @@ impl Knowledge {
 pub(super) struct Forecast<'a> {
     pub(super) knows: &'a Knowledge,
     pub(super) offer: Offer<'a>,
-    /// Milliseconds of the bound that are left, without the stages after the network.
+    /// Milliseconds of the bound that are left ([`Knowledge::left_ms`]). The times to encode a frame and to
+    /// detect in it are still to be subtracted.
     pub(super) left_ms: f64,
     /// Own bytes on their way.
     pub(super) backlog: Backlog,
@@ -117,7 +118,8 @@ impl Forecast<'_> {
         self.backlog.drained_in_ms(1.0 / self.rate) > 0.0
     }
 
-    /// The part of `left_ms` that remains for the network after a frame of this rung is made and recognised.
+    /// The part of `left_ms` that remains for the network at this rung: less the time to encode a frame, and
+    /// less what the detector takes beyond the time that a bound on results leaves to it.
     fn left_for(&self, left_ms: f64, rung: usize) -> f64 {
         let offer = &self.offer;
         let profile = &offer.ladder.rungs()[rung];
@@ -148,8 +150,8 @@ impl Forecast<'_> {
             let end_ms = end_ms.max(first_ms + knows.flights.opening_ms(offer.window, bytes));
             on_time += u32::from(end_ms <= left_ms);
             // The next frame waits until this one ends or is cancelled for being late. A frame that others
-            // refer to is not cancelled. If the frame after the next comes first, the next one has waited in
-            // vain.
+            // refer to is seldom cancelled, because the next one would have to stand alone; it counts as if it
+            // never were. If the frame after the next comes first, the next one has waited in vain.
             let held_ms = if offer.coding.is_some() { end_ms } else { end_ms.min(left_ms) };
             let frames = ((age_ms + held_ms) / interval_ms).floor() - 1.0;
             displaced += frames.max(0.0);
@@ -157,8 +159,9 @@ impl Forecast<'_> {
         (f64::from(on_time) / f64::from(pairs), displaced / f64::from(pairs))
     }
 
-    /// Predicts successive frames at this rung, each referring to the last, on a link that is idle at first.
-    /// Returns the same two values as [`Self::foresee`].
+    /// Predicts successive frames at this rung, each referring to the last, each on an idle link. Returns the
+    /// on-time share as [`Self::foresee`] does, and the mean number of later frames that one keeps from being
+    /// sent by the time that it takes on average.
     fn foresee_going_on(&self, rung: usize) -> (f64, f64) {
         let (offer, knows) = (&self.offer, self.knows);
         let bound_ms = ms(offer.latency_bound) - knows.flights.delay_ms() - knows.config.guard_ms;
@@ -220,8 +223,8 @@ impl Forecast<'_> {
         above.map(|rung| self.on_time(rung)).fold(lowest.on_time, f64::max)
     }
 
-    /// Whether the next frame would be on time although this one goes first, if both stay at this rung. If
-    /// so, to leave this one out saves nothing: the next would carry its changes.
+    /// Whether the next frame would probably be on time although this one goes first, if both go on with the
+    /// chain at this rung. If so, to leave this one out saves nothing: the next would carry its changes.
     pub(super) fn spares_next(&self, rung: usize) -> bool {
         let (offer, knows) = (&self.offer, self.knows);
         let Some(coding) = offer.coding.filter(|coding| coding.continues == Some(rung)) else { return false };
@@ -235,9 +238,12 @@ impl Forecast<'_> {
         Forecast { offer: next, left_ms, backlog, ..*self }.on_time(rung) >= WORTH_QUEUEING
     }
 
-    /// How long a late frame of a chain waits: for own bytes on their way, or for the next frame. It waits
-    /// for the next frame only if it would have to stand alone, is old already, and the next would be on
-    /// time. An idle link is without a frame until `quiet_until` at most, and silent until `silent_until`.
+    /// Until when a frame of a chain waits that would probably be late. `None`: it goes now.
+    ///
+    /// It waits for own bytes on their way, until `silent_until`, unless the next frame would be on time behind
+    /// it. Otherwise it waits for the next frame, until `quiet_until` at most, if three things hold: it would
+    /// have to stand alone, it is at least half an interval old, and the next one would probably be on time.
+    /// `silent_until`: nothing waits longer.
     pub(super) fn held_back(
         &self,
         best: Prospect,

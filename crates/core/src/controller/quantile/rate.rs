@@ -1,14 +1,12 @@
 //! Estimates how fast the link is now, and remembers the errors of past estimates.
 
 use super::config::{Config, Mechanism};
-use crate::controller::flight::{PACKET_BYTES, Passage, Service};
+use crate::controller::flight::{FASTER, PACKET_BYTES, Passage, Service};
 
 /// The most pairs of a wait and an error that are remembered: the last eight seconds at 15 frames per second.
 pub(super) const PAIRS_MAX: usize = 120;
 /// The fewest pairs from which the usual size of an error is known.
 const SHIFT_PAIRS_MIN: usize = 20;
-/// An error above this, in natural logarithms, shows a faster link: 1.5 times.
-const FASTER: f64 = 0.4;
 /// An error above this, in natural logarithms, shows another link: 2.7 times as fast.
 const ANOTHER: f64 = 1.0;
 /// A link is also another if it is slower than the worst remembered error by more than this, in natural

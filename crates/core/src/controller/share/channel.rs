@@ -1,7 +1,7 @@
 //! Estimates the rate of a channel that several cameras share, from all frames that the edge receives over
 //! it.
 
-use crate::controller::flight::{PACKET_BYTES, ms_between};
+use crate::controller::flight::{FASTER, PACKET_BYTES, ms_between};
 use crate::units::{BitsPerSecond, Instant};
 
 /// The weight of a sample that took [`SAMPLE_MS`]. Shorter samples weigh less.
@@ -16,10 +16,6 @@ const CAUTION: f64 = 0.15;
 const BUSY_MS_MAX: f64 = 100.0;
 /// A shorter busy time gives only a lower bound of the rate, in milliseconds.
 const BUSY_MS_MIN: f64 = 2.0;
-/// A sample above the estimate by more than this, in natural logarithms, shows that the channel has become
-/// faster: 1.5 times. It weighs as if it had taken as long as the estimate predicts. Otherwise a faster
-/// channel would be known only by short samples, which weigh little.
-const FASTER: f64 = 0.4;
 
 /// Measures the rate of a channel while it is busy.
 ///
@@ -91,6 +87,8 @@ impl Channel {
         if took_ms < BUSY_MS_MIN && error <= 0.0 {
             return;
         }
+        // A sample that shows a faster channel weighs as if it had taken as long as the estimate predicts.
+        // Otherwise a faster channel would be known only by short samples, which weigh little.
         let weight_ms =
             if error > FASTER { (at_most_ms * error.exp()).min(SAMPLE_MS).max(took_ms) } else { took_ms };
         let gain = 1.0 - (1.0 - GAIN).powf(weight_ms / SAMPLE_MS);

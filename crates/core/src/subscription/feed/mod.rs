@@ -13,7 +13,7 @@ use super::holes::NotHeld;
 use super::tally::Tally;
 use super::types::{Deliver, Delivery, LastFrame, Span};
 use crate::frame::{Epoch, FrameId, FrameMeta, SkipCounts, SkipReason};
-use crate::history::{PastQuery, PastWish, Reach};
+use crate::history::{PastOptions, PastQuery, Tier};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
 use crate::units::Timestamp;
@@ -48,7 +48,7 @@ pub(super) struct Feed {
     reader: LogReader,
     /// The place among frames as they came, if the application decodes chains itself.
     pub(super) chains: Option<ChainPlace>,
-    past_wish: PastWish,
+    past_options: PastOptions,
     /// The beginning for this camera: that of the subscription, or the whole past after a frame that the
     /// application already has.
     begin: Option<Timestamp>,
@@ -61,7 +61,8 @@ pub(super) struct Feed {
     newest_before: Option<FrameId>,
     /// Whether the present is being read.
     is_live: bool,
-    /// Whether the stretch between the past in memory and the present was asked for.
+    /// Whether nothing more is to be had of the past: others hold nothing between that in memory and the
+    /// present, or gave the newest frame, which was all that was wanted.
     past_is_over: bool,
     question: Question,
     /// The last frame that was found elsewhere.
@@ -94,22 +95,26 @@ impl Feed {
         camera: CameraName,
         reader: LogReader,
         present: u64,
-        (span, wish): (Span, PastWish),
+        (span, past): (Span, PastOptions),
         after: Option<LastFrame>,
     ) -> Self {
         let newest = present.checked_sub(1).and_then(|newest| reader.get(newest));
         let newest_before = newest.map(|record| record.frame.meta.id);
         // Everything after the last frame that the application already has is asked for, whatever its capture
         // time.
-        let behind = after.filter(|_| wish.fill || span.begin.is_some()).map(|_| Timestamp::MIN);
+        let behind = after.filter(|_| past.fill || span.begin.is_some()).map(|_| Timestamp::MIN);
         let begin = behind.or(span.begin);
         let mut feed = Self {
             camera,
             newest_before,
             chains: None,
-            past_wish: PastWish {
-                reach: if begin.is_some() || wish.fill { wish.reach } else { wish.reach.min(Reach::Disk) },
-                ..wish
+            past_options: PastOptions {
+                tier_max: if begin.is_some() || past.fill {
+                    past.tier_max
+                } else {
+                    past.tier_max.min(Tier::Disk)
+                },
+                ..past
             },
             begin,
             past: VecDeque::new(),
@@ -134,7 +139,7 @@ impl Feed {
             feed.past = feed.past_in_memory(feed.own(span));
             let held_from = feed.reader.held_from().unwrap_or(end).min(end);
             // If memory's newest frame is enough, nobody is asked how far back others reach.
-            let known = feed.past_wish.reach == Reach::Memory
+            let known = feed.past_options.tier_max == Tier::Memory
                 || span.deliver == Deliver::Every
                 || feed.past.is_empty();
             feed.tally.begin_at(begin, known.then_some(held_from));
@@ -208,7 +213,7 @@ impl Feed {
 
     /// Whether chains may be read here: of the past there are stills only.
     pub(super) fn takes_chains(&self) -> bool {
-        self.is_live && !self.past_wish.fill
+        self.is_live && !self.past_options.fill
     }
 
     /// The next frame as it came, with the account of those before it.
@@ -307,7 +312,7 @@ impl Feed {
                     self.take_from_past();
                     return Some(record);
                 }
-                None if self.past_wish.reach == Reach::Memory => {
+                None if self.past_options.tier_max == Tier::Memory => {
                     self.take_from_past();
                     self.tally.note_evicted(1);
                 }
@@ -315,11 +320,11 @@ impl Feed {
                 None => self.past = self.past_in_memory(span),
             }
         }
-        let asks = match (self.past_wish.reach, span.deliver) {
-            (Reach::Memory, _) => false,
+        let asks = match (self.past_options.tier_max, span.deliver) {
+            (Tier::Memory, _) => false,
             (_, Deliver::Newest) => self.tally.last().is_none(),
-            (Reach::Disk, _) => !self.memory_reaches_present(),
-            (Reach::Camera, _) => true,
+            (Tier::Disk, _) => !self.memory_reaches_present(),
+            (Tier::Camera, _) => true,
         };
         if asks && !self.past_is_over {
             let present = self.live.max(self.reader.held().start);
@@ -341,8 +346,8 @@ impl Feed {
             if self.live < held.start {
                 let bounded = span.begin.is_some() || self.tally.last().max(self.floor).is_some();
                 // If memory is empty, asking again misses nothing.
-                let in_vain = self.asked_in_vain && !held.is_empty() && !self.past_wish.fill;
-                let asks = self.past_wish.reach > Reach::Memory && !in_vain;
+                let in_vain = self.asked_in_vain && !held.is_empty() && !self.past_options.fill;
+                let asks = self.past_options.tier_max > Tier::Memory && !in_vain;
                 if asks && span.deliver == Deliver::Every && bounded {
                     let before = self.reader.get(held.start).map(|record| record.frame.meta.id);
                     if before.is_none() && !held.is_empty() {
@@ -383,11 +388,14 @@ impl Feed {
         }
     }
 
-    /// Whether somebody may hold a wanted frame before this present one. That is so if all frames are wanted.
-    /// It is also so for the first frame of a reader of the past: no count tells what was passed over before
-    /// it since others were asked.
+    /// Whether the camera is to be asked for frames before this present one. It is asked only if every frame
+    /// is wanted from as far as the camera, and not twice about the same stretch.
+    ///
+    /// Behind another frame, it is asked if frames are missing between the two and all of them are wanted. The
+    /// first frame of a reader of the past is different, since no count tells what was passed over before it:
+    /// the camera is asked unless memory shows that the frame just before lies before the beginning.
     fn is_to_be_filled_before(&self, span: Span, id: FrameId) -> bool {
-        let may = self.begun && span.deliver == Deliver::Every && self.past_wish.reach == Reach::Camera;
+        let may = self.begun && span.deliver == Deliver::Every && self.past_options.tier_max == Tier::Camera;
         let asked = self.asked_before.is_some_and(|asked| id <= asked);
         may && !asked
             && match self.tally.last() {
@@ -398,7 +406,7 @@ impl Feed {
 
     /// Whether frames that were passed over when they were new are wanted too.
     fn wants_all(&self) -> bool {
-        self.past_wish.fill || self.asks_to > self.tally.last()
+        self.past_options.fill || self.asks_to > self.tally.last()
     }
 
     /// Begins anew if a present frame is not after the one that the application already had. That happens if

@@ -2,7 +2,7 @@
 
 use super::{Feed, Question};
 use crate::frame::FrameId;
-use crate::history::{PastAnswer, PastQuery, PastWish, Reach};
+use crate::history::{PastAnswer, PastOptions, PastQuery, Tier};
 use crate::log::Record;
 use crate::subscription::{Deliver, Span};
 use crate::units::Timestamp;
@@ -31,7 +31,7 @@ impl Feed {
             }
         };
         // A question about everything after the last frame replaces earlier ones.
-        let covers = query.reach == Reach::Camera
+        let covers = query.tier_max == Tier::Camera
             && match self.tally.last() {
                 Some(last) => query.after == Some(last),
                 None => query.after.is_none(),
@@ -75,7 +75,7 @@ impl Feed {
         let begin = span.begin.filter(|begin| *begin > Timestamp::MIN);
         let is_first =
             self.tally.last().is_none() && begin.is_some_and(|begin| begin < record.frame.meta.captured);
-        let asks = query.reach == Reach::Camera && !query.newest && query.after.is_none();
+        let asks = query.tier_max == Tier::Camera && !query.newest && query.after.is_none();
         if is_first && asks && !self.tally.knows_camera() && !self.follows(span, id) {
             return Question::Verify(record, PastQuery { before: Some(id), ..query }, false);
         }
@@ -107,7 +107,9 @@ impl Feed {
     /// there is nothing to ask.
     pub(in crate::subscription) fn ask_for_rest(&mut self, span: Span) -> bool {
         let span = self.own(span);
-        if !self.past_wish.fill || self.tally.last().is_none() && span.begin.is_none() || self.asked_for_rest
+        if !self.past_options.fill
+            || self.tally.last().is_none() && span.begin.is_none()
+            || self.asked_for_rest
         {
             return false;
         }
@@ -124,7 +126,7 @@ impl Feed {
         // Without a first frame of the present, its beginning in time must do. Before the first frame, that
         // is the requested beginning.
         let is_first =
-            self.tally.last().is_none() && self.begin.is_some() && self.past_wish.reach == Reach::Camera;
+            self.tally.last().is_none() && self.begin.is_some() && self.past_options.tier_max == Tier::Camera;
         let asks_all = !self.is_live || is_first || self.wants_all();
         let whenever = self.is_live && self.begun && self.newest_before.is_some() && !is_first;
         let begin = span.begin.filter(|_| !whenever);
@@ -136,15 +138,15 @@ impl Feed {
             begin: begin.unwrap_or(Timestamp::MIN),
             end: span.end.unwrap_or(Timestamp::MAX),
             newest: span.deliver == Deliver::Newest,
-            reach: if asks_all { self.past_wish.reach } else { Reach::Disk },
-            quality: self.past_wish.quality.filter(|_| !self.is_live),
+            tier_max: if asks_all { self.past_options.tier_max } else { Tier::Disk },
+            quality: self.past_options.quality.filter(|_| !self.is_live),
         });
     }
 
     /// Whether others may hold a frame between the last one and the one at `index`.
     fn may_lack_before(&self, index: u64, record: &Record, span: Span) -> bool {
         let id = record.frame.meta.id;
-        if self.past_wish.reach == Reach::Memory
+        if self.past_options.tier_max == Tier::Memory
             || span.deliver == Deliver::Newest
             || self.asked_before.is_some_and(|asked| id <= asked)
         {
@@ -157,9 +159,9 @@ impl Feed {
             Some(last) => before.id <= last,
             None => span.begin.is_none_or(|begin| before.captured < begin),
         });
-        match (self.past_wish.reach, reaches) {
+        match (self.past_options.tier_max, reaches) {
             (_, None) => true,
-            (Reach::Camera, Some(before)) => {
+            (Tier::Camera, Some(before)) => {
                 self.tally.last().unwrap_or(before.id).max(before.id).next() != id
             }
             (_, Some(_)) => false,
@@ -170,9 +172,9 @@ impl Feed {
     /// wanted quality.
     pub(super) fn to_ask_before(&self, index: u64, record: &Record, span: Span) -> Option<FrameId> {
         let id = record.frame.meta.id;
-        let PastWish { reach, quality, .. } = self.past_wish;
+        let PastOptions { tier_max, quality, .. } = self.past_options;
         let at_hand = quality.is_none()
-            || reach < Reach::Camera
+            || tier_max < Tier::Camera
             || span.deliver == Deliver::Newest
             || self.asked_before.is_some_and(|asked| id < asked)
             || PastQuery { quality, ..PastQuery::EVERY }.is_served_by(&record.frame.meta);

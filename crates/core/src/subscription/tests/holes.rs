@@ -171,8 +171,8 @@ proptest! {
         let end = Some(LATER - END_GRACE * 2);
         let begin = (resumes == Resumes::Begin).then(|| has.captured + std::time::Duration::from_nanos(1));
         let deliver = Deliver::Every;
-        let wish = if resumes == Resumes::Fill { PastWish::FILLED } else { PastWish::ALL };
-        let mut reading = Subscription::wishing(Span { begin, end, deliver }, wish);
+        let wish = if resumes == Resumes::Fill { PastOptions::FILLED } else { PastOptions::ALL };
+        let mut reading = Subscription::with_past(Span { begin, end, deliver }, wish);
         if resumes != Resumes::Begin {
             reading = reading.resuming_after(vec![(camera(), last)]);
         }
@@ -232,7 +232,7 @@ fn a_camera_that_is_not_there_is_not_one_that_has_nothing() {
     (0..=174).for_each(|sequence| append(&mut writer, id(1, sequence), at(1_000 + 10 * sequence)));
     let begin = Some(at(1_000 + 1_741));
     let live = Span { begin, end: None, deliver: Deliver::Every };
-    let mut reading = Subscription::reaching(live, Reach::Camera);
+    let mut reading = Subscription::with_tier_max(live, Tier::Camera);
     reading.attach(camera(), reader.clone());
     assert!(matches!(reading.next(at(5_000)), Next::Pending));
     let (name, _) = reading.poll_past().expect("the camera is asked");
@@ -250,7 +250,7 @@ fn a_camera_that_is_not_there_is_not_one_that_has_nothing() {
 
     // The same of what has passed: there is nothing, and a word of why.
     let past = Span { end: Some(at(2_900)), ..live };
-    let mut reading = Subscription::reaching(past, Reach::Camera);
+    let mut reading = Subscription::with_tier_max(past, Tier::Camera);
     reading.attach(camera(), reader);
     assert!(matches!(reading.next(at(5_000)), Next::Pending));
     let (name, _) = reading.poll_past().expect("the camera is asked");
@@ -294,10 +294,10 @@ fn the_account_goes_on_behind_the_last_frame_of_the_application() {
 /// left without frames.
 #[test]
 fn a_camera_that_counts_anew_is_not_ignored() {
-    for wish in [PastWish::ALL, PastWish::FILLED] {
+    for wish in [PastOptions::ALL, PastOptions::FILLED] {
         let (mut writer, reader) = log(LogConfig::default());
         let last = LastFrame { id: id(7, 100), captured: Some(at(500)) };
-        let mut reading = Subscription::wishing(Span::LIVE, wish).resuming_after(vec![(camera(), last)]);
+        let mut reading = Subscription::with_past(Span::LIVE, wish).resuming_after(vec![(camera(), last)]);
         reading.attach(camera(), reader);
         append(&mut writer, id(1, 4), at(900));
         let next = loop {

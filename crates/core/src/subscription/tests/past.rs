@@ -203,7 +203,7 @@ fn every() -> PastQuery {
         begin: Timestamp::MIN,
         end: Timestamp::MAX,
         newest: false,
-        reach: Reach::Disk,
+        tier_max: Tier::Disk,
         quality: None,
     }
 }
@@ -253,7 +253,7 @@ proptest! {
         for (place, event) in before.iter().chain(&during).chain([&Event::Read(10_000)]).enumerate() {
             if place >= before.len() && reading.is_none() {
                 newest_before = rig.published.last().map(|meta| meta.id);
-                let mut subscription = Subscription::reaching(span, Reach::Disk);
+                let mut subscription = Subscription::with_tier_max(span, Tier::Disk);
                 subscription.attach(camera(), rig.writer.reader());
                 reading = Some((subscription, StoreReader::new(camera(), keys())));
             }
@@ -329,7 +329,7 @@ proptest! {
             rig.published.iter().map(|meta| (meta.id, meta.captured)).collect();
         let held = rig.held();
         let span = Span { begin: Some(begin), end: Some(Timestamp::from_nanos(u64::MAX / 2)), deliver: Deliver::Every };
-        let mut subscription = Subscription::reaching(span, Reach::Disk);
+        let mut subscription = Subscription::with_tier_max(span, Tier::Disk);
         subscription.attach(camera(), rig.writer.reader());
         let mut disk = StoreReader::new(camera(), keys());
         let mut got = Vec::new();
@@ -368,7 +368,7 @@ proptest! {
 fn a_slow_reader_of_every_frame_loses_none_that_the_disk_has() {
     let mut rig = Rig::new(6_000, 1 << 20, 4_000);
     let mut subscription =
-        Subscription::reaching(Span { deliver: Deliver::Every, ..Span::LIVE }, Reach::Disk);
+        Subscription::with_tier_max(Span { deliver: Deliver::Every, ..Span::LIVE }, Tier::Disk);
     rig.publish(700, false);
     subscription.attach(camera(), rig.writer.reader());
     let mut disk = StoreReader::new(camera(), keys());
@@ -406,7 +406,7 @@ fn what_is_removed_while_it_is_read_is_stated() {
         rig.write();
     }
     let span = Span { begin: Some(Timestamp::MIN), end: None, deliver: Deliver::Every };
-    let mut subscription = Subscription::reaching(span, Reach::Disk);
+    let mut subscription = Subscription::with_tier_max(span, Tier::Disk);
     subscription.attach(camera(), rig.writer.reader());
     let mut disk = StoreReader::new(camera(), keys());
     let mut deliveries: Vec<(u64, Vec<(SkipReason, u64)>)> = Vec::new();
@@ -442,7 +442,7 @@ fn what_is_removed_while_it_is_read_is_stated() {
 fn a_frame_that_crosses_while_it_is_looked_for_comes_once() {
     let mut rig = Rig::new(1 << 20, 8 << 20, 1 << 20);
     let span = Span { begin: Some(Timestamp::MIN), end: None, deliver: Deliver::Newest };
-    let mut reading = Subscription::reaching(span, Reach::Camera);
+    let mut reading = Subscription::with_tier_max(span, Tier::Camera);
     reading.attach(camera(), rig.writer.reader());
     assert!(matches!(reading.next(Timestamp::from_nanos(1)), Next::Pending));
     let (camera, _) = reading.poll_past().expect("memory holds nothing");

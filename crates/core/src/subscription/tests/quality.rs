@@ -52,7 +52,7 @@ proptest! {
         let quality: Option<Setting> = wanted.map(|wanted| RUNGS[wanted].parse().unwrap());
         let end = Some(Timestamp::from_nanos(1_000));
         let span = Span { begin: Some(Timestamp::MIN), end, deliver: Deliver::Every };
-        let mut reading = Subscription::wishing(span, PastWish { quality, ..PastWish::ALL });
+        let mut reading = Subscription::with_past(span, PastOptions { quality, ..PastOptions::ALL });
         reading.attach("dock/cam1".parse().unwrap(), reader);
         let (mut got, mut asked) = (BTreeMap::new(), 0);
         loop {
@@ -96,7 +96,7 @@ fn a_reading_whose_end_has_passed_ends_with_the_last_answer() {
         end: Some(Timestamp::from_nanos(4_999)),
         deliver: Deliver::Every,
     };
-    let mut reading = Subscription::reaching(span, Reach::Camera);
+    let mut reading = Subscription::with_tier_max(span, Tier::Camera);
     assert!(matches!(reading.next(now), Next::Pending), "no camera is known yet: one may come");
     reading.attach("dock/cam1".parse().unwrap(), reader.clone());
     assert!(matches!(reading.next(now), Next::Pending));

@@ -10,7 +10,7 @@ use crate::controller::share::Step;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Reference, Rung, Sequence, SkipRange, SkipReason,
 };
-use crate::history::{PastQuery, Reach};
+use crate::history::{PastQuery, Tier};
 use crate::trace::{CameraTrace, Stage};
 use crate::units::{BitsPerSecond, ClockAnchor, Timestamp};
 use crate::wire::{
@@ -114,7 +114,7 @@ fn any_history() -> impl Strategy<Value = Message> {
             .prop_map(|((request, newest, begin, end), after, before, rung)| {
                 let (begin, end) = (Timestamp::from_nanos(begin), Timestamp::from_nanos(end));
                 let query =
-                    PastQuery { after, before, begin, end, newest, reach: Reach::Disk, quality: None };
+                    PastQuery { after, before, begin, end, newest, tier_max: Tier::Disk, quality: None };
                 Message::HistoryRequest(HistoryRequest {
                     request,
                     query,
@@ -144,7 +144,7 @@ fn any_other() -> impl Strategy<Value = Message> {
             })
         ),
         any_outlook().prop_map(Message::FeasibilityReport),
-        any_settled().prop_map(Message::NegotiationResult),
+        any_negotiation_result().prop_map(Message::NegotiationResult),
         any_share().prop_map(Message::Share),
         any_claim().prop_map(Message::ShareRequest),
         any::<bool>().prop_map(|past| Message::Abilities(Abilities { past })),
@@ -231,7 +231,7 @@ fn shares_and_claims_that_make_no_sense_are_refused_or_claim_nothing() {
     assert!(matches!(claim(1, 2, 0, &[[1, 1]]), Err(WireError::Truncated { .. })));
 }
 
-fn any_settled() -> impl Strategy<Value = NegotiationResult> {
+fn any_negotiation_result() -> impl Strategy<Value = NegotiationResult> {
     let outcomes = prop::collection::vec(0..5u8, 0..=CONTRACTS_MAX).prop_map(|codes| {
         let verdict = |(place, code): (usize, &u8)| match code {
             1 => Some(ContractOutcome::Kept),

@@ -20,7 +20,7 @@ pub(crate) const BOUND_DEFAULT: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     pub(crate) now: Instant,
-    pub(crate) wish: &'a Joint,
+    pub(crate) joint: &'a Joint,
     pub(crate) profiles: &'a Profiles,
     pub(crate) frame: &'a Frame,
     /// What it can refer to; `None`: it must be a keyframe.
@@ -43,11 +43,11 @@ impl<'a> Candidate<'a> {
             captured: self.captured,
             interval: self.interval,
             ladder: &rungs.ladder,
-            latency_bound: self.wish.latency_bound.unwrap_or(BOUND_DEFAULT),
+            latency_bound: self.joint.latency_bound.unwrap_or(BOUND_DEFAULT),
             result_latency_bound: None,
-            accuracy_floor: rungs.basis.profile.is_some().then_some(self.wish.accuracy_floor),
-            on_time_share: self.wish.on_time_share,
-            degrade: self.wish.degrade,
+            accuracy_floor: rungs.basis.profile.is_some().then_some(self.joint.accuracy_floor),
+            on_time_share: self.joint.on_time_share,
+            degrade: self.joint.degrade,
             cap,
             unsent_bytes: self.unsent_bytes,
             window: self.window,
@@ -57,7 +57,7 @@ impl<'a> Candidate<'a> {
 
     /// The wanted profile, if frames of this size can be encoded by it, and its state.
     pub(super) fn profile(&self, chains: Chains, skip_max: u8) -> (Option<&'a Profile>, ProfileUse) {
-        let Some(hash) = self.wish.profile else { return (None, ProfileUse::None) };
+        let Some(hash) = self.joint.profile else { return (None, ProfileUse::None) };
         let pixels = self.pixels();
         let makes = |rung: &RungProfile| {
             makeable(&rung.rung, pixels, chains).is_some_and(|setting| setting.skip <= skip_max)

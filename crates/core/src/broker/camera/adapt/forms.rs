@@ -144,14 +144,14 @@ impl Forms {
     /// What the rungs for a frame depend on, the wanted profile if frames can be encoded by it, and the state
     /// of that profile.
     fn basis<'a>(&self, candidate: &Candidate<'a>) -> (Basis, Option<&'a Profile>, ProfileUse) {
-        let Candidate { now, wish, frame, interval, .. } = *candidate;
+        let Candidate { now, joint, frame, interval, .. } = *candidate;
         let pixels = candidate.pixels();
         let takes = chains_take(pixels);
         let chains =
             Chains { video: takes && now >= self.video.until, tiles: takes && now >= self.tiles.until };
-        let skip_max = skip_max(interval, wish.min_fps);
+        let skip_max = skip_max(interval, joint.min_fps);
         let (profile, profile_use) = candidate.profile(chains, skip_max);
-        let hash: Option<ProfileHash> = wish.profile.filter(|_| profile.is_some());
+        let hash: Option<ProfileHash> = joint.profile.filter(|_| profile.is_some());
         // The interval is measured and varies. Intervals that allow the same skips give the same basis.
         let known = self.rungs.as_ref().filter(|rungs| rungs.basis.profile == hash);
         let basis = Basis {

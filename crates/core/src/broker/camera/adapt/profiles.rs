@@ -73,7 +73,7 @@ impl Profiles {
 
     /// The first profile that is wanted and missing. That of the served contracts comes first, then those of
     /// the other contracts with a floor.
-    pub(crate) fn lacking(&self, joint: &Joint, contracts: &[Contract]) -> Option<ProfileHash> {
+    fn lacking(&self, joint: &Joint, contracts: &[Contract]) -> Option<ProfileHash> {
         let others = contracts.iter().filter(|contract| contract.accuracy_floor.is_some());
         let mut wanted: Vec<ProfileHash> = Vec::new();
         for hash in joint.profile.into_iter().chain(others.filter_map(|contract| contract.profile)) {
@@ -85,14 +85,16 @@ impl Profiles {
         wanted.into_iter().find(|hash| !self.is_known(*hash))
     }
 
-    /// Asks on a connection for a wanted and missing profile, if that is due. Returns `None` if there is no
-    /// such profile or no connection.
+    /// Asks on a connection for a missing profile, if that is due. `wanted`: what the served contracts ask
+    /// together, and all contracts; `None` without a connection, or if frames go unchanged.
     pub(crate) fn fetch(
         &mut self,
         now: Instant,
-        wanted: Option<(LinkId, ProfileHash)>,
+        wanted: Option<(LinkId, Joint, &[Contract])>,
     ) -> Option<CameraOutput> {
-        let Some((link, hash)) = wanted else {
+        let lacking =
+            wanted.and_then(|(link, joint, contracts)| Some((link, self.lacking(&joint, contracts)?)));
+        let Some((link, hash)) = lacking else {
             // A profile that is being read is still useful later.
             self.fetching.take_if(|fetching| fetching.due.is_some());
             return None;

@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::broker::camera::types::CameraOutput;
 use crate::broker::{EdgeIndex, LinkId};
-use crate::clock::ClockEstimator;
+use crate::clock::{ClockEstimator, Exchange};
 use crate::controller::Arrival;
 use crate::frame::FrameId;
 use crate::units::Instant;
-use crate::wire::{Demand, Report};
+use crate::wire::{Demand, Message, Report};
 
 /// The most frames that are sent in full and not acknowledged. Beyond that, the newest frame waits. At 60
 /// frames per second these are half a second: a long round trip, and a lost report on top.
@@ -116,6 +117,19 @@ impl EdgeLink {
             outage_retry: None,
             went_on: now,
         }
+    }
+
+    /// A ping or a pong arrived. Returns the answer to a ping.
+    pub(crate) fn handle_ping(&mut self, now: Instant, message: Message) -> Option<CameraOutput> {
+        match message {
+            Message::Ping { t1 } => {
+                let message = Message::Pong { t1, t2: now, t3: now };
+                return Some(CameraOutput::Send { link: self.id, message });
+            }
+            Message::Pong { t1, t2, t3 } => self.clock.record(Exchange { t1, t2, t3, t4: now }),
+            _ => {}
+        }
+        None
     }
 
     /// Checks whether this process has just paused, as when its host has no processor to spare. A ping is

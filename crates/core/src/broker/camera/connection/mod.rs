@@ -3,20 +3,21 @@
 
 mod dialler;
 mod link;
+mod own_epochs;
 mod welcome;
 
 use std::time::Duration;
 
 use self::dialler::Dialler;
-pub(super) use self::link::EdgeLink;
-pub(super) use self::welcome::Judgement;
-use self::welcome::judge;
+pub(super) use self::link::{DemandChange, EdgeLink};
+use self::own_epochs::OwnEpochs;
+use self::welcome::{Judgement, judge};
 use super::types::CameraOutput;
 use crate::broker::{EdgeIndex, LinkId, PEER_SILENCE_MAX, PING_INTERVAL, REDIAL_INTERVAL, REFUSED_INTERVAL};
-use crate::frame::{Epoch, FrameId};
+use crate::frame::{Epoch, FrameId, Sequence};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{Demand, Hello, Message, RefuseCode, VERSION, Welcome};
+use crate::wire::{Abilities, Demand, Hello, Message, RefuseCode, VERSION, Welcome};
 
 /// How long the edge may take to answer a connection's first message. It answers at once, so 3 s are many
 /// round trips, and time to repeat lost packets.
@@ -47,11 +48,13 @@ pub(super) struct Connections {
     links: Vec<EdgeLink>,
     /// The active connection: the one that frames are sent on.
     active: Option<LinkId>,
+    epochs: OwnEpochs,
 }
 
 impl Connections {
     pub(super) fn new(identity: Identity, edges: usize, now: Instant) -> Self {
-        Self { identity, dialler: Dialler::new(edges, now), links: Vec::new(), active: None }
+        let (dialler, epochs) = (Dialler::new(edges, now), OwnEpochs::default());
+        Self { identity, dialler, links: Vec::new(), active: None, epochs }
     }
 
     // ---- getters ------------------------------------------------------------------------------------------
@@ -76,9 +79,15 @@ impl Connections {
         self.links.iter_mut().find(|known| known.id == link)
     }
 
-    /// The connection that was made first.
-    pub(super) fn oldest(&self) -> Option<LinkId> {
-        self.links.first().map(|link| link.id)
+    /// All connections, oldest first.
+    pub(super) fn all(&self) -> Vec<LinkId> {
+        self.links.iter().map(|link| link.id).collect()
+    }
+
+    /// Whether the edge at the other end of a connection may have a frame of another start of this camera with
+    /// the same identity as one of this epoch. `present` is the epoch in use.
+    pub(super) fn is_doubtful(&self, link: LinkId, epoch: Epoch, present: Epoch) -> bool {
+        self.epochs.is_doubtful(epoch, present, self.get(link).map(|link| link.edge))
     }
 
     /// Connections that were made before this one.
@@ -153,40 +162,61 @@ impl Connections {
     }
 
     /// The edge has welcomed the camera on a connection: decides whether the camera stays there, and if not,
-    /// when it dials again.
+    /// when it dials again. If it stays, returns the newest frame of this epoch that the edge knows of.
+    /// Otherwise returns what is to be done before the connection is closed.
     pub(super) fn handle_welcome(
         &mut self,
         now: Instant,
         link: LinkId,
         welcome: &Welcome,
         next: FrameId,
-    ) -> Judgement {
-        let judgement = judge(&self.identity.camera, welcome, next);
-        match (&judgement, self.get(link).map(|link| link.edge)) {
-            (Judgement::Refused { .. }, Some(edge)) => {
-                self.dialler.hold_edge_until(edge, now + REFUSED_INTERVAL);
+    ) -> Result<Option<Sequence>, Box<CameraOutput>> {
+        let edge = self.get(link).map(|link| link.edge);
+        match judge(&self.identity.camera, welcome, next) {
+            Judgement::Accepted { newest } => Ok(newest),
+            Judgement::Refused { code, text } => {
+                if let Some(edge) = edge {
+                    self.dialler.hold_edge_until(edge, now + REFUSED_INTERVAL);
+                }
+                Err(Box::new(CameraOutput::Refused { code, text }))
             }
-            // Until the new epoch begins, dialling is useless.
-            (Judgement::Foreign { .. }, _) => self.dialler.hold_until(now + REDIAL_INTERVAL),
-            _ => {}
+            // The edge's newest frame is not one of ours: a lost epoch counter, or a replaced device.
+            Judgement::Foreign { above } => {
+                if let Some(edge) = edge {
+                    self.epochs.handle_taken(edge, above);
+                }
+                // Until the new epoch begins, dialling is useless.
+                self.dialler.hold_until(now + REDIAL_INTERVAL);
+                Err(Box::new(CameraOutput::RaiseEpoch { above }))
+            }
         }
-        judgement
     }
 
-    /// A later epoch has begun: every edge may be dialled at once.
-    pub(super) fn handle_epoch(&mut self, now: Instant) {
+    /// A later epoch has begun in place of `used`: every edge may be dialled at once.
+    pub(super) fn handle_epoch(&mut self, now: Instant, used: Epoch) {
+        self.epochs.handle_raised(used);
         self.dialler.hold_until(now);
     }
 
-    /// The camera stays with an edge: from now on, frames are sent on this connection.
-    pub(super) fn handle_accepted(&mut self, now: Instant, link: LinkId, frame_bytes_max: u32) {
-        let Some(known) = self.get_mut(link) else { return };
-        (known.welcomed, known.frame_bytes_max) = (true, frame_bytes_max);
+    /// The camera stays with an edge that has welcomed it in this epoch: from now on, frames are sent on this
+    /// connection.
+    pub(super) fn handle_accepted(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        welcome: &Welcome,
+        epoch: Epoch,
+    ) -> Vec<CameraOutput> {
+        let Some(known) = self.get_mut(link) else { return Vec::new() };
+        (known.welcomed, known.frame_bytes_max) = (true, welcome.frame_bytes_max);
         let edge = known.edge;
         self.active = Some(link);
         // Older connections are closed first: two edges must not both have the camera.
-        debug_assert_eq!(self.oldest(), Some(link), "an older connection is still there");
+        debug_assert_eq!(self.all().first(), Some(&link), "an older connection is still there");
         self.dialler.welcomed(now, edge);
+        self.epochs.handle_accepted(edge, epoch);
+        let abilities = CameraOutput::Send { link, message: Message::Abilities(Abilities::ALL) };
+        vec![abilities, CameraOutput::LinkChanged { up: true }]
     }
 
     /// Forgets a connection.
@@ -195,13 +225,6 @@ impl Connections {
         let in_flight = self.links.remove(position).in_flight().collect();
         let was_active = self.active.take_if(|active| *active == link).is_some();
         Some(Removed { in_flight, was_active })
-    }
-
-    /// Gives up the frames on their way on the active connection, if it has stalled. Returns that connection
-    /// and those frames.
-    pub(super) fn give_up_stalled(&mut self, now: Instant) -> Option<(LinkId, Vec<FrameId>)> {
-        let link = self.active_mut().filter(|link| link.stall_due().is_some_and(|due| now >= due))?;
-        Some((link.id, link.give_up_stalled(now)))
     }
 
     // ---- what is to be done -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ use self::codec::PastCodec;
 use super::connection::{Connections, EdgeLink};
 use super::ledger::SkipLedger;
 use super::types::{CameraOutput, Transformed};
-use crate::broker::{EdgeIndex, LinkId};
+use crate::broker::LinkId;
 use crate::frame::{Epoch, Frame, FrameId, FrameMeta, SkipRange, SkipReason};
 use crate::history::PastAnswer;
 use crate::log::Record;
@@ -36,9 +36,6 @@ const REST_MAX: Duration = Duration::from_secs(60);
 
 /// The most completed requests that are remembered, so that a later request can continue them.
 const ENDS_MAX: usize = HISTORY_REQUESTS_MAX;
-/// The most epochs that are remembered as accepted by an edge. Frames of older ones are not given to that
-/// edge any more.
-const ACCEPTED_MAX: usize = 64;
 /// The most frames that are looked up ahead while another one is being sent.
 const READY_MAX: usize = 1;
 
@@ -95,15 +92,15 @@ pub(super) struct LiveTraffic<'a> {
     pub(super) waits: bool,
 }
 
-/// The result of an event.
+/// What an event calls for.
 #[derive(Default)]
-pub(super) struct Step {
+pub(super) struct Effects {
     pub(super) outputs: Vec<CameraOutput>,
     /// Whether there is something new to send or to encode.
     pub(super) goes_on: bool,
 }
 
-impl Step {
+impl Effects {
     fn stops(outputs: Vec<CameraOutput>) -> Self {
         Self { outputs, goes_on: false }
     }
@@ -122,12 +119,6 @@ pub(super) struct History {
     /// The frame that is being sent, and since when.
     sending: Option<(LinkId, u64, Instant)>,
     share: f64,
-    /// Epochs from this one up to the present one may have been used by another start of this camera too.
-    /// Then two frames have the same identity.
-    doubtful_from: Option<Epoch>,
-    /// Epochs in which an edge has welcomed this start, the latest last. There, these epochs belong to no
-    /// other start.
-    accepted: VecDeque<(EdgeIndex, Epoch)>,
     /// Counts the look-ups, because an answer may come when it is no longer wanted.
     ticket: u64,
     /// The past rests until then, to keep to its share of the link.
@@ -144,8 +135,6 @@ impl History {
             ends: VecDeque::new(),
             sending: None,
             share: HISTORY_SHARE,
-            doubtful_from: None,
-            accepted: VecDeque::new(),
             ticket: 0,
             rests_until: now,
         }
@@ -156,25 +145,6 @@ impl History {
     /// Sets the share of the time for which frames of the past may use the link beside live ones.
     pub(super) fn set_share(&mut self, share: f64) {
         self.share = if share.is_finite() { share.clamp(HISTORY_SHARE_MIN, 1.0) } else { HISTORY_SHARE };
-    }
-
-    /// An edge has welcomed the camera with this epoch.
-    pub(super) fn handle_accepted(&mut self, edge: EdgeIndex, epoch: Epoch) {
-        self.accepted.retain(|known| *known != (edge, epoch));
-        self.accepted.push_back((edge, epoch));
-        if self.accepted.len() > ACCEPTED_MAX {
-            self.accepted.pop_front();
-        }
-    }
-
-    /// An edge has frames of this epoch from another start.
-    pub(super) fn handle_taken(&mut self, edge: EdgeIndex, epoch: Epoch) {
-        self.accepted.retain(|known| *known != (edge, epoch));
-    }
-
-    /// The present epoch was too low: another start may have used it.
-    pub(super) fn handle_epoch_raised(&mut self, used: Epoch) {
-        self.doubtful_from = Some(self.doubtful_from.map_or(used, |from| from.min(used)));
     }
 
     /// The edge requests frames of the past, continues a request, or withdraws one.
@@ -226,30 +196,30 @@ impl History {
     }
 
     /// The answer of the log to [`CameraOutput::ReadHistory`].
-    pub(super) fn handle_answer(&mut self, ticket: u64, answer: PastAnswer, live: LiveTraffic<'_>) -> Step {
+    pub(super) fn handle_answer(
+        &mut self,
+        ticket: u64,
+        answer: PastAnswer,
+        live: LiveTraffic<'_>,
+    ) -> Effects {
         if !self.looking || self.ticket != ticket {
-            return Step::default();
+            return Effects::default();
         }
-        let Some(setting) = self.asked.front().map(|asked| asked.setting) else { return Step::default() };
+        let Some((link, setting)) = self.asked.front().map(|asked| (asked.link, asked.setting)) else {
+            return Effects::default();
+        };
         let Some(record) = answer.record else {
-            return Step::stops(self.end(HistoryCode::None, answer.held_from));
+            return Effects::stops(self.end(HistoryCode::None, answer.held_from));
         };
         let id = record.frame.meta.id;
-        let asks = self.asked.front().and_then(|asked| live.connections.get(asked.link));
-        if self.is_doubtful(id.epoch, live.epoch, asks.map(|link| link.edge)) {
-            Step::stops(self.pass_over(id, None))
+        if live.connections.is_doubtful(link, id.epoch, live.epoch) {
+            Effects::stops(self.pass_over(id, None))
         } else if setting == Setting::ORIGINAL {
             self.handle_found(record, live.connections)
         } else {
             self.codec.handle_found(ticket, record);
-            Step { outputs: Vec::new(), goes_on: true }
+            Effects { outputs: Vec::new(), goes_on: true }
         }
-    }
-
-    /// Whether this edge may have a frame of another start with the same identity.
-    fn is_doubtful(&self, epoch: Epoch, present: Epoch, edge: Option<EdgeIndex>) -> bool {
-        let raised = epoch < present && self.doubtful_from.is_some_and(|from| epoch >= from);
-        raised && !edge.is_some_and(|edge| self.accepted.contains(&(edge, epoch)))
     }
 
     /// A codec has encoded a frame, or has given up. Returns `None` if no such frame was in the codec.
@@ -259,11 +229,11 @@ impl History {
         ticket: u64,
         transformed: Transformed,
         live: LiveTraffic<'_>,
-    ) -> Option<Step> {
+    ) -> Option<Effects> {
         let (begun, found) = self.codec.handle_done(ticket)?;
         self.codec.rest_until(now + self.rest_after(now.saturating_since(begun), live));
         let Some(record) = found.filter(|_| self.looking && self.ticket == ticket) else {
-            return Some(Step::default());
+            return Some(Effects::default());
         };
         let asked = self.asked.front().map(|asked| &asked.next.rung);
         Some(match transformed {
@@ -273,7 +243,7 @@ impl History {
                 let record = Record { frame: Frame { meta, payload }, ..record };
                 self.handle_found(record, live.connections)
             }
-            _ => Step::stops(self.pass_over(record.frame.meta.id, Some(SkipReason::NotMade))),
+            _ => Effects::stops(self.pass_over(record.frame.meta.id, Some(SkipReason::NotMade))),
         })
     }
 
@@ -363,13 +333,13 @@ impl History {
     }
 
     /// The next frame of the first request is ready to be sent.
-    fn handle_found(&mut self, record: Record, connections: &Connections) -> Step {
-        let Some(asked) = self.asked.front_mut() else { return Step::default() };
+    fn handle_found(&mut self, record: Record, connections: &Connections) -> Effects {
+        let Some(asked) = self.asked.front_mut() else { return Effects::default() };
         let id = record.frame.meta.id;
         let link = asked.link;
         let bytes_max = connections.get(link).map_or(0, |known| known.frame_bytes_max);
         if record.frame.payload.len() > bytes_max as usize {
-            return Step::stops(self.pass_over(id, Some(SkipReason::Refused)));
+            return Effects::stops(self.pass_over(id, Some(SkipReason::Refused)));
         }
         let request = asked.next.request;
         asked.next.query.after = Some(id);
@@ -388,7 +358,7 @@ impl History {
         self.ready.push_back(Ready { link, request, record: Box::new(record), skipped });
         // Nothing is looked for while as many wait already.
         debug_assert!(self.ready.len() <= READY_MAX, "more frames wait than may");
-        Step { outputs: Vec::from_iter(self.look_on()), goes_on: true }
+        Effects { outputs: Vec::from_iter(self.look_on()), goes_on: true }
     }
 
     /// A frame cannot be sent: passes over it, and goes on with the frames behind it.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use self::chain::Chain;
 use self::frame_skip::FrameSkip;
 use super::adapt::{Adapter, Candidate, EncodePlan, Plan, Profiles};
-use super::connection::EdgeLink;
+use super::connection::{DemandChange, EdgeLink};
 use super::ledger::SkipLedger;
-use super::negotiation::Negotiation;
+use super::negotiation::ServedContracts;
 use super::types::{CameraOutput, Transform, Transformed};
 use crate::broker::{LinkId, PEER_SILENCE_MAX};
 use crate::contract::Joint;
@@ -20,7 +20,7 @@ use crate::log::Record;
 use crate::setting::Form;
 use crate::trace::{CameraTrace, Stage};
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::FrameHeader;
+use crate::wire::{FrameHeader, Report};
 
 /// A frame that exceeded its byte budget is encoded again once the link has been silent for this long and no
 /// newer frame has come. It is encoded again at once if no newer frame is due by then. The value is
@@ -33,7 +33,7 @@ pub(super) struct Lent<'a> {
     /// The active connection.
     pub(super) link: Option<&'a mut EdgeLink>,
     pub(super) adapter: &'a mut Adapter,
-    pub(super) negotiation: &'a mut Negotiation,
+    pub(super) contracts: &'a mut ServedContracts,
 }
 
 /// The present circumstances, which are the same for all frames.
@@ -167,8 +167,34 @@ impl Live {
         }
     }
 
+    /// The edge reports how a frame arrives, or that it refuses the frame.
+    pub(super) fn handle_report(
+        &mut self,
+        now: Instant,
+        link: &mut EdgeLink,
+        adapter: &mut Adapter,
+        report: Report,
+    ) {
+        match report {
+            Report::Refused { frame } => {
+                if link.refused(now, frame) {
+                    adapter.handle_cancelled(now, frame, u64::MAX);
+                    self.skip(frame, SkipReason::Refused);
+                }
+            }
+            Report::Progress { frame, .. } | Report::Complete { frame, .. } => {
+                if let Some(arrival) = link.arrival(now, report) {
+                    adapter.handle_arrival(now, &arrival);
+                }
+                if link.reported(now, report) {
+                    self.handle_arrived(frame);
+                }
+            }
+        }
+    }
+
     /// The edge has a frame.
-    pub(super) fn handle_arrived(&mut self, frame: FrameId) {
+    fn handle_arrived(&mut self, frame: FrameId) {
         if frame.epoch == self.epoch {
             self.ledger.acknowledged(frame.sequence);
             self.chain.arrived(frame.sequence);
@@ -176,8 +202,10 @@ impl Live {
     }
 
     /// The edge that welcomed the camera knows all frames up to this one, or why they were skipped.
-    pub(super) fn handle_known(&mut self, newest: Sequence) {
-        self.ledger.acknowledged(newest);
+    pub(super) fn handle_known(&mut self, newest: Option<Sequence>) {
+        if let Some(newest) = newest {
+            self.ledger.acknowledged(newest);
+        }
     }
 
     /// The edge could not decode a frame.
@@ -187,19 +215,58 @@ impl Live {
         }
     }
 
-    /// Frames are wanted from now on; before they were not.
-    pub(super) fn handle_wanted(&mut self) {
-        if let Some(waiting) = self.waiting.take_if(|waiting| waiting.reason == SkipReason::NotWanted) {
+    /// The applications want something else on the active connection.
+    pub(super) fn handle_demand(
+        &mut self,
+        now: Instant,
+        link: &mut EdgeLink,
+        adapter: &mut Adapter,
+        change: DemandChange,
+    ) -> Option<CameraOutput> {
+        adapter.forget_seen();
+        if change.begins
+            && let Some(waiting) = self.waiting.take_if(|waiting| waiting.reason == SkipReason::NotWanted)
+        {
             // It was captured before anybody asked.
             self.skip(waiting.id(), waiting.reason);
         }
-    }
-
-    /// Frames are no longer wanted.
-    pub(super) fn handle_unwanted(&mut self) {
+        if !change.ends {
+            return None;
+        }
+        // What nobody wants any more does not cross, not even the rest of a frame.
+        let cancelled = link.give_up_sending();
+        if let Some(frame) = cancelled {
+            adapter.handle_cancelled(now, frame, 0);
+            self.skip(frame, SkipReason::NotWanted);
+        }
         if let Some(waiting) = &mut self.waiting {
             waiting.reason = SkipReason::NotWanted;
         }
+        cancelled.map(|frame| CameraOutput::Reset { link: link.id, frame })
+    }
+
+    /// A connection is gone, and with it the frames that were on their way.
+    pub(super) fn handle_closed(&mut self, now: Instant, adapter: &mut Adapter, in_flight: Vec<FrameId>) {
+        for frame in in_flight {
+            adapter.handle_reset(now, frame);
+            self.skip(frame, SkipReason::LinkDown);
+        }
+    }
+
+    /// Gives up the frames on their way on the active connection if it has stalled.
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        link: &mut EdgeLink,
+        adapter: &mut Adapter,
+    ) -> Vec<CameraOutput> {
+        let is_stalled = link.stall_due().is_some_and(|due| now >= due);
+        let stalled = if is_stalled { link.give_up_stalled(now) } else { Vec::new() };
+        for frame in &stalled {
+            adapter.handle_reset(now, *frame);
+            self.skip(*frame, SkipReason::Stalled);
+        }
+        stalled.into_iter().map(|frame| CameraOutput::Reset { link: link.id, frame }).collect()
     }
 
     /// A later epoch has begun: forgets everything of earlier ones.
@@ -294,10 +361,10 @@ impl Live {
     /// be. Frames that go unchanged are never cancelled, they only stall: if each took longer than the bound,
     /// none would ever arrive.
     fn cancel_late(&mut self, lent: &mut Lent<'_>) -> Option<CameraOutput> {
-        let Lent { present, link, adapter, negotiation } = lent;
+        let Lent { present, link, adapter, contracts } = lent;
         let (now, link) = (present.now, link.as_deref_mut()?);
         link.note_pause(now);
-        let wish = negotiation.joint(link)?;
+        let joint = contracts.joint(link)?;
         let (sending, bytes, unsent_bytes) = link.being_sent(now)?;
         if unsent_bytes == 0 || link.is_out() || self.making.is_some() {
             return None;
@@ -306,7 +373,7 @@ impl Live {
             return None;
         }
         let instead = Considered::InPlaceOf { frame: sending.sequence, unsent_bytes };
-        if !adapter.gives_up(&self.candidate(instead, *present, link, &wish)?) {
+        if !adapter.gives_up(&self.candidate(instead, *present, link, &joint)?) {
             return None;
         }
         adapter.handle_cancelled(now, sending, bytes - unsent_bytes);
@@ -318,7 +385,7 @@ impl Live {
 
     /// Sends the waiting frame, or gives it to its codec, if the link is free and the policy finds a rung for it.
     fn send_next(&mut self, lent: Lent<'_>) -> Option<CameraOutput> {
-        let Lent { present, link, adapter, negotiation } = lent;
+        let Lent { present, link, adapter, contracts } = lent;
         let (now, link) = (present.now, link?);
         if link.demand.contracts.is_empty() || self.making.is_some() || !link.is_free(now) {
             return None;
@@ -332,23 +399,23 @@ impl Live {
         if self.frame_skip.leaves_out(waiting.id(), link) {
             return None;
         }
-        if let Some(wish) = negotiation.prepare(link) {
-            let like_this = self.candidate(Considered::OneOfMany, present, link, &wish)?;
+        if let Some(joint) = contracts.prepare(link) {
+            let like_this = self.candidate(Considered::OneOfMany, present, link, &joint)?;
             // During an outage the policy cannot tell, and the negotiation stays as it was.
             if let Some(looks) = adapter.kept_by(&like_this, &link.demand.contracts) {
-                link.kept_bound = negotiation.negotiate(now, link, &looks);
+                link.kept_bound = contracts.negotiate(now, link, &looks);
             }
         }
-        let Some(wish) = negotiation.joint(link) else {
+        let Some(joint) = contracts.joint(link) else {
             let Waiting { record, published, .. } = self.waiting.take()?;
             return self.send(now, link, adapter, record.frame, published, None);
         };
         self.chain.refresh_late(now);
-        let plan = adapter.plan(&self.candidate(Considered::Next, present, link, &wish)?);
+        let plan = adapter.plan(&self.candidate(Considered::Next, present, link, &joint)?);
         match plan {
             Plan::Wait(until) => {
                 self.ask_again = Some(until);
-                if !wish.degrade
+                if !joint.degrade
                     && adapter.seen().is_some_and(|seen| seen.infeasible)
                     && let Some(waiting) = &mut self.waiting
                 {
@@ -373,7 +440,7 @@ impl Live {
         considered: Considered,
         present: Present<'a>,
         link: &EdgeLink,
-        wish: &'a Joint,
+        joint: &'a Joint,
     ) -> Option<Candidate<'a>> {
         let Present { now, interval, profiles } = present;
         let frame = &self.waiting.as_ref()?.record.frame;
@@ -387,7 +454,7 @@ impl Live {
             }
             Considered::OneOfMany => (None, now, 0, None),
         };
-        Some(Candidate { now, wish, profiles, frame, before, captured, interval, unsent_bytes, window })
+        Some(Candidate { now, joint, profiles, frame, before, captured, interval, unsent_bytes, window })
     }
 
     /// Gives the waiting frame to its codec.

@@ -24,7 +24,7 @@ const TAKEN_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// Which contracts the camera serves.
 #[derive(Debug, Default)]
-pub(crate) struct Negotiation {
+pub(crate) struct ServedContracts {
     /// The connection and the revision of the demand that this is about.
     demand: Option<(LinkId, u64)>,
     /// The verdict on each contract; `None`: not considered. Empty: all are served together.
@@ -35,7 +35,7 @@ pub(crate) struct Negotiation {
     better_since: Option<Instant>,
 }
 
-impl Negotiation {
+impl ServedContracts {
     /// What the served contracts ask together on a connection; `None` if frames go unchanged.
     pub(crate) fn joint(&self, link: &EdgeLink) -> Option<Joint> {
         let contracts = &link.demand.contracts;

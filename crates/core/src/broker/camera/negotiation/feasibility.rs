@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::contracts::Negotiation;
+use super::contracts::ServedContracts;
 use crate::broker::camera::adapt::Adapter;
 use crate::broker::camera::connection::EdgeLink;
 use crate::broker::camera::types::CameraOutput;
@@ -27,13 +27,13 @@ impl Feasibility {
         &mut self,
         now: Instant,
         link: &EdgeLink,
-        negotiation: &Negotiation,
+        contracts: &ServedContracts,
         adapter: &Adapter,
     ) -> Vec<CameraOutput> {
-        let feasibility = feasibility(now, link, negotiation, adapter);
+        let feasibility = feasibility(now, link, contracts, adapter);
         self.told = Some((now, feasibility));
         let mut messages = vec![Message::FeasibilityReport(feasibility)];
-        let negotiated = negotiation.negotiated(link);
+        let negotiated = contracts.negotiated(link);
         if !negotiated.outcomes.is_empty() {
             messages.push(Message::NegotiationResult(negotiated.clone()));
         }
@@ -46,11 +46,11 @@ impl Feasibility {
         &mut self,
         now: Instant,
         link: &EdgeLink,
-        negotiation: &Negotiation,
+        contracts: &ServedContracts,
         adapter: &Adapter,
     ) -> Vec<CameraOutput> {
-        if self.due(link, negotiation, adapter).is_some_and(|due| now >= due) {
-            return self.tell(now, link, negotiation, adapter);
+        if self.due(link, contracts, adapter).is_some_and(|due| now >= due) {
+            return self.tell(now, link, contracts, adapter);
         }
         Vec::new()
     }
@@ -59,13 +59,13 @@ impl Feasibility {
     pub(crate) fn due(
         &self,
         link: &EdgeLink,
-        negotiation: &Negotiation,
+        contracts: &ServedContracts,
         adapter: &Adapter,
     ) -> Option<Instant> {
         let (at, last) = self.told?;
         // If no contract asks for anything any more, no report is needed.
-        let (joint, seen) = negotiation.joint(link).zip(adapter.seen())?;
-        let negotiated = negotiation.negotiated(link);
+        let (joint, seen) = contracts.joint(link).zip(adapter.seen())?;
+        let negotiated = contracts.negotiated(link);
         if !negotiated.outcomes.is_empty() && negotiated != self.told_result {
             return Some(at + INTERVAL_MIN);
         }
@@ -79,11 +79,11 @@ impl Feasibility {
 fn feasibility(
     now: Instant,
     link: &EdgeLink,
-    negotiation: &Negotiation,
+    contracts: &ServedContracts,
     adapter: &Adapter,
 ) -> FeasibilityReport {
     let (link_rate, calibration) = (adapter.link_rate(), adapter.calibration());
-    let Some((joint, seen)) = negotiation.joint(link).zip(adapter.seen()) else {
+    let Some((joint, seen)) = contracts.joint(link).zip(adapter.seen()) else {
         return FeasibilityReport { link_rate, calibration, ..FeasibilityReport::default() };
     };
     let fresh = now.saturating_since(seen.at) <= SEEN_MAX;

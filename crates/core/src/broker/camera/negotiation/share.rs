@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::contracts::Negotiation;
+use super::contracts::ServedContracts;
 use crate::broker::camera::adapt::{Adapter, BOUND_DEFAULT};
 use crate::broker::camera::connection::EdgeLink;
 use crate::broker::camera::types::CameraOutput;
@@ -56,7 +56,7 @@ pub(crate) struct Frames<'a> {
     pub(crate) link: &'a EdgeLink,
     /// Published frames per second.
     pub(crate) rate: f64,
-    pub(crate) negotiation: &'a Negotiation,
+    pub(crate) contracts: &'a ServedContracts,
     pub(crate) adapter: &'a Adapter,
 }
 
@@ -136,12 +136,12 @@ impl Sharing {
 
     /// The present claim; `None` before the first frame was considered.
     fn claim(&self, frames: Frames<'_>) -> Option<ShareRequest> {
-        let Frames { link, rate, negotiation, adapter } = frames;
+        let Frames { link, rate, contracts, adapter } = frames;
         if rate <= 0.0 || link.demand.contracts.is_empty() {
             return Some(ShareRequest::default());
         }
         let interval = Duration::from_secs_f64(1.0 / rate);
-        if let Some(joint) = negotiation.joint(link) {
+        if let Some(joint) = contracts.joint(link) {
             let (floor, steps) = adapter.steps()?;
             let latency_bound = joint.latency_bound.unwrap_or(BOUND_DEFAULT);
             return Some(ShareRequest::new(interval, latency_bound, floor, steps));

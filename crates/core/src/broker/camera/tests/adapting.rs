@@ -173,14 +173,13 @@ fn a_frame_is_made_as_large_as_the_link_carries_in_time() {
     rig.broker.handle_profile(rig.now, HASH, Some(sized()));
     for (mbps, expected) in [(60.0, "original"), (12.0, "jpeg/w1280/q70/420"), (4.0, "jpeg/w640/q60/420")] {
         let delivered = run(&mut rig, 6, mbps * 125.0);
-        let settled = &delivered[delivered.len() / 2..];
-        assert!(settled.len() > 40, "{} frames in 3 s", settled.len());
-        assert!(on_time(settled) > 0.95, "{mbps} Mbit/s: {:.2} on time", on_time(settled));
-        let share =
-            settled.iter().filter(|frame| frame.rung == expected).count() as f64 / settled.len() as f64;
-        assert!(share > 0.9, "{mbps} Mbit/s: {settled:?}");
-        assert!(settled.iter().all(|frame| !frame.infeasible), "{settled:?}");
-        assert!(settled.iter().all(|frame| frame.expected_accuracy >= Some(0.9)));
+        let steady = &delivered[delivered.len() / 2..];
+        assert!(steady.len() > 40, "{} frames in 3 s", steady.len());
+        assert!(on_time(steady) > 0.95, "{mbps} Mbit/s: {:.2} on time", on_time(steady));
+        let share = steady.iter().filter(|frame| frame.rung == expected).count() as f64 / steady.len() as f64;
+        assert!(share > 0.9, "{mbps} Mbit/s: {steady:?}");
+        assert!(steady.iter().all(|frame| !frame.infeasible), "{steady:?}");
+        assert!(steady.iter().all(|frame| frame.expected_accuracy >= Some(0.9)));
     }
 }
 
@@ -190,19 +189,19 @@ fn where_nothing_keeps_the_floor_in_time_the_floor_goes_on_and_says_so() {
     rig.broker.handle_profile(rig.now, HASH, Some(sized()));
     // 20 kB take 200 ms.
     let delivered = run(&mut rig, 6, 100.0);
-    let settled = &delivered[delivered.len() / 2..];
-    assert!(settled.len() > 8, "{} frames in 3 s", settled.len());
-    assert!(settled.iter().all(|frame| frame.infeasible && frame.rung == "jpeg/w640/q60/420"), "{settled:?}");
+    let steady = &delivered[delivered.len() / 2..];
+    assert!(steady.len() > 8, "{} frames in 3 s", steady.len());
+    assert!(steady.iter().all(|frame| frame.infeasible && frame.rung == "jpeg/w640/q60/420"), "{steady:?}");
 }
 
 #[test]
 fn without_a_profile_frames_are_made_smaller_and_nothing_is_promised() {
     let mut rig = rig(vec![contract(true)]);
     let delivered = run(&mut rig, 6, 4.0 * 125.0);
-    let settled = &delivered[delivered.len() / 2..];
-    assert!(on_time(settled) > 0.95, "{:.2} on time", on_time(settled));
-    assert!(settled.iter().all(|frame| frame.expected_accuracy.is_none()));
-    assert!(settled.iter().all(|frame| frame.rung != "original"));
+    let steady = &delivered[delivered.len() / 2..];
+    assert!(on_time(steady) > 0.95, "{:.2} on time", on_time(steady));
+    assert!(steady.iter().all(|frame| frame.expected_accuracy.is_none()));
+    assert!(steady.iter().all(|frame| frame.rung != "original"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::broker::camera::{HISTORY_REQUESTS_MAX, HISTORY_SHARE, live_traffic};
 use crate::frame::{ChainLink, Reference};
-use crate::history::{PastAnswer, PastQuery, Reach};
+use crate::history::{PastAnswer, PastQuery, Tier};
 use crate::log::Record;
 use crate::units::Timestamp;
 use crate::wire::{HistoryCode, HistoryRequest};
@@ -15,7 +15,7 @@ fn question(request: u64, rung: &str) -> Message {
         begin: Timestamp::MIN,
         end: Timestamp::MAX,
         newest: false,
-        reach: Reach::Disk,
+        tier_max: Tier::Disk,
         quality: None,
     };
     Message::HistoryRequest(HistoryRequest {
@@ -87,7 +87,7 @@ fn the_past_goes_behind_live_frames_and_takes_its_share() {
     let frame = frame.expect("the live frame goes at once");
     rig.broker.handle_message(rig.now, LinkId(1), question(1, "original"));
     rig.broker.handle_message(rig.now, LinkId(1), question(2, "original"));
-    let record = rig.broker.cursor.reader().newest().unwrap();
+    let record = rig.broker.published.newest().unwrap();
     let found = || PastAnswer { record: Some(record.clone()), ..PastAnswer::default() };
     let looked = ticket(&rig.take()).expect("it looks into its log");
     rig.broker.handle_history(rig.now, looked + 7, found());
@@ -115,7 +115,7 @@ fn the_share_of_the_past_can_be_set() {
     for (share, rests) in [(1.0, 0), (0.5, 20), (f64::NAN, 60)] {
         let mut rig = Rig::connected(Contract::default());
         rig.publish(500);
-        let record = rig.broker.cursor.reader().newest().unwrap();
+        let record = rig.broker.published.newest().unwrap();
         rig.broker.handle_sent(rig.now, LinkId(1), record.frame.meta.id);
         rig.broker.set_history_share(share);
         for request in [1, 2] {
@@ -143,7 +143,7 @@ fn a_request_for_several_frames_goes_on_behind_each() {
     rig.broker.handle_message(rig.now, LinkId(1), several(5, 3));
     rig.broker.handle_message(rig.now, LinkId(1), several(20, 3));
     rig.publish(10);
-    let published = rig.broker.cursor.reader().newest().unwrap();
+    let published = rig.broker.published.newest().unwrap();
     let live = published.frame.meta.id;
     rig.broker.handle_sent(rig.now, LinkId(1), live);
     let found = |sequence: u64, bytes: usize| {
@@ -192,7 +192,7 @@ fn frames_of_the_past_are_made_into_what_was_asked_for() {
     const RUNG: &str = "jpeg/w32/q50/420";
     let mut rig = Rig::connected(Contract::default());
     rig.publish(500);
-    let record = rig.broker.cursor.reader().newest().unwrap();
+    let record = rig.broker.published.newest().unwrap();
     rig.broker.handle_sent(rig.now, LinkId(1), record.frame.meta.id);
     let Message::HistoryRequest(one) = question(5, RUNG) else { unreachable!() };
     rig.broker.handle_message(
@@ -295,7 +295,7 @@ fn frames_of_an_epoch_that_the_edge_took_in_are_given_after_it_was_raised() {
     let mut rig = Rig::with_edges(2);
     rig.welcome(1, None);
     rig.publish(10);
-    let published = rig.broker.cursor.reader().newest().unwrap();
+    let published = rig.broker.published.newest().unwrap();
     rig.take();
     rig.broker.handle_closed(rig.now, LinkId(1));
     rig.welcome(2, last(5));

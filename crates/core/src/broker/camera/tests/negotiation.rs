@@ -26,7 +26,7 @@ fn told(rig: &Rig) -> Vec<Option<ContractOutcome>> {
 
 fn told_of(rig: &Rig) -> NegotiationResult {
     let link = rig.broker.connections.active().expect("it is connected");
-    rig.broker.negotiation.negotiated(link)
+    rig.broker.negotiation.contracts.negotiated(link)
 }
 
 fn negotiated(rig: &mut Rig, seconds: u64, bytes_per_ms: f64) -> Vec<Delivered> {
@@ -129,7 +129,7 @@ fn a_floor_counts_by_its_own_profile() {
     assert_eq!(told(&rig).iter().filter(|verdict| **verdict == Some(ContractOutcome::Kept)).count(), 1);
 }
 
-/// The edge is told when whose contracts are kept has changed, and with every status; not where there is nothing to settle.
+/// The edge is told when whose contracts are kept has changed, and with every status; not where there is nothing to negotiate.
 #[test]
 fn the_edge_is_told_whose_contracts_are_kept() {
     let said = |contracts: Vec<Contract>| {

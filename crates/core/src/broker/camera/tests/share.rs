@@ -18,7 +18,7 @@ fn share(rig: &mut Rig, share: Share) {
 }
 
 /// A camera with its profile on a fast link, whose frames have found their size.
-fn settled(contract: Contract) -> Rig {
+fn steady(contract: Contract) -> Rig {
     let mut rig = rig(vec![contract]);
     rig.broker.handle_profile(rig.now, HASH, Some(sized()));
     let delivered = run(&mut rig, 4, FAST);
@@ -47,7 +47,7 @@ fn claims(rig: &mut Rig) -> Vec<ShareRequest> {
 /// says that nothing is shared, or is another, all that it would.
 #[test]
 fn a_cap_is_kept_and_expires() {
-    let mut rig = settled(contract(true));
+    let mut rig = steady(contract(true));
     let capped = told(&mut rig, cap(70_000));
     assert!(capped.len() > 25, "{} frames in two seconds", capped.len());
     assert!(
@@ -75,13 +75,13 @@ fn a_cap_is_kept_and_expires() {
 #[test]
 fn without_room_little_goes_or_nothing() {
     let shed = Share::Shed { lifetime: LIFETIME };
-    let mut rig = settled(contract(true));
+    let mut rig = steady(contract(true));
     let few = told(&mut rig, shed);
     assert!((8..=12).contains(&few.len()), "{few:?}");
     assert!(few[1..].iter().all(|frame| frame.infeasible && frame.rung == "jpeg/w320/q50/420"), "{few:?}");
     assert!(rig.broker.holds_back(rig.now));
 
-    let mut rig = settled(Contract { on_infeasible: OnInfeasible::Skip, ..contract(true) });
+    let mut rig = steady(Contract { on_infeasible: OnInfeasible::Skip, ..contract(true) });
     let none = told(&mut rig, shed);
     assert!(none.len() <= 1, "{none:?}");
     rig.now += LIFETIME;
@@ -109,11 +109,11 @@ fn of_frames_that_go_as_they_are_some_are_left_out() {
 /// The edge is told what rungs cost once it has said that there is a channel, when that has changed, and every second.
 #[test]
 fn a_claim_is_made_where_there_is_a_channel() {
-    let mut rig = settled(contract(true));
+    let mut rig = steady(contract(true));
     rig.take();
     run(&mut rig, 2, FAST);
     assert_eq!(claims(&mut rig), [], "nobody has spoken of a channel");
-    let claim = |rig: &Rig| rig.broker.sharing.told().expect("it was told");
+    let claim = |rig: &Rig| rig.broker.negotiation.told_claim().expect("it was told");
     share(&mut rig, Share::Free);
     run(&mut rig, 3, FAST);
     let ShareRequest { interval, latency_bound, floor, steps } = claim(&rig);
@@ -140,7 +140,7 @@ proptest! {
     fn what_an_edge_says_only_ever_lowers(
         said in proptest::collection::vec((0u8..3, any::<u32>(), 0u64..2_000, 0u64..300), 1..10),
     ) {
-        let mut rig = settled(contract(true));
+        let mut rig = steady(contract(true));
         let mut due = 1;
         let mut said = said.into_iter();
         let delivered = run_while(&mut rig, Duration::from_secs(3), FAST, |rig, ms| {

@@ -11,7 +11,7 @@ use crate::units::{Instant, Timestamp};
 use crate::wire::FrameHeader;
 
 /// How long a camera may take for a frame of the past. A camera that is busy with live frames sends none
-/// meanwhile; one of an earlier version never answers.
+/// meanwhile.
 pub const HISTORY_TIME_MAX: Duration = Duration::from_secs(20);
 /// The number of frames that a fetch asks for at first. It is small, so that a reader of a single frame costs
 /// the link little.
@@ -43,8 +43,8 @@ pub(super) struct Fetch {
     batch: u16,
     /// The reader that waits for the next frame, and its question.
     pub(super) waiter: Option<(u64, PastQuery)>,
-    /// Whether the reader was told that there is nothing, and its question was bounded. The fetch is kept for
-    /// the following question.
+    /// Whether the reader was told that there is nothing more. A fetch with an upper bound is kept then, for the
+    /// question about what lies behind it.
     pub(super) is_over: bool,
     /// When it is given up.
     pub(super) due: Instant,
@@ -107,7 +107,8 @@ impl Fetch {
         }
     }
 
-    /// Whether the question is one of the reading that it was made for, as far as can be told.
+    /// Whether nobody waits for it, and the question is one of the reading that it was made for, as far as can
+    /// be told: only its place differs.
     fn is_of(&self, camera: &CameraName, asked: &PastQuery) -> bool {
         let bounds = PastQuery { after: asked.after, before: asked.before, ..self.query };
         self.waiter.is_none() && self.camera == *camera && *asked == bounds
@@ -116,15 +117,16 @@ impl Fetch {
     /// Whether it brings what is asked for next.
     pub(super) fn serves(&self, camera: &CameraName, asked: &PastQuery) -> bool {
         let bounded_alike = self.query.before.is_none() || self.query.before == asked.before;
-        // A reader that has advanced without this fetch must not lack a frame that is on its way; otherwise
-        // the fetch is useless to it.
+        // A reader may have advanced without this fetch, as long as the first frame that is on its way still
+        // lies behind it.
         let position = asked.after == self.query.after
             || asked.after > self.query.after && self.begins_behind(asked.after);
         !self.is_over && !self.has_ended() && self.is_of(camera, asked) && bounded_alike && position
     }
 
-    /// Whether its next item is that nothing more exists. Frames may have been published since, so this does
-    /// not answer a later question, unless everything that was asked for had been published by then.
+    /// Whether its next item is that nothing more exists, of a fetch without an upper bound. Frames may have
+    /// been published since, so this does not answer a later question. With an upper bound it does: everything
+    /// below it had been published by then.
     fn has_ended(&self) -> bool {
         let ended = self.end.as_ref().is_some_and(|(number, _)| self.numbers.front() == Some(number));
         ended && self.query.before.is_none()
@@ -142,6 +144,7 @@ impl Fetch {
         self.query.before.is_none() && self.is_of(camera, asked) && asked.after >= self.query.after
     }
 
+    /// Whether the next frame is known, and comes after this one.
     fn begins_behind(&self, after: Option<FrameId>) -> bool {
         let first = self.numbers.front().and_then(|number| self.slots.get(number)).and_then(Slot::frame);
         first.is_some_and(|(frame, _)| Some(frame) > after)
@@ -198,12 +201,12 @@ impl Fetch {
         self.batch = (self.batch + 1).min(BATCH_FRAMES_MAX);
     }
 
-    /// What is on its way was of no use to a question.
+    /// What is on its way was of no use to a question: less is asked for next time.
     pub(super) fn leave(&mut self) {
         self.batch = (self.batch / 2).max(1);
     }
 
-    /// Takes in the size of a frame that has come.
+    /// Takes in the size of a frame that has come: large ones are asked for in smaller numbers.
     pub(super) fn note_bytes(&mut self, bytes: u64) {
         let most = (BATCH_BYTES_MAX / bytes.max(1)).clamp(1, BATCH_FRAMES_MAX.into()) as u16;
         self.batch = self.batch.min(most);

@@ -28,7 +28,7 @@ use crate::history::{FetchedFrames, PastAnswer, PastQuery, Unanswered};
 use crate::log::Record;
 use crate::name::CameraName;
 use crate::units::{Instant, Timestamp};
-use crate::wire::{FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message};
+use crate::wire::{Abilities, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message};
 
 /// The most fetches that may be open at one camera, and the most questions that may wait for it. One more is
 /// answered with [`Unanswered::Busy`].
@@ -204,8 +204,11 @@ impl History {
         self.serve(now, roster, first)
     }
 
-    /// A camera turns out to be of a version that never answers.
-    pub(super) fn handle_unable(&mut self, link: LinkId) -> Vec<EdgeOutput> {
+    /// A camera says what it can do. If it does not answer for the past, its readers are told at once.
+    pub(super) fn handle_abilities(&mut self, link: LinkId, abilities: Abilities) -> Vec<EdgeOutput> {
+        if abilities.past {
+            return Vec::new();
+        }
         let unable = || PastAnswer::unanswered(Unanswered::Unable);
         let waiters = self.give_up(|fetch| fetch.link == link).into_iter().filter_map(|fetch| fetch.waiter);
         waiters.map(|(question, _)| answer(question, unable())).collect()

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use super::*;
-use crate::history::{PastQuery, Reach};
+use crate::broker::NUMBER_MAX;
+use crate::frame::Sequence;
+use crate::history::{PastQuery, Tier};
 use crate::subscription::{Next, Subscription};
 use crate::wire::{HistoryCode, HistoryEnd};
 
@@ -146,7 +148,7 @@ impl Scene {
             Input::Unsubscribe(id) => rig.broker.handle_unsubscribe(SubscriptionId(id)),
             Input::Ask(after, before) => {
                 let (after, before) = (Some(in_epoch(0, after)), before.map(|before| in_epoch(0, before)));
-                let query = PastQuery { after, before, reach: Reach::Camera, ..PastQuery::EVERY };
+                let query = PastQuery { after, before, tier_max: Tier::Camera, ..PastQuery::EVERY };
                 let camera = "dock/cam1".parse().unwrap();
                 self.asked.insert(rig.broker.handle_history_query(rig.now, &camera, query));
             }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::{ChainLink, Encoding, Reference, Sequence, SkipRange, SkipReason};
+use crate::frame::{ChainKinds, ChainLink, Encoding, Reference, Sequence, SkipRange, SkipReason};
 use crate::subscription::{Deliver, Delivery, Next, Span, Subscription};
 use crate::units::Timestamp;
 use crate::wire::FrameHeader;

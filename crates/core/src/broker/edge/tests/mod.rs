@@ -8,7 +8,10 @@ mod thief;
 use std::time::Duration;
 
 use super::*;
-use crate::frame::{ChainLink, ClockSource, Encoding, FrameMeta, Quality, Rung, SkipRange, SkipReason};
+use crate::broker::NUMBER_MAX;
+use crate::frame::{
+    ChainLink, ClockSource, Encoding, FrameMeta, Quality, Rung, Sequence, SkipRange, SkipReason,
+};
 use crate::subscription::Span;
 use crate::trace::{CameraTrace, Stage};
 use crate::units::Timestamp;

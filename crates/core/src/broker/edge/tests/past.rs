@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 
 use super::*;
-use crate::history::{PastAnswer, PastQuery, Reach, Unanswered};
+use crate::frame::Sequence;
+use crate::history::{PastAnswer, PastQuery, Tier, Unanswered};
 use crate::subscription::Deliver;
 use crate::wire::{Abilities, HistoryCode, HistoryEnd};
 
@@ -16,7 +17,7 @@ fn after(sequence: u64) -> PastQuery {
         begin: Timestamp::MIN,
         end: Timestamp::MAX,
         newest: false,
-        reach: Reach::Camera,
+        tier_max: Tier::Camera,
         quality: None,
     }
 }
@@ -133,18 +134,22 @@ fn an_end_that_was_said_before_is_no_answer() {
     }
 }
 
-/// A camera of a version that answers no questions tells so by saying nothing of them: nobody waits for it.
+/// A camera may say that it does not answer for the past. Nobody waits for it then.
 #[test]
 fn a_camera_that_never_answers_is_not_waited_for() {
     let mut rig = Rig::new();
     rig.hello(1, "a", 3, 1, 0);
     let asked = ask(&mut rig, 6);
-    assert_eq!(answers(&mut rig).0.len(), 0, "nobody knows yet");
     rig.broker.handle_message(rig.now, LinkId(1), Message::Status(Status::default()));
-    assert_eq!(answers(&mut rig).0[0].0, asked);
+    assert_eq!(answers(&mut rig).0.len(), 0, "nobody knows yet");
+    rig.broker.handle_message(rig.now, LinkId(1), Message::Abilities(Abilities { past: false }));
+    let unable = |request| (request, Some(Unanswered::Unable));
+    let (found, _) = answers(&mut rig);
+    assert_eq!((found[0].0, found[0].1.unanswered), unable(asked));
     let again = ask(&mut rig, 6);
     let (found, sent) = answers(&mut rig);
-    assert_eq!((found[0].0, sent.len()), (again, 0), "it is not even asked");
+    assert_eq!((found[0].0, found[0].1.unanswered), unable(again));
+    assert_eq!(sent.len(), 0, "it is not even asked");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! that memory, so readers that stand still could leave the log no room for new frames. Frames made or
 //! fetched for one reader are in no log's budget at all. So every such frame takes a share of a bound: that
 //! of its log, that of its principal, and that of the broker. A reader that gets no share goes on with what
-//! the log still has. A reader that makes no progress for [`UnreadLimits::patience`] loses its share as soon
+//! the log still has. A reader that makes no progress for [`ReaderMemoryLimits::patience`] loses its share as soon
 //! as another one needs it.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub const PART_OF_LOG: u64 = 4;
 
 /// Bounds on the memory held for readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnreadLimits {
+pub struct ReaderMemoryLimits {
     /// Bytes held for all readers together. Default 16 MiB.
     pub bytes_max: u64,
     /// Bytes held for the readers of one principal. Default 8 MiB.
@@ -27,7 +27,7 @@ pub struct UnreadLimits {
     pub patience: Duration,
 }
 
-impl Default for UnreadLimits {
+impl Default for ReaderMemoryLimits {
     fn default() -> Self {
         Self { bytes_max: 16 << 20, principal_bytes_max: 8 << 20, patience: Duration::from_secs(5) }
     }
@@ -73,15 +73,15 @@ struct Share<P> {
 }
 
 /// All shares. There are at most as many as readers.
-pub struct Unread<P> {
-    limits: UnreadLimits,
+pub struct ReaderMemory<P> {
+    limits: ReaderMemoryLimits,
     shares: BTreeMap<ShareId, Share<P>>,
     next: u64,
 }
 
-impl<P: PartialEq> Unread<P> {
+impl<P: PartialEq> ReaderMemory<P> {
     /// Without any share.
-    pub fn new(limits: UnreadLimits) -> Self {
+    pub fn new(limits: ReaderMemoryLimits) -> Self {
         Self { limits, shares: BTreeMap::new(), next: 0 }
     }
 
@@ -89,7 +89,7 @@ impl<P: PartialEq> Unread<P> {
     /// principal, or of all, may exceed that bound: a single frame can be larger.
     pub fn take(&mut self, now: Instant, asked: Asked<P>) -> Granted {
         let mut lost = Vec::new();
-        let UnreadLimits { bytes_max, principal_bytes_max, .. } = self.limits;
+        let ReaderMemoryLimits { bytes_max, principal_bytes_max, .. } = self.limits;
         let Asked { principal, log, bytes } = &asked;
         let fits = log.is_none_or(|log| {
             let of_log = |share: &Share<P>| share.asked.log.is_some_and(|other| other.log == log.log);
@@ -170,8 +170,8 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: UnreadLimits =
-        UnreadLimits { bytes_max: 1_000, principal_bytes_max: 500, patience: Duration::from_secs(5) };
+    const LIMITS: ReaderMemoryLimits =
+        ReaderMemoryLimits { bytes_max: 1_000, principal_bytes_max: 500, patience: Duration::from_secs(5) };
 
     fn own(principal: u8, bytes: u64) -> Asked<u8> {
         Asked { principal, log: None, bytes }
@@ -184,39 +184,39 @@ mod tests {
     /// However many of one principal's readers stand still, another's get their share.
     #[test]
     fn one_principal_leaves_room_for_others() {
-        let mut unread = Unread::new(LIMITS);
-        let of_one = (0..100).filter(|_| unread.take(at(0), own(1, 100)).share.is_some()).count();
+        let mut memory = ReaderMemory::new(LIMITS);
+        let of_one = (0..100).filter(|_| memory.take(at(0), own(1, 100)).share.is_some()).count();
         assert_eq!(of_one, 5);
-        assert!(unread.take(at(0), own(2, 400)).share.is_some());
+        assert!(memory.take(at(0), own(2, 400)).share.is_some());
     }
 
     /// Who stands still loses its share, but only to one who needs it; who goes on keeps it.
     #[test]
     fn those_who_stand_still_make_room() {
-        let mut unread = Unread::new(LIMITS);
-        let still = unread.take(at(0), own(1, 250)).share.unwrap();
-        let moves = unread.take(at(0), own(1, 250)).share.unwrap();
-        unread.handle_progress(at(4), moves);
-        assert_eq!(unread.take(at(4), own(1, 100)), Granted::default());
-        let granted = unread.take(at(5), own(1, 100));
+        let mut memory = ReaderMemory::new(LIMITS);
+        let still = memory.take(at(0), own(1, 250)).share.unwrap();
+        let moves = memory.take(at(0), own(1, 250)).share.unwrap();
+        memory.handle_progress(at(4), moves);
+        assert_eq!(memory.take(at(4), own(1, 100)), Granted::default());
+        let granted = memory.take(at(5), own(1, 100));
         assert!(granted.share.is_some());
         assert_eq!(granted.lost, [still]);
-        assert_eq!(unread.take(at(5), own(1, 300)), Granted::default(), "the other one has made progress");
+        assert_eq!(memory.take(at(5), own(1, 300)), Granted::default(), "the other one has made progress");
     }
 
     #[test]
     fn a_frame_that_is_alone_may_be_larger_than_the_bound_but_no_part_of_a_log_is() {
-        let mut unread = Unread::new(LIMITS);
-        let large = unread.take(at(0), own(1, 5_000)).share.unwrap();
-        assert_eq!(unread.take(at(0), own(1, 1)).share, None);
-        assert_eq!(unread.take(at(0), own(2, 1)).share, None);
-        unread.give_back(large);
+        let mut memory = ReaderMemory::new(LIMITS);
+        let large = memory.take(at(0), own(1, 5_000)).share.unwrap();
+        assert_eq!(memory.take(at(0), own(1, 1)).share, None);
+        assert_eq!(memory.take(at(0), own(2, 1)).share, None);
+        memory.give_back(large);
         let log = Some(LogShare { log: 7, bytes_max: 400 });
-        assert_eq!(unread.take(at(0), Asked { log, ..own(1, 101) }).share, None);
-        assert!(unread.take(at(0), Asked { log, ..own(1, 100) }).share.is_some());
-        assert_eq!(unread.take(at(0), Asked { log, ..own(2, 1) }).share, None);
+        assert_eq!(memory.take(at(0), Asked { log, ..own(1, 101) }).share, None);
+        assert!(memory.take(at(0), Asked { log, ..own(1, 100) }).share.is_some());
+        assert_eq!(memory.take(at(0), Asked { log, ..own(2, 1) }).share, None);
         let other = Some(LogShare { log: 8, bytes_max: 400 });
-        assert!(unread.take(at(0), Asked { log: other, ..own(2, 1) }).share.is_some());
+        assert!(memory.take(at(0), Asked { log: other, ..own(2, 1) }).share.is_some());
     }
 
     proptest! {
@@ -225,13 +225,13 @@ mod tests {
         fn what_is_held_stays_within_its_bounds(
             steps in proptest::collection::vec((0u8..4, 0usize..3, 1u64..400, 0u64..4, any::<bool>()), 1..200),
         ) {
-            let mut unread = Unread::new(LIMITS);
+            let mut memory = ReaderMemory::new(LIMITS);
             let mut held: BTreeMap<ShareId, (u8, usize, u64)> = BTreeMap::new();
             let mut now = 0;
             for (principal, log, bytes, later, gives_back) in steps {
                 now += later;
                 let share = (log > 0).then_some(LogShare { log, bytes_max: 1_200 });
-                let granted = unread.take(at(now), Asked { principal, log: share, bytes });
+                let granted = memory.take(at(now), Asked { principal, log: share, bytes });
                 for lost in granted.lost {
                     prop_assert!(held.remove(&lost).is_some());
                 }
@@ -241,7 +241,7 @@ mod tests {
                 let sum = |counts: &dyn Fn(&(u8, usize, u64)) -> bool| -> u64 {
                     held.values().filter(|share| counts(share)).map(|share| share.2).sum()
                 };
-                prop_assert_eq!(unread.bytes(), sum(&|_| true));
+                prop_assert_eq!(memory.bytes(), sum(&|_| true));
                 prop_assert!(sum(&|_| true) <= LIMITS.bytes_max);
                 for principal in 0..4 {
                     prop_assert!(sum(&|share| share.0 == principal) <= LIMITS.principal_bytes_max);
@@ -250,7 +250,7 @@ mod tests {
                     prop_assert!(sum(&|share| share.1 == log) <= 1_200 / PART_OF_LOG);
                 }
                 if gives_back && let Some((id, _)) = held.pop_first() {
-                    unread.give_back(id);
+                    memory.give_back(id);
                 }
             }
         }

@@ -1,0 +1,121 @@
+//! Knows what applications want, and passes it on to the cameras: contracts, the profiles that they name, and
+//! who reads which log.
+
+use super::connection::Connection;
+use super::profiles::Profiles;
+use super::roster::Roster;
+use super::subscriptions::{Subscribed, Subscriptions};
+use super::types::{EdgeOutput, SubscriptionId};
+use crate::contract::Contract;
+use crate::frame::Epoch;
+use crate::name::CameraName;
+use crate::subscription::SubscriptionSpec;
+use crate::units::{ClockAnchor, Instant};
+use crate::wire::{Message, ProfileRequest};
+
+/// The applications of this edge.
+#[derive(Default)]
+pub(super) struct Applications {
+    pub(super) subscriptions: Subscriptions,
+    pub(super) profiles: Profiles,
+}
+
+impl Applications {
+    /// A camera is known from now on. If it was not before, the subscriptions that select it get its log.
+    pub(super) fn introduce(
+        &self,
+        roster: &mut Roster,
+        camera: &CameraName,
+        identity: &str,
+        start: (Epoch, ClockAnchor),
+    ) -> Vec<EdgeOutput> {
+        if !roster.cameras.know(camera, identity, start) {
+            return Vec::new();
+        }
+        let readers = self.subscriptions.readers(camera).into_iter();
+        readers.flat_map(|(subscription, chains)| roster.attach(subscription, camera, chains)).collect()
+    }
+
+    /// An application subscribes. Cameras that are not known yet may come until `expected`. Returns until when
+    /// unknown cameras may come whose past it wants.
+    pub(super) fn handle_subscribe(
+        &mut self,
+        roster: &mut Roster,
+        clock: &ClockAnchor,
+        id: SubscriptionId,
+        asked: SubscriptionSpec,
+        expected: Option<Instant>,
+    ) -> (Option<Instant>, Vec<EdgeOutput>) {
+        let chains = asked.present_chains();
+        let matching = roster.cameras.matching(&asked.cameras);
+        let attached = matching.iter().flat_map(|name| roster.attach(id, name, chains));
+        let mut outputs: Vec<EdgeOutput> = attached.collect();
+        let is_whole = asked.cameras.as_camera().is_some_and(|camera| matching.contains(&camera));
+        let asked = SubscriptionSpec { chains, ..asked };
+        let Subscribed { stays, patience } =
+            self.subscriptions.handle_subscribe(clock, id, asked, (expected, is_whole));
+        if stays {
+            outputs.extend(self.ask_all(roster));
+        }
+        if stays && !chains.is_none() {
+            let lost = matching.iter().filter_map(|name| roster.handle_chain_lost(clock.monotonic, name));
+            outputs.extend(lost);
+        }
+        (patience, outputs)
+    }
+
+    /// A subscription is over.
+    pub(super) fn handle_unsubscribe(&mut self, roster: &mut Roster, id: SubscriptionId) -> Vec<EdgeOutput> {
+        if self.subscriptions.handle_unsubscribe(id) { self.ask_all(roster) } else { Vec::new() }
+    }
+
+    /// A subscription asks for something else, as soon as that may be.
+    pub(super) fn handle_update(
+        &mut self,
+        now: Instant,
+        roster: &mut Roster,
+        id: SubscriptionId,
+        contract: Contract,
+    ) -> Vec<EdgeOutput> {
+        let is_known = self.subscriptions.handle_update(id, contract);
+        if is_known { self.handle_updates(now, roster) } else { Vec::new() }
+    }
+
+    /// Lets changes of contracts take effect that are due.
+    pub(super) fn handle_updates(&mut self, now: Instant, roster: &mut Roster) -> Vec<EdgeOutput> {
+        if self.subscriptions.handle_updates(now) { self.ask_all(roster) } else { Vec::new() }
+    }
+
+    /// Lets subscriptions end that are over.
+    pub(super) fn handle_ends(&mut self, now: Instant, roster: &mut Roster) -> Vec<EdgeOutput> {
+        if self.subscriptions.handle_ends(now) { self.ask_all(roster) } else { Vec::new() }
+    }
+
+    /// A camera is to be forgotten: the subscriptions that read it end.
+    pub(super) fn handle_reset(&mut self, camera: &CameraName) -> Vec<EdgeOutput> {
+        let ended = self.subscriptions.handle_reset(camera).into_iter();
+        ended.map(|subscription| EdgeOutput::Ended { subscription, camera: camera.clone() }).collect()
+    }
+
+    /// A camera asks for a part of a profile. It gets those that contracts on it name.
+    pub(super) fn handle_profile_request(
+        &self,
+        link: &Connection,
+        request: &ProfileRequest,
+    ) -> Option<EdgeOutput> {
+        let is_named = self.subscriptions.name_profile(link.camera()?, request.hash);
+        let message = Message::ProfilePart(self.profiles.part(request, is_named));
+        Some(EdgeOutput::Send { link: link.id, message })
+    }
+
+    /// Asks a camera for what the subscriptions that select it want together, if that has changed.
+    pub(super) fn ask(&self, roster: &mut Roster, camera: &CameraName) -> Vec<EdgeOutput> {
+        roster.ask(camera, self.subscriptions.contracts(camera), self.subscriptions.want_chains(camera))
+    }
+
+    /// Asks every camera for what is wanted of it, if that has changed.
+    pub(super) fn ask_all(&self, roster: &mut Roster) -> Vec<EdgeOutput> {
+        let names = roster.cameras.names(|_, _| true);
+        names.iter().flat_map(|name| self.ask(roster, name)).collect()
+    }
+}
