@@ -16,8 +16,8 @@ use mez_core::wire::SKIP_RANGES_MAX;
 
 use super::Checks;
 use super::frames::NEVER_LIVE;
+use crate::payload::{PAST_RUNG, reply_to};
 use crate::time::{HostClock, Moment};
-use crate::world::{PAST_RUNG, reply_to};
 
 /// How far a stamp may be off. Stamps are whole nanoseconds, and one that would equal another is moved on.
 const ROUNDING: Duration = Duration::from_micros(2);

@@ -10,9 +10,8 @@ use mez_core::units::Timestamp;
 use mez_core::wire::{FrameHeader, SKIP_RANGES_MAX};
 
 use super::Checks;
-use crate::payload::reduced;
+use crate::payload::{PAST_RUNG, reduced};
 use crate::time::Moment;
-use crate::world::PAST_RUNG;
 
 /// What one process published in one epoch; its sequence is the index.
 pub(super) struct Run {

@@ -8,9 +8,10 @@
 //! | `publishing.rs` | brings frames from the publisher into the log, and tells the broker |
 //! | `outputs.rs` | carries out the broker's outputs |
 //! | `link.rs` | tells the broker what comes over the link |
-//! | `making.rs` | encodes frames smaller |
+//! | `making.rs`, `encoder.rs` | encodes frames smaller |
 //! | `past.rs` | finds, encodes and sends frames of the past |
 
+mod encoder;
 mod link;
 mod making;
 mod outputs;
@@ -28,26 +29,25 @@ use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::log::{LogConfig, LogReader, log};
 use mez_core::name::CameraName;
 use mez_core::store::Recovery;
-use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_core::units::{ClockAnchor, Timestamp};
 use mez_core::wire::{Message, MessageBuffer};
 
-use super::chain::Encoder;
+use self::encoder::Encoder;
+pub(super) use self::outputs::Effect;
+use super::action::Counter;
+use super::bug::Bug;
 use super::events::Event;
+use super::node::{Owner, Timer};
+use super::spec::CameraSpec;
 use super::stage::Stage;
 use super::storage::{KeptLog, past_of};
-use super::{Bug, CameraSpec, Counter, Timer};
-use crate::disk::DiskBug;
+use crate::disk::{DiskBug, Faults};
 use crate::footage::Scene;
 use crate::random::Random;
 use crate::time::{HostClock, Moment, ms};
 
-pub(super) use self::outputs::Effect;
-
 /// The longest time until a counter is on the disk.
 const PERSIST_MS_MAX: u64 = 20;
-
-/// How many bytes a profile has in worlds. In place of JSON, all of them are the first byte of its hash.
-pub(super) const PROFILE_BYTES: usize = 20_000;
 
 /// What a camera's host has done, over all starts of its process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,10 +87,6 @@ pub(super) struct CameraHost {
     pub(super) rivals: bool,
     /// Whether it is such a process itself.
     pub(super) is_rival: bool,
-    /// The camera whose identity it has stolen, if it is a thief.
-    pub(super) robs: Option<usize>,
-    /// Until when nothing is promised, because a thief of its identity left unheard, or the edge was told to believe none of its starts.
-    pub(super) robbed_until: Moment,
     /// When it last started without all of its counter. The connection of the start before may then count as a later one.
     pub(super) counter_lost: Option<Moment>,
     pub(super) timer: Timer,
@@ -99,7 +95,7 @@ pub(super) struct CameraHost {
     /// What it sees.
     scene: Scene,
     /// Its log on disk.
-    pub(super) kept: Option<KeptLog>,
+    kept: Option<KeptLog>,
     counts: CameraCounts,
     /// The counter on the disk.
     pub(super) persisted: u64,
@@ -139,8 +135,6 @@ impl CameraHost {
             refused: None,
             rivals: false,
             is_rival: false,
-            robs: None,
-            robbed_until: Moment::START,
             counter_lost: None,
             timer: Timer::new(),
             process: None,
@@ -175,15 +169,11 @@ impl CameraHost {
         }
     }
 
-    /// Starts a process, with what its disk gave back and what it remembers of its counter.
-    pub(super) fn start(
-        &mut self,
-        run: u64,
-        counter: Counter,
-        recovery: Option<Recovery>,
-        stage: &mut Stage<'_>,
-    ) {
+    /// Starts a process, with what its disk gives back and what it remembers of its counter.
+    pub(super) fn start(&mut self, run: u64, counter: Counter, stage: &mut Stage<'_>) {
+        debug_assert!(self.process.is_none(), "a host runs one process at a time");
         let now = stage.now;
+        let recovery = self.recover(stage);
         let newest = recovery.as_ref().and_then(|recovery| recovery.resume.newest_epoch);
         let epoch = self.count_start(counter, newest, now);
         let anchor = self.clock.anchor(now);
@@ -212,7 +202,62 @@ impl CameraHost {
         self.process = Some(CameraProcess::new(run, broker, intake, anchor, reader));
         let first = self.random.duration(ms(0)..=self.spec.interval);
         stage.events.push(now + first, Event::Publish { camera: self.index, run });
+        if let Some(kept) = &mut self.kept {
+            kept.arm(now, (Owner::Camera(self.index), run), stage);
+        }
     }
+
+    /// What the disk holds of its log, if it has one.
+    fn recover(&mut self, stage: &mut Stage<'_>) -> Option<Recovery> {
+        let (now, bytes_max) = (self.clock.monotonic(stage.now), self.spec.log_bytes_max);
+        let recovered = self.kept.as_mut()?.recover(now, bytes_max);
+        stage.checks.recovered(&self.name, recovered)
+    }
+
+    /// Ends the process. Its log stays on disk. Returns the process as it was, if it ran.
+    pub(super) fn stop(&mut self, stage: &mut Stage<'_>) -> Option<CameraProcess> {
+        let process = self.process.take()?;
+        if let Some(kept) = &mut self.kept {
+            stage.checks.disk_left(kept.end());
+        }
+        Some(process)
+    }
+
+    /// Notes whether what it has of a channel holds frames back. The newest may then have been left out for good.
+    pub(super) fn note_held_back(&mut self, now: Moment) {
+        let local = self.clock.monotonic(now);
+        if let Some(process) = self.process.as_mut().filter(|process| process.broker.holds_back(local)) {
+            (process.held_back, process.held_back_until) = (process.told, now);
+        }
+    }
+
+    // ---- its disk -----------------------------------------------------------------------------------------
+
+    /// The writer of its log has something to do, for the process `run`. It does nothing while the host is `frozen`.
+    pub(super) fn handle_store(&mut self, run: u64, frozen: bool, stage: &mut Stage<'_>) {
+        if self.process.as_ref().is_some_and(|process| process.run == run)
+            && let Some(kept) = &mut self.kept
+        {
+            kept.handle_due(self.clock, frozen, (Owner::Camera(self.index), run), stage);
+        }
+    }
+
+    /// The disk does this wrong from now on, or nothing.
+    pub(super) fn set_disk_faults(&mut self, faults: Faults) {
+        if let Some(kept) = &mut self.kept {
+            kept.set_faults(faults);
+        }
+    }
+
+    /// The host has lost its power, and its process: of what was not synced anything may be left.
+    pub(super) fn cut_power(&mut self) {
+        debug_assert!(self.process.is_none(), "a process needs power");
+        if let Some(kept) = &mut self.kept {
+            kept.cut_power();
+        }
+    }
+
+    // ---- its counter of starts ----------------------------------------------------------------------------
 
     /// Counts a start, as far as the counter is remembered. `newest` is the newest epoch that its log on disk knows.
     fn count_start(&mut self, counter: Counter, newest: Option<Epoch>, now: Moment) -> Epoch {
@@ -322,11 +367,6 @@ impl CameraProcess {
     /// Its log in memory.
     pub(super) fn log(&self) -> LogReader {
         self.reader.clone()
-    }
-
-    /// Whether it leaves frames out because of what it has of a channel.
-    pub(super) fn holds_back(&self, now: Instant) -> bool {
-        self.broker.holds_back(now)
     }
 
     /// Whether those who lead want nothing below their bounds, and it has said that there is nothing else.
