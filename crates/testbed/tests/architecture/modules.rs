@@ -6,6 +6,7 @@ use super::assert_none;
 use super::source::{SourceFile, crate_files, parse};
 
 const CORE: &str = "crates/core/src";
+const TESTBED: &str = "crates/testbed/src";
 
 /// Who may use whom in core: a module, and those that it may use besides itself. What a row does not name is forbidden. A file belongs to the
 /// longest name that it lies below. Rows stand in the order of use: none names one that stands below it.
@@ -336,6 +337,13 @@ fn modules_of_core_use_only_what_the_table_allows() {
 #[test]
 fn no_two_files_of_core_use_each_other() {
     assert_none(&circles(&crate_files(CORE)));
+}
+
+#[test]
+fn no_two_files_of_the_testbed_use_each_other() {
+    let files = crate_files(TESTBED);
+    assert!(files.len() > 80, "only {} files of the testbed were found", files.len());
+    assert_none(&circles(&files));
 }
 
 fn made_up(texts: &[(&str, &str)]) -> Vec<SourceFile> {
