@@ -1,10 +1,11 @@
 //! Makes payloads at no cost: every frame's bytes are a window of one block of random bytes. Here is also what the world and its rules have
-//! to agree on beside: what becomes of a frame of the past, and what a reply says.
+//! to agree on beside: what becomes of a frame of the past, and what a reply says; and how messages become bytes.
 
 use std::sync::OnceLock;
 
 use bytes::Bytes;
 use mez_core::frame::FrameId;
+use mez_core::wire::Message;
 
 use crate::random::Random;
 
@@ -41,6 +42,13 @@ pub fn reduced(payload: &Bytes) -> Bytes {
 /// What an application says of a frame.
 pub fn reply_to(frame: FrameId) -> Bytes {
     frame.to_string().into()
+}
+
+/// A message as it crosses a link.
+pub fn encoded(message: &Message) -> Bytes {
+    let mut bytes = Vec::with_capacity(64);
+    message.encode(&mut bytes);
+    bytes.into()
 }
 
 fn block() -> &'static Bytes {

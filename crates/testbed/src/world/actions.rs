@@ -6,7 +6,7 @@ use super::events::Event;
 use super::spec::{ApplicationId, CameraId, EdgeId};
 use super::{Failure, World};
 use crate::disk::{DiskBug, Faults};
-use crate::time::{Moment, secs};
+use crate::time::Moment;
 use crate::trace::What;
 
 impl World {
@@ -63,13 +63,8 @@ impl World {
             Action::StartCamera(camera, counter) => self.start_camera(camera.0, counter),
             Action::KillEdge(edge) => self.kill_edge(edge.0),
             Action::StartEdge(edge) => self.start_edge(edge.0),
-            Action::StepWall(host, seconds) => {
-                let clock = match host {
-                    Host::Camera(camera) => &mut self.cameras[camera.0].clock,
-                    Host::Edge(edge) => &mut self.edges[edge.0].clock,
-                };
-                clock.step_wall(seconds * secs(1).as_nanos() as i64);
-            }
+            Action::StepWall(Host::Camera(camera), seconds) => self.cameras[camera.0].step_wall(seconds),
+            Action::StepWall(Host::Edge(edge), seconds) => self.edges[edge.0].step_wall(seconds),
             Action::Freeze(Host::Camera(camera)) => {
                 self.disturb(camera.0);
                 self.network.freeze(self.cameras[camera.0].link);
@@ -95,9 +90,9 @@ impl World {
             Action::Unsubscribe(application) => {
                 self.with_application(application.0, Application::unsubscribe)
             }
-            Action::Silence(camera) => self.cameras[camera.0].publishing = false,
+            Action::Silence(camera) => self.cameras[camera.0].set_publishing(false),
             Action::Publish(camera) => {
-                self.cameras[camera.0].publishing = true;
+                self.cameras[camera.0].set_publishing(true);
                 self.disturb(camera.0);
             }
             Action::Claim(thief, epoch) => self.claim(thief.0, epoch),
@@ -152,7 +147,7 @@ impl World {
             self.set_link_rate(index, self.network.made_with_rate(link));
             self.thaw_camera_host(link);
             self.network.link_mut(link).restore(self.now);
-            self.cameras[index].publishing = true;
+            self.cameras[index].set_publishing(true);
             if self.cameras[index].process.is_none() {
                 self.start_camera(index, Counter::Kept);
             }

@@ -30,28 +30,29 @@ impl World {
     /// A second process on the host of `beside`, under the same name; with another identity, if one is given.
     /// It does not run yet, and its counter of starts is one of its own.
     pub fn rival(&mut self, beside: CameraId, identity: Option<&str>) -> CameraId {
-        let host = &self.cameras[beside.0];
-        let identity = identity.map_or_else(|| host.identity.clone(), str::to_owned);
-        let (name, link, clock) = (host.name.to_string(), host.link, host.clock);
-        let spec = CameraSpec { identity: Some(identity), ..host.spec.clone() };
-        let rival = self.camera_on(&name, spec, link, clock);
-        self.kill_camera(rival.0);
-        self.cameras[rival.0].persisted = 0;
-        self.cameras[rival.0].is_rival = true;
-        for camera in [beside, rival] {
-            self.cameras[camera.0].rivals = true;
-        }
+        let rival = self.second(beside, identity);
+        self.cameras[beside.0].handle_rival();
         rival
     }
 
     /// Makes a host that has a camera's keys and uses its name. It dials from [`Action::Claim`](super::Action::Claim) to
     /// [`Action::Leave`](super::Action::Leave), publishes frames of its own, and numbers them as the edge asks.
     pub fn thief(&mut self, of: CameraId) -> CameraId {
-        let rivals = self.cameras[of.0].rivals;
-        let thief = self.rival(of, None);
-        self.cameras[of.0].rivals = rivals;
+        let thief = self.second(of, None);
         self.thieves.add(thief.0, of.0);
         thief
+    }
+
+    /// A second process under the name of `beside`.
+    fn second(&mut self, beside: CameraId, identity: Option<&str>) -> CameraId {
+        let host = &self.cameras[beside.0];
+        let identity = identity.map_or_else(|| host.identity.clone(), str::to_owned);
+        let (name, link, clock) = (host.name.to_string(), host.link, host.clock);
+        let spec = CameraSpec { identity: Some(identity), ..host.spec.clone() };
+        let second = self.camera_on(&name, spec, link, clock);
+        self.kill_camera(second.0);
+        self.cameras[second.0].become_rival();
+        second
     }
 
     /// What a camera's host has done so far.
@@ -84,7 +85,7 @@ impl World {
 
     /// Sets a camera's counter of starts, on the disk; its next start has the next number.
     pub fn set_persisted_epoch(&mut self, camera: CameraId, epoch: u64) -> &mut Self {
-        self.cameras[camera.0].persisted = epoch;
+        self.cameras[camera.0].set_persisted(epoch);
         self
     }
 
@@ -124,7 +125,7 @@ impl World {
     pub(super) fn claim(&mut self, index: usize, epoch: u64) {
         self.leave(index);
         // The start itself counts one up.
-        self.cameras[index].persisted = epoch.saturating_sub(1);
+        self.cameras[index].set_persisted(epoch.saturating_sub(1));
         self.start_camera(index, Counter::Kept);
     }
 
@@ -156,7 +157,7 @@ impl World {
     /// The same, of all cameras on a link.
     pub(super) fn disturb_link(&mut self, link: usize) {
         for camera in self.cameras.iter_mut().filter(|camera| camera.link == link) {
-            camera.disturbed = self.now;
+            camera.disturb(self.now);
         }
     }
 
@@ -203,7 +204,7 @@ impl World {
             if effect == Effect::Refused {
                 let robbed = self.view().0.is_robbed(index);
                 if self.thieves.may_be_refused(&self.cameras[index], robbed, self.now) {
-                    self.cameras[index].refused = Some(self.now);
+                    self.cameras[index].handle_refused(self.now);
                 }
             }
             if effect != Effect::Nothing {

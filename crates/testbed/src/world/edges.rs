@@ -80,7 +80,7 @@ impl World {
     }
 
     pub(super) fn disturb_edge(&mut self, edge: usize) {
-        self.edges[edge].subscriptions_changed = self.now;
+        self.edges[edge].disturb(self.now);
         for camera in 0..self.cameras.len() {
             if self.cameras[camera].spec.edge.0 == edge {
                 self.disturb(camera);

@@ -1,205 +1,10 @@
-//! Which module of core may use which, and that no two of its files use each other.
+//! Which module of core and of the testbed may use which, and that no two of their files use each other.
 
 use std::collections::BTreeMap;
 
 use super::assert_none;
 use super::source::{SourceFile, crate_files, parse};
-
-const CORE: &str = "crates/core/src";
-const TESTBED: &str = "crates/testbed/src";
-
-/// Who may use whom in core: a module, and those that it may use besides itself. What a row does not name is forbidden. A file belongs to the
-/// longest name that it lies below. Rows stand in the order of use: none names one that stands below it.
-const MODULES: &[(&str, &[&str])] = &[
-    // What everything is made of.
-    ("sync", &[]),
-    ("units", &[]),
-    ("name", &[]),
-    ("buffer", &[]),
-    ("clock", &["units"]),
-    ("frame", &["units"]),
-    ("setting", &["frame"]),
-    ("profile", &["frame", "setting"]),
-    ("trace", &["units"]),
-    ("unread", &["units"]),
-    ("window", &["units"]),
-    ("admission", &["units"]),
-    ("contract", &["units", "profile"]),
-    // Frames that are kept.
-    ("log", &["buffer", "frame", "sync", "trace", "units", "unread"]),
-    ("history", &["frame", "log", "name", "setting", "units"]),
-    ("subscription", &["contract", "frame", "history", "log", "name", "units"]),
-    // What is sent, and as what.
-    ("controller", &["contract", "frame", "name", "profile", "setting", "units"]),
-    ("wire", &["contract", "controller", "frame", "history", "name", "profile", "trace", "units"]),
-    ("store", &["frame", "history", "log", "name", "units", "wire"]),
-    // The brokers, from their smallest parts up. Their own rows say what each part uses of its broker; of the modules above, all.
-    ("broker", &[]),
-    ("broker::epochs", &["broker", "frame", "name"]),
-    ("broker::intake", &["broker", "frame", "log", "units"]),
-    ("broker::camera::types", &["broker"]),
-    ("broker::camera::ledger", &[]),
-    ("broker::camera::rate", &[]),
-    ("broker::camera::status", &["broker::camera::types", "broker"]),
-    ("broker::camera::connection", &["broker::camera::types", "broker", "broker::epochs"]),
-    ("broker::camera::adapt", &["broker::camera::types", "broker"]),
-    (
-        "broker::camera::negotiation",
-        &["broker::camera::adapt", "broker::camera::connection", "broker::camera::types", "broker"],
-    ),
-    (
-        "broker::camera::live",
-        &[
-            "broker::camera::negotiation",
-            "broker::camera::adapt",
-            "broker::camera::connection",
-            "broker::camera::ledger",
-            "broker::camera::types",
-            "broker",
-        ],
-    ),
-    (
-        "broker::camera::history",
-        &["broker::camera::connection", "broker::camera::ledger", "broker::camera::types", "broker"],
-    ),
-    (
-        "broker::camera",
-        &[
-            "broker::camera::live",
-            "broker::camera::history",
-            "broker::camera::negotiation",
-            "broker::camera::adapt",
-            "broker::camera::connection",
-            "broker::camera::ledger",
-            "broker::camera::rate",
-            "broker::camera::status",
-            "broker::camera::types",
-            "broker",
-        ],
-    ),
-    ("broker::edge::types", &["broker", "broker::intake"]),
-    ("broker::edge::arrivals", &["broker", "broker::intake"]),
-    ("broker::edge::profiles", &[]),
-    ("broker::edge::subscriptions", &["broker::edge::types"]),
-    ("broker::edge::report", &["broker::edge::types"]),
-    ("broker::edge::shares", &["broker::edge::arrivals", "broker::edge::types", "broker"]),
-    ("broker::edge::connection", &["broker::edge::arrivals", "broker::edge::types", "broker"]),
-    (
-        "broker::edge::replica",
-        &["broker::edge::connection", "broker::edge::arrivals", "broker::edge::types", "broker"],
-    ),
-    (
-        "broker::edge::camera",
-        &[
-            "broker::edge::replica",
-            "broker::edge::report",
-            "broker::edge::connection",
-            "broker::edge::types",
-            "broker",
-        ],
-    ),
-    (
-        "broker::edge::roster",
-        &[
-            "broker::edge::camera",
-            "broker::edge::replica",
-            "broker::edge::connection",
-            "broker::edge::arrivals",
-            "broker::edge::types",
-            "broker",
-        ],
-    ),
-    (
-        "broker::edge::session",
-        &["broker::edge::roster", "broker::edge::connection", "broker", "broker::epochs"],
-    ),
-    (
-        "broker::edge::history",
-        &["broker::edge::roster", "broker::edge::arrivals", "broker::edge::types", "broker"],
-    ),
-    (
-        "broker::edge::view",
-        &[
-            "broker::edge::camera",
-            "broker::edge::connection",
-            "broker::edge::shares",
-            "broker::edge::subscriptions",
-            "broker::edge::types",
-        ],
-    ),
-    (
-        "broker::edge",
-        &[
-            "broker::edge::view",
-            "broker::edge::history",
-            "broker::edge::roster",
-            "broker::edge::session",
-            "broker::edge::camera",
-            "broker::edge::replica",
-            "broker::edge::report",
-            "broker::edge::shares",
-            "broker::edge::subscriptions",
-            "broker::edge::connection",
-            "broker::edge::arrivals",
-            "broker::edge::profiles",
-            "broker::edge::types",
-            "broker",
-            "broker::epochs",
-            "broker::intake",
-        ],
-    ),
-    // What an application gets: its contract on each camera, and its frames.
-    (
-        "contract::watch",
-        &[
-            "broker::edge",
-            "broker::edge::types",
-            "contract",
-            "frame",
-            "name",
-            "profile",
-            "subscription",
-            "units",
-            "wire",
-        ],
-    ),
-    (
-        "session",
-        &[
-            "contract::watch",
-            "broker::edge",
-            "broker::edge::types",
-            "contract",
-            "frame",
-            "history",
-            "log",
-            "name",
-            "profile",
-            "subscription",
-            "trace",
-            "units",
-        ],
-    ),
-];
-
-/// Modules that every part of a broker may use.
-const BELOW_BROKERS: &[&str] = &[
-    "buffer",
-    "clock",
-    "contract",
-    "controller",
-    "frame",
-    "history",
-    "log",
-    "name",
-    "profile",
-    "setting",
-    "subscription",
-    "trace",
-    "units",
-    "window",
-    "wire",
-];
+use super::tables::{CORE, TESTBED, Table};
 
 /// A file that uses another: their places among the files, and where the first names the second.
 struct Use {
@@ -246,29 +51,34 @@ fn lead(
 }
 
 /// The name of the row that a file belongs to.
-fn row_of(file: &SourceFile) -> Option<&'static str> {
+fn row_of(table: &Table, file: &SourceFile) -> Option<&'static str> {
     let module = file.module.join("::");
     let is_below =
         |name: &&str| module == *name || module.strip_prefix(name).is_some_and(|rest| rest.starts_with("::"));
-    MODULES.iter().map(|(name, _)| *name).filter(is_below).max_by_key(|name| name.len())
+    table.rows.iter().map(|(name, _)| *name).filter(is_below).max_by_key(|name| name.len())
 }
 
-/// Every use that the table forbids, one sentence each.
-fn forbidden(files: &[SourceFile]) -> Vec<String> {
+/// Every use that a table forbids, one sentence each.
+fn forbidden(table: &Table, files: &[SourceFile]) -> Vec<String> {
+    let row_of = |file: &SourceFile| row_of(table, file);
     let mut found = Vec::new();
     for file in files.iter().filter(|file| !file.module.is_empty() && row_of(file).is_none()) {
-        found.push(format!("{}: not in the table MODULES; say there what it may use", file.path));
+        found.push(format!(
+            "{}: not in the table of its crate in tables.rs; say there what it may use",
+            file.path
+        ));
     }
     for Use { from, to, line, path } in uses(files) {
         let Some((from_row, to_row)) = row_of(&files[from]).zip(row_of(&files[to])) else { continue };
         let allowed =
-            MODULES.iter().find(|(name, _)| *name == from_row).map_or(&[][..], |(_, allowed)| *allowed);
-        let is_below_brokers = from_row.starts_with("broker") && BELOW_BROKERS.contains(&to_row);
-        if from_row != to_row && !allowed.contains(&to_row) && !is_below_brokers {
+            table.rows.iter().find(|(name, _)| *name == from_row).map_or(&[][..], |(_, allowed)| *allowed);
+        let is_part = from_row.starts_with(table.parted) && !table.below.contains(&from_row);
+        let is_below_parts = is_part && table.below.contains(&to_row);
+        if from_row != to_row && !allowed.contains(&to_row) && !is_below_parts {
             let file = &files[from].path;
             found.push(format!(
-                "{file}:{line} names {path}: the table MODULES does not let {from_row} use {to_row}; put what both need into a module \
-                 below them, or lend it as an argument"
+                "{file}:{line} names {path}: tables.rs does not let {from_row} use {to_row}; put what both need into a module below them, or lend it \
+                 as an argument"
             ));
         }
     }
@@ -302,16 +112,21 @@ fn circles(files: &[SourceFile]) -> Vec<String> {
     found
 }
 
-/// What is wrong with the table itself.
-fn breaches_of_table() -> Vec<String> {
-    let place = |name: &str| MODULES.iter().position(|(row, _)| *row == name);
+/// What is wrong with a table itself.
+fn breaches_of_table(table: &Table, files: &[SourceFile]) -> Vec<String> {
+    let place = |name: &str| table.rows.iter().position(|(row, _)| *row == name);
     let mut found = Vec::new();
-    for (row, (name, allowed)) in MODULES.iter().enumerate() {
+    for (row, (name, allowed)) in table.rows.iter().enumerate() {
+        if !files.iter().any(|file| row_of(table, file) == Some(name)) {
+            found.push(format!("tables.rs: there is no file of {name}; take its row out"));
+        }
         for used in *allowed {
             match place(used) {
-                None => found.push(format!("MODULES: {name} may use {used}, which has no row")),
+                None => found.push(format!("tables.rs: {name} may use {used}, which has no row")),
                 Some(below) if below >= row => {
-                    found.push(format!("MODULES: {name} may use {used}, which stands below it in the table"));
+                    found.push(format!(
+                        "tables.rs: {name} may use {used}, which stands below it in the table"
+                    ));
                 }
                 Some(_) => {}
             }
@@ -320,36 +135,42 @@ fn breaches_of_table() -> Vec<String> {
     found
 }
 
-#[test]
-fn modules_of_core_use_only_what_the_table_allows() {
-    let files = crate_files(CORE);
-    assert!(files.len() > 100, "only {} files of core were found", files.len());
-    let mut found = breaches_of_table();
-    for (name, _) in MODULES {
-        if !files.iter().any(|file| row_of(file) == Some(name)) {
-            found.push(format!("MODULES: there is no file of {name}; take its row out"));
-        }
-    }
-    found.extend(forbidden(&files));
+fn assert_kept(table: &Table, files_min: usize) {
+    let files = crate_files(table.src);
+    assert!(files.len() > files_min, "only {} files were found in {}", files.len(), table.src);
+    let mut found = breaches_of_table(table, &files);
+    found.extend(forbidden(table, &files));
     assert_none(&found);
 }
 
 #[test]
+fn modules_of_core_use_only_what_the_table_allows() {
+    assert_kept(&CORE, 100);
+}
+
+#[test]
+fn modules_of_the_testbed_use_only_what_the_table_allows() {
+    assert_kept(&TESTBED, 80);
+}
+
+#[test]
 fn no_two_files_of_core_use_each_other() {
-    assert_none(&circles(&crate_files(CORE)));
+    assert_none(&circles(&crate_files(CORE.src)));
 }
 
 #[test]
 fn no_two_files_of_the_testbed_use_each_other() {
-    let files = crate_files(TESTBED);
-    assert!(files.len() > 80, "only {} files of the testbed were found", files.len());
-    assert_none(&circles(&files));
+    assert_none(&circles(&crate_files(TESTBED.src)));
 }
 
 fn made_up(texts: &[(&str, &str)]) -> Vec<SourceFile> {
+    made_up_in(&CORE, texts)
+}
+
+fn made_up_in(Table { src, .. }: &Table, texts: &[(&str, &str)]) -> Vec<SourceFile> {
     let texts: Vec<(String, String)> =
-        texts.iter().map(|(path, text)| (format!("{CORE}/{path}"), (*text).to_owned())).collect();
-    parse(CORE, &texts)
+        texts.iter().map(|(path, text)| (format!("{src}/{path}"), (*text).to_owned())).collect();
+    parse(src, &texts)
 }
 
 /// Whichever way a file names another, the rule sees it.
@@ -367,11 +188,11 @@ fn a_use_that_is_not_allowed_is_found_however_it_is_written() {
         let units = "pub(crate) mod handed_on { }\npub use crate::broker::LinkId;";
         let others = [("units.rs", ""), ("broker/mod.rs", "pub struct LinkId(pub u64);")];
         let log = [("log/mod.rs", text)];
-        let found = forbidden(&made_up(&[&log[..], &others].concat()));
+        let found = forbidden(&CORE, &made_up(&[&log[..], &others].concat()));
         if text.contains("handed_on") {
             // A name that another module hands on is that of the file it comes from.
             let others = [("units/mod.rs", "pub mod handed_on;"), ("units/handed_on.rs", units), others[1]];
-            let found = forbidden(&made_up(&[&log[..], &others].concat()));
+            let found = forbidden(&CORE, &made_up(&[&log[..], &others].concat()));
             assert!(
                 found.iter().any(|one| one.contains("log/mod.rs:1 names units::handed_on::LinkId")),
                 "{found:?}"
@@ -379,7 +200,7 @@ fn a_use_that_is_not_allowed_is_found_however_it_is_written() {
             continue;
         }
         let line = if text.starts_with("///") { 3 } else { 1 };
-        let expected = format!("{CORE}/log/mod.rs:{line} names broker");
+        let expected = format!("{}/log/mod.rs:{line} names broker", CORE.src);
         assert!(matches!(&found[..], [one] if one.starts_with(&expected)), "{text}: {found:?}");
     }
 }
@@ -396,7 +217,7 @@ mod tests {
 }
 "##;
     let files = made_up(&[("log/mod.rs", "mod ring;"), ("log/ring.rs", text), ("broker/mod.rs", "")]);
-    assert_eq!(forbidden(&files), [""; 0]);
+    assert_eq!(forbidden(&CORE, &files), [""; 0]);
 }
 
 #[test]
@@ -405,11 +226,37 @@ fn a_part_of_a_broker_may_not_use_the_broker() {
         ("broker/edge/mod.rs", "mod shares;\nuse self::shares::Shares;\npub struct EdgeBroker(Shares);");
     let part = ("broker/edge/shares.rs", "use super::EdgeBroker;\npub(super) struct Shares;");
     let files = made_up(&[broker, part]);
-    let found = forbidden(&files);
+    let found = forbidden(&CORE, &files);
     assert!(
         matches!(&found[..], [one] if one.contains("shares.rs:1 names broker::edge::EdgeBroker")),
         "{found:?}"
     );
+    let found = circles(&files);
+    assert!(matches!(&found[..], [one] if one.starts_with("a circle of 2 files")), "{found:?}");
+}
+
+#[test]
+fn a_rule_may_not_use_the_world_and_no_part_of_the_world_may_use_it() {
+    let files = made_up_in(
+        &TESTBED,
+        &[
+            (
+                "world/mod.rs",
+                "mod spec;\nmod visitors;\nuse self::visitors::Visitors;\npub struct World(Visitors);",
+            ),
+            ("world/spec.rs", "pub struct EdgeId(pub usize);"),
+            ("world/visitors.rs", "use super::World;\nuse super::spec::EdgeId;\npub(super) struct Visitors;"),
+            ("check/mod.rs", "mod deliveries;"),
+            ("check/deliveries.rs", "use crate::world::spec::EdgeId;"),
+        ],
+    );
+    let found = forbidden(&TESTBED, &files);
+    for (place, breach) in
+        ["visitors.rs:1 names world::World", "deliveries.rs:1 names world::spec::EdgeId"].iter().enumerate()
+    {
+        assert!(found.get(place).is_some_and(|one| one.contains(breach)), "{breach}: {found:?}");
+    }
+    assert_eq!(found.len(), 2, "{found:?}");
     let found = circles(&files);
     assert!(matches!(&found[..], [one] if one.starts_with("a circle of 2 files")), "{found:?}");
 }
@@ -429,6 +276,6 @@ fn a_circle_over_several_files_is_found_once_and_a_file_that_hands_on_is_none() 
 
 #[test]
 fn a_file_without_a_row_is_found() {
-    let found = forbidden(&made_up(&[("surprise.rs", "")]));
-    assert!(matches!(&found[..], [one] if one.contains("not in the table MODULES")), "{found:?}");
+    let found = forbidden(&CORE, &made_up(&[("surprise.rs", "")]));
+    assert!(matches!(&found[..], [one] if one.contains("not in the table of its crate")), "{found:?}");
 }

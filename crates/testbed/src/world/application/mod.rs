@@ -196,7 +196,7 @@ impl Application {
         self.reading = Some((id, session));
         self.subscribed = stage.now;
         self.subscriptions += 1;
-        edge.subscriptions_changed = stage.now;
+        edge.disturb(stage.now);
         if let Some(end_ms) = self.spec.end_after_ms {
             // The edge's clock may be slow by its drift.
             let after = Duration::from_millis(end_ms.max(0) as u64) + LOOK_AFTER_END;
@@ -216,7 +216,7 @@ impl Application {
         if let Some((id, _)) = reading {
             stage.checks.released(id);
             edge.with_process(stage, |process, _| process.broker.handle_unsubscribe(id));
-            edge.subscriptions_changed = stage.now;
+            edge.disturb(stage.now);
         }
     }
 

@@ -20,7 +20,6 @@ mod publishing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker, CameraConfig};
 use mez_core::broker::{Intake, IntakeConfig, LinkId};
 use mez_core::controller::named::PolicyName;
@@ -30,7 +29,7 @@ use mez_core::log::{LogConfig, LogReader, log};
 use mez_core::name::CameraName;
 use mez_core::store::Recovery;
 use mez_core::units::{ClockAnchor, Timestamp};
-use mez_core::wire::{Message, MessageBuffer};
+use mez_core::wire::MessageBuffer;
 
 use self::encoder::Encoder;
 pub(super) use self::outputs::Effect;
@@ -104,6 +103,45 @@ pub(super) struct CameraHost {
 }
 
 impl CameraHost {
+    // ---- what is done to it -------------------------------------------------------------------------------
+
+    /// A fault touches it or its path. Its time to recover begins now.
+    pub(super) fn disturb(&mut self, now: Moment) {
+        self.disturbed = now;
+    }
+
+    /// Its edge has refused it, and had a reason to.
+    pub(super) fn handle_refused(&mut self, now: Moment) {
+        self.refused = Some(now);
+    }
+
+    /// Another process claims the same name from now on.
+    pub(super) fn handle_rival(&mut self) {
+        self.rivals = true;
+    }
+
+    /// It is such a process itself, with a counter of starts of its own. It does not run yet.
+    pub(super) fn become_rival(&mut self) {
+        (self.persisted, self.is_rival, self.rivals) = (0, true, true);
+    }
+
+    /// Its publisher stops, or goes on.
+    pub(super) fn set_publishing(&mut self, publishing: bool) {
+        self.publishing = publishing;
+    }
+
+    /// Its counter of starts stands here, on the disk.
+    pub(super) fn set_persisted(&mut self, epoch: u64) {
+        self.persisted = epoch;
+    }
+
+    /// Its wall clock is set forwards by this many seconds, or backwards.
+    pub(super) fn step_wall(&mut self, seconds: i64) {
+        self.clock.step_wall(seconds * 1_000_000_000);
+    }
+
+    // ---- as it is -----------------------------------------------------------------------------------------
+
     /// Whether two frames may have the same name, or another process claims the camera's. What it holds is then not to be trusted.
     pub(super) fn is_doubtful(&self) -> bool {
         self.lost_counter || self.rivals
@@ -387,11 +425,4 @@ impl CameraProcess {
     pub(super) fn open_connections(&self) -> impl Iterator<Item = LinkId> {
         self.connections.keys().copied()
     }
-}
-
-/// A message as it crosses the link.
-pub(super) fn encoded(message: &Message) -> Bytes {
-    let mut bytes = Vec::with_capacity(64);
-    message.encode(&mut bytes);
-    bytes.into()
 }

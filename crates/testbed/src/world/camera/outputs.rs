@@ -7,9 +7,10 @@ use mez_core::frame::FrameId;
 use mez_core::profile::ProfileHash;
 use mez_core::wire::{FrameHeader, Message};
 
-use super::{CameraHost, PERSIST_MS_MAX, encoded};
+use super::{CameraHost, PERSIST_MS_MAX};
 use crate::check::Cancelled;
 use crate::link::{Link, Side};
+use crate::payload::encoded;
 use crate::time::{Moment, ms};
 use crate::trace::What;
 use crate::world::bug::Bug;

@@ -124,6 +124,16 @@ impl EdgeHost {
         self.process.as_mut().map(|process| f(process, now))
     }
 
+    /// Its wall clock is set forwards by this many seconds, or backwards.
+    pub(super) fn step_wall(&mut self, seconds: i64) {
+        self.clock.step_wall(seconds * 1_000_000_000);
+    }
+
+    /// Subscriptions have come or gone, or a fault makes them do so.
+    pub(super) fn disturb(&mut self, now: Moment) {
+        self.subscriptions_changed = now;
+    }
+
     // ---- a host that stands still -------------------------------------------------------------------------
 
     /// Its processes stand still: what comes for them waits.

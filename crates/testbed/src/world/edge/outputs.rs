@@ -10,8 +10,8 @@ use mez_core::name::CameraName;
 
 use super::EdgeHost;
 use super::door::TurnedAway;
+use crate::payload::encoded;
 use crate::trace::What;
-use crate::world::camera::encoded;
 use crate::world::node::{Node, Owner};
 use crate::world::stage::Stage;
 
