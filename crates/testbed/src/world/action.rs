@@ -67,7 +67,7 @@ pub enum Action {
     Silence(CameraId),
     /// The camera publishes again.
     Publish(CameraId),
-    /// A thief of a camera's identity ([`World::thief`]) begins to dial, with this epoch.
+    /// A thief of a camera's identity ([`World::thief`](super::World::thief)) begins to dial, with this epoch.
     Claim(CameraId, u64),
     /// The thief ends its connections, and is gone.
     Leave(CameraId),

@@ -8,6 +8,12 @@ use super::stage::stage;
 use crate::link::{Link, LinkOutput, Side, request_of};
 
 impl World {
+    /// Makes a medium that cameras can share; see [`CameraSpec::medium`](super::CameraSpec::medium).
+    pub fn medium(&mut self, spec: MediumSpec) -> MediumId {
+        let random = self.random.split();
+        self.network.add_medium(spec, random)
+    }
+
     /// Gives what happened on a link to the host that it is for, or keeps it while that host is frozen.
     fn hand_over(&mut self, link: usize, output: LinkOutput) {
         // Every camera of a link dials the same edge.
@@ -28,12 +34,6 @@ impl World {
             self.hand_over(link, output);
         }
         self.network.announce(link, &mut stage!(self));
-    }
-
-    /// Makes a medium that cameras can share; see [`CameraSpec::medium`](super::CameraSpec::medium).
-    pub fn medium(&mut self, spec: MediumSpec) -> MediumId {
-        let random = self.random.split();
-        self.network.add_medium(spec, random)
     }
 
     /// Changes the rate of a camera's link, or of the medium that it shares. The other members are then disturbed as well.
