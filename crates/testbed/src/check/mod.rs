@@ -1,5 +1,8 @@
 //! Checks what must hold in every world at every event. Each rule has a name. The first breach ends the run.
 //!
+//! The rules see what they are shown, as plain values (`Path`, `ReaderSeen`, `Passage` and others), and know nothing of the world. What they
+//! remember of it is in `known.rs`.
+//!
 //! | rule | what it says | where |
 //! | --- | --- | --- |
 //! | `bytes` | what an application gets is what was published under that identity, time and size, and what it gets of an epoch is of one start, unless it asks the camera as well (decision 0018; I1, I4); a camera sends nothing of an epoch that it gave up because another start had it | `frames.rs`, `deliveries.rs`, `past.rs`, `camera.rs` |

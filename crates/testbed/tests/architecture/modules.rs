@@ -4,7 +4,216 @@ use std::collections::BTreeMap;
 
 use super::assert_none;
 use super::source::{SourceFile, crate_files, parse};
-use super::tables::{CORE, TESTBED, Table};
+use super::testbed;
+
+/// Who may use whom inside a crate.
+struct Table {
+    /// Where the files of the crate lie.
+    src: &'static str,
+    /// A module, and those that it may use besides itself. What a row does not name is forbidden. A file belongs to the longest name that it lies
+    /// below. Rows stand in the order of use: none names one that stands below it.
+    rows: &'static [(&'static str, &'static [&'static str])],
+    /// The module whose parts may also use all of `below`. Their own rows say what each part uses of the others.
+    parted: &'static str,
+    below: &'static [&'static str],
+}
+
+const CORE: Table = Table { src: "crates/core/src", rows: MODULES, parted: "broker", below: BELOW_BROKERS };
+
+const TESTBED: Table =
+    Table { src: "crates/testbed/src", rows: testbed::ROWS, parted: "world", below: testbed::BELOW_WORLDS };
+
+/// Who may use whom in core.
+const MODULES: &[(&str, &[&str])] = &[
+    // What everything is made of.
+    ("sync", &[]),
+    ("units", &[]),
+    ("name", &[]),
+    ("buffer", &[]),
+    ("clock", &["units"]),
+    ("frame", &["units"]),
+    ("setting", &["frame"]),
+    ("profile", &["frame", "setting"]),
+    ("trace", &["units"]),
+    ("unread", &["units"]),
+    ("window", &["units"]),
+    ("admission", &["units"]),
+    ("contract", &["units", "profile"]),
+    // Frames that are kept.
+    ("log", &["buffer", "frame", "sync", "trace", "units", "unread"]),
+    ("history", &["frame", "log", "name", "setting", "units"]),
+    ("subscription", &["contract", "frame", "history", "log", "name", "units"]),
+    // What is sent, and as what.
+    ("controller", &["contract", "frame", "name", "profile", "setting", "units"]),
+    ("wire", &["contract", "controller", "frame", "history", "name", "profile", "trace", "units"]),
+    ("store", &["frame", "history", "log", "name", "units", "wire"]),
+    // The brokers, from their smallest parts up. Their own rows say what each part uses of its broker; of the modules above, all.
+    ("broker", &[]),
+    ("broker::epochs", &["broker", "frame", "name"]),
+    ("broker::intake", &["broker", "frame", "log", "units"]),
+    ("broker::camera::types", &["broker"]),
+    ("broker::camera::ledger", &[]),
+    ("broker::camera::rate", &[]),
+    ("broker::camera::status", &["broker::camera::types", "broker"]),
+    ("broker::camera::connection", &["broker::camera::types", "broker", "broker::epochs"]),
+    ("broker::camera::adapt", &["broker::camera::types", "broker"]),
+    (
+        "broker::camera::negotiation",
+        &["broker::camera::adapt", "broker::camera::connection", "broker::camera::types", "broker"],
+    ),
+    (
+        "broker::camera::live",
+        &[
+            "broker::camera::negotiation",
+            "broker::camera::adapt",
+            "broker::camera::connection",
+            "broker::camera::ledger",
+            "broker::camera::types",
+            "broker",
+        ],
+    ),
+    (
+        "broker::camera::history",
+        &["broker::camera::connection", "broker::camera::ledger", "broker::camera::types", "broker"],
+    ),
+    (
+        "broker::camera",
+        &[
+            "broker::camera::live",
+            "broker::camera::history",
+            "broker::camera::negotiation",
+            "broker::camera::adapt",
+            "broker::camera::connection",
+            "broker::camera::ledger",
+            "broker::camera::rate",
+            "broker::camera::status",
+            "broker::camera::types",
+            "broker",
+        ],
+    ),
+    ("broker::edge::types", &["broker", "broker::intake"]),
+    ("broker::edge::arrivals", &["broker", "broker::intake"]),
+    ("broker::edge::profiles", &[]),
+    ("broker::edge::subscriptions", &["broker::edge::types"]),
+    ("broker::edge::report", &["broker::edge::types"]),
+    ("broker::edge::shares", &["broker::edge::arrivals", "broker::edge::types", "broker"]),
+    ("broker::edge::connection", &["broker::edge::arrivals", "broker::edge::types", "broker"]),
+    (
+        "broker::edge::replica",
+        &["broker::edge::connection", "broker::edge::arrivals", "broker::edge::types", "broker"],
+    ),
+    (
+        "broker::edge::camera",
+        &[
+            "broker::edge::replica",
+            "broker::edge::report",
+            "broker::edge::connection",
+            "broker::edge::types",
+            "broker",
+        ],
+    ),
+    (
+        "broker::edge::roster",
+        &[
+            "broker::edge::camera",
+            "broker::edge::replica",
+            "broker::edge::connection",
+            "broker::edge::arrivals",
+            "broker::edge::types",
+            "broker",
+        ],
+    ),
+    (
+        "broker::edge::session",
+        &["broker::edge::roster", "broker::edge::connection", "broker", "broker::epochs"],
+    ),
+    (
+        "broker::edge::history",
+        &["broker::edge::roster", "broker::edge::arrivals", "broker::edge::types", "broker"],
+    ),
+    (
+        "broker::edge::view",
+        &[
+            "broker::edge::camera",
+            "broker::edge::connection",
+            "broker::edge::shares",
+            "broker::edge::subscriptions",
+            "broker::edge::types",
+        ],
+    ),
+    (
+        "broker::edge",
+        &[
+            "broker::edge::view",
+            "broker::edge::history",
+            "broker::edge::roster",
+            "broker::edge::session",
+            "broker::edge::camera",
+            "broker::edge::replica",
+            "broker::edge::report",
+            "broker::edge::shares",
+            "broker::edge::subscriptions",
+            "broker::edge::connection",
+            "broker::edge::arrivals",
+            "broker::edge::profiles",
+            "broker::edge::types",
+            "broker",
+            "broker::epochs",
+            "broker::intake",
+        ],
+    ),
+    // What an application gets: its contract on each camera, and its frames.
+    (
+        "contract::watch",
+        &[
+            "broker::edge",
+            "broker::edge::types",
+            "contract",
+            "frame",
+            "name",
+            "profile",
+            "subscription",
+            "units",
+            "wire",
+        ],
+    ),
+    (
+        "session",
+        &[
+            "contract::watch",
+            "broker::edge",
+            "broker::edge::types",
+            "contract",
+            "frame",
+            "history",
+            "log",
+            "name",
+            "profile",
+            "subscription",
+            "trace",
+            "units",
+        ],
+    ),
+];
+
+/// Modules that every part of a broker may use.
+const BELOW_BROKERS: &[&str] = &[
+    "buffer",
+    "clock",
+    "contract",
+    "controller",
+    "frame",
+    "history",
+    "log",
+    "name",
+    "profile",
+    "setting",
+    "subscription",
+    "trace",
+    "units",
+    "window",
+    "wire",
+];
 
 /// A file that uses another: their places among the files, and where the first names the second.
 struct Use {
@@ -63,10 +272,7 @@ fn forbidden(table: &Table, files: &[SourceFile]) -> Vec<String> {
     let row_of = |file: &SourceFile| row_of(table, file);
     let mut found = Vec::new();
     for file in files.iter().filter(|file| !file.module.is_empty() && row_of(file).is_none()) {
-        found.push(format!(
-            "{}: not in the table of its crate in tables.rs; say there what it may use",
-            file.path
-        ));
+        found.push(format!("{}: not in the table of its crate; say there what it may use", file.path));
     }
     for Use { from, to, line, path } in uses(files) {
         let Some((from_row, to_row)) = row_of(&files[from]).zip(row_of(&files[to])) else { continue };
@@ -77,8 +283,8 @@ fn forbidden(table: &Table, files: &[SourceFile]) -> Vec<String> {
         if from_row != to_row && !allowed.contains(&to_row) && !is_below_parts {
             let file = &files[from].path;
             found.push(format!(
-                "{file}:{line} names {path}: tables.rs does not let {from_row} use {to_row}; put what both need into a module below them, or lend it \
-                 as an argument"
+                "{file}:{line} names {path}: the table of its crate does not let {from_row} use {to_row}; put what \
+                 both need into a module below them, or lend it as an argument"
             ));
         }
     }
@@ -118,14 +324,17 @@ fn breaches_of_table(table: &Table, files: &[SourceFile]) -> Vec<String> {
     let mut found = Vec::new();
     for (row, (name, allowed)) in table.rows.iter().enumerate() {
         if !files.iter().any(|file| row_of(table, file) == Some(name)) {
-            found.push(format!("tables.rs: there is no file of {name}; take its row out"));
+            found.push(format!("{}: there is no file of {name}; take its row out of the table", table.src));
         }
         for used in *allowed {
             match place(used) {
-                None => found.push(format!("tables.rs: {name} may use {used}, which has no row")),
+                None => {
+                    found.push(format!("{}: the table lets {name} use {used}, which has no row", table.src))
+                }
                 Some(below) if below >= row => {
                     found.push(format!(
-                        "tables.rs: {name} may use {used}, which stands below it in the table"
+                        "{}: the table lets {name} use {used}, which stands below it",
+                        table.src
                     ));
                 }
                 Some(_) => {}
