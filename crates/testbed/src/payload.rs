@@ -1,8 +1,11 @@
-//! Makes payloads at no cost: every frame's bytes are a window of one block of random bytes.
+//! Makes payloads at no cost: every frame's bytes are a window of one block of random bytes. Here is also what the world and its rules have
+//! to agree on beside: what becomes of a frame of the past, and what a reply says; and how messages become bytes.
 
 use std::sync::OnceLock;
 
 use bytes::Bytes;
+use mez_core::frame::FrameId;
+use mez_core::wire::Message;
 
 use crate::random::Random;
 
@@ -28,9 +31,24 @@ pub fn received(payload: &Bytes) -> Bytes {
     if within { block.slice_ref(payload) } else { Bytes::copy_from_slice(payload) }
 }
 
+/// The rung at which applications ask for frames of the past, if they ask for one.
+pub const PAST_RUNG: &str = "jpeg/w32/q50/420";
+
 /// Makes a smaller payload of a frame of the past, for any rung but the original.
 pub fn reduced(payload: &Bytes) -> Bytes {
     payload.slice(..payload.len().div_ceil(3))
+}
+
+/// What an application says of a frame.
+pub fn reply_to(frame: FrameId) -> Bytes {
+    frame.to_string().into()
+}
+
+/// A message as it crosses a link.
+pub fn encoded(message: &Message) -> Bytes {
+    let mut bytes = Vec::with_capacity(64);
+    message.encode(&mut bytes);
+    bytes.into()
 }
 
 fn block() -> &'static Bytes {

@@ -1,16 +1,15 @@
 //! Compares what applications are told of their contracts with what they got.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use mez_core::broker::edge::SubscriptionId;
+use mez_core::contract::ContractState;
 use mez_core::contract::watch::FrameVerdict;
-use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::{FrameId, Rung};
 use mez_core::name::CameraName;
-use mez_core::profile::SizedProfile;
 
 use super::Checks;
+use super::known::Kept;
 use crate::time::{Moment, ms};
 
 /// Stamps are whole nanoseconds, and a frame is stamped a moment after it is published.
@@ -23,55 +22,6 @@ const TOLD_MAX: Duration = ms(1_500);
 const WINDOW_MIN: Duration = ms(999);
 /// The sliding second, and what clocks may differ by in it.
 const WINDOW_MAX: Duration = ms(1_001);
-
-/// The ten seconds over which accuracies are averaged, less what clocks may differ by in them.
-const MEASURED_MIN: Duration = ms(9_998);
-/// The ten seconds, and what clocks may differ by in them.
-const MEASURED_MAX: Duration = ms(10_002);
-
-/// What one application was promised and got.
-pub(crate) struct Kept {
-    contract: Contract,
-    profile: Option<SizedProfile>,
-    /// The frames of each camera in the last second: when they came, and whether they were clearly late.
-    frames: BTreeMap<CameraName, VecDeque<(Moment, bool)>>,
-    /// Since when no frame has come on time.
-    unkept_since: Moment,
-    /// The state that it was told last, of each camera.
-    states: BTreeMap<CameraName, ContractState>,
-    /// The accuracies that it measured, by camera.
-    measured: BTreeMap<CameraName, VecDeque<(Moment, f64)>>,
-}
-
-impl Kept {
-    pub(crate) fn new(contract: Contract, profile: Option<SizedProfile>, now: Moment) -> Self {
-        Self {
-            contract,
-            profile,
-            frames: BTreeMap::new(),
-            unkept_since: now,
-            states: BTreeMap::new(),
-            measured: BTreeMap::new(),
-        }
-    }
-}
-
-impl Kept {
-    /// Whether the accuracies that the application measured in the last ten seconds lie below its floor, wherever exactly the ten
-    /// seconds begin and however sums are rounded.
-    fn misses_floor(&mut self, camera: &CameraName, now: Moment) -> bool {
-        let (Some(floor), Some(measured)) = (self.contract.accuracy_floor, self.measured.get_mut(camera))
-        else {
-            return false;
-        };
-        while measured.front().is_some_and(|(at, _)| now.since(*at) > MEASURED_MAX) {
-            measured.pop_front();
-        }
-        let clear = measured.iter().all(|(at, _)| now.since(*at) < MEASURED_MIN);
-        let sum: f64 = measured.iter().map(|(_, accuracy)| accuracy).sum();
-        clear && !measured.is_empty() && sum / (measured.len() as f64) < floor - 1e-9
-    }
-}
 
 impl Checks {
     /// Begins to watch a contract.

@@ -1,6 +1,6 @@
 //! Checks what an application gets, frame by frame.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,40 +10,18 @@ use mez_core::history::Tier;
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::session::CameraRest;
-use mez_core::subscription::{Deliver, Delivery, LastFrame, NotHeld, NotHeldReason, Span};
+use mez_core::subscription::{Deliver, Delivery, NotHeld, NotHeldReason, Span};
 use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::SKIP_RANGES_MAX;
 
 use super::Checks;
 use super::frames::NEVER_LIVE;
+use super::known::Reading;
+use crate::payload::{PAST_RUNG, reply_to};
 use crate::time::{HostClock, Moment};
-use crate::world::{PAST_RUNG, reply_to};
 
 /// How far a stamp may be off. Stamps are whole nanoseconds, and one that would equal another is moved on.
 const ROUNDING: Duration = Duration::from_micros(2);
-
-/// What one subscription was given so far.
-pub(crate) struct Reading {
-    edge_run: u64,
-    span: Span,
-    tier_max: Tier,
-    /// Whether it also asks for what lies between frames of the present.
-    fills: bool,
-    /// Whether it resumes after frames that it has.
-    resumes: bool,
-    /// Whether its application decodes chains itself.
-    chains: bool,
-    places: BTreeMap<CameraName, Place>,
-}
-
-#[derive(Default)]
-struct Place {
-    last: Option<FrameId>,
-    /// The run whose frames it gets, by epoch.
-    runs: BTreeMap<Epoch, u64>,
-    /// Frames of chains that it was given.
-    given: BTreeSet<FrameId>,
-}
 
 /// Where a delivery stands in its reading.
 struct DeliveryPlace {
@@ -58,20 +36,6 @@ struct DeliveryPlace {
     run: u64,
     /// The frame before it.
     last: Option<FrameId>,
-}
-
-impl Reading {
-    pub(crate) fn new(
-        edge_run: u64,
-        span: Span,
-        (tier_max, fills): (Tier, bool),
-        chains: bool,
-        has: &BTreeMap<CameraName, LastFrame>,
-    ) -> Self {
-        let place = |last: &LastFrame| Place { last: Some(last.id), ..Place::default() };
-        let places = has.iter().map(|(camera, last)| (camera.clone(), place(last))).collect();
-        Self { edge_run, span, tier_max, fills, resumes: !has.is_empty(), chains, places }
-    }
 }
 
 impl Checks {

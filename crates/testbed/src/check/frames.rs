@@ -5,60 +5,11 @@ use mez_core::broker::LinkId;
 use mez_core::frame::{Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Rung, Sequence, SkipReason};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
-use mez_core::setting::Form;
 use mez_core::units::Timestamp;
 use mez_core::wire::{FrameHeader, SKIP_RANGES_MAX};
 
 use super::Checks;
-use crate::payload::reduced;
-use crate::time::Moment;
-use crate::world::PAST_RUNG;
-
-/// What one process published in one epoch; its sequence is the index.
-pub(super) struct Run {
-    pub(super) run: u64,
-    pub(super) frames: Vec<PublishedFrame>,
-    /// Whether the process learned that another start had the epoch, and began a later one.
-    pub(super) given_up: bool,
-    /// Whether the camera had more skipped frames to tell of than a header holds, so that some reasons are lost.
-    pub(super) ledger_full: bool,
-}
-
-pub(super) struct PublishedFrame {
-    pub(super) payload: Bytes,
-    /// Its width and height.
-    pub(super) pixels: (u32, u32),
-    /// The frames that a codec made of it, by rung.
-    pub(super) made: Option<(Rung, Bytes)>,
-    /// How that is coded, and to which frame it refers.
-    pub(super) encoding: Encoding,
-    pub(super) refers: Option<Sequence>,
-    /// The connection that it was given to.
-    pub(super) carrier: Option<LinkId>,
-    pub(super) captured: Timestamp,
-    pub(super) at: Moment,
-    /// When it was given to a link.
-    pub(super) sent: Option<Moment>,
-    /// What its header said of how good it is.
-    pub(super) quality: Quality,
-    /// When the camera knew that it would not arrive, or gave it up.
-    pub(super) given_up: Option<Moment>,
-}
-
-impl PublishedFrame {
-    /// Whether a payload is this frame, or one that was made of it, with the right rung.
-    fn is(&self, meta: &FrameMeta, payload: &Bytes) -> bool {
-        let named = match &self.made {
-            Some((rung, made)) if *rung == meta.rung => same(made, payload),
-            _ if meta.rung.setting().is_ok_and(|setting| setting.form == Form::Original) => {
-                (meta.width, meta.height) == self.pixels && same(&self.payload, payload)
-            }
-            // It is a frame of the past, or no codec made it.
-            _ => meta.rung.as_str() == PAST_RUNG && same(&reduced(&self.payload), payload),
-        };
-        named && self.captured == meta.captured
-    }
-}
+use super::known::{PublishedFrame, Run};
 
 impl Checks {
     /// Notes what a camera's codec made of a frame.
@@ -326,8 +277,3 @@ impl Checks {
 
 /// Reasons that a live subscription can never be told at this stage.
 pub(super) const NEVER_LIVE: [SkipReason; 1] = [SkipReason::NotHeld];
-
-/// Compares two payloads. They are windows of one block, so equal bytes are mostly at the same address.
-fn same(a: &Bytes, b: &Bytes) -> bool {
-    a.len() == b.len() && (a.as_ptr() == b.as_ptr() || a == b)
-}

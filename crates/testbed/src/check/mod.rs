@@ -1,5 +1,8 @@
 //! Checks what must hold in every world at every event. Each rule has a name. The first breach ends the run.
 //!
+//! The rules see what they are shown, as plain values (`Path`, `ReaderSeen`, `Passage` and others), and know nothing of the world. What they
+//! remember of it is in `known.rs`.
+//!
 //! | rule | what it says | where |
 //! | --- | --- | --- |
 //! | `bytes` | what an application gets is what was published under that identity, time and size, and what it gets of an epoch is of one start, unless it asks the camera as well (decision 0018; I1, I4); a camera sends nothing of an epoch that it gave up because another start had it | `frames.rs`, `deliveries.rs`, `past.rs`, `camera.rs` |
@@ -40,6 +43,7 @@ mod contracts;
 mod deliveries;
 mod flow;
 mod frames;
+mod known;
 mod ledger;
 mod memory;
 mod passage;
@@ -55,10 +59,9 @@ use mez_core::frame::{Epoch, FrameId};
 use mez_core::name::CameraName;
 
 pub(crate) use self::camera::Cancelled;
-pub(crate) use self::contracts::Kept;
-pub(crate) use self::deliveries::Reading;
 pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen};
-use self::frames::Run;
+pub(crate) use self::known::{Kept, Reading};
+use self::known::{Run, Use};
 pub(crate) use self::ledger::Ledger;
 pub(crate) use self::memory::{CameraHolds, DoorHolds};
 pub(crate) use self::passage::{Passage, PassageCamera, PassageProcess, PassageReader};
@@ -102,7 +105,7 @@ pub(crate) struct Checks {
     /// How many replies to a frame are on their way, by application.
     replies: BTreeMap<(CameraName, FrameId, String), u64>,
     /// What each run of a camera did for readings of the past.
-    past: BTreeMap<(CameraName, u64), past::Use>,
+    past: BTreeMap<(CameraName, u64), Use>,
     /// Since when each run of a camera has had something to send and sent nothing.
     silent_since: BTreeMap<u64, Moment>,
 }

@@ -14,15 +14,6 @@ use crate::time::Moment;
 /// Clocks of hosts differ by up to 50 ppm, and stamps are rounded.
 const ROUNDING: Duration = Duration::from_micros(100);
 
-/// How a camera's process uses its link for the past.
-#[derive(Default)]
-pub(super) struct Use {
-    /// When the frame that was given last was given.
-    begun: Option<Moment>,
-    /// Before this the link belongs to others.
-    rests_until: Option<Moment>,
-}
-
 impl Checks {
     /// Checks a frame of the past that a camera gives to a connection. The counts are of live frames and of frames of the past with
     /// bytes that have not left.

@@ -5,6 +5,18 @@
 
 use super::{Footage, Measured};
 
+impl Footage {
+    /// All footage that comes with Mez.
+    pub const ALL: [Self; 3] = [PEDESTRIANS, NOISY_1080P, PANNING_720P];
+    /// People walk by, seen by a fixed camera.
+    pub const PEDESTRIANS: Self = PEDESTRIANS;
+
+    /// The footage of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name == name)
+    }
+}
+
 const fn measured(
     rung: &'static str,
     bytes: [f64; 3],
@@ -16,7 +28,7 @@ const fn measured(
     Measured { rung, bytes, alone_bytes, ms, alone_ms, accuracy }
 }
 
-pub(super) const PEDESTRIANS: Footage = Footage {
+const PEDESTRIANS: Footage = Footage {
     name: "pedestrians",
     about: "People walk by on a street, seen by a camera that stands still.",
     pixels: (768, 576),
@@ -45,7 +57,7 @@ pub(super) const PEDESTRIANS: Footage = Footage {
     ],
 };
 
-pub(super) const NOISY_1080P: Footage = Footage {
+const NOISY_1080P: Footage = Footage {
     name: "noisy_1080p",
     about: "The same enlarged to 1080 rows, with the noise of a small sensor: pictures that stand alone are many times as large as others.",
     pixels: (1920, 1080),
@@ -66,7 +78,7 @@ pub(super) const NOISY_1080P: Footage = Footage {
     ],
 };
 
-pub(super) const PANNING_720P: Footage = Footage {
+const PANNING_720P: Footage = Footage {
     name: "panning_720p",
     about: "A camera that turns: all of the picture moves, and what refers to others saves less.",
     pixels: (1280, 720),

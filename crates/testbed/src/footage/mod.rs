@@ -104,16 +104,6 @@ pub(crate) struct Order {
 }
 
 impl Footage {
-    /// All footage that comes with Mez.
-    pub const ALL: [Self; 3] = [measured::PEDESTRIANS, measured::NOISY_1080P, measured::PANNING_720P];
-    /// People walk by, seen by a fixed camera.
-    pub const PEDESTRIANS: Self = measured::PEDESTRIANS;
-
-    /// The footage of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| known.name == name)
-    }
-
     /// The profile of an application for it, from the rungs whose accuracy was measured.
     pub fn profile(&self) -> Option<SizedProfile> {
         let rungs: Vec<RungProfile> = self.rungs.iter().filter_map(Measured::profile).collect();

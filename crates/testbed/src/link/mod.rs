@@ -29,8 +29,8 @@ use mez_core::frame::FrameId;
 use self::connection::{Connection, OutFrame};
 use self::direction::{Chunk, Direction, Kind};
 pub(crate) use self::transmitter::Transmitter;
-pub(crate) use self::types::past_stream;
 pub use self::types::{LinkOutput, LinkSpec, Side};
+pub(crate) use self::types::{past_stream, request_of};
 use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 

@@ -13,6 +13,11 @@ pub(crate) const fn past_stream(request: u64) -> FrameId {
     FrameId { epoch: Epoch(u64::MAX), sequence: Sequence(request) }
 }
 
+/// The request that a stream of the link belongs to, if it carries a frame of the past.
+pub(crate) fn request_of(stream: FrameId) -> Option<u64> {
+    (stream.epoch == Epoch(u64::MAX)).then_some(stream.sequence.0)
+}
+
 /// The two ends of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {

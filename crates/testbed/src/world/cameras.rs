@@ -6,11 +6,13 @@ use mez_core::broker::edge::CameraInfo;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::PastQuery;
 
+use super::action::Counter;
 use super::camera::{CameraCounts, CameraHost, Effect};
+use super::spec::{CameraId, CameraSpec};
 use super::stage::{Stage, stage};
-use super::storage::Owner;
-use super::{Bug, CameraId, CameraSpec, Counter, LinkNode, Node, Timer, World};
-use crate::link::{Link, LinkSpec};
+use super::{Node, World};
+use crate::check::RIVAL_MAX;
+use crate::link::{Link, Side};
 use crate::time::HostClock;
 
 impl World {
@@ -20,25 +22,7 @@ impl World {
     /// The medium that it is to share has no place left.
     pub fn camera(&mut self, name: &str, mut spec: CameraSpec) -> CameraId {
         let random = self.random.split();
-        let link = self.links.len();
-        let medium = spec.medium.map(|medium| self.join(medium, link));
-        if let Some((medium, _)) = medium {
-            spec.link.bits_per_second = self.media[medium].share();
-            spec.link.queue_bytes_max = self.media[medium].queue_share().unwrap_or(spec.link.queue_bytes_max);
-        }
-        let carries = match self.bug {
-            Some(Bug::LongQueue) => {
-                LinkSpec { queue_bytes_max: spec.link.queue_bytes_max * 100, bounded: false, ..spec.link }
-            }
-            _ => spec.link,
-        };
-        let make = if medium.is_some() { Link::shared } else { Link::new };
-        self.links.push(LinkNode {
-            link: make(carries, random, (link as u64 + 1) << 32),
-            medium,
-            timer: Timer::new(),
-            frozen: None,
-        });
+        let link = self.network.add_link(&mut spec, random, self.bug);
         let clock = spec.clock.unwrap_or_else(|| self.draw_clock());
         self.camera_on(name, spec, link, clock)
     }
@@ -46,18 +30,29 @@ impl World {
     /// A second process on the host of `beside`, under the same name; with another identity, if one is given.
     /// It does not run yet, and its counter of starts is one of its own.
     pub fn rival(&mut self, beside: CameraId, identity: Option<&str>) -> CameraId {
+        let rival = self.second(beside, identity);
+        self.cameras[beside.0].handle_rival();
+        rival
+    }
+
+    /// Makes a host that has a camera's keys and uses its name. It dials from [`Action::Claim`](super::Action::Claim) to
+    /// [`Action::Leave`](super::Action::Leave), publishes frames of its own, and numbers them as the edge asks.
+    pub fn thief(&mut self, of: CameraId) -> CameraId {
+        let thief = self.second(of, None);
+        self.thieves.add(thief.0, of.0);
+        thief
+    }
+
+    /// A second process under the name of `beside`.
+    fn second(&mut self, beside: CameraId, identity: Option<&str>) -> CameraId {
         let host = &self.cameras[beside.0];
         let identity = identity.map_or_else(|| host.identity.clone(), str::to_owned);
         let (name, link, clock) = (host.name.to_string(), host.link, host.clock);
         let spec = CameraSpec { identity: Some(identity), ..host.spec.clone() };
-        let rival = self.camera_on(&name, spec, link, clock);
-        self.kill_camera(rival.0);
-        self.cameras[rival.0].persisted = 0;
-        self.cameras[rival.0].is_rival = true;
-        for camera in [beside, rival] {
-            self.cameras[camera.0].rivals = true;
-        }
-        rival
+        let second = self.camera_on(&name, spec, link, clock);
+        self.kill_camera(second.0);
+        self.cameras[second.0].become_rival();
+        second
     }
 
     /// What a camera's host has done so far.
@@ -90,7 +85,7 @@ impl World {
 
     /// Sets a camera's counter of starts, on the disk; its next start has the next number.
     pub fn set_persisted_epoch(&mut self, camera: CameraId, epoch: u64) -> &mut Self {
-        self.cameras[camera.0].persisted = epoch;
+        self.cameras[camera.0].set_persisted(epoch);
         self
     }
 
@@ -108,30 +103,83 @@ impl World {
     pub(super) fn start_camera(&mut self, index: usize, counter: Counter) {
         self.kill_camera(index);
         let run = self.next_run();
-        let recovery = self.recover_camera(index);
         let (camera, _, mut stage) = self.camera_at(index);
-        camera.start(run, counter, recovery, &mut stage);
+        camera.start(run, counter, &mut stage);
         self.owners.insert(run, index);
-        self.arm_log(Owner::Camera(index), run, self.now);
         self.disturb(index);
         self.touch(Node::Camera(index));
     }
 
     pub(super) fn kill_camera(&mut self, index: usize) {
-        if let Some(process) = self.cameras[index].process.take() {
-            let link = self.cameras[index].link;
-            self.links[link].link.lose_owner(process.run);
-            self.end_log(&Owner::Camera(index));
+        let (camera, link, mut stage) = self.camera_at(index);
+        if let Some(process) = camera.stop(&mut stage) {
+            link.lose_owner(process.run);
+            let link = camera.link;
             self.thaw_camera_host(link);
             self.disturb(index);
             self.touch(Node::Link(link));
         }
     }
 
+    /// A thief begins to dial, with this epoch.
+    pub(super) fn claim(&mut self, index: usize, epoch: u64) {
+        self.leave(index);
+        // The start itself counts one up.
+        self.cameras[index].set_persisted(epoch.saturating_sub(1));
+        self.start_camera(index, Counter::Kept);
+    }
+
+    /// A thief ends its connections, and is gone.
+    pub(super) fn leave(&mut self, index: usize) {
+        if !self.thieves.is_thief(index) {
+            return;
+        }
+        let (camera, link, mut stage) = self.camera_at(index);
+        let Some(process) = camera.stop(&mut stage) else { return };
+        for connection in process.open_connections() {
+            link.close(stage.now, Side::Camera, connection);
+        }
+        link.give_up_dials(process.run);
+        // What was under way goes before the word that it is gone.
+        let (view, _) = self.view();
+        let (path, heard) = (view.path(index), view.is_heard(index));
+        let told = if heard { (path.queue_time() + path.service_time()) * 2 } else { RIVAL_MAX };
+        self.thieves.handle_left(index, self.now + told);
+        self.disturb(index);
+        self.touch(Node::Link(self.cameras[index].link));
+    }
+
+    /// Notes that a fault touched a camera's path. Its time to recover begins now.
+    pub(super) fn disturb(&mut self, camera: usize) {
+        self.disturb_link(self.cameras[camera].link);
+    }
+
+    /// The same, of all cameras on a link.
+    pub(super) fn disturb_link(&mut self, link: usize) {
+        for camera in self.cameras.iter_mut().filter(|camera| camera.link == link) {
+            camera.disturb(self.now);
+        }
+    }
+
+    /// The host at the camera's end of a link goes on: what came meanwhile is looked at.
+    pub(super) fn thaw_camera_host(&mut self, link: usize) {
+        for output in self.network.thaw(link) {
+            self.on_link(link, output);
+            self.settle();
+        }
+        for index in 0..self.cameras.len() {
+            if self.cameras[index].link == link
+                && let Some(run) = self.cameras[index].process.as_ref().map(|process| process.run)
+            {
+                self.tell(index, run);
+            }
+        }
+    }
+
     /// A camera, its link, and the stage.
     pub(super) fn camera_at(&mut self, index: usize) -> (&mut CameraHost, &mut Link, Stage<'_>) {
         let camera = &mut self.cameras[index];
-        let link = &mut self.links[camera.link].link;
+        let link = self.network.link_mut(camera.link);
         (camera, link, stage!(self))
     }
 
@@ -153,8 +201,11 @@ impl World {
             let (camera, link, mut stage) = self.camera_at(index);
             let Some(output) = camera.poll_output() else { break camera.drained(&mut stage) };
             let effect = camera.carry_out(output, link, &mut stage);
-            if effect == Effect::Refused && self.may_be_refused(index) {
-                self.cameras[index].refused = Some(self.now);
+            if effect == Effect::Refused {
+                let robbed = self.view().0.is_robbed(index);
+                if self.thieves.may_be_refused(&self.cameras[index], robbed, self.now) {
+                    self.cameras[index].handle_refused(self.now);
+                }
             }
             if effect != Effect::Nothing {
                 self.touch(Node::Link(self.cameras[index].link));
@@ -172,9 +223,7 @@ impl World {
         self.payloads += 1;
         let number = self.payloads;
         let (camera, _, mut stage) = self.camera_at(index);
-        if let Some((id, payload)) = camera.publish(number, &mut stage) {
-            self.enter_log(&Owner::Camera(index), id, &payload);
-        }
+        camera.publish(number, &mut stage);
     }
 
     /// A broker's thread learns that the log has grown; a frozen one will be told when it goes on.

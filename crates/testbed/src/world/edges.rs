@@ -1,15 +1,16 @@
 //! Makes the edges of a world, and passes on what happens to them.
 
-use mez_core::broker::edge::Peer;
+use mez_core::broker::LinkId;
+use mez_core::broker::edge::{Peer, SubscriptionId};
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::units::Instant;
 
-use super::edge::{EdgeHost, EdgeProcess, Effect, Opened, Readers};
-use super::past::request_of;
+use super::edge::{EdgeHost, Effect, Opened, Readers};
+use super::events::{Event, VisitStep};
+use super::spec::{AttackSpec, EdgeId, EdgeSpec, VisitorId, VisitorSpec};
 use super::stage::{Stage, stage};
-use super::storage::Owner;
-use super::{EdgeId, EdgeSpec, Node, World};
-use crate::link::{LinkOutput, Side};
+use super::{Node, World, visitors};
+use crate::link::{LinkOutput, Side, request_of};
+use crate::time::Moment;
 use crate::trace::What;
 
 impl World {
@@ -23,18 +24,29 @@ impl World {
         EdgeId(index)
     }
 
+    /// Plans an attack on an edge's door, from `from` on.
+    pub fn attack(&mut self, from: Moment, spec: AttackSpec) -> &mut Self {
+        self.events.push(from, Event::Attack(spec));
+        self
+    }
+
+    /// Plans a visitor that comes to an edge again and again.
+    pub fn visitor(&mut self, spec: VisitorSpec) -> VisitorId {
+        self.visitors.add(spec, &mut stage!(self))
+    }
+
+    /// How often a visitor got in, and how often it was turned away.
+    pub fn visits(&self, visitor: VisitorId) -> (u64, u64) {
+        self.visitors.visits(visitor)
+    }
+
     pub(super) fn start_edge(&mut self, index: usize) {
         self.kill_edge(index);
         let run = self.next_run();
-        let (edge, stage) = self.edge_at(index);
-        edge.start(run, &stage);
-        self.take_up_poison(index);
-        self.with_edge(index, |process, now| process.broker.handle_started(now));
         let (edge, mut stage) = self.edge_at(index);
-        edge.take_up_logs(run, &mut stage);
+        edge.start(run, &mut stage);
         for link in self.links_of(index) {
-            self.links[link].link.edge_listens();
-            self.touch(Node::Link(link));
+            self.network.change(link, &mut stage!(self), |link| link.edge_listens());
         }
         self.disturb_edge(index);
         self.touch(Node::Edge(index));
@@ -46,16 +58,13 @@ impl World {
     }
 
     pub(super) fn kill_edge(&mut self, index: usize) {
-        if self.edges[index].process.take().is_none() {
+        let (edge, mut stage) = self.edge_at(index);
+        if !edge.stop(&mut stage) {
             return;
         }
-        self.edges[index].frozen = None;
-        self.lose_visitors(index);
-        let kept: Vec<CameraName> = self.edges[index].kept.keys().cloned().collect();
-        kept.into_iter().for_each(|camera| self.end_log(&Owner::Edge(index, camera)));
+        self.visitors.handle_edge_lost(EdgeId(index), &mut stage!(self));
         for link in self.links_of(index) {
-            self.links[link].link.lose_edge();
-            self.touch(Node::Link(link));
+            self.network.change(link, &mut stage!(self), |link| link.lose_edge());
         }
         for application in self.applications.iter_mut().filter(|known| known.spec.edge.0 == index) {
             application.lose_subscription();
@@ -71,7 +80,7 @@ impl World {
     }
 
     pub(super) fn disturb_edge(&mut self, edge: usize) {
-        self.edges[edge].subscriptions_changed = self.now;
+        self.edges[edge].disturb(self.now);
         for camera in 0..self.cameras.len() {
             if self.cameras[camera].spec.edge.0 == edge {
                 self.disturb(camera);
@@ -79,21 +88,55 @@ impl World {
         }
     }
 
-    /// An edge, and the stage.
-    fn edge_at(&mut self, index: usize) -> (&mut EdgeHost, Stage<'_>) {
-        (&mut self.edges[index], stage!(self))
+    /// An edge's host goes on: what came meanwhile is looked at.
+    pub(super) fn thaw_edge(&mut self, edge: usize) {
+        self.disturb_edge(edge);
+        for (link, output) in self.edges[edge].thaw() {
+            self.on_link(link, output);
+            self.settle();
+        }
+        self.touch(Node::Edge(edge));
     }
 
-    /// Does something with an edge's process if it runs, at the time of its own clock.
-    pub(super) fn with_edge<R>(
-        &mut self,
-        index: usize,
-        f: impl FnOnce(&mut EdgeProcess, Instant) -> R,
-    ) -> Option<R> {
-        self.touch(Node::Edge(index));
-        let host = &mut self.edges[index];
-        let now = host.clock.monotonic(self.now);
-        host.process.as_mut().map(|process| f(process, now))
+    /// An edge starts with a state that holds an epoch of a camera that no other can follow.
+    pub(super) fn poison(&mut self, camera: usize) {
+        let host = &self.cameras[camera];
+        let edge = host.spec.edge.0;
+        self.edges[edge].poison(&host.name);
+        self.kill_edge(edge);
+        self.start_edge(edge);
+    }
+
+    /// Resets a camera, as `mez cameras reset` does.
+    pub(super) fn reset(&mut self, camera: usize) {
+        let (edge, name) = (self.cameras[camera].spec.edge.0, self.cameras[camera].name.clone());
+        let (host, mut stage) = self.edge_at(edge);
+        if !host.handle_reset(&name, &mut stage) {
+            return;
+        }
+        self.drain_edge(edge);
+        // A reading of the past alone goes on with what was put aside. Here it begins anew.
+        for application in 0..self.applications.len() {
+            let known = &self.applications[application];
+            let is_past = known.reading.as_ref().is_some_and(|(_, reading)| reading.span().end.is_some());
+            if is_past && known.reads(edge, &name) {
+                self.subscribe(application);
+            }
+        }
+        self.disturb_edge(edge);
+    }
+
+    /// A subscription is over because a camera was reset: its application subscribes again, as clients do.
+    fn end_reset(&mut self, subscription: SubscriptionId) {
+        if let Some(application) = self.application_of(subscription) {
+            self.trace.record(self.now, What::Ended { application });
+            self.subscribe(application);
+        }
+    }
+
+    /// An edge, and the stage.
+    pub(super) fn edge_at(&mut self, index: usize) -> (&mut EdgeHost, Stage<'_>) {
+        (&mut self.edges[index], stage!(self))
     }
 
     /// Does something with an edge that may give its broker something to say.
@@ -103,11 +146,16 @@ impl World {
         self.touch(Node::Edge(index));
     }
 
-    pub(super) fn edge_timeout(&mut self, index: usize) {
-        self.with_edge(index, |process, now| {
-            process.broker.handle_timeout(now);
-            process.door.handle_timeout(now);
-        });
+    /// An attacker opens a connection at an edge's door.
+    pub(super) fn attacked(&mut self, spec: AttackSpec) {
+        let (edge, mut stage) = self.edge_at(spec.edge.0);
+        visitors::attack(spec, edge, &mut stage);
+    }
+
+    /// A visit at an edge's door goes a step on.
+    pub(super) fn visited(&mut self, visitor: usize, attempt: u64, step: VisitStep) {
+        let edge = &mut self.edges[self.visitors.edge_of(visitor).0];
+        self.visitors.handle_step((visitor, attempt), step, edge, &mut stage!(self));
     }
 
     /// Carries out what an edge's broker wants done.
@@ -118,43 +166,53 @@ impl World {
             let effect = edge.carry_out(output, &mut stage);
             self.see_to(index, effect);
         }
-        self.drain_door(index);
+        loop {
+            let (edge, mut stage) = self.edge_at(index);
+            let Some(effect) = edge.poll_door(&mut stage) else { break };
+            self.see_to(index, effect);
+        }
     }
 
     fn see_to(&mut self, index: usize, effect: Effect) {
         match effect {
             Effect::Nothing => {}
             Effect::Send { link, connection, message } => {
-                self.links[link].link.send(self.now, Side::Edge, connection, message);
-                self.touch(Node::Link(link));
+                let now = self.now;
+                self.network.change(link, &mut stage!(self), |link| {
+                    link.send(now, Side::Edge, connection, message);
+                });
             }
-            Effect::Close { link, connection } => {
-                self.links[link].link.close(self.now, Side::Edge, connection);
-                self.touch(Node::Link(link));
+            Effect::Close { link, connection } => self.close_at_edge(link, connection),
+            Effect::Attach { subscription, camera, log } => {
+                if let Some(application) = self.application_of(subscription) {
+                    self.applications[application].handle_attach(camera, log, &mut stage!(self));
+                }
             }
-            Effect::Attach { subscription, camera, log } => self.attach(subscription, camera, log),
             Effect::AttachChains { subscription, camera, chains } => {
-                self.attach_chains(subscription, &camera, chains);
+                if let Some(application) = self.application_of(subscription) {
+                    self.applications[application].handle_attach_chains(&camera, chains);
+                }
             }
-            Effect::Entered { camera, frame, payload } => {
-                self.enter_log(&Owner::Edge(index, camera.clone()), frame, &payload);
-                self.wake_readers(index, &camera, None);
-            }
-            Effect::Wake { camera, of } => self.wake_readers(index, &camera, Some(of)),
+            Effect::Wake { camera, of } => self.wake_readers(index, &camera, of),
             Effect::Again => self.touch(Node::Edge(index)),
+            Effect::TurnedAway { visitor } => self.visitors.handle_turned_away(visitor, &mut stage!(self)),
             Effect::Ended { subscription } => self.end_reset(subscription),
-            Effect::Answered { request, answer } => self.past_answered(index, request, answer),
+            Effect::Answered { request, answer } => self.answered(index, request, answer),
         }
     }
 
+    fn close_at_edge(&mut self, link: usize, connection: LinkId) {
+        self.network.close(link, Side::Edge, connection, &mut stage!(self));
+    }
+
     /// Wakes all or some of the applications that read a camera.
-    fn wake_readers(&mut self, edge: usize, camera: &CameraName, of: Option<Readers>) {
+    fn wake_readers(&mut self, edge: usize, camera: &CameraName, of: Readers) {
         for application in 0..self.applications.len() {
             let known = &self.applications[application];
             let concerned = match of {
-                None => true,
-                Some(Readers::OfChains) => known.spec.chains,
-                Some(Readers::WithContract) => !known.spec.contract.asks_nothing(),
+                Readers::All => true,
+                Readers::OfChains => known.spec.chains,
+                Readers::WithContract => !known.spec.contract.asks_nothing(),
             };
             if concerned && known.reads(edge, camera) {
                 self.touch(Node::Application(application));
@@ -184,22 +242,16 @@ impl World {
         let (edge, name) = (camera.spec.edge.0, camera.name.clone());
         match output {
             LinkOutput::Knocked { connection, owner } => {
-                let Some(camera) = self.owners.get(&owner) else { return };
-                self.knocked(edge, index, *camera, connection);
+                let Some(&camera) = self.owners.get(&owner) else { return };
+                self.with_edge_host(edge, |edge, stage| {
+                    edge.handle_knocked((camera, connection), index, stage);
+                });
             }
             LinkOutput::Accepted { connection, owner } => {
                 let Some(&camera) = self.owners.get(&owner) else { return };
-                if !self.proved(edge, index, camera, connection) {
-                    return;
-                }
-                let camera = &self.cameras[camera];
-                // A certificate holds for a name, whichever process presents it.
-                let cameras: Vec<CameraPattern> = camera.name.as_str().parse().into_iter().collect();
-                let peer = Peer { identity: camera.identity.clone(), cameras };
-                self.with_edge_host(edge, |edge, stage| edge.handle_accepted(connection, index, peer, stage));
+                self.accepted(edge, camera, connection, index);
             }
             LinkOutput::Message { connection, bytes, .. } => {
-                self.said(edge, connection);
                 self.with_edge_host(edge, |edge, stage| edge.handle_bytes(connection, &bytes, stage));
             }
             LinkOutput::FrameOpened { connection, header } => {
@@ -209,8 +261,8 @@ impl World {
                     self.touch(Node::Edge(edge));
                 }
                 if let Opened::Stopped(stream) = opened {
-                    self.links[index].link.stop(self.now, connection, stream);
-                    self.touch(Node::Link(index));
+                    let now = self.now;
+                    self.network.change(index, &mut stage!(self), |link| link.stop(now, connection, stream));
                 }
             }
             LinkOutput::FrameProgress { connection, frame, bytes } if request_of(frame).is_none() => {
@@ -227,8 +279,6 @@ impl World {
                 self.with_edge_host(edge, |edge, stage| edge.handle_cancelled(connection, frame, stage));
             }
             LinkOutput::Closed { connection, .. } => {
-                self.trace.record(self.now, What::EdgeClosed { edge, link: connection });
-                self.said(edge, connection);
                 self.with_edge_host(edge, |edge, stage| edge.handle_closed(connection, stage));
             }
             LinkOutput::FrameProgress { .. }
@@ -237,6 +287,18 @@ impl World {
             | LinkOutput::FrameSent { .. }
             | LinkOutput::FrameLeft { .. }
             | LinkOutput::FrameStopped { .. } => {}
+        }
+    }
+
+    /// A camera's connection has come over a link, and has proved whose it is.
+    fn accepted(&mut self, edge: usize, camera: usize, connection: LinkId, link: usize) {
+        let camera_host = &self.cameras[camera];
+        // A certificate holds for a name, whichever process presents it.
+        let cameras: Vec<CameraPattern> = camera_host.name.as_str().parse().into_iter().collect();
+        let peer = Peer { identity: camera_host.identity.clone(), cameras };
+        let (host, mut stage) = self.edge_at(edge);
+        if !host.handle_accepted((camera, connection), link, peer, &mut stage) {
+            self.close_at_edge(link, connection);
         }
     }
 }

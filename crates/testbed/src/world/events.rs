@@ -11,11 +11,19 @@ use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::name::CameraName;
 
-use super::asks::Ask;
-use super::door::{AttackSpec, Step};
-use super::storage::Owner;
-use super::{Action, Node};
+use super::action::Action;
+use super::node::{Node, Owner};
+use super::spec::{Ask, AttackSpec};
 use crate::time::{Moment, ms};
+
+/// How far a visit at an edge's door has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum VisitStep {
+    Arrives,
+    Speaks,
+    Proves,
+    IsIn,
+}
 
 #[derive(Clone, Debug)]
 pub(super) enum Event {
@@ -54,7 +62,7 @@ pub(super) enum Event {
     /// An attacker opens a connection.
     Attack(AttackSpec),
     /// A visitor goes on.
-    Visit { visitor: usize, attempt: u64, step: Step },
+    Visit { visitor: usize, attempt: u64, step: VisitStep },
     /// Something that the scenario planned.
     Action(Action),
     /// The checks look around.

@@ -1,37 +1,53 @@
 //! Passes what happens on a link to the camera or the edge that it is for.
 
-use std::collections::VecDeque;
-
 use mez_core::broker::LinkId;
 
-use super::past::request_of;
-use super::{Timer, World};
-use crate::link::{Link, LinkOutput, Side};
-
-pub(super) struct LinkNode {
-    pub(super) link: Link,
-    /// The medium that it shares, and its place there.
-    pub(super) medium: Option<(usize, usize)>,
-    pub(super) timer: Timer,
-    /// What the camera's host has not looked at, while it is frozen.
-    pub(super) frozen: Option<VecDeque<LinkOutput>>,
-}
+use super::World;
+use super::spec::{MediumId, MediumSpec};
+use super::stage::stage;
+use crate::link::{Link, LinkOutput, Side, request_of};
 
 impl World {
+    /// Makes a medium that cameras can share; see [`CameraSpec::medium`](super::CameraSpec::medium).
+    pub fn medium(&mut self, spec: MediumSpec) -> MediumId {
+        let random = self.random.split();
+        self.network.add_medium(spec, random)
+    }
+
     /// Gives what happened on a link to the host that it is for, or keeps it while that host is frozen.
-    pub(super) fn hand_over(&mut self, link: usize, output: LinkOutput) {
+    fn hand_over(&mut self, link: usize, output: LinkOutput) {
         // Every camera of a link dials the same edge.
         let edge = self.cameras.iter().find(|camera| camera.link == link).map(|camera| camera.spec.edge.0);
-        match output.side() {
-            Side::Camera => match &mut self.links[link].frozen {
-                Some(waiting) => waiting.push_back(output),
-                None => self.on_link(link, output),
-            },
-            Side::Edge => match edge.and_then(|edge| self.edges[edge].frozen.as_mut()) {
-                Some(waiting) => waiting.push_back((link, output)),
-                None => self.on_link(link, output),
-            },
+        let output = match (output.side(), edge) {
+            (Side::Camera, _) => self.network.keep(link, output),
+            (Side::Edge, Some(edge)) => self.edges[edge].keep(link, output),
+            (Side::Edge, None) => Some(output),
+        };
+        if let Some(output) = output {
+            self.on_link(link, output);
         }
+    }
+
+    /// Carries out what a link wants done.
+    pub(super) fn drain_link(&mut self, link: usize) {
+        while let Some(output) = self.network.link_mut(link).poll_output() {
+            self.hand_over(link, output);
+        }
+        self.network.announce(link, &mut stage!(self));
+    }
+
+    /// Changes the rate of a camera's link, or of the medium that it shares. The other members are then disturbed as well.
+    pub(super) fn set_link_rate(&mut self, camera: usize, bits_per_second: u64) {
+        let link = self.cameras[camera].link;
+        for link in self.network.set_rate(link, bits_per_second, &mut stage!(self)) {
+            self.disturb_link(link);
+        }
+    }
+
+    /// Applies a fault to a camera's link.
+    pub(super) fn change_link(&mut self, camera: usize, change: impl FnOnce(&mut Link)) {
+        self.disturb(camera);
+        self.network.change(self.cameras[camera].link, &mut stage!(self), change);
     }
 
     /// The camera whose process made a connection, if that process still runs.
@@ -66,13 +82,11 @@ impl World {
     }
 
     fn on_link_at_camera(&mut self, camera: usize, output: LinkOutput) {
-        if let LinkOutput::Dialled { connection, .. } = &output
-            && self.cameras[camera].robs.is_some()
-        {
-            self.stolen.insert(*connection);
+        if let LinkOutput::Dialled { connection, .. } = &output {
+            self.thieves.handle_dialled(camera, *connection);
         }
         let window_of = |world: &Self, connection: LinkId| {
-            world.links[world.cameras[camera].link].link.opening(connection)
+            world.network.link(world.cameras[camera].link).opening(connection)
         };
         match output {
             LinkOutput::Dialled { connection, .. } => {

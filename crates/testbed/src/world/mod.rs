@@ -15,98 +15,74 @@
 //! ```
 //!
 //! A world is made of parts that own their state. A part is lent the `Stage` (the moment, checks, trace, and what will happen) and whatever
-//! else a call needs, such as its link. It returns what the world has to do. This file holds the parts and dispatches events.
+//! else a call needs, such as its link. It returns what the world has to do. No part knows the world. This file holds the parts and dispatches
+//! events to them; the files of the last column carry out what they return.
 //!
-//! | part | files |
-//! | --- | --- |
-//! | a camera's host, its broker, codec and publisher | `camera/`; the world's side of it in `cameras.rs` |
-//! | an edge's host, its broker, decoders and door | `edge/`, `chain.rs`, `door.rs`, `lent.rs`; the world's side in `edges.rs` |
-//! | links, and what they share | [`crate::link`], `links.rs`, `medium.rs` |
-//! | logs on disk | `storage.rs` |
-//! | applications, and their questions for the past | `application.rs`, `past.rs`, `deliveries.rs` |
-//! | what is done to a world | `fault.rs`, `thief.rs`, `bug.rs` |
-//! | what rules are shown | `watch.rs` |
+//! | part | its files | the world's side |
+//! | --- | --- | --- |
+//! | a camera's host, its broker, codec and publisher | `camera/` | `cameras.rs` |
+//! | an edge's host, its broker, decoders and door | `edge/` | `edges.rs` |
+//! | those who come to a door and are no cameras | `visitors.rs` | `edges.rs` |
+//! | links, and what they share | [`crate::link`], `network/` | `links.rs` |
+//! | applications, and their questions for the past | `application/` | `applications.rs` |
+//! | logs on disk, under cameras and edges | `storage.rs` | |
+//! | who has stolen a camera's identity | `thieves.rs` | `cameras.rs` |
+//! | what rules are shown | `watch.rs` | |
+//!
+//! `spec.rs` says what a world is made of, `action.rs` what can be done to it (carried out in `actions.rs`), `bug.rs` what it can do wrong.
 //!
 //! [`World::run`] panics at the first breach of a rule of [`crate::check`], with the seed and what happened last.
 
+mod action;
+mod actions;
 mod application;
-mod asks;
+mod applications;
 mod bug;
 mod camera;
 mod cameras;
-mod chain;
-mod deliveries;
-mod door;
 mod edge;
 mod edges;
 mod events;
-mod fault;
-mod lent;
 mod links;
-mod medium;
-mod past;
+mod network;
+mod node;
 mod spec;
 mod stage;
 mod storage;
-mod thief;
+mod thieves;
+mod visitors;
 mod watch;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use mez_core::broker::LinkId;
 use mez_core::profile::{ProfileHash, SizedProfile};
 
+pub use self::action::{Action, Counter, Host};
 use self::application::Application;
-pub use self::application::Told;
-pub(crate) use self::application::reply_to;
-pub use self::asks::Ask;
+pub use self::application::{Delivered, Told};
 pub use self::bug::Bug;
 pub use self::camera::CameraCounts;
 use self::camera::CameraHost;
-pub use self::deliveries::Delivered;
-use self::door::Visitor;
-pub use self::door::{AttackSpec, Conduct, VisitorId, VisitorSpec};
 use self::edge::EdgeHost;
 use self::events::{Event, EventQueue};
-pub use self::fault::{Action, Counter, Host};
-use self::links::LinkNode;
-use self::medium::MediumNode;
+use self::network::Network;
+use self::node::{Node, Owner, Timer, Touched};
 pub use self::spec::{
-    ApplicationId, ApplicationSpec, CameraId, CameraSpec, CaptureTimes, EdgeId, EdgeSpec, MediumId,
-    MediumSpec, PAST_RUNG, Resumes,
+    ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct, DiskSpec,
+    EdgeId, EdgeSpec, MediumId, MediumSpec, Resumes, VisitorId, VisitorSpec,
 };
-pub use self::storage::DiskSpec;
-use self::watch::WATCH_INTERVAL;
+use self::stage::stage;
+use self::thieves::Thieves;
+use self::visitors::Visitors;
+use self::watch::{View, WATCH_INTERVAL};
 use crate::check::{Checks, Violation};
 use crate::disk::DiskBug;
+pub use crate::payload::PAST_RUNG;
 use crate::random::Random;
 use crate::time::{HostClock, Moment, WALL_START_NANOS};
 use crate::trace::Trace;
-
-/// Something with a timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Node {
-    Camera(usize),
-    Edge(usize),
-    Link(usize),
-    Medium(usize),
-    /// Has no timer of its own, but may have frames to take.
-    Application(usize),
-}
-
-/// When a node is next looked at, and how often that was in vain.
-struct Timer {
-    armed: Moment,
-    spins: u32,
-}
-
-impl Timer {
-    const fn new() -> Self {
-        Self { armed: Moment::NEVER, spins: 0 }
-    }
-}
 
 /// A world. See the [module](self).
 pub struct World {
@@ -114,20 +90,18 @@ pub struct World {
     now: Moment,
     random: Random,
     events: EventQueue,
-    links: Vec<LinkNode>,
-    media: Vec<MediumNode>,
+    /// Nodes to which something happened within this moment.
+    touched: Touched,
+    network: Network,
     cameras: Vec<CameraHost>,
     edges: Vec<EdgeHost>,
     applications: Vec<Application>,
-    visitors: Vec<Visitor>,
-    /// Nodes to which something happened within this moment.
-    touched: VecDeque<Node>,
+    visitors: Visitors,
+    thieves: Thieves,
     /// Which camera a process belongs to.
     owners: BTreeMap<u64, usize>,
     runs: u64,
     subscriptions: u64,
-    /// Connections that thieves of identities made.
-    stolen: BTreeSet<LinkId>,
     payloads: u64,
     actions: u64,
     wall_steps: u64,
@@ -177,17 +151,16 @@ impl World {
             now: Moment::START,
             random: Random::seeded(seed),
             events: EventQueue::default(),
-            links: Vec::new(),
-            media: Vec::new(),
+            touched: Touched::default(),
+            network: Network::default(),
             cameras: Vec::new(),
             edges: Vec::new(),
             applications: Vec::new(),
-            visitors: Vec::new(),
-            touched: VecDeque::new(),
+            visitors: Visitors::default(),
+            thieves: Thieves::default(),
             owners: BTreeMap::new(),
             runs: 0,
             subscriptions: 0,
-            stolen: BTreeSet::new(),
             payloads: 0,
             actions: 0,
             wall_steps: 0,
@@ -315,8 +288,34 @@ impl World {
     // ---- inside -------------------------------------------------------------------------------------------
 
     fn touch(&mut self, node: Node) {
-        if !self.touched.contains(&node) {
-            self.touched.push_back(node);
+        self.touched.touch(node);
+    }
+
+    /// All parts to read, and the rules that look at them.
+    fn view(&mut self) -> (View<'_>, &mut Checks) {
+        let Self { now, cameras, edges, network, applications, thieves, checks, .. } = self;
+        (View { now: *now, cameras, edges, network, applications, thieves }, checks)
+    }
+
+    /// Shows the rules everything that does not happen at a moment of its own.
+    fn watch(&mut self) {
+        self.cameras.iter_mut().for_each(|camera| camera.note_held_back(self.now));
+        let (view, checks) = self.view();
+        view.watch(checks);
+        for (index, edge) in self.edges.iter().enumerate() {
+            if let Some(holds) = edge.door_holds() {
+                self.checks.watch_door(index, &holds);
+            }
+            let shut = edge.process.is_none() || edge.is_frozen();
+            self.visitors.watch(EdgeId(index), shut, self.now, &mut self.checks);
+        }
+    }
+
+    fn is_frozen(&self, node: Node) -> bool {
+        match node {
+            Node::Camera(index) => self.network.is_frozen(self.cameras[index].link),
+            Node::Edge(index) => self.edges[index].is_frozen(),
+            Node::Link(_) | Node::Medium(_) | Node::Application(_) => false,
         }
     }
 
@@ -334,16 +333,26 @@ impl World {
             Event::Found { camera, run, ticket, query } => self.found(camera, run, ticket, query),
             Event::PastMade { camera, run, ticket, made } => self.past_made(camera, run, ticket, *made),
             Event::Answered { application, request, answer } => {
-                self.take_answer(application, request, *answer);
+                self.applications[application].handle_answer(request, *answer, &mut stage!(self));
             }
             Event::Decoded { edge, run, camera, fails } => self.decoded(edge, run, &camera, fails),
             Event::EpochPersisted { camera, run, above } => self.raise_epoch(camera, run, above),
-            Event::Store { owner, run } => self.step_log(owner, run),
-            Event::Wake { application } => self.wake(application),
-            Event::Ready { application, frames } => self.finish_frame(application, frames),
-            Event::Look { application, subscription } => self.look(application, subscription),
-            Event::Contract { application, subscription } => self.look_at_contract(application, subscription),
-            Event::Ask { application, ask } => self.asked(application, *ask),
+            Event::Store { owner, run } => self.handle_store(&owner, run),
+            Event::Wake { application } => self.touch(Node::Application(application)),
+            Event::Ready { application, frames } => {
+                self.with_application(application, |known, edge, stage| {
+                    known.handle_done(frames, edge, stage);
+                })
+            }
+            Event::Look { application, subscription } => {
+                self.applications[application].look(subscription, &mut stage!(self));
+            }
+            Event::Contract { application, subscription } => {
+                self.with_application(application, |known, edge, stage| {
+                    known.look_at_contract(subscription, edge, stage);
+                });
+            }
+            Event::Ask { application, ask } => self.ask(application, *ask),
             Event::Attack(spec) => self.attacked(spec),
             Event::Visit { visitor, attempt, step } => self.visited(visitor, attempt, step),
             Event::Action(action) => self.apply(action),
@@ -351,6 +360,17 @@ impl World {
                 self.watch();
                 self.events.push(self.now + WATCH_INTERVAL, Event::Watch);
             }
+        }
+    }
+
+    /// The writer of a log on disk has something to do.
+    fn handle_store(&mut self, owner: &Owner, run: u64) {
+        match owner {
+            Owner::Camera(index) => {
+                let frozen = self.is_frozen(Node::Camera(*index));
+                self.cameras[*index].handle_store(run, frozen, &mut stage!(self));
+            }
+            Owner::Edge(index, camera) => self.edges[*index].handle_store(camera, run, &mut stage!(self)),
         }
     }
 
@@ -370,8 +390,8 @@ impl World {
                 let (camera, _, stage) = self.camera_at(index);
                 camera.handle_timeout(&stage);
             }
-            Node::Edge(index) => self.edge_timeout(index),
-            Node::Link(index) => self.links[index].link.handle_timeout(now),
+            Node::Edge(index) => self.edges[index].handle_timeout(&mut stage!(self)),
+            Node::Link(index) => self.network.link_mut(index).handle_timeout(now),
             Node::Medium(_) | Node::Application(_) => {}
         }
         self.touch(node);
@@ -380,15 +400,10 @@ impl World {
     /// Carries out the outputs of all nodes, until no node has any more at this moment.
     fn settle(&mut self) {
         let mut steps = 0;
-        while let Some(node) = self.touched.pop_front() {
+        while let Some(node) = self.touched.pop() {
             match node {
-                Node::Link(index) => {
-                    while let Some(output) = self.links[index].link.poll_output() {
-                        self.hand_over(index, output);
-                    }
-                    self.announce(index);
-                }
-                Node::Medium(index) => self.drain_medium(index),
+                Node::Link(index) => self.drain_link(index),
+                Node::Medium(index) => self.network.drain_medium(index, &mut stage!(self)),
                 Node::Camera(index) => self.drain_camera(index),
                 Node::Edge(index) => self.drain_edge(index),
                 Node::Application(index) => self.serve_application(index),
@@ -409,23 +424,14 @@ impl World {
         let due = match node {
             Node::Camera(index) => self.cameras[index].due(),
             Node::Edge(index) => self.edges[index].due(),
-            Node::Link(index) => self.links[index].link.poll_timeout(),
-            Node::Medium(index) => self.media[index].due(),
+            Node::Link(index) => self.network.link(index).poll_timeout(),
+            Node::Medium(index) => self.network.medium_due(index),
             Node::Application(_) => return,
         };
         let now = self.now;
         let Some(timer) = self.timer(node) else { return };
         let due = due.max(now);
-        let changed = due != timer.armed;
-        timer.armed = due;
-        timer.spins = if due > now {
-            0
-        } else if changed {
-            timer.spins + 1
-        } else {
-            timer.spins
-        };
-        let spins = timer.spins;
+        let (changed, spins) = timer.arm(due, now);
         if changed {
             self.events.push(due, Event::Timer(node));
         }
@@ -436,8 +442,8 @@ impl World {
         match node {
             Node::Camera(index) => Some(&mut self.cameras[index].timer),
             Node::Edge(index) => Some(&mut self.edges[index].timer),
-            Node::Link(index) => Some(&mut self.links[index].timer),
-            Node::Medium(index) => Some(&mut self.media[index].timer),
+            Node::Link(index) => Some(self.network.link_timer(index)),
+            Node::Medium(index) => Some(self.network.medium_timer(index)),
             Node::Application(_) => None,
         }
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use mez_core::contract::Contract;
 use mez_core::controller::share::Channels;
 use mez_core::history::Tier;
+use mez_core::store::Durability;
 use mez_core::subscription::Deliver;
 
-use super::storage::DiskSpec;
 use crate::channel::wifi::Scene;
 use crate::footage::Footage;
 use crate::link::LinkSpec;
@@ -35,6 +35,10 @@ pub struct ApplicationId(pub(crate) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MediumId(pub(crate) usize);
 
+/// Names a visitor of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VisitorId(pub(crate) usize);
+
 /// A medium that several cameras share.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MediumSpec {
@@ -50,6 +54,23 @@ pub enum MediumSpec {
     /// A Wi-Fi medium. Its first stations, those without a load, are the cameras of the world, in the order in which they are made; others are
     /// there beside them.
     Wifi(Scene),
+}
+
+/// How a broker of a world keeps a camera's log on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskSpec {
+    /// When records are made durable.
+    pub durability: Durability,
+    /// The most bytes on disk.
+    pub disk_bytes_max: u64,
+    /// The size at which a segment is closed.
+    pub segment_bytes: u64,
+}
+
+impl Default for DiskSpec {
+    fn default() -> Self {
+        Self { durability: Durability::Group, disk_bytes_max: 8 << 20, segment_bytes: 1 << 20 }
+    }
 }
 
 /// An edge broker on a host of its own.
@@ -186,8 +207,8 @@ impl CameraSpec {
     }
 }
 
-/// The rung at which applications ask for frames of the past, if they ask for one.
-pub const PAST_RUNG: &str = "jpeg/w32/q50/420";
+/// How many bytes a profile has in worlds. In place of JSON, all of them are the first byte of its hash.
+pub(super) const PROFILE_BYTES: usize = 20_000;
 
 /// Where an application begins when it subscribes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,7 +239,7 @@ pub struct ApplicationSpec {
     pub deliver: Deliver,
     /// How far back it reaches for what the edge's memory does not hold. Default no further.
     pub tier_max: Tier,
-    /// Whether it wants frames of the past at [`PAST_RUNG`]. Default no: as they are held, or were published.
+    /// Whether it wants frames of the past at [`PAST_RUNG`](super::PAST_RUNG). Default no: as they are held, or were published.
     pub reduced: bool,
     /// Whether it decodes chains itself, and gets present frames as they came. Default no.
     pub chains: bool,
@@ -280,4 +301,54 @@ impl ApplicationSpec {
         self.consumes = consumes;
         self
     }
+}
+
+/// Something that an application asks of its running session.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ask {
+    /// Its contract is this from now on.
+    Update(Contract),
+    /// It measured this accuracy of its results, from 0 to 1, on the frames of all cameras that it reads.
+    Accuracy(f64),
+    /// It cannot decode the chains of its cameras any further.
+    ChainsLost,
+}
+
+/// How an attacker's connections go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conduct {
+    /// They say nothing.
+    Idle,
+    /// They begin their handshake and never end it.
+    Dribble,
+    /// They prove who they are with a stolen key, and say half a first message.
+    HalfPreface,
+}
+
+/// An attacker that opens connections as fast as it can, and holds all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttackSpec {
+    /// Whose door.
+    pub edge: EdgeId,
+    /// The last byte of its address. Cameras have 1, 2, 3 in the order in which they were made.
+    pub address: u8,
+    /// How its connections go on.
+    pub conduct: Conduct,
+    /// The time between two connections.
+    pub interval: Duration,
+    /// Connections in all.
+    pub connections: u32,
+}
+
+/// An honest client that comes again and again and leaves at once, such as a program that lists cameras.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VisitorSpec {
+    /// Whose door.
+    pub edge: EdgeId,
+    /// The last byte of its address.
+    pub address: u8,
+    /// The round trip to the edge.
+    pub round_trip_time: Duration,
+    /// The pause between two visits.
+    pub interval: Duration,
 }

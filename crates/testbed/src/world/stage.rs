@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use mez_core::profile::{ProfileHash, SizedProfile};
 
-use super::Bug;
+use super::bug::Bug;
 use super::events::EventQueue;
+use super::node::{Node, Touched};
 use crate::check::Checks;
 use crate::disk::DiskBug;
 use crate::random::Random;
@@ -28,8 +29,17 @@ pub(super) struct Stage<'a> {
     pub(super) random: &'a mut Random,
     /// What will happen.
     pub(super) events: &'a mut EventQueue,
+    /// What is to be looked at within this moment.
+    pub(super) touched: &'a mut Touched,
     pub(super) checks: &'a mut Checks,
     pub(super) trace: &'a mut Trace,
+}
+
+impl Stage<'_> {
+    /// Something happened to a node: what it wants done is carried out within this moment.
+    pub(super) fn touch(&mut self, node: Node) {
+        self.touched.touch(node);
+    }
 }
 
 /// The stage. It borrows only those fields of the world that hold no part, so that a part can be borrowed beside it.
@@ -43,6 +53,7 @@ macro_rules! stage {
             disk_bug: $world.disk_bug,
             random: &mut $world.random,
             events: &mut $world.events,
+            touched: &mut $world.touched,
             checks: &mut $world.checks,
             trace: &mut $world.trace,
         }

@@ -12,14 +12,15 @@ use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::log::{Cursor, LogReader};
 use mez_core::name::CameraName;
 use mez_core::store::{
-    Durability, KEY_BYTES, KeyRing, MasterKey, Recovery, RecoveryConfig, Resume, StoreConfig, StoreReader,
-    StoreWriter, recover,
+    KEY_BYTES, KeyRing, MasterKey, Recovery, RecoveryConfig, Resume, StoreConfig, StoreReader, StoreWriter,
+    recover,
 };
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 use super::events::Event;
-use super::stage::{Stage, stage};
-use super::{Host, Node, World};
+use super::node::Owner;
+use super::spec::DiskSpec;
+use super::stage::Stage;
 use crate::check::Ledger;
 use crate::disk::{DiskBug, Faults, SimulatedDisk};
 use crate::random::Random;
@@ -37,31 +38,6 @@ const LOOKED_FOR_MAX: usize = 16;
 const AT_ONCE: Duration = Duration::from_micros(10);
 /// How long a frozen host's log waits before it is looked at again.
 const FROZEN_LOOK: Duration = ms(40);
-
-/// How a broker of a world keeps a camera's log on disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DiskSpec {
-    /// When records are made durable.
-    pub durability: Durability,
-    /// The most bytes on disk.
-    pub disk_bytes_max: u64,
-    /// The size at which a segment is closed.
-    pub segment_bytes: u64,
-}
-
-impl Default for DiskSpec {
-    fn default() -> Self {
-        Self { durability: Durability::Group, disk_bytes_max: 8 << 20, segment_bytes: 1 << 20 }
-    }
-}
-
-/// Whose log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
-    Camera(usize),
-    /// An edge's, of this camera.
-    Edge(usize, CameraName),
-}
 
 /// One camera's log on one host's disk, over all lives of its broker.
 pub(super) struct KeptLog {
@@ -173,8 +149,21 @@ impl KeptLog {
         }
     }
 
-    /// Notes that a frame entered the log in memory.
-    fn entered(&mut self, id: FrameId, payload: &Bytes) {
+    /// Notes that a frame entered the log in memory. Whoever writes it to disk will look at it.
+    pub(super) fn handle_entered(
+        &mut self,
+        (id, payload): (FrameId, &Bytes),
+        clock: HostClock,
+        of: (Owner, u64),
+        stage: &mut Stage<'_>,
+    ) {
+        self.enter(id, payload);
+        if let Some(due) = self.wake(clock.monotonic(stage.now)) {
+            self.arm(clock.moment_of(due), of, stage);
+        }
+    }
+
+    fn enter(&mut self, id: FrameId, payload: &Bytes) {
         self.ledger.published(id);
         if id.sequence.0.is_multiple_of(LOOKED_FOR_ONCE_IN) && payload.len() >= LOOKED_FOR_BYTES {
             // The bytes are copied. A slice of the payload would keep all of it in the log's account.
@@ -204,6 +193,27 @@ impl KeptLog {
         let due = writer.step(now, wall, &mut salt);
         self.ledger.acknowledged(writer.status().durable);
         Some(due)
+    }
+
+    /// The writer has something to do, unless that was planned anew since. It does nothing while its host is `frozen`.
+    pub(super) fn handle_due(
+        &mut self,
+        clock: HostClock,
+        frozen: bool,
+        of: (Owner, u64),
+        stage: &mut Stage<'_>,
+    ) {
+        let now = stage.now;
+        if self.armed != now {
+            return;
+        }
+        self.armed = Moment::NEVER;
+        if frozen {
+            return self.arm(now + FROZEN_LOOK, of, stage);
+        }
+        let Some(due) = self.step(clock.monotonic(now), clock.wall(now)) else { return };
+        // A writer that wants to go on at once does so in a moment, so that every moment ends.
+        self.arm(clock.moment_of(due).max(now + AT_ONCE), of, stage);
     }
 
     /// The writer is looked at then, unless it is sooner anyway.
@@ -268,119 +278,4 @@ pub(super) fn past_of(memory: &LogReader, kept: Option<&mut KeptLog>, query: Pas
     let on_disk = kept.find(&PastQuery { before, ..query });
     let held_from = held_from.into_iter().chain(on_disk.held_from).min();
     PastAnswer { record: on_disk.record.or(in_memory), held_from, ..on_disk }
-}
-
-impl World {
-    /// Plants a bug in whoever writes and reads logs on disks that are made from now on.
-    pub fn plant_on_disk(&mut self, bug: DiskBug) -> &mut Self {
-        self.disk_bug = Some(bug);
-        self
-    }
-
-    fn kept_log(&mut self, owner: &Owner) -> Option<&mut KeptLog> {
-        match owner {
-            Owner::Camera(index) => self.cameras[*index].kept.as_mut(),
-            Owner::Edge(index, camera) => self.edges[*index].kept.get_mut(camera),
-        }
-    }
-
-    /// A frame has entered a log in memory; who writes it to disk, if anybody does, will look at it.
-    pub(super) fn enter_log(&mut self, owner: &Owner, id: FrameId, payload: &Bytes) {
-        let Some((_, clock, Some(run))) = self.writer_of(owner) else { return };
-        let now = clock.monotonic(self.now);
-        let Some(kept) = self.kept_log(owner) else { return };
-        kept.entered(id, payload);
-        if let Some(due) = kept.wake(now) {
-            self.arm_log(owner.clone(), run, clock.moment_of(due));
-        }
-    }
-
-    /// Whose log this is: the host, its clock, and the process that runs there.
-    fn writer_of(&self, owner: &Owner) -> Option<(Node, HostClock, Option<u64>)> {
-        match owner {
-            Owner::Camera(index) => {
-                let host = &self.cameras[*index];
-                host.kept.as_ref()?;
-                Some((Node::Camera(*index), host.clock, host.process.as_ref().map(|process| process.run)))
-            }
-            Owner::Edge(index, camera) => {
-                let host = &self.edges[*index];
-                host.kept.get(camera)?;
-                Some((Node::Edge(*index), host.clock, host.process.as_ref().map(|process| process.run)))
-            }
-        }
-    }
-
-    /// The writer of a log is looked at then, unless it is sooner anyway.
-    pub(super) fn arm_log(&mut self, owner: Owner, run: u64, due: Moment) {
-        let kept = match &owner {
-            Owner::Camera(index) => self.cameras[*index].kept.as_mut(),
-            Owner::Edge(index, camera) => self.edges[*index].kept.get_mut(camera),
-        };
-        if let Some(kept) = kept {
-            kept.arm(due, (owner, run), &mut stage!(self));
-        }
-    }
-
-    /// Whoever writes a log has something to do.
-    pub(super) fn step_log(&mut self, owner: Owner, run: u64) {
-        let now = self.now;
-        let Some((node, clock, runs)) = self.writer_of(&owner) else { return };
-        let frozen = self.is_frozen(node);
-        let Some(kept) = self.kept_log(&owner) else { return };
-        if kept.armed != now || runs != Some(run) {
-            // It was set anew since.
-            return;
-        }
-        kept.armed = Moment::NEVER;
-        if frozen {
-            return self.arm_log(owner, run, now + FROZEN_LOOK);
-        }
-        let Some(due) = kept.step(clock.monotonic(now), clock.wall(now)) else { return };
-        // A writer that wants to go on at once does so in a moment, so that every moment ends.
-        self.arm_log(owner, run, clock.moment_of(due).max(now + AT_ONCE));
-    }
-
-    /// A host's disk does this wrong from now on, or nothing.
-    pub(super) fn set_disk_faults(&mut self, host: Host, faults: Faults) {
-        match host {
-            Host::Camera(camera) => {
-                if let Some(kept) = &mut self.cameras[camera.0].kept {
-                    kept.set_faults(faults);
-                }
-            }
-            Host::Edge(edge) => self.edges[edge.0].kept.values_mut().for_each(|kept| kept.set_faults(faults)),
-        }
-    }
-
-    /// A host loses its power: its processes are gone, and of what was not synced anything may be left.
-    pub(super) fn cut_power(&mut self, host: Host) {
-        match host {
-            Host::Camera(camera) => {
-                self.kill_camera(camera.0);
-                if let Some(kept) = &mut self.cameras[camera.0].kept {
-                    kept.cut_power();
-                }
-            }
-            Host::Edge(edge) => {
-                self.kill_edge(edge.0);
-                self.edges[edge.0].kept.values_mut().for_each(KeptLog::cut_power);
-            }
-        }
-    }
-
-    /// A camera's broker starts: what its disk holds, if it has one, and where the writer goes on.
-    pub(super) fn recover_camera(&mut self, index: usize) -> Option<Recovery> {
-        let host = &mut self.cameras[index];
-        let (now, bytes_max) = (host.clock.monotonic(self.now), host.spec.log_bytes_max);
-        let recovered = host.kept.as_mut()?.recover(now, bytes_max);
-        self.checks.recovered(&host.name, recovered)
-    }
-
-    /// Ends the writer of a log.
-    pub(super) fn end_log(&mut self, owner: &Owner) {
-        if let Some(looked) = self.kept_log(owner).map(KeptLog::end) {
-            self.checks.disk_left(looked);
-        }
-    }
 }

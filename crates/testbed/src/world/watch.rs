@@ -1,50 +1,67 @@
 //! Shows the world to the rules of [`crate::check`], every 50 ms and with every frame that an application gets.
+//!
+//! A [`View`] borrows all parts to read them. What the rules get of it are plain values.
 
 use std::time::Duration;
 
-use mez_core::frame::SkipCounts;
 use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, LastFrame, NotHeld};
 
-use super::{LinkNode, Node, Resumes, World};
+use super::application::{Application, Effect};
+use super::camera::CameraHost;
+use super::edge::EdgeHost;
+use super::network::Network;
+use super::spec::Resumes;
+use super::thieves::Thieves;
 use crate::check::{
-    CameraHolds, DemandSeen, GotSeen, Passage, PassageCamera, PassageProcess, PassageReader, Path,
+    CameraHolds, Checks, DemandSeen, GotSeen, Passage, PassageCamera, PassageProcess, PassageReader, Path,
     PresenceSeen, ReaderSeen, SilenceSeen,
 };
 use crate::link::Side;
-use crate::time::ms;
+use crate::time::{Moment, ms};
 
 /// How often the rules are looked at.
 pub(super) const WATCH_INTERVAL: Duration = ms(50);
 /// The longest interval between frames for which rules judge whether frames come in time.
 const INTERVAL_MAX: Duration = ms(500);
 
-impl World {
-    pub(super) fn watch(&mut self) {
+/// All parts of a world, as they are at this moment.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) now: Moment,
+    pub(super) cameras: &'a [CameraHost],
+    pub(super) edges: &'a [EdgeHost],
+    pub(super) network: &'a Network,
+    pub(super) applications: &'a [Application],
+    pub(super) thieves: &'a Thieves,
+}
+
+impl View<'_> {
+    /// Shows the rules everything that does not happen at a moment of its own.
+    pub(super) fn watch(&self, checks: &mut Checks) {
         for camera in 0..self.cameras.len() {
-            self.watch_camera(camera);
+            self.watch_camera(camera, checks);
             for application in 0..self.applications.len() {
-                self.watch_resuming(application, camera);
-                self.watch_contract(application, camera);
+                self.watch_resuming(application, camera, checks);
+                self.watch_contract(application, camera, checks);
             }
         }
-        for edge in 0..self.edges.len() {
-            self.watch_door(edge);
-            self.watch_edge_memory(edge);
+        for edge in self.edges {
+            self.watch_edge_memory(edge, checks);
         }
     }
 
-    fn watch_camera(&mut self, index: usize) {
+    fn watch_camera(&self, index: usize, checks: &mut Checks) {
         let path = self.path(index);
-        self.checks.watch_camera_memory(index, &self.camera_holds(index));
+        checks.watch_camera_memory(index, &self.camera_holds(index));
         if let Some(seen) = self.demand_seen(index) {
-            self.checks.watch_demand(&path, &seen);
+            checks.watch_demand(&path, &seen);
         }
         if let Some(seen) = self.silence_seen(index) {
-            self.checks.watch_silence(&path, &seen);
+            checks.watch_silence(&path, &seen);
         }
         if let Some(seen) = self.presence_seen(index) {
-            self.checks.watch_presence(&path, &seen);
+            checks.watch_presence(&path, &seen);
         }
     }
 
@@ -53,23 +70,26 @@ impl World {
     /// A camera and its path as they are now.
     pub(super) fn path(&self, index: usize) -> Path {
         let host = &self.cameras[index];
-        let LinkNode { link, medium, .. } = &self.links[host.link];
+        let link = self.network.link(host.link);
         let spec = &host.spec;
         let edge = &self.edges[spec.edge.0];
-        let frozen = self.is_frozen(Node::Camera(index)) || self.is_frozen(Node::Edge(spec.edge.0));
+        let frozen = self.is_frozen(index);
         let works = host.process.is_some() && edge.process.is_some() && !link.is_cut();
         Path {
             camera: index,
             name: host.name.clone(),
             made: spec.link,
             link: link.spec(),
-            bad_luck: medium.map_or(Duration::ZERO, |(medium, _)| self.media[medium].bad_luck()),
+            bad_luck: self.network.bad_luck(host.link),
             is_cut: link.is_cut(),
             is_well: !frozen && works,
             disturbed: host.disturbed,
             refused: host.refused,
             rivals: host.rivals,
-            robbed_until: if self.is_robbed(index) { self.now } else { host.robbed_until },
+            robbed_until: match self.is_robbed(index) {
+                true => self.now,
+                false => self.thieves.robbed_until(index),
+            },
             interval: spec.interval,
             jitter: spec.jitter,
             frame_bytes_max: *spec.frame_bytes.end(),
@@ -79,9 +99,37 @@ impl World {
         }
     }
 
+    /// Whether the host of a camera stands still, or that of its edge.
+    fn is_frozen(&self, index: usize) -> bool {
+        let host = &self.cameras[index];
+        self.network.is_frozen(host.link) || self.edges[host.spec.edge.0].is_frozen()
+    }
+
+    /// Whether what a camera's host says now reaches its edge.
+    pub(super) fn is_heard(&self, index: usize) -> bool {
+        !self.is_frozen(index) && !self.network.link(self.cameras[index].link).is_cut()
+    }
+
+    /// Whether a camera's name may be with somebody else now.
+    pub(super) fn is_robbed(&self, index: usize) -> bool {
+        self.thieves.of(index).any(|thief| self.cameras[thief].process.is_some()) || self.is_poisoned(index)
+    }
+
+    /// Whether a camera's edge has a state with an epoch beyond all bounds.
+    pub(super) fn is_poisoned(&self, index: usize) -> bool {
+        let host = &self.cameras[index];
+        self.edges[host.spec.edge.0].is_poisoned(&host.name)
+    }
+
+    /// Whether what an edge hears of a camera now comes from a thief.
+    pub(super) fn is_with_thief(&self, edge: usize, camera: &CameraName) -> bool {
+        let holder = self.edges[edge].process.as_ref().and_then(|process| process.holders.get(camera));
+        holder.is_some_and(|holder| self.thieves.made(*holder))
+    }
+
     fn camera_holds(&self, index: usize) -> CameraHolds {
         let host = &self.cameras[index];
-        let link = &self.links[host.link].link;
+        let link = self.network.link(host.link);
         CameraHolds {
             process: host
                 .process
@@ -99,10 +147,9 @@ impl World {
         let edge = &self.edges[host.spec.edge.0];
         let (process, at_edge) = (host.process.as_ref()?, edge.process.as_ref()?);
         let wall = at_edge.wall(edge.clock.monotonic(self.now));
-        let spans = |application: &super::Application| {
-            application.reading.as_ref().map(|(_, reading)| reading.span())
-        };
-        let is_wanted = |application: &&super::Application| {
+        let spans =
+            |application: &Application| application.reading.as_ref().map(|(_, reading)| reading.span());
+        let is_wanted = |application: &&Application| {
             application.reads(host.spec.edge.0, &host.name)
                 && spans(application).is_some_and(|span| span.is_live(wall))
         };
@@ -123,7 +170,7 @@ impl World {
         let (process, at_edge) = (host.process.as_ref()?, edge.process.as_ref()?);
         let known = at_edge.broker.cameras(edge.clock.monotonic(self.now));
         Some(PresenceSeen {
-            edge_runs: edge.frozen.is_none(),
+            edge_runs: !edge.is_frozen(),
             edge_says: known
                 .iter()
                 .find(|known| known.camera == host.name)
@@ -133,15 +180,10 @@ impl World {
     }
 
     /// What a camera's process has to send, if it runs.
-    fn silence_seen(&mut self, index: usize) -> Option<SilenceSeen> {
-        let host = &mut self.cameras[index];
-        let local = host.clock.monotonic(self.now);
-        let link = &self.links[host.link].link;
-        let process = host.process.as_mut()?;
-        if process.holds_back(local) {
-            // It may have left this one out for good.
-            (process.held_back, process.held_back_until) = (process.told, self.now);
-        }
+    fn silence_seen(&self, index: usize) -> Option<SilenceSeen> {
+        let host = &self.cameras[index];
+        let link = self.network.link(host.link);
+        let process = host.process.as_ref()?;
         Some(SilenceSeen {
             run: process.run,
             waits: process.told.filter(|_| process.has_to_send() && process.told > process.held_back),
@@ -156,17 +198,16 @@ impl World {
 
     // ---- edges --------------------------------------------------------------------------------------------
 
-    fn watch_edge_memory(&mut self, index: usize) {
-        let edge = &self.edges[index];
+    fn watch_edge_memory(&self, edge: &EdgeHost, checks: &mut Checks) {
         let Some(process) = &edge.process else { return };
         let cameras = process.broker.cameras(edge.clock.monotonic(self.now));
         let bytes = cameras.iter().map(|camera| camera.log_bytes).sum();
-        self.checks.watch_edge_memory(index, (bytes, edge.spec.log_bytes_max), process.lent.excess());
+        checks.watch_edge_memory(edge.index, (bytes, edge.spec.log_bytes_max), process.lent.excess());
     }
 
     // ---- applications -------------------------------------------------------------------------------------
 
-    fn watch_resuming(&mut self, application: usize, camera: usize) {
+    fn watch_resuming(&self, application: usize, camera: usize, checks: &mut Checks) {
         let path = self.path(camera);
         let (reader, host) = (&self.applications[application], &self.cameras[camera]);
         let process = host.process.as_ref();
@@ -175,43 +216,56 @@ impl World {
             subscription: reader.reading.as_ref().map(|(id, _)| *id),
             is_live: reader.reads(host.spec.edge.0, &host.name)
                 && reader.spec.end_after_ms.is_none()
-                && reader.asked.is_empty()
+                && reader.questions.are_answered()
                 && !reader.stalled,
             is_silenced: process.is_some_and(|process| process.is_silenced()),
             last: reader.deliveries.last_at(&host.name),
             ready_since: reader.ready_since,
-            past_until: reader.past_until,
+            past_until: reader.questions.past_until,
             held_back_until: process.map(|process| process.held_back_until),
             is_up: process.is_some_and(|process| process.broker.is_up()),
             turns: reader.spec.consumes * (self.cameras.len() as u32 + 1),
         };
-        self.checks.watch_resuming(&path, &seen, &reader.spec.contract);
+        checks.watch_resuming(&path, &seen, &reader.spec.contract);
     }
 
     /// Watches that an application which is told that its contract is kept gets frames in time. It must be ready, its camera must
     /// publish, and faults must be over.
-    fn watch_contract(&mut self, application: usize, camera: usize) {
+    fn watch_contract(&self, application: usize, camera: usize, checks: &mut Checks) {
         let (reader, host) = (&self.applications[application], &self.cameras[camera]);
         // With several cameras, the last change may have been about another one.
         let only = self.cameras.iter().filter(|other| reader.pattern.matches(&other.name)).count() == 1;
         let watched = only
             && reader.reads(host.spec.edge.0, &host.name)
             && !reader.stalled
-            && !self.is_frozen(Node::Edge(host.spec.edge.0))
+            && !self.edges[host.spec.edge.0].is_frozen()
             && host.publishing
             && host.process.is_some()
             && host.spec.interval < INTERVAL_MAX;
         let Some((id, _)) = reader.reading.as_ref().filter(|_| watched) else { return };
-        self.checks.watch_contract(*id, &host.name, reader.ready_since + reader.spec.consumes * 2);
+        checks.watch_contract(*id, &host.name, reader.ready_since + reader.spec.consumes * 2);
+    }
+
+    /// Shows what an application has just taken, or how its reading has ended.
+    pub(super) fn watch_effect(&self, application: usize, effect: &Effect, checks: &mut Checks) {
+        match effect {
+            Effect::Nothing => {}
+            Effect::Took { had } => {
+                self.watch_age(application, checks);
+                self.watch_holes(application, *had, checks);
+                self.watch_told(application, *had, checks);
+            }
+            Effect::Ended => self.watch_end(application, checks),
+        }
     }
 
     /// Shows how old the frame is that an application just got.
-    pub(super) fn watch_age(&mut self, application: usize) {
+    fn watch_age(&self, application: usize, checks: &mut Checks) {
         let reader = &self.applications[application];
         let Some((got, _)) = reader.deliveries.last() else { return };
         let Some(camera) = self.camera_named(&got.camera) else { return };
         let host = &self.cameras[camera];
-        let adapts = |other: &super::Application| {
+        let adapts = |other: &Application| {
             other.spec.contract.accuracy_floor.is_some() && other.pattern.matches(&host.name)
         };
         let seen = GotSeen {
@@ -221,30 +275,30 @@ impl World {
             age: got.age(),
             takes_all: reader.spec.deliver == Deliver::Every || reader.spec.chains,
             ready_since: reader.ready_since,
-            past_until: reader.past_until,
+            past_until: reader.questions.past_until,
             turns: reader.spec.consumes * (self.cameras.len() as u32 + 1),
             is_adapted: self.applications.iter().any(adapts),
             opening_until: host.process.as_ref().and_then(|process| process.opening_until),
         };
-        self.checks.watch_age(&self.path(camera), &seen);
+        checks.watch_age(&self.path(camera), &seen);
     }
 
     /// Shows which frames of the camera's log were passed over before the frame that an application just got.
-    pub(super) fn watch_holes(&mut self, index: usize, had: Option<LastFrame>) {
+    fn watch_holes(&self, index: usize, had: Option<LastFrame>, checks: &mut Checks) {
         let Some((camera, passage, _)) = self.passage(index, had) else { return };
         let Some(reader) = self.passage_reader(index, camera) else { return };
-        self.checks.watch_holes(&reader, &self.passage_camera(camera), &passage);
+        checks.watch_holes(&reader, &self.passage_camera(camera), &passage);
     }
 
     /// Shows what was passed over before the frame that an application just got, and what it was told of that.
-    pub(super) fn watch_told(&mut self, index: usize, had: Option<LastFrame>) {
+    fn watch_told(&self, index: usize, had: Option<LastFrame>, checks: &mut Checks) {
         let Some((camera, passage, not_held)) = self.passage(index, had) else { return };
         let Some(reader) = self.passage_reader(index, camera) else { return };
-        self.checks.watch_told(&reader, &self.passage_camera(camera), &passage, not_held);
+        checks.watch_told(&reader, &self.passage_camera(camera), &passage, not_held);
     }
 
-    /// Shows the same for everything after the last frame of a reading that has ended. `rest` is what was told at the end.
-    pub(super) fn watch_end(&mut self, index: usize, rest: &[(CameraName, SkipCounts, Option<NotHeld>)]) {
+    /// Shows the same for everything after the last frame of a reading that has ended, and what was told of that at the end.
+    fn watch_end(&self, index: usize, checks: &mut Checks) {
         let application = &self.applications[index];
         let edge = application.spec.edge.0;
         let cameras = self.cameras.iter().map(|camera| &camera.name);
@@ -257,10 +311,10 @@ impl World {
             let Some(camera) = self.camera_named(&name) else { continue };
             let Some(reader) = self.passage_reader(index, camera) else { continue };
             let (seen, passage) = (self.passage_camera(camera), Passage { last, next: None });
-            self.checks.watch_holes(&reader, &seen, &passage);
+            checks.watch_holes(&reader, &seen, &passage);
             // Nothing is told of a camera that did not come during the reading.
-            if let Some((.., told)) = rest.iter().find(|(camera, ..)| *camera == name) {
-                self.checks.watch_told(&reader, &seen, &passage, *told);
+            if let Some((.., told)) = application.rest.iter().find(|(camera, ..)| *camera == name) {
+                checks.watch_told(&reader, &seen, &passage, *told);
             }
         }
     }
@@ -283,8 +337,8 @@ impl World {
             tier_max: application.spec.tier_max,
             fills: application.spec.resumes == Resumes::Filling,
             subscribed: application.subscribed,
-            excused: application.excused,
-            misled: application.misled.contains(&self.cameras[camera].name),
+            excused: application.questions.excused,
+            misled: application.questions.misled.contains(&self.cameras[camera].name),
             frame_bytes_max: self.edges[application.spec.edge.0].spec.frame_bytes_max as usize,
         })
     }

@@ -4,7 +4,7 @@
 //! | rule | where |
 //! | --- | --- |
 //! | which crate may import which | `manifests.rs` |
-//! | which module of core may use which; no two files use each other | `modules.rs` |
+//! | which module of core and of the testbed may use which; no two files use each other | `modules.rs`, `testbed.rs` |
 //! | how long a file and a function may be | `sizes.rs` |
 
 mod layout;
@@ -12,6 +12,7 @@ mod manifests;
 mod modules;
 mod sizes;
 mod source;
+mod testbed;
 
 /// Fails with all sentences, if there are any.
 fn assert_none(breaches: &[String]) {

@@ -1,14 +1,29 @@
-//! Which module of core may use which, and that no two of its files use each other.
+//! Which module of core and of the testbed may use which, and that no two of their files use each other.
 
 use std::collections::BTreeMap;
 
 use super::assert_none;
 use super::source::{SourceFile, crate_files, parse};
+use super::testbed;
 
-const CORE: &str = "crates/core/src";
+/// Who may use whom inside a crate.
+struct Table {
+    /// Where the files of the crate lie.
+    src: &'static str,
+    /// A module, and those that it may use besides itself. What a row does not name is forbidden. A file belongs to the longest name that it lies
+    /// below. Rows stand in the order of use: none names one that stands below it.
+    rows: &'static [(&'static str, &'static [&'static str])],
+    /// The module whose parts may also use all of `below`. Their own rows say what each part uses of the others.
+    parted: &'static str,
+    below: &'static [&'static str],
+}
 
-/// Who may use whom in core: a module, and those that it may use besides itself. What a row does not name is forbidden. A file belongs to the
-/// longest name that it lies below. Rows stand in the order of use: none names one that stands below it.
+const CORE: Table = Table { src: "crates/core/src", rows: MODULES, parted: "broker", below: BELOW_BROKERS };
+
+const TESTBED: Table =
+    Table { src: "crates/testbed/src", rows: testbed::ROWS, parted: "world", below: testbed::BELOW_WORLDS };
+
+/// Who may use whom in core.
 const MODULES: &[(&str, &[&str])] = &[
     // What everything is made of.
     ("sync", &[]),
@@ -260,29 +275,31 @@ fn lead(
 }
 
 /// The name of the row that a file belongs to.
-fn row_of(file: &SourceFile) -> Option<&'static str> {
+fn row_of(table: &Table, file: &SourceFile) -> Option<&'static str> {
     let module = file.module.join("::");
     let is_below =
         |name: &&str| module == *name || module.strip_prefix(name).is_some_and(|rest| rest.starts_with("::"));
-    MODULES.iter().map(|(name, _)| *name).filter(is_below).max_by_key(|name| name.len())
+    table.rows.iter().map(|(name, _)| *name).filter(is_below).max_by_key(|name| name.len())
 }
 
-/// Every use that the table forbids, one sentence each.
-fn forbidden(files: &[SourceFile]) -> Vec<String> {
+/// Every use that a table forbids, one sentence each.
+fn forbidden(table: &Table, files: &[SourceFile]) -> Vec<String> {
+    let row_of = |file: &SourceFile| row_of(table, file);
     let mut found = Vec::new();
     for file in files.iter().filter(|file| !file.module.is_empty() && row_of(file).is_none()) {
-        found.push(format!("{}: not in the table MODULES; say there what it may use", file.path));
+        found.push(format!("{}: not in the table of its crate; say there what it may use", file.path));
     }
     for Use { from, to, line, path } in uses(files) {
         let Some((from_row, to_row)) = row_of(&files[from]).zip(row_of(&files[to])) else { continue };
         let allowed =
-            MODULES.iter().find(|(name, _)| *name == from_row).map_or(&[][..], |(_, allowed)| *allowed);
-        let is_below_brokers = from_row.starts_with("broker") && BELOW_BROKERS.contains(&to_row);
-        if from_row != to_row && !allowed.contains(&to_row) && !is_below_brokers {
+            table.rows.iter().find(|(name, _)| *name == from_row).map_or(&[][..], |(_, allowed)| *allowed);
+        let is_part = from_row.starts_with(table.parted) && !table.below.contains(&from_row);
+        let is_below_parts = is_part && table.below.contains(&to_row);
+        if from_row != to_row && !allowed.contains(&to_row) && !is_below_parts {
             let file = &files[from].path;
             found.push(format!(
-                "{file}:{line} names {path}: the table MODULES does not let {from_row} use {to_row}; put what both need into a module \
-                 below them, or lend it as an argument"
+                "{file}:{line} names {path}: the table of its crate does not let {from_row} use {to_row}; put what \
+                 both need into a module below them, or lend it as an argument"
             ));
         }
     }
@@ -316,16 +333,24 @@ fn circles(files: &[SourceFile]) -> Vec<String> {
     found
 }
 
-/// What is wrong with the table itself.
-fn breaches_of_table() -> Vec<String> {
-    let place = |name: &str| MODULES.iter().position(|(row, _)| *row == name);
+/// What is wrong with a table itself.
+fn breaches_of_table(table: &Table, files: &[SourceFile]) -> Vec<String> {
+    let place = |name: &str| table.rows.iter().position(|(row, _)| *row == name);
     let mut found = Vec::new();
-    for (row, (name, allowed)) in MODULES.iter().enumerate() {
+    for (row, (name, allowed)) in table.rows.iter().enumerate() {
+        if !files.iter().any(|file| row_of(table, file) == Some(name)) {
+            found.push(format!("{}: there is no file of {name}; take its row out of the table", table.src));
+        }
         for used in *allowed {
             match place(used) {
-                None => found.push(format!("MODULES: {name} may use {used}, which has no row")),
+                None => {
+                    found.push(format!("{}: the table lets {name} use {used}, which has no row", table.src))
+                }
                 Some(below) if below >= row => {
-                    found.push(format!("MODULES: {name} may use {used}, which stands below it in the table"));
+                    found.push(format!(
+                        "{}: the table lets {name} use {used}, which stands below it",
+                        table.src
+                    ));
                 }
                 Some(_) => {}
             }
@@ -334,29 +359,42 @@ fn breaches_of_table() -> Vec<String> {
     found
 }
 
-#[test]
-fn modules_of_core_use_only_what_the_table_allows() {
-    let files = crate_files(CORE);
-    assert!(files.len() > 100, "only {} files of core were found", files.len());
-    let mut found = breaches_of_table();
-    for (name, _) in MODULES {
-        if !files.iter().any(|file| row_of(file) == Some(name)) {
-            found.push(format!("MODULES: there is no file of {name}; take its row out"));
-        }
-    }
-    found.extend(forbidden(&files));
+fn assert_kept(table: &Table, files_min: usize) {
+    let files = crate_files(table.src);
+    assert!(files.len() > files_min, "only {} files were found in {}", files.len(), table.src);
+    let mut found = breaches_of_table(table, &files);
+    found.extend(forbidden(table, &files));
     assert_none(&found);
 }
 
 #[test]
+fn modules_of_core_use_only_what_the_table_allows() {
+    assert_kept(&CORE, 100);
+}
+
+#[test]
+fn modules_of_the_testbed_use_only_what_the_table_allows() {
+    assert_kept(&TESTBED, 80);
+}
+
+#[test]
 fn no_two_files_of_core_use_each_other() {
-    assert_none(&circles(&crate_files(CORE)));
+    assert_none(&circles(&crate_files(CORE.src)));
+}
+
+#[test]
+fn no_two_files_of_the_testbed_use_each_other() {
+    assert_none(&circles(&crate_files(TESTBED.src)));
 }
 
 fn made_up(texts: &[(&str, &str)]) -> Vec<SourceFile> {
+    made_up_in(&CORE, texts)
+}
+
+fn made_up_in(Table { src, .. }: &Table, texts: &[(&str, &str)]) -> Vec<SourceFile> {
     let texts: Vec<(String, String)> =
-        texts.iter().map(|(path, text)| (format!("{CORE}/{path}"), (*text).to_owned())).collect();
-    parse(CORE, &texts)
+        texts.iter().map(|(path, text)| (format!("{src}/{path}"), (*text).to_owned())).collect();
+    parse(src, &texts)
 }
 
 /// Whichever way a file names another, the rule sees it.
@@ -374,11 +412,11 @@ fn a_use_that_is_not_allowed_is_found_however_it_is_written() {
         let units = "pub(crate) mod handed_on { }\npub use crate::broker::LinkId;";
         let others = [("units.rs", ""), ("broker/mod.rs", "pub struct LinkId(pub u64);")];
         let log = [("log/mod.rs", text)];
-        let found = forbidden(&made_up(&[&log[..], &others].concat()));
+        let found = forbidden(&CORE, &made_up(&[&log[..], &others].concat()));
         if text.contains("handed_on") {
             // A name that another module hands on is that of the file it comes from.
             let others = [("units/mod.rs", "pub mod handed_on;"), ("units/handed_on.rs", units), others[1]];
-            let found = forbidden(&made_up(&[&log[..], &others].concat()));
+            let found = forbidden(&CORE, &made_up(&[&log[..], &others].concat()));
             assert!(
                 found.iter().any(|one| one.contains("log/mod.rs:1 names units::handed_on::LinkId")),
                 "{found:?}"
@@ -386,7 +424,7 @@ fn a_use_that_is_not_allowed_is_found_however_it_is_written() {
             continue;
         }
         let line = if text.starts_with("///") { 3 } else { 1 };
-        let expected = format!("{CORE}/log/mod.rs:{line} names broker");
+        let expected = format!("{}/log/mod.rs:{line} names broker", CORE.src);
         assert!(matches!(&found[..], [one] if one.starts_with(&expected)), "{text}: {found:?}");
     }
 }
@@ -403,7 +441,7 @@ mod tests {
 }
 "##;
     let files = made_up(&[("log/mod.rs", "mod ring;"), ("log/ring.rs", text), ("broker/mod.rs", "")]);
-    assert_eq!(forbidden(&files), [""; 0]);
+    assert_eq!(forbidden(&CORE, &files), [""; 0]);
 }
 
 #[test]
@@ -412,11 +450,37 @@ fn a_part_of_a_broker_may_not_use_the_broker() {
         ("broker/edge/mod.rs", "mod history;\nuse self::history::History;\npub struct EdgeBroker(History);");
     let part = ("broker/edge/history.rs", "use super::EdgeBroker;\npub(super) struct History;");
     let files = made_up(&[broker, part]);
-    let found = forbidden(&files);
+    let found = forbidden(&CORE, &files);
     assert!(
         matches!(&found[..], [one] if one.contains("history.rs:1 names broker::edge::EdgeBroker")),
         "{found:?}"
     );
+    let found = circles(&files);
+    assert!(matches!(&found[..], [one] if one.starts_with("a circle of 2 files")), "{found:?}");
+}
+
+#[test]
+fn a_rule_may_not_use_the_world_and_no_part_of_the_world_may_use_it() {
+    let files = made_up_in(
+        &TESTBED,
+        &[
+            (
+                "world/mod.rs",
+                "mod spec;\nmod visitors;\nuse self::visitors::Visitors;\npub struct World(Visitors);",
+            ),
+            ("world/spec.rs", "pub struct EdgeId(pub usize);"),
+            ("world/visitors.rs", "use super::World;\nuse super::spec::EdgeId;\npub(super) struct Visitors;"),
+            ("check/mod.rs", "mod deliveries;"),
+            ("check/deliveries.rs", "use crate::world::spec::EdgeId;"),
+        ],
+    );
+    let found = forbidden(&TESTBED, &files);
+    for (place, breach) in
+        ["visitors.rs:1 names world::World", "deliveries.rs:1 names world::spec::EdgeId"].iter().enumerate()
+    {
+        assert!(found.get(place).is_some_and(|one| one.contains(breach)), "{breach}: {found:?}");
+    }
+    assert_eq!(found.len(), 2, "{found:?}");
     let found = circles(&files);
     assert!(matches!(&found[..], [one] if one.starts_with("a circle of 2 files")), "{found:?}");
 }
@@ -436,6 +500,6 @@ fn a_circle_over_several_files_is_found_once_and_a_file_that_hands_on_is_none() 
 
 #[test]
 fn a_file_without_a_row_is_found() {
-    let found = forbidden(&made_up(&[("surprise.rs", "")]));
-    assert!(matches!(&found[..], [one] if one.contains("not in the table MODULES")), "{found:?}");
+    let found = forbidden(&CORE, &made_up(&[("surprise.rs", "")]));
+    assert!(matches!(&found[..], [one] if one.contains("not in the table of its crate")), "{found:?}");
 }

@@ -13,6 +13,17 @@ pub struct Station {
     pub queue_packets_max: usize,
 }
 
+impl Constants {
+    /// A station with the default rate, losses and queue.
+    pub const fn station(&self) -> Station {
+        Station {
+            phy_mbps: self.phy_mbps,
+            mpdu_loss: self.mpdu_loss,
+            queue_packets_max: self.queue_packets_max,
+        }
+    }
+}
+
 /// What a camera sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use mez_core::name::CameraName;
 use serde::Deserialize;
 
+use super::fields::{ScenarioError, disk, footage, milliseconds, within, wrong};
 use super::link::RawLink;
-use super::{ScenarioError, disk, footage, milliseconds, within, wrong};
 use crate::world::CameraSpec;
 
 /// The fastest camera, in frames per second, and the largest frame, in bytes.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use mez_core::name::CameraPattern;
 use serde::Deserialize;
 
+use super::fields::{ScenarioError, place_of, within, wrong};
 use super::link::MEGABITS_MAX;
-use super::{ScenarioError, place_of, within, wrong};
 use crate::disk::Faults;
 use crate::scenario_file::{Change, Happening, Scenario};
 use crate::world::Counter;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{ScenarioError, milliseconds, place_of, within, wrong};
+use super::fields::{ScenarioError, milliseconds, place_of, within, wrong};
 use crate::scenario_file::{Expectation, Scenario};
 
 #[derive(Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{ScenarioError, milliseconds, within, wrong};
+use super::fields::{ScenarioError, milliseconds, within, wrong};
 use crate::channel::links::Kind;
 use crate::link::LinkSpec;
 use crate::scenario_file::Sharing;

@@ -3,6 +3,7 @@
 mod camera;
 mod change;
 mod expectation;
+mod fields;
 mod link;
 mod subscription;
 #[cfg(test)]
@@ -17,36 +18,14 @@ use serde::Deserialize;
 use self::camera::RawCamera;
 use self::change::RawChange;
 use self::expectation::RawExpectation;
+pub use self::fields::ScenarioError;
+use self::fields::{SECONDS_MAX, disk, within, wrong};
 use self::link::RawLink;
 use self::subscription::RawSubscription;
 use super::{Scenario, Sharing};
-use crate::footage::Footage;
-use crate::world::DiskSpec;
 
-/// The longest scenario: an hour of virtual time.
-const SECONDS_MAX: f64 = 3_600.0;
 /// The most cameras, subscriptions, changes and expectations each.
 const ENTRIES_MAX: usize = 1_000;
-
-/// Why a file is not a scenario.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ScenarioError {
-    /// It is no TOML, lacks a field, or has one that is not known or of another type. The message names line and field.
-    #[error("{0}")]
-    Syntax(String),
-    /// A field has a value that makes no sense.
-    #[error("{field}: {problem}")]
-    Field {
-        /// Where, as `camera[0].link.megabits_per_second`.
-        field: String,
-        /// What is wrong, and what would be right.
-        problem: String,
-    },
-}
-
-fn wrong<T>(field: impl Into<String>, problem: impl Into<String>) -> Result<T, ScenarioError> {
-    Err(ScenarioError::Field { field: field.into(), problem: problem.into() })
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,18 +51,6 @@ struct RawScenario {
     change: Vec<RawChange>,
     #[serde(default)]
     expect: Vec<RawExpectation>,
-}
-
-/// `value`, if it lies between two bounds.
-fn within(field: &str, value: f64, least: f64, most: f64) -> Result<f64, ScenarioError> {
-    if value >= least && value <= most {
-        return Ok(value);
-    }
-    wrong(field, format!("{value} is not between {least} and {most}"))
-}
-
-fn milliseconds(field: &str, value: f64) -> Result<Duration, ScenarioError> {
-    Ok(Duration::from_secs_f64(within(field, value, 0.0, SECONDS_MAX * 1e3)? / 1e3))
 }
 
 impl FromStr for Scenario {
@@ -183,25 +150,4 @@ impl Scenario {
 fn channels(raw: &[String]) -> Result<Channels, ScenarioError> {
     let channels = raw.iter().map(|text| text.parse()).collect::<Result<Vec<DeclaredChannel>, _>>();
     channels.and_then(Channels::new).or_else(|error| wrong("edge_channels", error.to_string()))
-}
-
-/// A log on disk of this many megabytes.
-fn disk(field: &str, megabytes: Option<f64>) -> Result<Option<DiskSpec>, ScenarioError> {
-    let Some(megabytes) = megabytes else { return Ok(None) };
-    let disk_bytes_max = (within(field, megabytes, 0.1, 1e3)? * 1e6) as u64;
-    Ok(Some(DiskSpec { disk_bytes_max, segment_bytes: disk_bytes_max / 16, ..DiskSpec::default() }))
-}
-
-/// Built-in footage by its name.
-fn footage(field: &str, name: &str) -> Result<Footage, ScenarioError> {
-    let known: Vec<&str> = Footage::ALL.iter().map(|footage| footage.name).collect();
-    Footage::named(name)
-        .map_or_else(|| wrong(field, format!("there is no {name}; there are {}", known.join(", "))), Ok)
-}
-
-/// The place of a subscription by its name.
-fn place_of(field: &str, name: &str, scenario: &Scenario) -> Result<usize, ScenarioError> {
-    let position = scenario.subscriptions.iter().position(|(other, _)| other == name);
-    let field = format!("{field}.subscription");
-    position.map_or_else(|| wrong(field, format!("{name:?} is no subscription of this scenario")), Ok)
 }

@@ -4,7 +4,7 @@ use mez_core::contract::{Contract, ContractError};
 use mez_core::name::CameraPattern;
 use serde::Deserialize;
 
-use super::{ScenarioError, footage, milliseconds, wrong};
+use super::fields::{ScenarioError, footage, milliseconds, wrong};
 use crate::footage::Footage;
 use crate::world::ApplicationSpec;
 

@@ -10,7 +10,7 @@ use mez_core::wire::{Message, Report, Share};
 use super::{CameraHost, CameraProcess, Connection};
 use crate::time::{Moment, ms};
 use crate::trace::What;
-use crate::world::Bug;
+use crate::world::bug::Bug;
 use crate::world::events::Event;
 use crate::world::stage::Stage;
 

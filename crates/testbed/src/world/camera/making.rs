@@ -7,9 +7,9 @@ use mez_core::frame::{ChainLink, FrameId, Sequence};
 use mez_core::profile::{ProfileHash, SizedProfile};
 
 use super::CameraHost;
+use super::encoder::{Coded, Encoder};
 use crate::footage::Footage;
 use crate::payload::received;
-use crate::world::chain::{Coded, Encoder};
 use crate::world::events::Event;
 use crate::world::stage::Stage;
 

@@ -8,9 +8,10 @@
 //! | `publishing.rs` | brings frames from the publisher into the log, and tells the broker |
 //! | `outputs.rs` | carries out the broker's outputs |
 //! | `link.rs` | tells the broker what comes over the link |
-//! | `making.rs` | encodes frames smaller |
+//! | `making.rs`, `encoder.rs` | encodes frames smaller |
 //! | `past.rs` | finds, encodes and sends frames of the past |
 
+mod encoder;
 mod link;
 mod making;
 mod outputs;
@@ -19,7 +20,6 @@ mod publishing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker, CameraConfig};
 use mez_core::broker::{Intake, IntakeConfig, LinkId};
 use mez_core::controller::named::PolicyName;
@@ -28,26 +28,25 @@ use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::log::{LogConfig, LogReader, log};
 use mez_core::name::CameraName;
 use mez_core::store::Recovery;
-use mez_core::units::{ClockAnchor, Instant, Timestamp};
-use mez_core::wire::{Message, MessageBuffer};
+use mez_core::units::{ClockAnchor, Timestamp};
+use mez_core::wire::MessageBuffer;
 
-use super::chain::Encoder;
+use self::encoder::Encoder;
+pub(super) use self::outputs::Effect;
+use super::action::Counter;
+use super::bug::Bug;
 use super::events::Event;
+use super::node::{Owner, Timer};
+use super::spec::CameraSpec;
 use super::stage::Stage;
 use super::storage::{KeptLog, past_of};
-use super::{Bug, CameraSpec, Counter, Timer};
-use crate::disk::DiskBug;
+use crate::disk::{DiskBug, Faults};
 use crate::footage::Scene;
 use crate::random::Random;
 use crate::time::{HostClock, Moment, ms};
 
-pub(super) use self::outputs::Effect;
-
 /// The longest time until a counter is on the disk.
 const PERSIST_MS_MAX: u64 = 20;
-
-/// How many bytes a profile has in worlds. In place of JSON, all of them are the first byte of its hash.
-pub(super) const PROFILE_BYTES: usize = 20_000;
 
 /// What a camera's host has done, over all starts of its process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,10 +86,6 @@ pub(super) struct CameraHost {
     pub(super) rivals: bool,
     /// Whether it is such a process itself.
     pub(super) is_rival: bool,
-    /// The camera whose identity it has stolen, if it is a thief.
-    pub(super) robs: Option<usize>,
-    /// Until when nothing is promised, because a thief of its identity left unheard, or the edge was told to believe none of its starts.
-    pub(super) robbed_until: Moment,
     /// When it last started without all of its counter. The connection of the start before may then count as a later one.
     pub(super) counter_lost: Option<Moment>,
     pub(super) timer: Timer,
@@ -99,7 +94,7 @@ pub(super) struct CameraHost {
     /// What it sees.
     scene: Scene,
     /// Its log on disk.
-    pub(super) kept: Option<KeptLog>,
+    kept: Option<KeptLog>,
     counts: CameraCounts,
     /// The counter on the disk.
     pub(super) persisted: u64,
@@ -108,6 +103,45 @@ pub(super) struct CameraHost {
 }
 
 impl CameraHost {
+    // ---- what is done to it -------------------------------------------------------------------------------
+
+    /// A fault touches it or its path. Its time to recover begins now.
+    pub(super) fn disturb(&mut self, now: Moment) {
+        self.disturbed = now;
+    }
+
+    /// Its edge has refused it, and had a reason to.
+    pub(super) fn handle_refused(&mut self, now: Moment) {
+        self.refused = Some(now);
+    }
+
+    /// Another process claims the same name from now on.
+    pub(super) fn handle_rival(&mut self) {
+        self.rivals = true;
+    }
+
+    /// It is such a process itself, with a counter of starts of its own. It does not run yet.
+    pub(super) fn become_rival(&mut self) {
+        (self.persisted, self.is_rival, self.rivals) = (0, true, true);
+    }
+
+    /// Its publisher stops, or goes on.
+    pub(super) fn set_publishing(&mut self, publishing: bool) {
+        self.publishing = publishing;
+    }
+
+    /// Its counter of starts stands here, on the disk.
+    pub(super) fn set_persisted(&mut self, epoch: u64) {
+        self.persisted = epoch;
+    }
+
+    /// Its wall clock is set forwards by this many seconds, or backwards.
+    pub(super) fn step_wall(&mut self, seconds: i64) {
+        self.clock.step_wall(seconds * 1_000_000_000);
+    }
+
+    // ---- as it is -----------------------------------------------------------------------------------------
+
     /// Whether two frames may have the same name, or another process claims the camera's. What it holds is then not to be trusted.
     pub(super) fn is_doubtful(&self) -> bool {
         self.lost_counter || self.rivals
@@ -139,8 +173,6 @@ impl CameraHost {
             refused: None,
             rivals: false,
             is_rival: false,
-            robs: None,
-            robbed_until: Moment::START,
             counter_lost: None,
             timer: Timer::new(),
             process: None,
@@ -175,15 +207,11 @@ impl CameraHost {
         }
     }
 
-    /// Starts a process, with what its disk gave back and what it remembers of its counter.
-    pub(super) fn start(
-        &mut self,
-        run: u64,
-        counter: Counter,
-        recovery: Option<Recovery>,
-        stage: &mut Stage<'_>,
-    ) {
+    /// Starts a process, with what its disk gives back and what it remembers of its counter.
+    pub(super) fn start(&mut self, run: u64, counter: Counter, stage: &mut Stage<'_>) {
+        debug_assert!(self.process.is_none(), "a host runs one process at a time");
         let now = stage.now;
+        let recovery = self.recover(stage);
         let newest = recovery.as_ref().and_then(|recovery| recovery.resume.newest_epoch);
         let epoch = self.count_start(counter, newest, now);
         let anchor = self.clock.anchor(now);
@@ -212,7 +240,62 @@ impl CameraHost {
         self.process = Some(CameraProcess::new(run, broker, intake, anchor, reader));
         let first = self.random.duration(ms(0)..=self.spec.interval);
         stage.events.push(now + first, Event::Publish { camera: self.index, run });
+        if let Some(kept) = &mut self.kept {
+            kept.arm(now, (Owner::Camera(self.index), run), stage);
+        }
     }
+
+    /// What the disk holds of its log, if it has one.
+    fn recover(&mut self, stage: &mut Stage<'_>) -> Option<Recovery> {
+        let (now, bytes_max) = (self.clock.monotonic(stage.now), self.spec.log_bytes_max);
+        let recovered = self.kept.as_mut()?.recover(now, bytes_max);
+        stage.checks.recovered(&self.name, recovered)
+    }
+
+    /// Ends the process. Its log stays on disk. Returns the process as it was, if it ran.
+    pub(super) fn stop(&mut self, stage: &mut Stage<'_>) -> Option<CameraProcess> {
+        let process = self.process.take()?;
+        if let Some(kept) = &mut self.kept {
+            stage.checks.disk_left(kept.end());
+        }
+        Some(process)
+    }
+
+    /// Notes whether what it has of a channel holds frames back. The newest may then have been left out for good.
+    pub(super) fn note_held_back(&mut self, now: Moment) {
+        let local = self.clock.monotonic(now);
+        if let Some(process) = self.process.as_mut().filter(|process| process.broker.holds_back(local)) {
+            (process.held_back, process.held_back_until) = (process.told, now);
+        }
+    }
+
+    // ---- its disk -----------------------------------------------------------------------------------------
+
+    /// The writer of its log has something to do, for the process `run`. It does nothing while the host is `frozen`.
+    pub(super) fn handle_store(&mut self, run: u64, frozen: bool, stage: &mut Stage<'_>) {
+        if self.process.as_ref().is_some_and(|process| process.run == run)
+            && let Some(kept) = &mut self.kept
+        {
+            kept.handle_due(self.clock, frozen, (Owner::Camera(self.index), run), stage);
+        }
+    }
+
+    /// The disk does this wrong from now on, or nothing.
+    pub(super) fn set_disk_faults(&mut self, faults: Faults) {
+        if let Some(kept) = &mut self.kept {
+            kept.set_faults(faults);
+        }
+    }
+
+    /// The host has lost its power, and its process: of what was not synced anything may be left.
+    pub(super) fn cut_power(&mut self) {
+        debug_assert!(self.process.is_none(), "a process needs power");
+        if let Some(kept) = &mut self.kept {
+            kept.cut_power();
+        }
+    }
+
+    // ---- its counter of starts ----------------------------------------------------------------------------
 
     /// Counts a start, as far as the counter is remembered. `newest` is the newest epoch that its log on disk knows.
     fn count_start(&mut self, counter: Counter, newest: Option<Epoch>, now: Moment) -> Epoch {
@@ -324,11 +407,6 @@ impl CameraProcess {
         self.reader.clone()
     }
 
-    /// Whether it leaves frames out because of what it has of a channel.
-    pub(super) fn holds_back(&self, now: Instant) -> bool {
-        self.broker.holds_back(now)
-    }
-
     /// Whether those who lead want nothing below their bounds, and it has said that there is nothing else.
     pub(super) fn is_silenced(&self) -> bool {
         self.says_infeasible && self.broker.joint().is_some_and(|joint| !joint.degrade)
@@ -347,11 +425,4 @@ impl CameraProcess {
     pub(super) fn open_connections(&self) -> impl Iterator<Item = LinkId> {
         self.connections.keys().copied()
     }
-}
-
-/// A message as it crosses the link.
-pub(super) fn encoded(message: &Message) -> Bytes {
-    let mut bytes = Vec::with_capacity(64);
-    message.encode(&mut bytes);
-    bytes.into()
 }

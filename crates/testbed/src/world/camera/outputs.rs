@@ -7,13 +7,15 @@ use mez_core::frame::FrameId;
 use mez_core::profile::ProfileHash;
 use mez_core::wire::{FrameHeader, Message};
 
-use super::{CameraHost, PERSIST_MS_MAX, PROFILE_BYTES, encoded};
+use super::{CameraHost, PERSIST_MS_MAX};
 use crate::check::Cancelled;
 use crate::link::{Link, Side};
+use crate::payload::encoded;
 use crate::time::{Moment, ms};
 use crate::trace::What;
-use crate::world::Bug;
+use crate::world::bug::Bug;
 use crate::world::events::Event;
+use crate::world::spec::PROFILE_BYTES;
 use crate::world::stage::Stage;
 
 /// What the world has to do after a camera has carried out an output.

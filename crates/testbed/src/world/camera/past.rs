@@ -14,7 +14,7 @@ use crate::link::{Link, past_stream};
 use crate::payload::{received, reduced};
 use crate::time::ms;
 use crate::trace::What;
-use crate::world::Bug;
+use crate::world::bug::Bug;
 use crate::world::events::Event;
 use crate::world::stage::Stage;
 

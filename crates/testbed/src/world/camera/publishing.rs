@@ -12,9 +12,11 @@ use crate::footage::Footage;
 use crate::payload::payload;
 use crate::time::ms;
 use crate::trace::What;
+use crate::world::bug::Bug;
 use crate::world::events::Event;
+use crate::world::node::Owner;
+use crate::world::spec::CaptureTimes;
 use crate::world::stage::Stage;
-use crate::world::{Bug, CaptureTimes};
 
 /// The longest time until the broker's thread learns that the log has grown, in nanoseconds.
 const TELL_NANOS_MAX: u64 = 100_000;
@@ -33,12 +35,18 @@ impl CameraHost {
         self.publishing
     }
 
-    /// Publishes a frame, of a payload with this number. Returns what has entered the log.
-    pub(in crate::world) fn publish(
-        &mut self,
-        number: u64,
-        stage: &mut Stage<'_>,
-    ) -> Option<(FrameId, Bytes)> {
+    /// Publishes a frame, of a payload with this number.
+    pub(in crate::world) fn publish(&mut self, number: u64, stage: &mut Stage<'_>) {
+        if let Some((id, payload)) = self.append(number, stage)
+            && let (Some(process), Some(kept)) = (&self.process, &mut self.kept)
+        {
+            let of = (Owner::Camera(self.index), process.run);
+            kept.handle_entered((id, &payload), self.clock, of, stage);
+        }
+    }
+
+    /// Brings a frame into the log. Returns it, unless the log refuses it.
+    fn append(&mut self, number: u64, stage: &mut Stage<'_>) -> Option<(FrameId, Bytes)> {
         self.scene.pass(self.spec.interval);
         let within = (*self.spec.frame_bytes.start(), *self.spec.frame_bytes.end());
         let bytes = Footage::published_bytes(within, &mut self.scene);

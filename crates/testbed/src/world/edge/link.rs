@@ -8,14 +8,13 @@ use mez_core::name::CameraName;
 use mez_core::wire::{FrameHeader, Message, MessageBuffer};
 
 use super::EdgeHost;
-use crate::link::past_stream;
+use super::reset::believe;
+use crate::link::{past_stream, request_of};
 use crate::payload::received;
 use crate::time::ms;
 use crate::trace::What;
-use crate::world::Bug;
-use crate::world::past::request_of;
+use crate::world::bug::Bug;
 use crate::world::stage::Stage;
-use crate::world::thief::believe;
 
 /// What becomes of a frame of which the header has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,24 +28,47 @@ pub(in crate::world) enum Opened {
 }
 
 impl EdgeHost {
-    /// A connection has come, on this link, and has proved whose it is.
+    /// The first packet of a camera's connection has come, on this link.
+    pub(in crate::world) fn handle_knocked(
+        &mut self,
+        (camera, connection): (usize, LinkId),
+        link: usize,
+        stage: &mut Stage<'_>,
+    ) {
+        let address = camera_address(camera);
+        self.with_process(stage, |process, now| process.door.handle_knocked(now, link, address, connection));
+    }
+
+    /// A camera's connection has come, on this link, and has proved whose it is. Returns whether it may stay: it may not if it had to make room at the
+    /// door before.
     pub(in crate::world) fn handle_accepted(
         &mut self,
-        connection: LinkId,
+        (camera, connection): (usize, LinkId),
         link: usize,
         peer: Peer,
         stage: &mut Stage<'_>,
-    ) {
+    ) -> bool {
+        let address = camera_address(camera);
+        let stays = self
+            .with_process(stage, |process, now| process.door.handle_proved(now, link, address, connection));
+        if stays == Some(false) {
+            return false;
+        }
         stage.trace.record(stage.now, What::Accepted { edge: self.index, link: connection });
-        let Some(process) = &mut self.process else { return };
-        process.connections.insert(connection, (link, MessageBuffer::default()));
-        process.broker.handle_connected(self.clock.monotonic(stage.now), connection, peer);
+        if let Some(process) = &mut self.process {
+            process.connections.insert(connection, (link, MessageBuffer::default()));
+            process.broker.handle_connected(self.clock.monotonic(stage.now), connection, peer);
+        }
+        true
     }
 
     /// A connection is gone.
-    pub(in crate::world) fn handle_closed(&mut self, connection: LinkId, stage: &Stage<'_>) {
-        let Some(process) = &mut self.process else { return };
-        process.close(self.clock.monotonic(stage.now), connection);
+    pub(in crate::world) fn handle_closed(&mut self, connection: LinkId, stage: &mut Stage<'_>) {
+        stage.trace.record(stage.now, What::EdgeClosed { edge: self.index, link: connection });
+        self.with_process(stage, |process, now| {
+            process.door.handle_said(connection);
+            process.close(now, connection);
+        });
     }
 
     /// Bytes of a camera's messages have come.
@@ -58,6 +80,7 @@ impl EdgeHost {
     ) {
         let now = self.clock.monotonic(stage.now);
         let Some(process) = &mut self.process else { return };
+        process.door.handle_said(connection);
         let Some((_, buffer)) = process.connections.get_mut(&connection) else { return };
         buffer.push(bytes);
         loop {
@@ -166,4 +189,9 @@ fn altered(payload: &Bytes) -> Bytes {
     let mut bytes = payload.to_vec();
     bytes[0] ^= 1;
     bytes.into()
+}
+
+/// Gives cameras addresses in the order in which they were made.
+fn camera_address(camera: usize) -> u8 {
+    u8::try_from(camera + 1).unwrap_or(u8::MAX)
 }

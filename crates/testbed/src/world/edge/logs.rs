@@ -1,17 +1,20 @@
 //! Keeps an edge's replica logs on its disk.
 
+use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::store::Resume;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 use super::EdgeHost;
+use crate::disk::Faults;
+use crate::world::node::Owner;
 use crate::world::stage::Stage;
-use crate::world::storage::{KeptLog, Owner};
+use crate::world::storage::KeptLog;
 
 impl EdgeHost {
     /// Gives a broker that starts what its disk holds, and begins to write all of it.
-    pub(in crate::world) fn take_up_logs(&mut self, run: u64, stage: &mut Stage<'_>) {
+    pub(super) fn take_up_logs(&mut self, run: u64, stage: &mut Stage<'_>) {
         let now = self.clock.monotonic(stage.now);
         let bytes_max = self.spec.log_bytes_max / self.kept.len().max(1) as u64;
         let (mut found, mut resumes) = (Vec::new(), Vec::new());
@@ -64,5 +67,31 @@ impl EdgeHost {
         let recovered = kept.recover(now, 0);
         let Some(recovery) = stage.checks.recovered(camera, recovered) else { return };
         self.write_log(run, camera, recovery.resume, stage);
+    }
+    /// The writer of a camera's log has something to do, for the process `run`.
+    pub(in crate::world) fn handle_store(&mut self, camera: &CameraName, run: u64, stage: &mut Stage<'_>) {
+        let frozen = self.is_frozen();
+        if self.process.as_ref().is_some_and(|process| process.run == run)
+            && let Some(kept) = self.kept.get_mut(camera)
+        {
+            let owner = Owner::Edge(self.index, camera.clone());
+            kept.handle_due(self.clock, frozen, (owner, run), stage);
+        }
+    }
+
+    /// What the disk has of a camera's past.
+    pub(in crate::world) fn find(&mut self, camera: &CameraName, query: &PastQuery) -> PastAnswer {
+        self.kept.get_mut(camera).map(|kept| kept.find(query)).unwrap_or_default()
+    }
+
+    /// The disk does this wrong from now on, or nothing.
+    pub(in crate::world) fn set_disk_faults(&mut self, faults: Faults) {
+        self.kept.values_mut().for_each(|kept| kept.set_faults(faults));
+    }
+
+    /// The host has lost its power, and its process: of what was not synced anything may be left.
+    pub(in crate::world) fn cut_power(&mut self) {
+        debug_assert!(self.process.is_none(), "a process needs power");
+        self.kept.values_mut().for_each(KeptLog::cut_power);
     }
 }

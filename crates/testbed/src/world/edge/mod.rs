@@ -7,11 +7,20 @@
 //! | `mod.rs` | starts a process |
 //! | `outputs.rs` | carries out the broker's outputs |
 //! | `link.rs` | tells the broker what comes over cameras' links |
+//! | `door.rs` | decides who may wait without having proved who it is |
 //! | `logs.rs` | keeps replica logs on disk |
+//! | `lent.rs` | accounts for what is held for applications that stand still |
+//! | `decoder.rs`, `decoding.rs` | decodes frames of chains |
+//! | `reset.rs` | takes up a state that no broker wrote, and resets cameras |
 
+mod decoder;
+mod decoding;
+mod door;
+mod lent;
 mod link;
 mod logs;
 mod outputs;
+mod reset;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,18 +28,20 @@ use mez_core::broker::LinkId;
 use mez_core::broker::edge::{EdgeBroker, EdgeConfig};
 use mez_core::frame::Epoch;
 use mez_core::log::LogReader;
-use mez_core::name::CameraName;
+use mez_core::name::{CameraName, CameraPattern};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::MessageBuffer;
 
+use self::decoder::Decoders;
+use self::door::Door;
+use self::lent::Lent;
 pub(super) use self::link::Opened;
 pub(super) use self::outputs::{Effect, Readers};
-use super::chain::Decoders;
-use super::door::Door;
-use super::lent::Lent;
+use super::node::{Node, Timer};
+use super::spec::EdgeSpec;
 use super::stage::Stage;
 use super::storage::KeptLog;
-use super::{EdgeSpec, Timer};
+use crate::check::DoorHolds;
 use crate::link::LinkOutput;
 use crate::time::{HostClock, Moment};
 
@@ -43,12 +54,12 @@ pub(super) struct EdgeHost {
     /// When subscriptions last came or went.
     pub(super) subscriptions_changed: Moment,
     /// What arrived and was not looked at, while the host is frozen, and on which link.
-    pub(super) frozen: Option<VecDeque<(usize, LinkOutput)>>,
+    frozen: Option<VecDeque<(usize, LinkOutput)>>,
     pub(super) process: Option<EdgeProcess>,
     /// Its logs on disk.
     pub(super) kept: BTreeMap<CameraName, KeptLog>,
     /// Epochs that are planted in its state, beyond all bounds.
-    pub(super) poisoned: BTreeMap<CameraName, Epoch>,
+    poisoned: BTreeMap<CameraName, Epoch>,
 }
 
 pub(in crate::world) struct EdgeProcess {
@@ -64,7 +75,7 @@ pub(in crate::world) struct EdgeProcess {
     pub(super) appended: BTreeMap<CameraName, u64>,
     /// The connection of each camera's newest start, as the broker said.
     pub(super) holders: BTreeMap<CameraName, LinkId>,
-    pub(super) decoders: Decoders,
+    decoders: Decoders,
     pub(super) door: Door,
 }
 
@@ -102,6 +113,73 @@ impl EdgeHost {
         }
     }
 
+    /// Does something with the process if it runs, at the time of its own clock. The broker may then have something to say.
+    pub(super) fn with_process<R>(
+        &mut self,
+        stage: &mut Stage<'_>,
+        f: impl FnOnce(&mut EdgeProcess, Instant) -> R,
+    ) -> Option<R> {
+        stage.touch(Node::Edge(self.index));
+        let now = self.clock.monotonic(stage.now);
+        self.process.as_mut().map(|process| f(process, now))
+    }
+
+    /// Its wall clock is set forwards by this many seconds, or backwards.
+    pub(super) fn step_wall(&mut self, seconds: i64) {
+        self.clock.step_wall(seconds * 1_000_000_000);
+    }
+
+    /// Subscriptions have come or gone, or a fault makes them do so.
+    pub(super) fn disturb(&mut self, now: Moment) {
+        self.subscriptions_changed = now;
+    }
+
+    // ---- a host that stands still -------------------------------------------------------------------------
+
+    /// Its processes stand still: what comes for them waits.
+    pub(super) fn freeze(&mut self) {
+        self.frozen.get_or_insert_default();
+    }
+
+    /// They continue. Returns what has come meanwhile, and on which link.
+    pub(super) fn thaw(&mut self) -> VecDeque<(usize, LinkOutput)> {
+        self.frozen.take().unwrap_or_default()
+    }
+
+    pub(super) const fn is_frozen(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    /// Keeps what has come over a link, if the host is frozen. Otherwise it is given back.
+    pub(super) fn keep(&mut self, link: usize, output: LinkOutput) -> Option<LinkOutput> {
+        match &mut self.frozen {
+            Some(waiting) => {
+                waiting.push_back((link, output));
+                None
+            }
+            None => Some(output),
+        }
+    }
+
+    // ---- applications that stand still --------------------------------------------------------------------
+
+    /// Lets an application take the beginning of a frame of the first camera that it reads, and then stand still.
+    pub(super) fn stand_still(&mut self, application: usize, cameras: &CameraPattern, stage: &Stage<'_>) {
+        let Some(process) = &mut self.process else { return };
+        if let Some((_, log)) = process.logs.iter().find(|(camera, _)| cameras.matches(camera)) {
+            process.lent.stand_still(self.clock.monotonic(stage.now), application, log, stage.bug);
+        }
+    }
+
+    /// Ends that: the application takes the rest, or has gone.
+    pub(super) fn let_go(&mut self, application: usize) {
+        if let Some(process) = &mut self.process {
+            process.lent.let_go(application);
+        }
+    }
+
+    // ---- starting and stopping ----------------------------------------------------------------------------
+
     /// When the broker's timer is due, or the door's.
     pub(super) fn due(&self) -> Moment {
         let process = self.process.as_ref();
@@ -110,8 +188,35 @@ impl EdgeHost {
         due.map_or(Moment::NEVER, |due| self.clock.moment_of(due))
     }
 
-    /// Starts a process, which knows nothing yet.
-    pub(super) fn start(&mut self, run: u64, stage: &Stage<'_>) {
+    /// The broker's timer is due, or the door's.
+    pub(super) fn handle_timeout(&mut self, stage: &mut Stage<'_>) {
+        self.with_process(stage, |process, now| {
+            process.broker.handle_timeout(now);
+            process.door.handle_timeout(now);
+        });
+    }
+
+    /// Starts a process, with what its disk and its state give back.
+    pub(super) fn start(&mut self, run: u64, stage: &mut Stage<'_>) {
+        self.make_process(run, stage);
+        self.take_up_poison(stage);
+        self.with_process(stage, |process, now| process.broker.handle_started(now));
+        self.take_up_logs(run, stage);
+    }
+
+    /// Ends the process, if it runs. Its logs stay on disk. Returns whether it ran.
+    pub(super) fn stop(&mut self, stage: &mut Stage<'_>) -> bool {
+        if self.process.take().is_none() {
+            return false;
+        }
+        self.frozen = None;
+        for kept in self.kept.values_mut() {
+            stage.checks.disk_left(kept.end());
+        }
+        true
+    }
+
+    fn make_process(&mut self, run: u64, stage: &Stage<'_>) {
         let config = EdgeConfig {
             log_bytes_max: self.spec.log_bytes_max,
             cameras_max: self.spec.cameras_max,
@@ -132,5 +237,12 @@ impl EdgeHost {
             decoders: Decoders::new(),
             door: Door::new(stage.bug),
         });
+    }
+
+    // ---- what rules are shown -----------------------------------------------------------------------------
+
+    /// What waits at the door, if the process runs.
+    pub(super) fn door_holds(&self) -> Option<DoorHolds> {
+        self.process.as_ref().map(|process| process.door.holds())
     }
 }

@@ -3,14 +3,16 @@
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::{EdgeOutput, SubscriptionId};
-use mez_core::frame::{ChainKinds, FrameId};
+use mez_core::frame::ChainKinds;
 use mez_core::history::PastAnswer;
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 
 use super::EdgeHost;
+use super::door::TurnedAway;
+use crate::payload::encoded;
 use crate::trace::What;
-use crate::world::camera::encoded;
+use crate::world::node::{Node, Owner};
 use crate::world::stage::Stage;
 
 /// What the world has to do after an edge has carried out an output.
@@ -25,12 +27,12 @@ pub(in crate::world) enum Effect {
     Attach { subscription: SubscriptionId, camera: CameraName, log: LogReader },
     /// The same, of frames as they came.
     AttachChains { subscription: SubscriptionId, camera: CameraName, chains: (LogReader, ChainKinds) },
-    /// A frame has entered a camera's replica log.
-    Entered { camera: CameraName, frame: FrameId, payload: Bytes },
     /// Some applications that read a camera may have something to do.
     Wake { camera: CameraName, of: Readers },
     /// The edge itself may have something to do.
     Again,
+    /// A visitor had to make room at the door, or was too slow there.
+    TurnedAway { visitor: usize },
     /// A subscription is over.
     Ended { subscription: SubscriptionId },
     /// A question for the past is answered.
@@ -40,6 +42,8 @@ pub(in crate::world) enum Effect {
 /// Which applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::world) enum Readers {
+    /// All.
+    All,
     /// Those that decode chains themselves.
     OfChains,
     /// Those that ask something of the camera.
@@ -94,6 +98,25 @@ impl EdgeHost {
         }
     }
 
+    /// Whose connection has to go next, from the door.
+    pub(in crate::world) fn poll_door(&mut self, stage: &mut Stage<'_>) -> Option<Effect> {
+        let process = self.process.as_mut()?;
+        let (link, connection, too_slow) = match process.door.poll_turned_away()? {
+            TurnedAway::Visitor(visitor) => return Some(Effect::TurnedAway { visitor }),
+            TurnedAway::Camera { link, connection, too_slow } => (link, connection, too_slow),
+        };
+        if process.knows(connection) {
+            stage.trace.record(stage.now, What::EdgeClosed { edge: self.index, link: connection });
+            stage.touch(Node::Edge(self.index));
+            process.close(self.clock.monotonic(stage.now), connection);
+            return Some(Effect::Close { link, connection });
+        }
+        if !too_slow {
+            process.door.shut_out(connection);
+        }
+        Some(Effect::Nothing)
+    }
+
     /// A frame has entered a camera's replica log.
     fn appended(&mut self, camera: CameraName, stage: &mut Stage<'_>) -> Effect {
         let Some(process) = &mut self.process else { return Effect::Nothing };
@@ -108,6 +131,11 @@ impl EdgeHost {
         let frame = record.frame.meta.id;
         stage.trace.record(stage.now, What::Appended { edge: self.index, frame });
         stage.checks.appended(process.run, &camera, &record);
-        Effect::Entered { camera, frame, payload: record.frame.payload }
+        let (run, payload) = (process.run, &record.frame.payload);
+        if let Some(kept) = self.kept.get_mut(&camera) {
+            let owner = Owner::Edge(self.index, camera.clone());
+            kept.handle_entered((frame, payload), self.clock, (owner, run), stage);
+        }
+        Effect::Wake { camera, of: Readers::All }
     }
 }

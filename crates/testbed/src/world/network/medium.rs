@@ -1,17 +1,17 @@
 //! Models what several cameras share on their way to the edge: one queue in front of one bottleneck, or a Wi-Fi medium.
 //!
-//! Each camera keeps a [`Link`](crate::link::Link) of its own, with its connections, its bounded queues and its delays. The link announces here
-//! what enters its queues, and the medium says when that has been transmitted. So this is no second model of a link. It replaces the
+//! Each camera keeps a [`Link`](crate::link::Link) of its own, with its connections, its bounded queues and its delays. The network tells the
+//! medium what enters a link's queues, and the medium says when that has been transmitted. So this is no second model of a link. It replaces the
 //! transmitter of each link.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{Bug, MediumId, MediumSpec, Node, Timer, World};
 use crate::channel::wifi::{Medium as Air, Station, Through};
 use crate::link::{Side, Transmitter};
 use crate::random::Random;
 use crate::time::{Moment, ms, secs};
+use crate::world::spec::MediumSpec;
 
 /// The share of a Wi-Fi medium's highest rate that rules assume all stations to get together, at least. Preambles, acknowledgements, collisions and
 /// the lower rates after them take the rest.
@@ -25,20 +25,13 @@ const BAD_LUCK: Duration = ms(300);
 /// The same if stations are hidden from each other, or something disturbs them.
 const BAD_LUCK_DISTURBED: Duration = secs(1);
 
-pub(super) struct MediumNode {
-    pub(super) timer: Timer,
-    /// The links of its cameras, by their places on it.
-    pub(super) members: Vec<usize>,
-    medium: Medium,
-}
-
-enum Medium {
+pub(super) enum Medium {
     Queue(Bottleneck),
     Wifi(Box<Wifi>),
 }
 
 /// First come, first served, each way at one rate.
-struct Bottleneck {
+pub(super) struct Bottleneck {
     spec_bits_per_second: u64,
     queue_bytes_max: u64,
     cameras: usize,
@@ -49,7 +42,7 @@ struct Bottleneck {
 }
 
 /// Stations that contend.
-struct Wifi {
+pub(super) struct Wifi {
     air: Air,
     /// The stations as they were made, and as they are now.
     stations: Vec<(Station, Station)>,
@@ -62,10 +55,10 @@ struct Wifi {
 }
 
 /// A piece is through, or was given up.
-struct Passed {
-    member: usize,
-    from: Side,
-    arrives: bool,
+pub(super) struct Passed {
+    pub(super) member: usize,
+    pub(super) from: Side,
+    pub(super) arrives: bool,
 }
 
 impl Bottleneck {
@@ -123,9 +116,9 @@ impl Wifi {
     }
 }
 
-impl MediumNode {
+impl Medium {
     pub(super) fn new(spec: MediumSpec, mut random: Random) -> Self {
-        let medium = match spec {
+        match spec {
             MediumSpec::Queue { bits_per_second, queue_bytes_max, cameras } => Medium::Queue(Bottleneck {
                 spec_bits_per_second: bits_per_second,
                 queue_bytes_max,
@@ -146,13 +139,12 @@ impl MediumNode {
                     stations,
                 }))
             }
-        };
-        Self { timer: Timer::new(), members: Vec::new(), medium }
+        }
     }
 
     /// How many cameras it has places for.
     pub(super) fn places(&self) -> usize {
-        match &self.medium {
+        match self {
             Medium::Queue(queue) => queue.cameras,
             Medium::Wifi(wifi) => wifi.stations.len(),
         }
@@ -160,7 +152,7 @@ impl MediumNode {
 
     /// What each camera can count on, in bits per second.
     pub(super) fn share(&self) -> u64 {
-        match &self.medium {
+        match self {
             Medium::Queue(queue) => queue.transmitters[0].bits_per_second() / queue.cameras.max(1) as u64,
             Medium::Wifi(wifi) => {
                 let share = match (wifi.is_disturbed, wifi.never_asks) {
@@ -177,7 +169,7 @@ impl MediumNode {
 
     /// How long a camera may wait beside what its share takes.
     pub(super) fn bad_luck(&self) -> Duration {
-        match &self.medium {
+        match self {
             Medium::Queue(_) => Duration::ZERO,
             Medium::Wifi(wifi) if wifi.is_disturbed => BAD_LUCK_DISTURBED,
             Medium::Wifi(_) => BAD_LUCK,
@@ -186,7 +178,7 @@ impl MediumNode {
 
     /// How many bytes of each camera may wait, if the medium sets that bound.
     pub(super) fn queue_share(&self) -> Option<u64> {
-        match &self.medium {
+        match self {
             Medium::Queue(queue) => Some(queue.queue_bytes_max / queue.cameras.max(1) as u64),
             // Every station has a queue of its own.
             Medium::Wifi(_) => None,
@@ -195,7 +187,7 @@ impl MediumNode {
 
     /// Sets a rate: that of all members of a queue together, or the highest rate of a member's station on Wi-Fi.
     pub(super) fn set_rate(&mut self, now: Moment, member: usize, bits_per_second: u64) {
-        match &mut self.medium {
+        match self {
             Medium::Queue(queue) => queue.set_rate(now, bits_per_second),
             Medium::Wifi(wifi) => {
                 let to = Station { phy_mbps: bits_per_second as f64 / 1e6, ..wifi.stations[member].1 };
@@ -207,14 +199,15 @@ impl MediumNode {
 
     /// The rate with which a member was made, in bits per second.
     pub(super) fn made_with(&self, member: usize) -> u64 {
-        match &self.medium {
+        match self {
             Medium::Queue(queue) => queue.spec_bits_per_second,
             Medium::Wifi(wifi) => (wifi.stations[member].0.phy_mbps * 1e6) as u64,
         }
     }
 
-    fn queue(&mut self, now: Moment, member: usize, from: Side, bytes: u64) {
-        match &mut self.medium {
+    /// Bytes of a member's link wait to be transmitted.
+    pub(super) fn queue(&mut self, now: Moment, member: usize, from: Side, bytes: u64) {
+        match self {
             Medium::Queue(queue) => {
                 queue.queues[from as usize].push_back((member, bytes * 8));
                 queue.serve(now, from as usize);
@@ -233,87 +226,19 @@ impl MediumNode {
         }
     }
 
-    fn pass(&mut self, now: Moment) -> Option<Passed> {
-        match &mut self.medium {
+    /// The next piece that is through by now, or was given up.
+    pub(super) fn pass(&mut self, now: Moment) -> Option<Passed> {
+        match self {
             Medium::Queue(queue) => queue.pass(now),
             Medium::Wifi(wifi) => wifi.pass(now),
         }
     }
 
+    /// When it is through with something next.
     pub(super) fn due(&mut self) -> Moment {
-        match &mut self.medium {
+        match self {
             Medium::Queue(queue) => queue.due(),
             Medium::Wifi(wifi) => wifi.air.due().map_or(Moment::NEVER, Moment::from_nanos),
-        }
-    }
-}
-
-impl World {
-    /// Makes a medium that cameras can share; see [`CameraSpec::medium`](super::CameraSpec::medium).
-    pub fn medium(&mut self, spec: MediumSpec) -> MediumId {
-        let random = self.random.split();
-        self.media.push(MediumNode::new(spec, random));
-        MediumId(self.media.len() - 1)
-    }
-
-    /// Gives a link a place on a medium.
-    pub(super) fn join(&mut self, medium: MediumId, link: usize) -> (usize, usize) {
-        let known = &mut self.media[medium.0];
-        let member = known.members.len();
-        assert!(member < known.places(), "the medium has places for {} cameras", known.places());
-        known.members.push(link);
-        (medium.0, member)
-    }
-
-    /// Tells the medium of a link, if there is one, what has entered the link's queues.
-    pub(super) fn announce(&mut self, link: usize) {
-        let Some((medium, member)) = self.links[link].medium else { return };
-        for from in Side::BOTH {
-            while let Some(bytes) = self.links[link].link.take_queued(from) {
-                self.media[medium].queue(self.now, member, from, bytes);
-            }
-        }
-        self.touch(Node::Medium(medium));
-    }
-
-    /// Passes on what a medium has transmitted by now.
-    pub(super) fn drain_medium(&mut self, medium: usize) {
-        while let Some(Passed { member, from, arrives }) = self.media[medium].pass(self.now) {
-            if self.bug == Some(Bug::PieceForgotten) && self.trace.entries() % 20 == 19 {
-                continue;
-            }
-            let link = self.media[medium].members[member];
-            self.links[link].link.handle_transmitted(self.now, from, arrives);
-            self.announce(link);
-            self.touch(Node::Link(link));
-        }
-    }
-
-    /// Changes the rate of a link, or of the medium that it shares. The other members are then disturbed as well.
-    pub(super) fn set_link_rate(&mut self, camera: usize, bits_per_second: u64) {
-        let (now, link) = (self.now, self.cameras[camera].link);
-        let Some((medium, member)) = self.links[link].medium else {
-            self.disturb(camera);
-            self.links[link].link.set_rate(now, bits_per_second);
-            return self.touch(Node::Link(link));
-        };
-        self.media[medium].set_rate(now, member, bits_per_second);
-        let share = self.media[medium].share();
-        for link in self.media[medium].members.clone() {
-            self.links[link].link.set_rate(now, share);
-            let on_it = (0..self.cameras.len()).filter(|camera| self.cameras[*camera].link == link);
-            on_it.collect::<Vec<_>>().into_iter().for_each(|camera| self.disturb(camera));
-            self.touch(Node::Link(link));
-        }
-        self.touch(Node::Medium(medium));
-    }
-
-    /// The rate with which a camera's link, or the medium that it shares, was made.
-    pub(super) fn made_with_rate(&self, camera: usize) -> u64 {
-        let host = &self.cameras[camera];
-        match self.links[host.link].medium {
-            Some((medium, member)) => self.media[medium].made_with(member),
-            None => host.spec.link.bits_per_second,
         }
     }
 }

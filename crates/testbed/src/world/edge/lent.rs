@@ -8,13 +8,13 @@ use mez_core::log::LogReader;
 use mez_core::reader_memory::{Asked, LogShare, PART_OF_LOG, ReaderMemory, ReaderMemoryLimits, ShareId};
 use mez_core::units::Instant;
 
-use super::{Bug, World};
+use crate::world::bug::Bug;
 
 /// How many principals the applications belong to.
 const PRINCIPALS: usize = 3;
 
 /// What one edge process holds.
-pub(super) struct Lent {
+pub(in crate::world) struct Lent {
     reader_memory: ReaderMemory<usize>,
     /// By application.
     held: BTreeMap<usize, Held>,
@@ -35,7 +35,13 @@ impl Lent {
     }
 
     /// Lets an application take the beginning of the newest frame of a log, and then stand still.
-    fn stand_still(&mut self, now: Instant, application: usize, log: &LogReader, bug: Option<Bug>) {
+    pub(super) fn stand_still(
+        &mut self,
+        now: Instant,
+        application: usize,
+        log: &LogReader,
+        bug: Option<Bug>,
+    ) {
         let Some(record) = log.newest().filter(|_| !self.held.contains_key(&application)) else { return };
         let (frame, payload, budget) = (record.frame.meta.id, record.frame.payload, log.share());
         let asked =
@@ -56,7 +62,7 @@ impl Lent {
     }
 
     /// Finds a log that has let go of more bytes than readers may hold of it: how many they hold, and how many they may.
-    pub(super) fn excess(&self) -> Option<(u64, u64)> {
+    pub(in crate::world) fn excess(&self) -> Option<(u64, u64)> {
         self.held.values().find_map(|Held { budget, .. }| {
             let evicted =
                 |held: &&Held| held.budget.log == budget.log && held.log.get_frame(held.frame).is_none();
@@ -64,29 +70,5 @@ impl Lent {
             let bytes_max = budget.bytes_max / PART_OF_LOG;
             (bytes > bytes_max).then_some((bytes, bytes_max))
         })
-    }
-}
-
-impl World {
-    /// Stops an application in the middle of a frame of the first camera that it reads.
-    pub(super) fn stand_still(&mut self, index: usize) {
-        let application = &self.applications[index];
-        let (edge, bug) = (&mut self.edges[application.spec.edge.0], self.bug);
-        let (clock, Some(process)) = (&edge.clock, &mut edge.process) else { return };
-        if application.reading.is_none() {
-            return;
-        }
-        let log = process.logs.iter().find(|(camera, _)| application.pattern.matches(camera));
-        if let Some((_, log)) = log {
-            process.lent.stand_still(clock.monotonic(self.now), index, log, bug);
-        }
-    }
-
-    /// Lets the application go on, or ends what it held.
-    pub(super) fn let_go(&mut self, index: usize) {
-        let edge = self.applications[index].spec.edge.0;
-        if let Some(process) = &mut self.edges[edge].process {
-            process.lent.let_go(index);
-        }
     }
 }

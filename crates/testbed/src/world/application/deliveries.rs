@@ -44,7 +44,7 @@ impl Delivered {
 
 /// Everything that an application got, in order.
 #[derive(Default)]
-pub(super) struct Deliveries {
+pub(in crate::world) struct Deliveries {
     all: Vec<Delivered>,
     last: BTreeMap<CameraName, Last>,
 }
@@ -60,7 +60,7 @@ struct Last {
 }
 
 impl Deliveries {
-    pub(super) fn all(&self) -> &[Delivered] {
+    pub(in crate::world) fn all(&self) -> &[Delivered] {
         &self.all
     }
 
@@ -77,18 +77,18 @@ impl Deliveries {
     }
 
     /// The frame that came last, of whichever camera, and the newest of the same camera that the same subscription got before.
-    pub(super) fn last(&self) -> Option<(&Delivered, Option<FrameId>)> {
+    pub(in crate::world) fn last(&self) -> Option<(&Delivered, Option<FrameId>)> {
         let got = self.all.last()?;
         Some((got, self.last.get(&got.camera).and_then(|last| last.before)))
     }
 
     /// When the last frame of a camera came.
-    pub(super) fn last_at(&self, camera: &CameraName) -> Option<Moment> {
+    pub(in crate::world) fn last_at(&self, camera: &CameraName) -> Option<Moment> {
         self.last.get(camera).map(|last| last.at)
     }
 
     /// The newest frame of a camera that this subscription got.
-    pub(super) fn newest(&self, camera: &CameraName, subscription: u64) -> Option<FrameId> {
+    pub(in crate::world) fn newest(&self, camera: &CameraName, subscription: u64) -> Option<FrameId> {
         self.last.get(camera).filter(|last| last.subscription == subscription).map(|last| last.newest)
     }
 }

@@ -1,0 +1,168 @@
+//! Holds what the rules remember of what they were shown: frames, readings, contracts.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::broker::LinkId;
+use mez_core::contract::{Contract, ContractState};
+use mez_core::frame::{Encoding, Epoch, FrameId, FrameMeta, Quality, Rung, Sequence};
+use mez_core::history::Tier;
+use mez_core::name::CameraName;
+use mez_core::profile::SizedProfile;
+use mez_core::setting::Form;
+use mez_core::subscription::{LastFrame, Span};
+use mez_core::units::Timestamp;
+
+use crate::payload::{PAST_RUNG, reduced};
+use crate::time::{Moment, ms};
+
+/// The ten seconds over which accuracies are averaged, less what clocks may differ by in them.
+const MEASURED_MIN: Duration = ms(9_998);
+/// The ten seconds, and what clocks may differ by in them.
+const MEASURED_MAX: Duration = ms(10_002);
+
+// ---- frames -----------------------------------------------------------------------------------------------
+
+/// What one process published in one epoch; its sequence is the index.
+pub(super) struct Run {
+    pub(super) run: u64,
+    pub(super) frames: Vec<PublishedFrame>,
+    /// Whether the process learned that another start had the epoch, and began a later one.
+    pub(super) given_up: bool,
+    /// Whether the camera had more skipped frames to tell of than a header holds, so that some reasons are lost.
+    pub(super) ledger_full: bool,
+}
+
+pub(super) struct PublishedFrame {
+    pub(super) payload: Bytes,
+    /// Its width and height.
+    pub(super) pixels: (u32, u32),
+    /// The frames that a codec made of it, by rung.
+    pub(super) made: Option<(Rung, Bytes)>,
+    /// How that is coded, and to which frame it refers.
+    pub(super) encoding: Encoding,
+    pub(super) refers: Option<Sequence>,
+    /// The connection that it was given to.
+    pub(super) carrier: Option<LinkId>,
+    pub(super) captured: Timestamp,
+    pub(super) at: Moment,
+    /// When it was given to a link.
+    pub(super) sent: Option<Moment>,
+    /// What its header said of how good it is.
+    pub(super) quality: Quality,
+    /// When the camera knew that it would not arrive, or gave it up.
+    pub(super) given_up: Option<Moment>,
+}
+
+impl PublishedFrame {
+    /// Whether a payload is this frame, or one that was made of it, with the right rung.
+    pub(super) fn is(&self, meta: &FrameMeta, payload: &Bytes) -> bool {
+        let named = match &self.made {
+            Some((rung, made)) if *rung == meta.rung => same(made, payload),
+            _ if meta.rung.setting().is_ok_and(|setting| setting.form == Form::Original) => {
+                (meta.width, meta.height) == self.pixels && same(&self.payload, payload)
+            }
+            // It is a frame of the past, or no codec made it.
+            _ => meta.rung.as_str() == PAST_RUNG && same(&reduced(&self.payload), payload),
+        };
+        named && self.captured == meta.captured
+    }
+}
+
+/// How a camera's process uses its link for the past.
+#[derive(Default)]
+pub(super) struct Use {
+    /// When the frame that was given last was given.
+    pub(super) begun: Option<Moment>,
+    /// Before this the link belongs to others.
+    pub(super) rests_until: Option<Moment>,
+}
+
+// ---- readings ---------------------------------------------------------------------------------------------
+
+/// What one subscription was given so far.
+pub(crate) struct Reading {
+    pub(super) edge_run: u64,
+    pub(super) span: Span,
+    pub(super) tier_max: Tier,
+    /// Whether it also asks for what lies between frames of the present.
+    pub(super) fills: bool,
+    /// Whether it resumes after frames that it has.
+    pub(super) resumes: bool,
+    /// Whether its application decodes chains itself.
+    pub(super) chains: bool,
+    pub(super) places: BTreeMap<CameraName, Place>,
+}
+
+#[derive(Default)]
+pub(super) struct Place {
+    pub(super) last: Option<FrameId>,
+    /// The run whose frames it gets, by epoch.
+    pub(super) runs: BTreeMap<Epoch, u64>,
+    /// Frames of chains that it was given.
+    pub(super) given: BTreeSet<FrameId>,
+}
+
+impl Reading {
+    pub(crate) fn new(
+        edge_run: u64,
+        span: Span,
+        (reach, fills): (Tier, bool),
+        chains: bool,
+        has: &BTreeMap<CameraName, LastFrame>,
+    ) -> Self {
+        let place = |last: &LastFrame| Place { last: Some(last.id), ..Place::default() };
+        let places = has.iter().map(|(camera, last)| (camera.clone(), place(last))).collect();
+        Self { edge_run, span, reach, fills, resumes: !has.is_empty(), chains, places }
+    }
+}
+
+// ---- contracts --------------------------------------------------------------------------------------------
+
+/// What one application was promised and got.
+pub(crate) struct Kept {
+    pub(super) contract: Contract,
+    pub(super) profile: Option<SizedProfile>,
+    /// The frames of each camera in the last second: when they came, and whether they were clearly late.
+    pub(super) frames: BTreeMap<CameraName, VecDeque<(Moment, bool)>>,
+    /// Since when no frame has come on time.
+    pub(super) unkept_since: Moment,
+    /// The state that it was told last, of each camera.
+    pub(super) states: BTreeMap<CameraName, ContractState>,
+    /// The accuracies that it measured, by camera.
+    pub(super) measured: BTreeMap<CameraName, VecDeque<(Moment, f64)>>,
+}
+
+impl Kept {
+    pub(crate) fn new(contract: Contract, profile: Option<SizedProfile>, now: Moment) -> Self {
+        Self {
+            contract,
+            profile,
+            frames: BTreeMap::new(),
+            unkept_since: now,
+            states: BTreeMap::new(),
+            measured: BTreeMap::new(),
+        }
+    }
+
+    /// Whether the accuracies that the application measured in the last ten seconds lie below its floor, wherever exactly the ten
+    /// seconds begin and however sums are rounded.
+    pub(super) fn misses_floor(&mut self, camera: &CameraName, now: Moment) -> bool {
+        let (Some(floor), Some(measured)) = (self.contract.accuracy_floor, self.measured.get_mut(camera))
+        else {
+            return false;
+        };
+        while measured.front().is_some_and(|(at, _)| now.since(*at) > MEASURED_MAX) {
+            measured.pop_front();
+        }
+        let clear = measured.iter().all(|(at, _)| now.since(*at) < MEASURED_MIN);
+        let sum: f64 = measured.iter().map(|(_, accuracy)| accuracy).sum();
+        clear && !measured.is_empty() && sum / (measured.len() as f64) < floor - 1e-9
+    }
+}
+
+/// Compares two payloads. They are windows of one block, so equal bytes are mostly at the same address.
+fn same(a: &Bytes, b: &Bytes) -> bool {
+    a.len() == b.len() && (a.as_ptr() == b.as_ptr() || a == b)
+}

@@ -1,0 +1,300 @@
+//! Models applications. Each reads the replica logs through a session of core, at its own pace.
+//!
+//! The session is the one that the edge's driver uses, so that worlds test what users run. An [`Application`] owns its session and what it got. The
+//! world lends it its edge and the [`Stage`]. It returns what the rules have to be shown.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `mod.rs` | subscribes and unsubscribes |
+//! | `frames.rs` | takes frames, and learns of changes of its contract |
+//! | `asks.rs` | asks something of a running session |
+//! | `past.rs` | has questions for the past answered |
+//! | `deliveries.rs` | records what it got |
+
+mod asks;
+mod deliveries;
+mod frames;
+mod past;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::contract::watch::Change;
+use mez_core::frame::ChainKinds;
+use mez_core::history::{PastAnswer, PastOptions};
+use mez_core::log::LogReader;
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::session::{CameraRest, Session};
+use mez_core::subscription::{Delivery, LastFrame, Span, SubscriptionSpec};
+use mez_core::units::{ClockAnchor, Timestamp};
+
+pub use self::deliveries::Delivered;
+use self::deliveries::Deliveries;
+pub(super) use self::frames::Effect;
+use self::past::Questions;
+use super::edge::EdgeHost;
+use super::events::Event;
+use super::node::Node;
+use super::spec::{ApplicationSpec, PROFILE_BYTES, Resumes};
+use super::stage::Stage;
+use crate::check::{Kept, Reading};
+use crate::payload::PAST_RUNG;
+use crate::random::Random;
+use crate::time::{Moment, ms};
+
+/// The longest time until an application's thread notices a log that it is to read.
+const LETTER_TIME_MAX: Duration = Duration::from_millis(5);
+/// How long a subscription still waits after its end, with a small margin.
+const LOOK_AFTER_END: Duration = Duration::from_millis(2_001);
+
+/// A change of a contract's state, as an application was told it.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// When it was told.
+    pub at: Moment,
+    /// The change.
+    pub change: Change,
+}
+
+pub(super) struct Application {
+    /// Its place among the applications.
+    index: usize,
+    pub(super) spec: ApplicationSpec,
+    pub(super) pattern: CameraPattern,
+    /// It subscribes again when the edge is back.
+    pub(super) wants: bool,
+    pub(super) stalled: bool,
+    /// Since when it is ready for frames.
+    pub(super) ready_since: Moment,
+    pub(super) deliveries: Deliveries,
+    pub(super) reading: Option<(SubscriptionId, Session)>,
+    /// All changes of its contract's state that it was told, in order.
+    pub(super) changes: Vec<Told>,
+    random: Random,
+    pub(super) questions: Questions,
+    /// The last frame that it has of each camera.
+    has: BTreeMap<CameraName, LastFrame>,
+    /// When it last subscribed.
+    pub(super) subscribed: Moment,
+    /// Logs that it is to read. Its thread learns of them a little later.
+    letters: Vec<Letter>,
+    /// How many subscriptions it has had.
+    pub(super) subscriptions: u64,
+    /// How many frames it has taken.
+    frames: u64,
+    /// The frame that it works on.
+    held: Option<Delivery>,
+    pub(super) ended: bool,
+    /// What it was told at the end.
+    pub(super) rest: Vec<CameraRest>,
+}
+
+struct Letter {
+    arrives: Moment,
+    camera: CameraName,
+    log: LogReader,
+    /// The end of the log when the subscription began to want it.
+    present: u64,
+    /// The log of frames as they came, for an application that decodes chains.
+    chains: Option<(LogReader, ChainKinds)>,
+}
+
+impl Application {
+    /// One that has not subscribed yet.
+    pub(super) fn new(index: usize, spec: ApplicationSpec, random: Random, now: Moment) -> Self {
+        let pattern = spec.cameras.parse().expect("scenarios give applications valid patterns");
+        Self {
+            index,
+            spec,
+            pattern,
+            wants: false,
+            stalled: false,
+            ready_since: now,
+            deliveries: Deliveries::default(),
+            reading: None,
+            changes: Vec::new(),
+            random,
+            questions: Questions::new(now),
+            has: BTreeMap::new(),
+            subscribed: now,
+            letters: Vec::new(),
+            subscriptions: 0,
+            frames: 0,
+            held: None,
+            ended: false,
+            rest: Vec::new(),
+        }
+    }
+
+    /// Its subscription, if it has one.
+    pub(super) fn subscription(&self) -> Option<SubscriptionId> {
+        self.reading.as_ref().map(|(id, _)| *id)
+    }
+
+    pub(super) fn reads(&self, edge: usize, camera: &CameraName) -> bool {
+        self.spec.edge.0 == edge && self.reading.is_some() && self.pattern.matches(camera)
+    }
+
+    /// The last frame of a camera that it had before it subscribed, if it resumes after that frame.
+    pub(super) fn had(&self, camera: &CameraName) -> Option<LastFrame> {
+        self.has.get(camera).copied().filter(|_| self.spec.resumes != Resumes::Anew)
+    }
+
+    /// Its edge's process is gone, and its subscription with it.
+    pub(super) fn lose_subscription(&mut self) {
+        self.reading = None;
+        self.questions.lose();
+        self.letters.clear();
+    }
+
+    // ---- subscribing --------------------------------------------------------------------------------------
+
+    /// Subscribes, under this identity. Returns whether that was used: no edge may run.
+    pub(super) fn subscribe(
+        &mut self,
+        id: SubscriptionId,
+        edge: &mut EdgeHost,
+        stage: &mut Stage<'_>,
+    ) -> bool {
+        self.unsubscribe(edge, stage);
+        self.wants = true;
+        self.ended = false;
+        self.ready_since = stage.now;
+        if edge.process.is_none() {
+            return false;
+        }
+        let has = if self.spec.resumes == Resumes::Anew { BTreeMap::new() } else { self.has.clone() };
+        let profile = self.spec.contract.profile.and_then(|hash| stage.profiles.get(&hash)).cloned();
+        let named = self.spec.contract.profile.filter(|_| profile.is_some());
+        let shared = profile.clone().map(Arc::new);
+        let wish = (&self.spec, &self.pattern);
+        let opened = edge.with_process(stage, |process, now| {
+            if let Some(hash) = named {
+                process.broker.add_profile(hash, vec![hash[0]; PROFILE_BYTES].into());
+            }
+            let clock = ClockAnchor { wall: process.wall(now), monotonic: now };
+            let spec = asked_for(wish, &has, clock.wall);
+            let mut session = Session::at_edge(clock, &spec, id, shared);
+            let patience = process.broker.handle_subscribe(clock, id, spec.clone());
+            patience.into_iter().for_each(|until| session.expect_cameras_until(until));
+            (session, spec, process.run, patience)
+        });
+        let Some((session, spec, edge_run, patience)) = opened else { return true };
+        let (takes_chains, past) = (!spec.present_chains().is_none(), (spec.past.tier_max, spec.past.fill));
+        stage.checks.subscribed(id, Reading::new(edge_run, spec.span, past, takes_chains, &has));
+        let (application, subscription) = (self.index, id);
+        if let Some(at) = patience {
+            let at = edge.clock.moment_of(at) + ms(1);
+            stage.events.push(at, Event::Look { application, subscription });
+        }
+        if let Some(contract) = session.contract().filter(|contract| !contract.asks_nothing()) {
+            stage.checks.contracted(id, Kept::new(contract.clone(), profile, stage.now));
+            stage.events.push(stage.now, Event::Contract { application, subscription });
+        }
+        self.reading = Some((id, session));
+        self.subscribed = stage.now;
+        self.subscriptions += 1;
+        edge.disturb(stage.now);
+        if let Some(end_ms) = self.spec.end_after_ms {
+            // The edge's clock may be slow by its drift.
+            let after = Duration::from_millis(end_ms.max(0) as u64) + LOOK_AFTER_END;
+            stage.events.push(stage.now + after, Event::Look { application, subscription });
+        }
+        stage.touch(Node::Application(self.index));
+        true
+    }
+
+    /// Ends its subscription, if it has one.
+    pub(super) fn unsubscribe(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+        self.wants = false;
+        self.letters.clear();
+        let reading = self.reading.take();
+        self.questions.drop_all(edge, stage);
+        edge.let_go(self.index);
+        if let Some((id, _)) = reading {
+            stage.checks.released(id);
+            edge.with_process(stage, |process, _| process.broker.handle_unsubscribe(id));
+            edge.disturb(stage.now);
+        }
+    }
+
+    /// Stands still in the middle of a frame.
+    pub(super) fn stall(&mut self, edge: &mut EdgeHost, stage: &Stage<'_>) {
+        self.stalled = true;
+        if self.reading.is_some() {
+            edge.stand_still(self.index, &self.pattern, stage);
+        }
+    }
+
+    /// Takes frames again.
+    pub(super) fn resume(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+        self.stalled = false;
+        self.ready_since = stage.now;
+        edge.let_go(self.index);
+        stage.touch(Node::Application(self.index));
+    }
+
+    // ---- logs that it is to read --------------------------------------------------------------------------
+
+    /// Its subscription reads a camera's log from now on. Its thread learns of that a little later.
+    pub(super) fn handle_attach(&mut self, camera: CameraName, log: LogReader, stage: &mut Stage<'_>) {
+        let arrives = stage.now + self.random.duration(Duration::ZERO..=LETTER_TIME_MAX);
+        let present = log.held().end;
+        self.letters.push(Letter { arrives, camera, log, present, chains: None });
+        stage.events.push(arrives, Event::Wake { application: self.index });
+    }
+
+    /// The same, of frames as they came, for an application that decodes chains.
+    pub(super) fn handle_attach_chains(&mut self, camera: &CameraName, chains: (LogReader, ChainKinds)) {
+        if let Some(letter) = self.letters.iter_mut().find(|letter| letter.camera == *camera) {
+            letter.chains = Some(chains);
+        }
+    }
+
+    // ---- the past -----------------------------------------------------------------------------------------
+
+    /// Puts the questions of its reading.
+    fn ask_past(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+        if let Some((id, session)) = &mut self.reading {
+            self.questions.put((self.index, *id), session, edge, stage);
+        }
+    }
+
+    /// Its edge has the answer to one of its questions. `misled`: a thief was asked in the camera's place.
+    pub(super) fn handle_answered(
+        &mut self,
+        request: u64,
+        answer: PastAnswer,
+        misled: bool,
+        stage: &mut Stage<'_>,
+    ) {
+        let later = self.questions.handle_answered(request, &answer, misled, &mut self.random);
+        let event = Event::Answered { application: self.index, request, answer: Box::new(answer) };
+        stage.events.push(stage.now + later, event);
+    }
+
+    /// Its reading has the answer.
+    pub(super) fn handle_answer(&mut self, request: u64, answer: PastAnswer, stage: &mut Stage<'_>) {
+        self.questions.handle_answer((self.index, request), answer, self.reading.as_mut(), stage);
+    }
+}
+
+/// What an application asks for that subscribes at this time. `has`: the last frame that it has of each camera, if it resumes after it.
+fn asked_for(
+    (spec, pattern): (&ApplicationSpec, &CameraPattern),
+    has: &BTreeMap<CameraName, LastFrame>,
+    wall: Timestamp,
+) -> SubscriptionSpec {
+    let end = spec
+        .end_after_ms
+        .map(|end_ms| Timestamp::from_nanos(wall.as_nanos().saturating_add_signed(end_ms * 1_000_000)));
+    let span = Span { begin: spec.begin_before.map(|before| wall - before), end, deliver: spec.deliver };
+    let quality = spec.reduced.then(|| PAST_RUNG.parse().expect("it is a rung"));
+    let past = PastOptions { tier_max: spec.tier_max, quality, fill: spec.resumes == Resumes::Filling };
+    let after = has.iter().map(|(camera, last)| (camera.clone(), *last)).collect();
+    let chains = if spec.chains { ChainKinds { h264: true, tiles: true } } else { ChainKinds::NONE };
+    let contract = spec.contract.clone();
+    SubscriptionSpec { contract, past, after, chains, ..SubscriptionSpec::new(pattern.clone(), span) }
+}

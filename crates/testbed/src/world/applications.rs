@@ -1,0 +1,128 @@
+//! Makes the applications of a world, and passes on what happens to them.
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::history::PastAnswer;
+use mez_core::session::CameraRest;
+
+use super::World;
+use super::application::{Application, Delivered, Effect, Told};
+use super::edge::EdgeHost;
+use super::events::Event;
+use super::spec::{ApplicationId, ApplicationSpec, Ask};
+use super::stage::{Stage, stage};
+use crate::time::Moment;
+
+impl World {
+    /// An application that subscribes now.
+    pub fn application(&mut self, spec: ApplicationSpec) -> ApplicationId {
+        let index = self.applications.len();
+        let random = self.random.split();
+        self.applications.push(Application::new(index, spec, random, self.now));
+        self.subscribe(index);
+        self.settle();
+        self.report();
+        ApplicationId(index)
+    }
+
+    /// What an application got so far, in order.
+    pub fn deliveries(&self, application: ApplicationId) -> &[Delivered] {
+        self.applications[application.0].deliveries.all()
+    }
+
+    /// All changes of its contract's state that an application was told, in order.
+    pub fn contract_changes(&self, application: ApplicationId) -> &[Told] {
+        &self.applications[application.0].changes
+    }
+
+    /// What an application got since `moment`.
+    pub fn deliveries_since(&self, application: ApplicationId, moment: Moment) -> &[Delivered] {
+        let all = self.deliveries(application);
+        &all[all.partition_point(|delivered| delivered.at < moment)..]
+    }
+
+    /// Whether an application's subscription reached its own end.
+    pub fn has_ended(&self, application: ApplicationId) -> bool {
+        self.applications[application.0].ended
+    }
+
+    /// What an application was told at the end of its subscription, of each camera.
+    pub fn rest(&self, application: ApplicationId) -> &[CameraRest] {
+        &self.applications[application.0].rest
+    }
+
+    /// Plans what an application asks at a moment from the beginning. If no session runs then, nothing is asked. An update then
+    /// holds for the next session.
+    pub fn asks_at(&mut self, moment: Moment, application: ApplicationId, ask: Ask) -> &mut Self {
+        self.events.push(moment, Event::Ask { application: application.0, ask: Box::new(ask) });
+        self
+    }
+
+    /// Asks it now.
+    pub fn asks(&mut self, application: ApplicationId, ask: Ask) -> &mut Self {
+        self.ask(application.0, ask);
+        self.settle();
+        self.report();
+        self
+    }
+
+    // ---- what happens to an application -------------------------------------------------------------------
+
+    /// Does something with an application, which is lent its edge.
+    pub(super) fn with_application<R>(
+        &mut self,
+        index: usize,
+        f: impl FnOnce(&mut Application, &mut EdgeHost, &mut Stage<'_>) -> R,
+    ) -> R {
+        let application = &mut self.applications[index];
+        f(application, &mut self.edges[application.spec.edge.0], &mut stage!(self))
+    }
+
+    pub(super) fn subscribe(&mut self, index: usize) {
+        let id = SubscriptionId(self.subscriptions + 1);
+        let used =
+            self.with_application(index, |application, edge, stage| application.subscribe(id, edge, stage));
+        self.subscriptions += u64::from(used);
+    }
+
+    /// Takes a frame, if the application is free and there is one.
+    pub(super) fn serve_application(&mut self, index: usize) {
+        let effect = self.with_application(index, Application::serve);
+        if matches!(effect, Effect::Nothing) {
+            return;
+        }
+        let (view, checks) = self.view();
+        view.watch_effect(index, &effect, checks);
+        self.with_application(index, |application, edge, stage| {
+            application.handle_shown(&effect, edge, stage);
+        });
+    }
+
+    pub(super) fn ask(&mut self, index: usize, ask: Ask) {
+        let updated =
+            self.with_application(index, |application, edge, stage| application.ask(ask, edge, stage));
+        for camera in (0..self.cameras.len()).filter(|_| updated) {
+            let (known, host) = (&self.applications[index], &self.cameras[camera]);
+            if known.reads(known.spec.edge.0, &host.name) {
+                self.disturb(camera);
+            }
+        }
+    }
+
+    /// An edge has the answer to a question for the past.
+    pub(super) fn answered(&mut self, edge: usize, request: u64, answer: PastAnswer) {
+        let question = |known: &Application| {
+            known.questions.camera_of(request).filter(|_| known.spec.edge.0 == edge).cloned()
+        };
+        let mut asking = self.applications.iter().enumerate();
+        let Some((index, camera)) = asking.find_map(|(index, known)| Some((index, question(known)?))) else {
+            return;
+        };
+        let misled = self.view().0.is_with_thief(edge, &camera);
+        self.applications[index].handle_answered(request, answer, misled, &mut stage!(self));
+    }
+
+    /// The application that has a subscription.
+    pub(super) fn application_of(&self, subscription: SubscriptionId) -> Option<usize> {
+        self.applications.iter().position(|known| known.subscription() == Some(subscription))
+    }
+}

@@ -1,0 +1,72 @@
+//! Takes up a state that no broker with bounds has written, and undoes it: what an operator does when a thief has used a camera's name.
+
+use mez_core::broker::edge::EdgeBroker;
+use mez_core::broker::{EPOCH_MAX, LinkId, NUMBER_MAX};
+use mez_core::frame::Epoch;
+use mez_core::name::CameraName;
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_core::wire::{Hello, Message};
+
+use super::EdgeHost;
+use crate::world::bug::Bug;
+use crate::world::stage::Stage;
+
+impl EdgeHost {
+    /// Plants an epoch of a camera in the state on disk that no other can follow. The next start takes it up.
+    pub(in crate::world) fn poison(&mut self, camera: &CameraName) {
+        self.poisoned.insert(camera.clone(), Epoch(NUMBER_MAX - 1));
+    }
+
+    /// Whether the state has an epoch of a camera beyond all bounds.
+    pub(in crate::world) fn is_poisoned(&self, camera: &CameraName) -> bool {
+        self.poisoned.contains_key(camera)
+    }
+
+    /// Gives a broker that starts the epochs beyond all bounds that its state holds.
+    pub(super) fn take_up_poison(&mut self, stage: &mut Stage<'_>) {
+        let poisoned = self.poisoned.iter();
+        let poisoned = poisoned.map(|(name, epoch)| (name.clone(), nobodys(*epoch), Vec::new())).collect();
+        self.with_process(stage, |process, _| process.broker.restore(poisoned));
+    }
+
+    /// Resets a camera, as `mez cameras reset` does. Its replica log is kept apart, and can still be read. Returns whether the edge runs: one that
+    /// does not resets nothing.
+    pub(in crate::world) fn handle_reset(&mut self, camera: &CameraName, stage: &mut Stage<'_>) -> bool {
+        let keeps = stage.bug == Some(Bug::ResetKeepsEpoch);
+        let done = self.with_process(stage, |process, _| {
+            let forgotten = process.broker.handle_reset(camera);
+            if let Some(forgotten) = forgotten.filter(|_| keeps) {
+                process.broker.restore(vec![(camera.clone(), nobodys(forgotten.epoch), Vec::new())]);
+            }
+            process.logs.remove(camera);
+            process.appended.remove(camera);
+            process.run
+        });
+        let Some(run) = done else { return false };
+        self.poisoned.remove(camera);
+        if let Some(mut aside) = self.kept.remove(camera) {
+            stage.checks.disk_left(aside.end());
+            let read = aside.recover(self.clock.monotonic(stage.now), u64::MAX);
+            let _ = stage.checks.recovered(camera, read);
+        }
+        stage.checks.put_aside(run, camera);
+        true
+    }
+}
+
+/// A start with an epoch, and with an anchor that is nobody's.
+fn nobodys(epoch: Epoch) -> (Epoch, ClockAnchor) {
+    (epoch, ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO })
+}
+
+/// What an edge without bounds would make of a greeting: whatever it claims becomes the newest start.
+pub(super) fn believe(broker: &mut EdgeBroker, now: Instant, link: LinkId, hello: Hello) {
+    let known = broker.log(&hello.camera).map_or(Epoch(0), |(_, epoch, _)| epoch);
+    let absurd = hello.epoch > EPOCH_MAX && known < EPOCH_MAX;
+    if absurd {
+        broker.handle_reset(&hello.camera);
+        broker.restore(vec![(hello.camera.clone(), nobodys(EPOCH_MAX), Vec::new())]);
+    }
+    let epoch = if absurd { EPOCH_MAX } else { hello.epoch };
+    broker.handle_message(now, link, Message::Hello(Hello { epoch, ..hello }));
+}

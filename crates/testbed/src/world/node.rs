@@ -1,0 +1,68 @@
+//! Names what has a timer or a log in a world, and says when each timer is due.
+
+use std::collections::VecDeque;
+
+use mez_core::name::CameraName;
+
+use crate::time::Moment;
+
+/// Something with a timer. The number is its place among those of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    Camera(usize),
+    Edge(usize),
+    Link(usize),
+    Medium(usize),
+    /// Has no timer of its own, but may have frames to take.
+    Application(usize),
+}
+
+/// Whose log on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Camera(usize),
+    /// An edge's, of this camera.
+    Edge(usize, CameraName),
+}
+
+/// When a node is next looked at, and how often that was in vain.
+pub(super) struct Timer {
+    pub(super) armed: Moment,
+    spins: u32,
+}
+
+impl Timer {
+    pub(super) const fn new() -> Self {
+        Self { armed: Moment::NEVER, spins: 0 }
+    }
+
+    /// Sets the timer to `due`, which is not before `now`. Returns whether that is another moment than before, and how often in a row it was
+    /// due at once.
+    pub(super) fn arm(&mut self, due: Moment, now: Moment) -> (bool, u32) {
+        debug_assert!(due >= now, "what is due has yet to happen");
+        let changed = due != self.armed;
+        self.armed = due;
+        self.spins = if due > now { 0 } else { self.spins + u32::from(changed) };
+        (changed, self.spins)
+    }
+}
+
+/// Nodes to which something happened within this moment, in the order in which it did. Each is there once.
+#[derive(Default)]
+pub(super) struct Touched(VecDeque<Node>);
+
+impl Touched {
+    pub(super) fn touch(&mut self, node: Node) {
+        if !self.0.contains(&node) {
+            self.0.push_back(node);
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Node> {
+        self.0.pop_front()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}

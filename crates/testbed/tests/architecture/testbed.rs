@@ -1,0 +1,95 @@
+//! Which module of the testbed may use which: the table.
+
+/// Who may use whom in the testbed. How to read it: `modules.rs`.
+pub(super) const ROWS: &[(&str, &[&str])] = &[
+    // What everything is made of.
+    ("random", &[]),
+    ("time", &[]),
+    ("chance", &["random"]),
+    ("payload", &["random"]),
+    ("trace", &["time"]),
+    // Models.
+    ("footage", &["chance", "random"]),
+    ("link", &["random", "time"]),
+    ("channel", &["chance", "random"]),
+    ("disk", &["random"]),
+    // The rules know nothing of the world.
+    ("check", &["disk", "link", "payload", "time"]),
+    ("disk::story", &["check", "disk", "random"]),
+    // What a world is made of, from its smallest parts up. No part knows the world.
+    ("world::bug", &[]),
+    ("world::node", &["time"]),
+    ("world::spec", &["channel", "footage", "link", "time"]),
+    ("world::action", &["world::spec", "disk"]),
+    ("world::events", &["world::action", "world::node", "world::spec", "time"]),
+    (
+        "world::stage",
+        &["world::bug", "world::events", "world::node", "check", "disk", "random", "time", "trace"],
+    ),
+    ("world::storage", &[]),
+    ("world::network", &[]),
+    ("world::camera", &["world::storage"]),
+    ("world::edge", &["world::storage"]),
+    ("world::application", &["world::edge"]),
+    ("world::visitors", &["world::edge"]),
+    ("world::thieves", &["world::camera"]),
+    (
+        "world::watch",
+        &["world::application", "world::camera", "world::edge", "world::network", "world::thieves"],
+    ),
+    (
+        "world",
+        &[
+            "world::application",
+            "world::camera",
+            "world::edge",
+            "world::network",
+            "world::thieves",
+            "world::visitors",
+            "world::watch",
+        ],
+    ),
+    // Worlds that are drawn at random, or written down.
+    (
+        "scenario",
+        &["channel", "disk", "footage", "link", "random", "time", "world", "world::action", "world::spec"],
+    ),
+    (
+        "scenario_file",
+        &[
+            "channel",
+            "disk",
+            "footage",
+            "link",
+            "payload",
+            "random",
+            "time",
+            "world",
+            "world::action",
+            "world::application",
+            "world::spec",
+        ],
+    ),
+    // Policies without brokers.
+    ("policies", &["chance", "channel", "random"]),
+    ("awstream", &["channel", "policies"]),
+];
+
+/// Modules that every part of a world may use.
+pub(super) const BELOW_WORLDS: &[&str] = &[
+    "channel",
+    "check",
+    "disk",
+    "footage",
+    "link",
+    "payload",
+    "random",
+    "time",
+    "trace",
+    "world::action",
+    "world::bug",
+    "world::events",
+    "world::node",
+    "world::spec",
+    "world::stage",
+];
