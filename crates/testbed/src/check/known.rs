@@ -108,13 +108,13 @@ impl Reading {
     pub(crate) fn new(
         edge_run: u64,
         span: Span,
-        (reach, fills): (Tier, bool),
+        (tier_max, fills): (Tier, bool),
         chains: bool,
         has: &BTreeMap<CameraName, LastFrame>,
     ) -> Self {
         let place = |last: &LastFrame| Place { last: Some(last.id), ..Place::default() };
         let places = has.iter().map(|(camera, last)| (camera.clone(), place(last))).collect();
-        Self { edge_run, span, reach, fills, resumes: !has.is_empty(), chains, places }
+        Self { edge_run, span, tier_max, fills, resumes: !has.is_empty(), chains, places }
     }
 }
 
