@@ -197,8 +197,7 @@ impl Monitor {
 
     /// The state over the last second, and a sentence that says why.
     ///
-    /// Where several states apply, the first of this list counts: infeasible, latency missed, accuracy
-    /// missed, unverified. The latency is missed if the application waits for a frame of a publishing camera
+    /// Where several states apply, the first of [`ContractState::ALL`] counts. The latency is missed if the application waits for a frame of a publishing camera
     /// for longer than the bound and five intervals. It is also missed after a whole second without a frame.
     pub fn describe(&self, now: Instant, around: &Surroundings) -> (ContractState, String) {
         let full = now.saturating_since(self.began) >= WINDOW;
@@ -228,8 +227,7 @@ impl Monitor {
     /// Whether the camera is disconnected, and the frames sent before that have been waited for long enough.
     fn away(&self, look: &Look) -> Option<(ContractState, String)> {
         let misses = look.around.is_away && (look.counts.came == 0 || self.overdue(look.around).is_some());
-        let bounded = self.contract.latency_bound.is_some();
-        let state = if bounded && look.full { ContractState::LatencyMiss } else { ContractState::Unverified };
+        let state = if look.full { ContractState::Absent } else { ContractState::Unverified };
         misses.then(|| (state, "the camera is not connected".to_owned()))
     }
 
