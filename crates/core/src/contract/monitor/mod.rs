@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::{Contract, ContractState};
+use crate::profile::SizeDrift;
 use crate::units::{BitsPerSecond, Instant};
 
 /// The span of time over which a contract is judged.
@@ -74,6 +75,8 @@ pub struct Surroundings {
     pub infeasible_since: Option<Instant>,
     /// Since when the camera's shared channel has no room for it, and why.
     pub shed: Option<(Instant, String)>,
+    /// How frames differ from those that the profile was measured with, if they do.
+    pub drift: Option<SizeDrift>,
     /// Why no accuracies are known. Empty if some are.
     pub unverified: String,
     /// What stands against the contract besides the link. May be empty.
@@ -220,6 +223,7 @@ impl Monitor {
             .or_else(|| self.late(look))
             .or_else(|| self.slow(look))
             .or_else(|| self.inaccurate(look))
+            .or_else(|| self.drifted(look))
             .or_else(|| self.unverified(look))
             .unwrap_or_else(|| (ContractState::Ok, self.on_time_text(&look.counts)))
     }
@@ -331,6 +335,17 @@ impl Monitor {
             "measured accuracy {measured:.3} is below the floor {floor}; the profile may not fit this scene"
         );
         Some((ContractState::AccuracyMiss, text))
+    }
+
+    /// Whether frames differ so much from those of the profile that its accuracies may not hold.
+    fn drifted(&self, look: &Look) -> Option<(ContractState, String)> {
+        let SizeDrift { measured, profiled } =
+            look.around.drift.filter(|_| self.contract.accuracy_floor.is_some())?;
+        let text = format!(
+            "frames have {measured:.0} bytes where the profile says {profiled:.0}; profile this scene as well \
+             (mez profile run --camera)"
+        );
+        Some((ContractState::Drifted, text))
     }
 
     /// Whether nothing says how accurate the frames are.
