@@ -452,7 +452,7 @@ fn with_a_tie() -> Ladder {
 /// In another light the finest rung may be worth its bytes. Where it leaves three quarters of the link to others, it goes.
 #[test]
 fn of_rungs_that_tie_the_finest_goes_if_the_link_has_room_to_spare() {
-    let mut last = |bytes_per_ms: f64| {
+    let last = |bytes_per_ms: f64| {
         let mut story = Story { ladder: with_a_tie(), ..Story::new() };
         (0..60).map(|_| story.frame(bytes_per_ms)).last()
     };
@@ -463,7 +463,7 @@ fn of_rungs_that_tie_the_finest_goes_if_the_link_has_room_to_spare() {
 /// Frames have drifted from the profile, so its accuracies may not hold: nothing is spared, but frames stay on time.
 #[test]
 fn where_the_profile_does_not_hold_the_finest_rung_that_is_on_time_goes() {
-    let mut chosen = |bytes_per_ms: f64| {
+    let chosen = |bytes_per_ms: f64| {
         let mut story = Story { ladder: with_a_tie(), ..Story::new() };
         for _ in 0..60 {
             story.frame(bytes_per_ms);
