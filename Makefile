@@ -79,7 +79,7 @@ demo-video: ## fetch the video of the demo into .cache/video
 # below: of what a byte budget makes of a frame it is to be known what it keeps.
 PROFILE_RUNGS := h264/w320/q40 h264/w384/q40 h264/w384/q46 h264/w512/q36 h264/w512/q40 h264/w512/q44 h264/w512/q48 \
 	h264/w640/q30 h264/w640/q34 h264/w640/q38 h264/w640/q42 h264/w640/q46 \
-	h264/q22 h264/q26 h264/q30 h264/q34 h264/q38 h264/q42 h264/q46 \
+	h264/q18 h264/q22 h264/q26 h264/q30 h264/q34 h264/q38 h264/q42 h264/q46 \
 	tiles/w384/q20/gray tiles/w512/q30/gray jpeg/w384/q20/gray jpeg/w512/q30/gray
 empty :=
 comma := ,

@@ -33,7 +33,7 @@ def job(run: Run, video: Path, coders: Mapping[str, str] | None = None) -> Job:
         coders: Who makes rungs of other systems, as of `Job`.
     """
     encoded = FRAMES_ENCODED_QUICK if run.quick else FRAMES_MAX
-    return Job(video, APP, None, None, CACHE / "profile", coders or {}, encoded)
+    return Job((video,), APP, None, None, CACHE / "profile", coders or {}, encoded)
 
 
 class Progress:

@@ -21,6 +21,7 @@ use mez_core::frame::{
     SkipReason,
 };
 use mez_core::history::{PastQuery, Tier};
+use mez_core::profile::SizeDrift;
 use mez_core::setting::{Jpeg, Quality};
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
@@ -206,6 +207,7 @@ fn messages() -> Vec<(&'static str, Message)> {
                 infeasible: true,
                 profile_use: ProfileUse::InUse,
                 profile: Some([7; 32]),
+                drift: Some(SizeDrift { measured: 50.0, profiled: 145.0 }),
                 calibration: Calibration { frames: 900, expected_late: 0.01, actual_late: 0.02 },
             }),
         ),

@@ -21,7 +21,7 @@ Objects do not survive `os.fork`: in the child they raise `ForkedError`. Make ne
 """
 
 from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge
-from mez._frame import Contract, Frame, FrameId, NotHeld, Trace
+from mez._frame import Contract, ContractState, Frame, FrameId, NotHeld, Trace
 from mez._native import __version__
 from mez._publisher import Publisher, Reply, publisher
 from mez._subscribe import read, subscribe
@@ -62,6 +62,7 @@ __all__ = [
     "ConnectError",
     "Contract",
     "ContractStanding",
+    "ContractState",
     "Edge",
     "EndedError",
     "Error",

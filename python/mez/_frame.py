@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from mez import _native
 from mez._arguments import wrong_type
@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
+
+ContractState: TypeAlias = Literal[
+    "absent",
+    "infeasible",
+    "latency_miss",
+    "application_late",
+    "accuracy_miss",
+    "drifted",
+    "unverified",
+    "ok",
+]
+"""All states of a contract, in order of precedence: of those that apply, the first counts."""
 
 
 class FrameId(NamedTuple):
@@ -39,18 +51,20 @@ class Contract:
     """Whether what was asked for in `subscribe` is being kept.
 
     Attributes:
-        state: `"ok"`; `"latency_miss"`: too few frames were on time, though it was thought feasible;
-            `"infeasible"`: nothing at or above the accuracy floor is on time often enough;
-            `"accuracy_miss"`: what `Subscription.report_accuracy` was told is below the floor;
-            `"unverified"`: nothing is known of it, for want of a profile. Over the last second, and with the
-            first of them that holds: infeasible, latency_miss, accuracy_miss, unverified, ok.
+        state: Where several apply, the first of these: `"absent"`: the camera is not connected;
+            `"infeasible"`: nothing at or above the accuracy floor is on time often enough; `"latency_miss"`:
+            too few frames arrived in time, though it was thought feasible; `"application_late"`: enough
+            arrived in time, and this program took too few of them in time; `"accuracy_miss"`: what
+            `Subscription.report_accuracy` was told is below the floor; `"drifted"`: frames differ from those
+            that the profile was made with; `"unverified"`: nothing is known of it, for want of a profile;
+            `"ok"`. Over the last second; measured accuracies over the last ten.
         reason: A sentence that says why, such as "the link carries 2.1 Mbit/s; the floor 0.95 needs 3.4 at 15
             fps".
         expected_accuracy: As `Frame.expected_accuracy`; `None` where it is not of a frame.
         infeasible: As `Frame.infeasible`.
     """
 
-    state: str
+    state: ContractState
     reason: str
     expected_accuracy: float | None = None
     infeasible: bool = False

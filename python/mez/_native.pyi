@@ -12,6 +12,8 @@ from typing import Any, Final, TypeAlias, final
 import numpy as np
 from typing_extensions import Buffer
 
+from mez._frame import ContractState
+
 __all__ = [
     "PIXELS_MAX",
     "Arrival",
@@ -60,7 +62,7 @@ class Arrival:
     captured_ns: Final[int]
     clock_source: Final[str]
     contract_reason: Final[str]
-    contract_state: Final[str]
+    contract_state: Final[ContractState]
     encoding: Final[str]
     epoch: Final[int]
     height: Final[int]
@@ -100,7 +102,7 @@ class CameraRecord:
     clock_error_ms: Final[float | None]
     clock_offset_ns: Final[int | None]
     connected: Final[bool]
-    contracts: Final[list[tuple[int, str, str, str]]]
+    contracts: Final[list[tuple[int, str, ContractState, str]]]
     edge_log_bytes: Final[int]
     frames_cancelled: Final[int]
     frames_late: Final[int]
@@ -127,7 +129,7 @@ class Notice:
     camera: Final[str | None]
     kind: Final[str]
     reason: Final[str | None]
-    state: Final[str | None]
+    state: Final[ContractState | None]
 
 @final
 class Ending:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypedDi
 
 from mez import _arguments as arguments
 from mez import _native
-from mez._frame import Contract, Frame, NotHeld
+from mez._frame import Contract, ContractState, Frame, NotHeld
 from mez.errors import EndedError, Error, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Event:
     kind: EventKind
     camera: str | None = None
     reason: str | None = None
-    state: str | None = None
+    state: ContractState | None = None
 
 
 class ReplyCounts(NamedTuple):

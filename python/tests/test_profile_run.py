@@ -1,9 +1,11 @@
 """A profile from beginning to end, on a small video made here, with applications that need no model."""
 
+import itertools
 import json
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import mez
 from mez import _native
 from mez.apps.boxes import Box
 from mez.errors import ArgumentError, Error
@@ -22,6 +25,7 @@ from mez.profile.errors import AppError, FormatError, ProfileError, RungError, V
 from mez.profile.families import DEFAULT, NAMES, family
 from mez.profile.make import make
 from mez.profile.measure import Measurement, add_noise, measure
+from mez.profile.record import record
 from mez.profile.score import UndefinedAccuracyError
 from mez.profile.store import Store
 
@@ -157,7 +161,7 @@ def test_what_another_encoder_of_h264_makes_is_measured_apart(
     scene, app = footage.read(video), apps.load(f"{app_file}:bright")
     assert Store(tmp_path, scene, app, "x264").folder != Store(tmp_path, scene, app).folder
     with pytest.raises(ArgumentError, match="openh264 or x264"):
-        Crew(Job(video, f"{app_file}:bright", None, None, tmp_path, h264_encoder="x265"), 1)
+        Crew(Job((video,), f"{app_file}:bright", None, None, tmp_path, h264_encoder="x265"), 1)
 
 
 def test_an_unknown_rung_and_an_unknown_family_are_named(video: Path) -> None:
@@ -247,7 +251,7 @@ def test_an_application_that_answers_nonsense_is_named(
 ) -> None:
     """With what it returned, on which frame, and what is expected."""
     with (
-        Crew(Job(video, f"{app_file}:{name}", None, None, tmp_path), 1) as crew,
+        Crew(Job((video,), f"{app_file}:{name}", None, None, tmp_path), 1) as crew,
         pytest.raises(AppError, match=reason) as caught,
     ):
         make(crew, [], Quiet(), FRAMES)
@@ -293,7 +297,7 @@ def test_boxes_come_in_many_forms(app_file: Path) -> None:
 def test_without_anything_to_find_there_is_no_accuracy(video: Path, app_file: Path, tmp_path: Path) -> None:
     """It is undefined, not perfect and not zero."""
     with (
-        Crew(Job(video, f"{app_file}:nothing", None, None, tmp_path), 1) as crew,
+        Crew(Job((video,), f"{app_file}:nothing", None, None, tmp_path), 1) as crew,
         pytest.raises(UndefinedAccuracyError, match="undefined"),
     ):
         make(crew, [], Quiet(), FRAMES)
@@ -302,7 +306,7 @@ def test_without_anything_to_find_there_is_no_accuracy(video: Path, app_file: Pa
 def test_too_few_frames_are_refused(video: Path, app_file: Path, tmp_path: Path) -> None:
     """Those asked for, and those there are."""
     with (
-        Crew(Job(video, f"{app_file}:bright", None, None, tmp_path), 1) as crew,
+        Crew(Job((video,), f"{app_file}:bright", None, None, tmp_path), 1) as crew,
         pytest.raises(ProfileError, match=r"12 frames are too few .* raise --frames"),
     ):
         make(crew, [], Quiet(), 12)
@@ -310,10 +314,129 @@ def test_too_few_frames_are_refused(video: Path, app_file: Path, tmp_path: Path)
     short.mkdir()
     cv2.imwrite(str(short / "0.png"), picture(0))
     with (
-        Crew(Job(short, f"{app_file}:bright", None, None, tmp_path), 1) as crew,
+        Crew(Job((short,), f"{app_file}:bright", None, None, tmp_path), 1) as crew,
         pytest.raises(ProfileError, match="short is too short"),
     ):
         make(crew, [], Quiet(), 120)
+
+
+def scene(folder: Path, light: float = 1.0, width: int = WIDTH, far: bool = False) -> Path:
+    """A scene of its own: the same square in another light, or a small one."""
+    folder.mkdir(parents=True)
+    for number in range(FRAMES):
+        image = np.asarray(cv2.resize(picture(number), (width, HEIGHT)) * light, dtype=np.uint8)
+        if far:
+            image = np.asarray(cv2.blur(image, (41, 41)) // 2, dtype=np.uint8)
+            image[40 + number % 7 :, 10 + number * 2 :][:6, :6] = 210
+        cv2.imwrite(str(folder / f"{number:03}.png"), image)
+    return folder
+
+
+def test_of_several_scenes_the_one_that_keeps_least_counts(tmp_path: Path, app_file: Path) -> None:
+    """A coarse rung keeps a near square, and loses one that is far away."""
+    near, far = scene(tmp_path / "near"), scene(tmp_path / "far", far=True)
+    rungs = ["h264/w80/q51", "h264/q18"]
+    with Crew(Job((near, far), f"{app_file}:bright", None, None, tmp_path / "cache"), 1) as crew:
+        made = make(crew, [], Quiet(), FRAMES, rungs)
+    assert [one.video for one in made.profile.about.scenes] == ["near", "far"]
+    assert made.profile.about.frames_scored == 2 * FRAMES
+    for name in rungs:
+        rung = made.profile.get(name)
+        assert rung is not None
+        of_near, of_far = rung.accuracy_by_scene
+        assert rung.accuracy_normalised == min(of_near, of_far, key=lambda score: score.value)
+    coarse, fine = (made.profile.get(name) for name in rungs)
+    assert coarse is not None
+    assert fine is not None
+    assert coarse.accuracy_by_scene[0].value > coarse.accuracy_by_scene[1].value + 0.1, coarse
+    assert fine.accuracy_normalised.value > 0.9, fine
+    again = document.parse(made.profile.to_bytes())
+    assert again.to_bytes() == made.profile.to_bytes()
+
+
+def test_a_chain_never_goes_from_one_scene_to_the_next(tmp_path: Path) -> None:
+    """And each scene has its own part of the frames that are scored."""
+    both = footage.read_all([scene(tmp_path / "a"), scene(tmp_path / "b", 0.8)])
+    assert [len(places) for places in both.by_scene(both.sampled(10))] == [10, 10]
+    assert all(piece.stop <= FRAMES or piece.start >= FRAMES for piece in both.pieces(range(2 * FRAMES))), (
+        both.pieces(range(2 * FRAMES))
+    )
+
+
+def test_scenes_are_of_one_camera(tmp_path: Path) -> None:
+    """Otherwise the error names both."""
+    first = scene(tmp_path / "first")
+    with pytest.raises(VideoError, match=r"wide has 200x120 pixels, and first has 160x120; .* one size"):
+        footage.read_all([first, scene(tmp_path / "wide", 1.0, 200)])
+    with pytest.raises(VideoError, match="first is given twice; name each video once"):
+        footage.read_all([first, first])
+    twin = footage.read_all([first, scene(tmp_path / "other" / "first", 0.9)])
+    assert twin.scenes[1].name == "other/first", "two files of one name can be told apart"
+
+
+def test_a_scene_without_anything_to_find_is_named(tmp_path: Path, app_file: Path) -> None:
+    """By day there is a square; at night it is too dark."""
+    day, night = scene(tmp_path / "day"), scene(tmp_path / "night", 0.3)
+    with (
+        Crew(Job((day, night), f"{app_file}:bright", None, None, tmp_path / "cache"), 1) as crew,
+        pytest.raises(UndefinedAccuracyError, match=r"frames that it searched of night, so accuracy"),
+    ):
+        make(crew, [], Quiet(), FRAMES, ["h264/q30"])
+
+
+def test_every_profile_ends_with_finer_rungs_and_the_original(
+    video: Path, tmp_path: Path, app_file: Path
+) -> None:
+    """A search stops where more bytes bring nothing. Another light asks for more than that."""
+    with Crew(Job((video,), f"{app_file}:bright", None, None, tmp_path), 1) as crew:
+        made = make(crew, [family("h264", WIDTH)], Quiet(), FRAMES)
+    names = {rung.rung for rung in made.profile.rungs}
+    assert {"h264/q18", "original"} <= names
+    original = made.profile.get("original")
+    assert original is not None
+    assert original.accuracy_normalised.value == 1.0
+    assert original.bytes.mean == max(rung.bytes.mean for rung in made.profile.rungs)
+
+
+def test_a_live_camera_is_recorded_as_it_publishes(edge: mez.Edge, tmp_path: Path, app_file: Path) -> None:
+    """Its frames are those that it published, byte for byte, at its own frame rate."""
+    stop = threading.Event()
+    sent = []
+
+    def publish(camera: mez.Publisher) -> None:
+        for number in itertools.cycle(range(FRAMES)):
+            if stop.wait(0.05):
+                return
+            sent.append(_native.encode_jpeg(picture(number), 90))
+            camera.send(sent[-1])
+
+    with mez.publisher("dock/cam1", edge=edge) as camera:
+        camera.wait_connected(timeout=30)
+        thread = threading.Thread(target=publish, args=(camera,))
+        thread.start()
+        try:
+            folder = record("dock/cam1", tmp_path, 4.0, edge, Quiet())
+        finally:
+            stop.set()
+            thread.join()
+    kept = [path.read_bytes() for path in sorted(folder.iterdir())]
+    assert len(kept) >= 32
+    first = sent.index(kept[0])
+    assert kept == sent[first : first + len(kept)], "all of them, in order"
+    recorded = footage.read(folder)
+    assert list(recorded.jpegs) == kept
+    assert folder.name.startswith("dock-cam1-")
+    with Crew(Job((folder,), f"{app_file}:bright", None, None, tmp_path / "cache"), 1) as crew:
+        made = make(crew, [], Quiet(), 32, ["h264/q30"])
+    assert made.profile.about.video == folder.name
+
+
+def test_a_camera_that_publishes_nothing_is_named(edge: mez.Edge, tmp_path: Path) -> None:
+    """Instead of a profile of nothing."""
+    with mez.publisher("dock/idle", edge=edge) as camera:
+        camera.wait_connected(timeout=30)
+        with pytest.raises(VideoError, match="dock/idle published no frame in 1 s; is its source running"):
+            record("dock/idle", tmp_path, 1.0, edge, Quiet())
 
 
 def test_an_interrupted_profile_goes_on_where_it_was(
@@ -334,7 +457,7 @@ def test_an_interrupted_profile_goes_on_where_it_was(
         find = apps.App.find
         with monkeypatch.context() as patch:
             patch.setattr(apps.App, "find", counting)
-            with Crew(Job(video, f"{app_file}:bright", None, None, cache), 1) as crew:
+            with Crew(Job((video,), f"{app_file}:bright", None, None, cache), 1) as crew:
                 try:
                     made = make(crew, [family("tiles", WIDTH)], Quiet(), FRAMES)
                 except KeyboardInterrupt:
@@ -369,11 +492,13 @@ def test_the_command_makes_shows_and_compares(
     assert "of the frames that measuring everything takes" in shown
     profile = document.load(out)
     assert profile.to_bytes() == out.read_bytes(), "reading and writing change nothing"
-    assert profile.families == ["h264", "jpeg"]
+    assert profile.families == ["h264", "jpeg", "original"]
     assert profile.about.made_by.endswith("H.264 by openh264"), "the bytes of its rungs depend on it"
     assert profile.get("h264/w80/q20") is not None
     for rung in profile.rungs:
-        assert rung.camera_ms_mean is not None
+        assert (rung.camera_ms_mean is None) == (rung.rung == "original"), (
+            "an original costs the camera nothing"
+        )
         assert rung.frames_scored == 32
     best, cheapest = profile.frontier[-1], profile.cheapest(0.9)
     assert best.accuracy_normalised.value > 0.95
@@ -440,14 +565,14 @@ def test_what_is_no_profile_is_refused_by_name() -> None:
     """Every field, if it is missing or of another type; and other versions, applications and cameras."""
     example = sound()
     for name in example:
-        if name == "frontier":
-            continue  # it follows from the rungs
+        if name in {"frontier", "scenes"}:
+            continue  # it follows from the rungs; one video has no scenes
         with pytest.raises(FormatError, match=f"'{name}'"):
             document.parse(json.dumps({key: value for key, value in example.items() if key != name}).encode())
         with pytest.raises(FormatError, match=f"{name}|lacks"):
             document.parse(json.dumps({**example, name: {"nonsense": True}}).encode())
     rung = example["rungs"][0]
-    for name in rung:
+    for name in rung.keys() - {"accuracy_by_scene"}:
         with pytest.raises(FormatError, match=rf"rungs\[0\] lacks '{name}'"):
             less = {key: value for key, value in rung.items() if key != name}
             document.parse(json.dumps({**example, "rungs": [less]}).encode())
@@ -458,6 +583,12 @@ def test_what_is_no_profile_is_refused_by_name() -> None:
         ({"rungs": [rung, rung]}, "in the profile twice"),
         ({"rungs": [{**rung, "sent_share": 1.5}]}, r"rungs\[0\].sent_share is 1.5, .* between 0 and 1"),
         ({"width": 0}, "width is 0"),
+        ({"scenes": [{"video": "day.mkv"}]}, r"scenes\[0\] lacks 'video_sha256'"),
+        ({"scenes": {}}, "scenes is an object and has to be a list"),
+        (
+            {"rungs": [{**rung, "accuracy_by_scene": [rung["accuracy_normalised"]]}]},
+            r"rungs\[0\].accuracy_by_scene has 1 scores, and the profile has 0 scenes",
+        ),
     ]
     for change, reason in changes:
         with pytest.raises(FormatError, match=reason):
@@ -516,11 +647,11 @@ def test_the_profile_that_comes_with_mez_is_sound() -> None:
 def test_without_families_the_rungs_asked_for_are_measured(
     video: Path, app_file: Path, tmp_path: Path
 ) -> None:
-    """And no others: the ceiling's rung says what a floor may be, not what to send."""
+    """And no others but the original: the ceiling's rung says what a floor may be, not what to send."""
     rungs = ["h264/q30", "jpeg/w80/q60/gray"]
-    with Crew(Job(video, f"{app_file}:bright", None, None, tmp_path), 1) as crew:
+    with Crew(Job((video,), f"{app_file}:bright", None, None, tmp_path), 1) as crew:
         made = make(crew, [], Quiet(), FRAMES, rungs)
-    assert sorted(rung.rung for rung in made.profile.rungs) == rungs
+    assert sorted(rung.rung for rung in made.profile.rungs) == [*rungs, "original"]
     assert made.profile.about.ceiling_jpeg is not None
 
 

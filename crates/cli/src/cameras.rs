@@ -264,16 +264,10 @@ fn on_time(camera: &CameraSummary) -> String {
 
 /// How many contracts there are in each state, the best first.
 fn contracts(contracts: &[ContractStanding]) -> String {
-    let states = [
-        ContractState::Ok,
-        ContractState::Unverified,
-        ContractState::AccuracyMiss,
-        ContractState::LatencyMiss,
-        ContractState::Infeasible,
-    ];
     let count = |state| contracts.iter().filter(|known| known.state == state).count();
-    let parts: Vec<String> = states
+    let parts: Vec<String> = ContractState::ALL
         .into_iter()
+        .rev()
         .map(|state| (state, count(state)))
         .filter(|(_, count)| *count > 0)
         .map(|(state, count)| format!("{count} {}", state.name()))

@@ -5,12 +5,16 @@
 //! frontier. A [`Ladder`] holds them in ascending order, so a higher place costs more bytes and keeps more
 //! accuracy. With frame skip, bytes per frame and bytes per second can disagree. A rung then stays if it is
 //! cheaper in either.
+//!
+//! A profile is measured on some scenes, and the camera sees others. Where the measured scene needs no more bytes, finer
+//! rungs keep as much as coarser ones, and differ from them by noise alone. They stay in the ladder as ties
+//! ([`Ladder::is_tied`]): in another scene they may keep more.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::frame::Rung;
-use crate::setting::Setting;
+use crate::setting::{Form, Setting};
 
 /// The most rungs in a profile. It bounds the memory that a profile from an application takes. The authors of
 /// Mez (George et al., 2020) profiled 935 settings, those of AWStream (Zhang et al., 2018) 180.
@@ -18,6 +22,13 @@ pub const RUNGS_MAX: usize = 4096;
 /// The most rungs in a ladder; it bounds the work of a decision. A longer frontier is thinned, because
 /// neighbours on it differ by less than measurement noise.
 pub const LADDER_RUNGS_MAX: usize = 32;
+
+/// A finer rung ties with a coarser one if it keeps less than this more. Profiles of usual length cannot measure smaller
+/// differences: to resolve a hundredth of F1 takes about 120 frames.
+pub const TIE: f64 = 0.01;
+/// The accuracy that a finer rung is given above a coarser one, if the measurement says less. It makes the ladder
+/// ascend, and is too small to matter beside any chance of being late.
+const TIE_STEP: f64 = 1e-6;
 
 /// Identifies a profile: the SHA-256 of its bytes.
 pub type ProfileHash = [u8; 32];
@@ -57,6 +68,15 @@ impl ByteSizes {
         let slope = if quantile < 0.5 { lower } else { upper };
         (self.p50 + (quantile - 0.5) * slope).max(0.0)
     }
+}
+
+/// The sizes of frames beside those of the profile.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SizeDrift {
+    /// The median of the newest frames, in bytes.
+    pub measured: f64,
+    /// The median that the profile gives for the same rungs, in bytes.
+    pub profiled: f64,
 }
 
 /// What a profile says about one rung.
@@ -119,6 +139,9 @@ pub struct Profile {
 impl Profile {
     /// A profile of these rungs, in any order.
     ///
+    /// A rung that differs from another one only by a finer quality keeps at least as much. Where the measurement says
+    /// otherwise, that is noise, and the finer rung gets the accuracy of the coarser one.
+    ///
     /// # Errors
     /// See [`ProfileError`].
     pub fn new(rungs: Vec<RungProfile>) -> Result<Self, ProfileError> {
@@ -142,7 +165,7 @@ impl Profile {
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(ProfileError::Twice { rung: twice[0].clone() });
         }
-        Ok(Self { rungs })
+        Ok(Self { rungs: monotone(rungs) })
     }
 
     /// All rungs, in the order in which they were given.
@@ -189,11 +212,13 @@ pub struct SizedProfile {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ladder {
     rungs: Vec<RungProfile>,
+    /// For each rung, whether it ties with a coarser one.
+    ties: Vec<bool>,
 }
 
 impl Ladder {
     /// Keeps the rungs that no other rung beats: none has at most their mean bytes, both per frame and per
-    /// second, and at least their accuracy. Of two equal rungs, the one that takes the camera less time
+    /// second, and at least their accuracy. A finer rung than a kept one stays as well. Of two equal rungs, the one that takes the camera less time
     /// stays. If more than [`LADDER_RUNGS_MAX`] are left, they are thinned evenly in accuracy.
     fn new(rungs: &[RungProfile]) -> Self {
         let mut alike: BTreeMap<u32, Vec<&RungProfile>> = BTreeMap::new();
@@ -203,7 +228,21 @@ impl Ladder {
         let mut frontiers = alike.into_iter().map(|(one_in, rungs)| (one_in, thin(frontier(rungs))));
         let (_, first) = frontiers.next().unwrap_or_default();
         let others: Vec<(u32, Vec<RungProfile>)> = frontiers.collect();
-        Self { rungs: if others.is_empty() { first } else { thin(merged(first, others)) } }
+        let rungs = if others.is_empty() { first } else { thin(merged(first, others)) };
+        let settings: Vec<Option<Setting>> = rungs.iter().map(setting).collect();
+        let ties = (0..rungs.len()).map(|place| {
+            (0..place).any(|lower| {
+                rungs[place].accuracy - rungs[lower].accuracy < TIE
+                    && is_finer(settings[place].as_ref(), settings[lower].as_ref())
+            })
+        });
+        let ties = ties.collect();
+        Self { rungs, ties }
+    }
+
+    /// Whether a rung is finer than a cheaper one and keeps as much, as far as the profile can tell.
+    pub fn is_tied(&self, place: usize) -> bool {
+        self.ties[place]
     }
 
     /// The rungs, ascending.
@@ -230,7 +269,34 @@ impl Ladder {
     }
 }
 
-/// The Pareto frontier of rungs with the same frame skip, ascending.
+/// The setting that a rung's name stands for; `None`: a name that cameras do not know.
+fn setting(rung: &RungProfile) -> Option<Setting> {
+    rung.rung.as_str().parse().ok()
+}
+
+/// Whether frames of one setting keep at least what those of another do. Nothing keeps more than the original.
+fn is_finer(one: Option<&Setting>, other: Option<&Setting>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| {
+        one.form == Form::Original && one.skip == other.skip || one.keeps_at_least(other)
+    })
+}
+
+/// Lifts the accuracy of each rung to that of the best rung that differs from it only by a coarser quality.
+fn monotone(mut rungs: Vec<RungProfile>) -> Vec<RungProfile> {
+    let mut best_first: Vec<(f64, Setting)> =
+        rungs.iter().filter_map(|rung| Some((rung.accuracy, setting(rung)?))).collect();
+    best_first.sort_by(|one, other| other.0.total_cmp(&one.0));
+    for rung in &mut rungs {
+        let Some(own) = setting(rung) else { continue };
+        let better = best_first.iter().take_while(|(accuracy, _)| *accuracy > rung.accuracy);
+        if let Some((accuracy, _)) = better.into_iter().find(|(_, coarser)| own.keeps_at_least(coarser)) {
+            rung.accuracy = *accuracy;
+        }
+    }
+    rungs
+}
+
+/// The Pareto frontier of rungs with the same frame skip, ascending, with finer rungs than the last one that it has.
 fn frontier(mut rungs: Vec<&RungProfile>) -> Vec<RungProfile> {
     rungs.sort_by(|a, b| {
         let by_bytes = a.bytes.mean.total_cmp(&b.bytes.mean);
@@ -238,8 +304,18 @@ fn frontier(mut rungs: Vec<&RungProfile>) -> Vec<RungProfile> {
     });
     let mut frontier: Vec<RungProfile> = Vec::new();
     for candidate in rungs {
-        if frontier.last().is_none_or(|best| candidate.accuracy > best.accuracy) {
+        let Some(best) = frontier.last() else {
             frontier.push(candidate.clone());
+            continue;
+        };
+        let mut candidate = candidate.clone();
+        if is_finer(setting(&candidate).as_ref(), setting(best).as_ref())
+            && candidate.bytes.mean > best.bytes.mean
+        {
+            candidate.accuracy = candidate.accuracy.max(best.accuracy + TIE_STEP).min(1.0);
+        }
+        if candidate.accuracy > best.accuracy {
+            frontier.push(candidate);
         }
     }
     frontier
@@ -313,6 +389,29 @@ mod tests {
         assert_eq!(ladder.lowest_at(Some(0.95)), None);
         assert_eq!(ladder.best_within(29e3), Some(0));
         assert_eq!(ladder.best_within(9e3), None);
+    }
+
+    /// In this scene finer video brings nothing but noise. In another one it may, so it stays, as a tie, and the original
+    /// above it. A coarser rung that costs more is out, and so is one of another width that keeps less.
+    #[test]
+    fn finer_rungs_that_tie_stay_in_the_ladder() {
+        let rungs = vec![
+            rung("h264/q38", 1e3, 0.97),
+            rung("h264/q30", 3e3, 0.996),
+            rung("h264/q26", 5e3, 0.991),
+            rung("h264/q22", 11e3, 0.9961),
+            rung("h264/w640/q22", 12e3, 0.99),
+            rung("original", 152e3, 1.0),
+        ];
+        let profile = Profile::new(rungs).expect("sound");
+        let ladder = profile.ladder();
+        let names: Vec<&str> = ladder.rungs().iter().map(|rung| rung.rung.as_str()).collect();
+        assert_eq!(names, ["h264/q38", "h264/q30", "h264/q26", "h264/q22", "original"]);
+        let ties: Vec<bool> = (0..ladder.len()).map(|place| ladder.is_tied(place)).collect();
+        assert_eq!(ties, [false, false, true, true, true]);
+        assert!(ladder.rungs().windows(2).all(|pair| pair[0].accuracy < pair[1].accuracy), "{ladder:?}");
+        let fine = profile.accuracy_of(&Rung::new("h264/q26").expect("a valid name"));
+        assert_eq!(fine, Some(0.996), "a finer quantiser keeps at least what a coarser one does");
     }
 
     /// A rung that leaves frames out has larger ones and fewer bytes a second: both stay, unless one is the cheaper in both.

@@ -21,6 +21,7 @@ use mez_core::frame::{
     Rung, Sequence, SkipRange, SkipReason,
 };
 use mez_core::history::{PastQuery, Tier};
+use mez_core::profile::SizeDrift;
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
@@ -142,6 +143,7 @@ fn contracts() -> Vec<(&'static str, Message)> {
                 infeasible: true,
                 profile_use: ProfileUse::InUse,
                 profile: Some([0xab; 32]),
+                drift: Some(SizeDrift { measured: 50.0, profiled: 145.0 }),
                 calibration: Calibration { frames: 1_200, expected_late: 0.012, actual_late: 0.015 },
             }),
         ),

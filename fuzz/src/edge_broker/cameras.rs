@@ -12,6 +12,7 @@ use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
     SkipReason,
 };
+use mez_core::profile::SizeDrift;
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, Instant, Timestamp};
 use mez_core::wire::{
@@ -239,6 +240,7 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
             infeasible: c & 0x80 != 0,
             profile_use: pick(&ProfileUse::ALL, c),
             profile: pick(&PROFILES, c >> 4),
+            drift: (c & 8 == 0).then(|| SizeDrift { measured: number as f64 + 1.0, profiled: 145.0 }),
             calibration: Calibration::default(),
         }),
         13 | 14 => Message::ProfileRequest(ProfileRequest {

@@ -16,7 +16,7 @@ HOLDS_AFTER_S: Final = 0.5
 
 INFEASIBLE: Final = "infeasible"
 
-TELLS_OF_LATENESS: Final = frozenset({INFEASIBLE, "latency_miss"})
+TELLS_OF_LATENESS: Final = frozenset({"absent", INFEASIBLE, "latency_miss"})
 """Contract states that say that the latency bound is not kept."""
 
 

@@ -182,7 +182,13 @@ def _cameras(snapshot: Snapshot) -> Table:
     return table
 
 
-_STATES: Final = {"ok": "green", "unverified": "", "infeasible": "bold yellow"}
+_STATES: Final = {
+    "ok": "green",
+    "unverified": "",
+    "infeasible": "bold yellow",
+    "application_late": "bold yellow",
+    "drifted": "bold yellow",
+}
 
 
 def _contracts(snapshot: Snapshot) -> Table:

@@ -19,6 +19,7 @@ from mez.profile.crew import Crew, Job
 from mez.profile.document import Profile, RungProfile
 from mez.profile.errors import ProfileError
 from mez.profile.make import FRAMES_DEFAULT, Made, ceiling_of, make
+from mez.profile.record import SECONDS_DEFAULT, record
 from mez.profile.report import page, plot
 from mez.profile.report.examples import examples
 
@@ -26,6 +27,7 @@ _COLUMNS: Final = 120
 """Width of the output if it is no terminal."""
 
 _WORKERS_MAX: Final = 256
+_SECONDS_MAX: Final = 3600.0
 
 _DESCRIPTION: Final = """\
 Measures how far frames can be compressed before your detector misses objects.
@@ -39,6 +41,8 @@ _EPILOG: Final = """\
 examples:
   mez profile run --app pedestrian-hog --video street.mp4
   mez profile run --app my_detector.py:detect --video dock.mkv --out dock.json
+  mez profile run --app my_detector.py:detect --video day.mkv --video night.mkv
+  mez profile run --app my_detector.py:detect --camera dock/cam1 --edge edge.local
   mez profile run --app onnx:yolov8n.onnx --video dock.mkv --families h264,jpeg
   mez profile show dock.json
   mez profile compare dock.json street.json
@@ -69,12 +73,21 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace, console: Console) -> None:
-    out: Path = options.out or Path(f"{_stem(options.app)}-{options.video.stem}.json")
+    named = "-".join([path.stem for path in options.video] or [_stem(options.camera.replace("/", "-"))])
+    out: Path = options.out or Path(f"{_stem(options.app)}-{named}.json")
     report: Path = options.report or out.with_name(f"{out.stem}-report")
+    if not options.video and options.camera is None:
+        raise ProfileError(
+            "there is nothing to profile on; name a video (--video) or a live camera (--camera)"
+        )
     if not options.families and not options.rungs:
         raise ProfileError("there is nothing to measure; name families (--families) or rungs (--rungs)")
+    videos = list(options.video)
+    if options.camera is not None:
+        with Bar(Console(stderr=True)) as bar:
+            videos.append(record(options.camera, out.parent, options.seconds, options.edge, bar))
     job = Job(
-        options.video,
+        tuple(videos),
         options.app,
         options.strong,
         options.weak,
@@ -164,11 +177,18 @@ def _show_profile(profile: Profile, console: Console) -> None:
         highlight=False,
     )
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
-    for column in ("rung", "bytes", "p95", "accuracy", "95 % interval", "strict", "camera ms", "detector ms"):
+    columns = ["rung", "bytes", "p95", "accuracy", "95 % interval", "strict", "camera ms", "detector ms"]
+    columns += [scene.video for scene in about.scenes]
+    for column in columns:
         table.add_column(column, justify="left" if column == "rung" else "right", no_wrap=True)
     for rung in profile.frontier:
-        table.add_row(*_cells(rung))
+        table.add_row(*_cells(rung), *(f"{score.value:.3f}" for score in rung.accuracy_by_scene))
     console.print(table)
+    if about.scenes:
+        console.print(
+            " accuracy is that of the scene where it is lowest; the last columns show each scene",
+            highlight=False,
+        )
     ceiling, strict = ceiling_of(about), ceiling_of(about, strict=True)
     if ceiling is not None and strict is not None:
         console.print(
@@ -267,7 +287,28 @@ def _run_parser(parser: argparse.ArgumentParser) -> None:
         metavar="APP",
         help="application: pedestrian-hog, faces, onnx:FILE or MODULE:FUNCTION",
     )
-    add("--video", required=True, type=Path, metavar="FILE", help="video, or folder of pictures")
+    add(
+        "--video",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="video, or folder of pictures; several are several scenes of one camera (day and night), and "
+        "accuracy is that of the scene where it is lowest",
+    )
+    add(
+        "--camera",
+        metavar="NAME",
+        help="record a live camera first, as a scene; its frames are kept in a folder beside the profile",
+    )
+    add("--edge", metavar="HOST", help="edge broker of --camera [MEZ_EDGE, or this host's]")
+    add(
+        "--seconds",
+        type=_seconds,
+        default=SECONDS_DEFAULT,
+        metavar="N",
+        help=f"how long --camera records [{SECONDS_DEFAULT:g}]",
+    )
     add(
         "--families",
         type=lambda text: [name for name in text.split(",") if name],
@@ -287,7 +328,7 @@ def _run_parser(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=FRAMES_DEFAULT,
         metavar="N",
-        help=f"frames that are scored, at least {interval.FRAMES_MIN}; a hundredth of F1 "
+        help=f"frames of each scene that are scored, at least {interval.FRAMES_MIN}; a hundredth of F1 "
         f"takes about 120 [{FRAMES_DEFAULT}]",
     )
     add(
@@ -337,6 +378,13 @@ def _workers(text: str) -> int:
     value = int(text)
     if not 1 <= value <= _WORKERS_MAX:
         raise argparse.ArgumentTypeError(f"{text} is not between 1 and {_WORKERS_MAX}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 1 <= value <= _SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and {_SECONDS_MAX:g} seconds")
     return value
 
 

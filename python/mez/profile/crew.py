@@ -29,7 +29,7 @@ class Job:
     """What is measured.
 
     Attributes:
-        video: The video.
+        videos: The videos, each a scene of its own.
         app: The application, as `--app` names it.
         strong: Its thresholds, where they are not its own.
         weak: The same.
@@ -40,7 +40,7 @@ class Job:
         h264_encoder: What makes H.264.
     """
 
-    video: Path
+    videos: tuple[Path, ...]
     app: str
     strong: float | None
     weak: float | None
@@ -60,7 +60,7 @@ class Hand:
         coding.require_encoder(job.h264_encoder)
         self.h264_encoder = job.h264_encoder
         self.app = apps.load(job.app, job.strong, job.weak)
-        self.footage = footages.read(job.video, job.cache, job.frames_max)
+        self.footage = footages.read_all(job.videos, job.cache, job.frames_max)
         self.store = Store(job.cache, self.footage, self.app, job.h264_encoder)
 
     def measure(self, rung: str, places: Sequence[int]) -> Measurement:

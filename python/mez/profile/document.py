@@ -52,6 +52,23 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
+class Scene:
+    """One of several videos that a profile was measured on.
+
+    Attributes:
+        video: Its name.
+        video_sha256: Its digest.
+        frames_scored: On how many of its frames accuracies rest.
+        reference_boxes: Strong boxes in those frames as published.
+    """
+
+    video: str
+    video_sha256: str
+    frames_scored: int
+    reference_boxes: int
+
+
+@dataclass(frozen=True, slots=True)
 class RungProfile:
     """What is known of a rung.
 
@@ -60,12 +77,13 @@ class RungProfile:
         family: The family that it was searched in.
         bytes: Sizes of its frames.
         sent_share: Share of published frames that are sent.
-        accuracy_normalised: With hysteresis; what contracts use.
+        accuracy_normalised: With hysteresis; what contracts use. Of several scenes, the lowest.
         accuracy_normalised_strict: With one threshold; `None` where it is not known.
         camera_ms_mean: Processor time of making a frame; `None` where it is not known.
         camera_ms_p95: The time that 95 % of frames do not exceed.
         detector_ms_mean: Processor time of the application on such a frame.
         frames_scored: On how many frames the accuracy rests.
+        accuracy_by_scene: The accuracy in each of `About.scenes`; empty if there is one scene.
     """
 
     rung: str
@@ -78,6 +96,7 @@ class RungProfile:
     camera_ms_p95: float | None
     detector_ms_mean: float | None
     frames_scored: int
+    accuracy_by_scene: tuple[Score, ...] = ()
 
     @property
     def bytes_per_published_frame(self) -> float:
@@ -108,6 +127,7 @@ class About:
         ceiling_jpeg_strict: The same, strict.
         made_by: Program and version, and what makes H.264 in it.
         source: Where it is from, with its licence, for profiles that others measured; else empty.
+        scenes: The scenes, if there are several; otherwise empty.
     """
 
     app: str
@@ -127,6 +147,7 @@ class About:
     ceiling_jpeg_strict: Score | None
     made_by: str
     source: str = ""
+    scenes: tuple[Scene, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +263,14 @@ def parse(data: bytes) -> Profile:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise FormatError(f"the rung {twice} is in the profile twice; keep one of the two")
-    return Profile(_about(root), rungs)
+    about = _about(root)
+    for at, rung in enumerate(rungs):
+        if len(rung.accuracy_by_scene) != len(about.scenes):
+            raise FormatError(
+                f"rungs[{at}].accuracy_by_scene has {len(rung.accuracy_by_scene)} scores, and the "
+                f"profile has {len(about.scenes)} scenes; profile it again"
+            )
+    return Profile(about, rungs)
 
 
 def check_fits(
@@ -286,6 +314,19 @@ def _about(root: "_Object") -> About:
         ceiling_jpeg_strict=root.score_or_none("ceiling_jpeg_strict"),
         made_by=root.get("made_by", str),
         source=root.get("source", str),
+        scenes=tuple(
+            _scene(_Object(item, f"scenes[{at}]"))
+            for at, item in enumerate(root.list("scenes", optional=True))
+        ),
+    )
+
+
+def _scene(item: "_Object") -> Scene:
+    return Scene(
+        video=item.get("video", str),
+        video_sha256=item.get("video_sha256", str),
+        frames_scored=item.whole("frames_scored", 1),
+        reference_boxes=item.whole("reference_boxes", 0),
     )
 
 
@@ -310,6 +351,10 @@ def _rung(item: "_Object") -> RungProfile:
         camera_ms_p95=item.number_or_none("camera_ms_p95", 0.0),
         detector_ms_mean=item.number_or_none("detector_ms_mean", 0.0),
         frames_scored=item.whole("frames_scored", 1),
+        accuracy_by_scene=tuple(
+            _Object(score, f"{item.what}.accuracy_by_scene[{at}]").score()
+            for at, score in enumerate(item.list("accuracy_by_scene", optional=True))
+        ),
     )
 
 
@@ -330,8 +375,8 @@ class _Object:
             raise self._wrong(name, value, {str: "a text", int: "a whole number"}[kind])
         return value
 
-    def list(self, name: str) -> list[Any]:
-        value = self.get(name)
+    def list(self, name: str, optional: bool = False) -> list[Any]:
+        value = [] if optional and name not in self._value else self.get(name)
         if not isinstance(value, list):
             raise self._wrong(name, value, "a list")
         return value
@@ -360,11 +405,11 @@ class _Object:
 
     def score_or_none(self, name: str) -> Score | None:
         value = self.get(name)
-        if value is None:
-            return None
-        inner = _Object(value, f"{self.what}.{name}")
-        ends = [None if inner.get(end) is None else inner.number(end, 0.0, 1.0) for end in ("low", "high")]
-        return Score(inner.number("value", 0.0, 1.0), *ends)
+        return None if value is None else _Object(value, f"{self.what}.{name}").score()
+
+    def score(self) -> Score:
+        ends = [None if self.get(end) is None else self.number(end, 0.0, 1.0) for end in ("low", "high")]
+        return Score(self.number("value", 0.0, 1.0), *ends)
 
     def _wrong(self, name: str, value: object, wanted: str) -> FormatError:
         return FormatError(

@@ -3,14 +3,20 @@
 Frames are encoded as JPEG first, as `mez camera` and `Publisher.send` do. The reference is what the
 application finds on those. Of a long video, pieces spread over its length are taken. They are pieces, and not
 single frames, because codecs predict frames from earlier ones.
+
+Several videos of one camera are several scenes: the same view by day and at night. A chain of frames never
+goes from one scene to the next.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -38,26 +44,44 @@ SIDE_MAX: Final = 16_384
 FRAMES_PER_SECOND_DEFAULT: Final = 10.0
 """The frame rate of folders of pictures, and of videos that state none."""
 
+FRAME_RATES_RATIO_MAX: Final = 1.25
+"""How much the frame rates of two scenes may differ. Bytes of a frame depend on the frame rate."""
+
 _PICTURES: Final = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+_RECORDED: Final = re.compile(r"(\d{19})\.jpg")
+"""Names of frames as a camera published them: the capture time, in nanoseconds since 1970."""
 
 
 @dataclass(frozen=True)
-class Footage:
-    """Published frames.
+class Scene:
+    """One video, as a part of what a profile is measured on.
 
     Attributes:
         name: File or folder, without the path.
         sha256: Of the file, or of all pictures in their order.
-        width: Pixels in a row.
-        height: Rows.
-        frames_per_second: As the video says.
-        jpegs: The frames.
-        piece_frames: Frames of a piece: as many as depend on each other on a live link.
-        continuous: Whether pieces follow each other; those of a long video do not.
+        frames: How many of its frames are taken.
     """
 
     name: str
     sha256: str
+    frames: int
+
+
+@dataclass(frozen=True)
+class Footage:
+    """Published frames of one scene, or of several scenes of one camera.
+
+    Attributes:
+        scenes: Where the frames come from, in their order.
+        width: Pixels in a row.
+        height: Rows.
+        frames_per_second: As the video says; the mean of several.
+        jpegs: The frames.
+        piece_frames: Frames of a piece: as many as depend on each other on a live link.
+        continuous: Whether pieces follow each other; those of a long video and of several scenes do not.
+    """
+
+    scenes: tuple[Scene, ...]
     width: int
     height: int
     frames_per_second: float
@@ -65,11 +89,36 @@ class Footage:
     piece_frames: int
     continuous: bool
 
+    @property
+    def name(self) -> str:
+        """The names of all scenes, for people."""
+        return " + ".join(scene.name for scene in self.scenes)
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the video; of several, the digest of their digests."""
+        if len(self.scenes) == 1:
+            return self.scenes[0].sha256
+        return hashlib.sha256(" ".join(scene.sha256 for scene in self.scenes).encode()).hexdigest()
+
+    @cached_property
+    def ranges(self) -> tuple[range, ...]:
+        """The places of each scene's frames."""
+        ends = accumulate((scene.frames for scene in self.scenes), initial=0)
+        return tuple(range(first, end) for first, end in pairwise(ends))
+
+    def by_scene(self, places: Iterable[int]) -> list[list[int]]:
+        """Sort places by their scenes; a scene without any has an empty list."""
+        chosen = list(places)
+        return [[place for place in chosen if place in places_of] for places_of in self.ranges]
+
     def sampled(self, frames: int) -> list[int]:
-        """Return the places of so many frames (or of all, if there are not as many), spread evenly."""
-        total = len(self.jpegs)
-        count = min(frames, total)
-        return [int((index + 0.5) * total / count) for index in range(count)]
+        """Return the places of so many frames of each scene (all, if it has not as many), spread evenly."""
+        chosen = []
+        for places in self.ranges:
+            count = min(frames, len(places))
+            chosen += [places[int((index + 0.5) * len(places) / count)] for index in range(count)]
+        return chosen
 
     def image(self, place: int) -> Image:
         """Decode a frame, as an application without any rung would get it."""
@@ -79,25 +128,79 @@ class Footage:
 
     def pieces(self, places: Iterable[int]) -> list[range]:
         """Return the pieces that hold these frames, in order."""
-        numbers = sorted({place // self.piece_frames for place in places})
-        total = len(self.jpegs)
-        return [
-            range(number * self.piece_frames, min((number + 1) * self.piece_frames, total))
-            for number in numbers
-        ]
+        found = []
+        for frames, chosen in zip(self.ranges, self.by_scene(places), strict=True):
+            numbers = sorted({(place - frames.start) // self.piece_frames for place in chosen})
+            found += [frames[number * self.piece_frames :][: self.piece_frames] for number in numbers]
+        return found
 
     @cached_property
     def key(self) -> str:
         """A name for exactly these frames, for caches."""
         digest = hashlib.sha256()
         digest.update(f"{self.sha256} {self.piece_frames} {self.continuous}".encode())
+        if len(self.scenes) > 1:
+            digest.update(" ".join(str(scene.frames) for scene in self.scenes).encode())
         for jpeg in self.jpegs:
             digest.update(hashlib.sha256(jpeg).digest())
         return digest.hexdigest()
 
 
+def read_all(sources: Sequence[Path], cache: Path | None = None, frames_max: int = FRAMES_MAX) -> Footage:
+    """Read several videos of one camera, each a scene of its own.
+
+    Args:
+        sources: The files or folders.
+        cache: As for `read`.
+        frames_max: Most frames that are taken of all together.
+
+    Raises:
+        VideoError: One cannot be used, or they are not of one camera.
+    """
+    scenes = [read(source, cache, frames_max // len(sources)) for source in sources]
+    names = [source.name for source in sources]
+    if len(set(names)) < len(names):
+        # Files of one name in different folders: people need to tell them apart.
+        scenes = [
+            replace(footage, scenes=(replace(footage.scenes[0], name=f"{source.parent.name}/{source.name}"),))
+            for source, footage in zip(sources, scenes, strict=True)
+        ]
+    return _joined(scenes)
+
+
+def _joined(scenes: Sequence[Footage]) -> Footage:
+    first = scenes[0]
+    if len(scenes) == 1:
+        return first
+    for scene in scenes[1:]:
+        if (scene.width, scene.height) != (first.width, first.height):
+            raise VideoError(
+                f"{scene.name} has {scene.width}x{scene.height} pixels, and {first.name} has "
+                f"{first.width}x{first.height}; a profile is of one camera, so give videos of one size"
+            )
+        rates = sorted((scene.frames_per_second, first.frames_per_second))
+        if rates[1] > FRAME_RATES_RATIO_MAX * rates[0]:
+            raise VideoError(
+                f"{scene.name} has {scene.frames_per_second:g} frames per second, and {first.name} has "
+                f"{first.frames_per_second:g}; a profile is of one camera, so give videos of one frame rate"
+            )
+        if scene.scenes[0].sha256 in {one.scenes[0].sha256 for one in scenes if one is not scene}:
+            raise VideoError(f"{scene.name} is given twice; name each video once")
+    return replace(
+        first,
+        scenes=tuple(scene for footage in scenes for scene in footage.scenes),
+        frames_per_second=statistics.fmean(scene.frames_per_second for scene in scenes),
+        jpegs=tuple(jpeg for scene in scenes for jpeg in scene.jpegs),
+        piece_frames=min(scene.piece_frames for scene in scenes),
+        continuous=False,
+    )
+
+
 def read(source: Path, cache: Path | None = None, frames_max: int = FRAMES_MAX) -> Footage:
     """Read a video, or a folder of pictures in the order of their names.
+
+    Pictures that `mez profile run --camera` recorded are taken as they are: a camera published them so. All
+    others are encoded as cameras publish.
 
     Args:
         source: The file or folder.
@@ -110,16 +213,16 @@ def read(source: Path, cache: Path | None = None, frames_max: int = FRAMES_MAX) 
     if not source.exists():
         raise VideoError(f"there is no video {source}; give a file or a folder of pictures with --video")
     digest = _digest(source)
-    kept = None if cache is None else cache / f"frames-{digest[:24]}-{frames_max}.bin"
+    kept = None if cache is None else cache / f"scene-{digest[:24]}-{frames_max}.bin"
     if kept is not None and kept.exists():
         return _load(kept)
-    reader = _Pictures(source) if source.is_dir() else _Video(source)
+    reader = _reader(source)
     fps = reader.frames_per_second
     piece = max(1, round(PIECE_S * fps))
     starts = _pieces(reader.frames, piece, frames_max)
     jpegs: list[bytes] = []
     size: tuple[int, int] | None = None
-    for number, image in reader.images(starts, piece):
+    for number, image, published in reader.images(starts, piece):
         image = _bgr(image, f"frame {number} of {source}")
         if size is None:
             size = image.shape[1], image.shape[0]
@@ -129,14 +232,15 @@ def read(source: Path, cache: Path | None = None, frames_max: int = FRAMES_MAX) 
                 "those before it have "
                 f"{size[0]}x{size[1]}; a profile is of one camera, so give frames of one size"
             )
-        jpegs.append(_native.encode_jpeg(image, PUBLISHED_QUALITY))
+        jpegs.append(published or _native.encode_jpeg(image, PUBLISHED_QUALITY))
         if len(jpegs) >= frames_max:
             break
     if size is None:
         raise VideoError(
             f"{source} has no frame that can be decoded; is it a video, and does `ffmpeg -i` read it?"
         )
-    footage = Footage(source.name, digest, *size, fps, tuple(jpegs), piece, len(starts) == 1)
+    scenes = (Scene(source.name, digest, len(jpegs)),)
+    footage = Footage(scenes, *size, fps, tuple(jpegs), piece, len(starts) == 1)
     if kept is not None:
         _store(footage, kept)
     return footage
@@ -148,6 +252,18 @@ def _pieces(frames: int | None, piece: int, frames_max: int) -> list[int]:
         return [0]
     count = max(1, frames_max // piece)
     return [int(index * (frames - piece) / max(1, count - 1)) for index in range(count)] if count > 1 else [0]
+
+
+_Read = tuple[int, npt.NDArray[np.generic], bytes | None]
+"""A frame: its number, its pixels, and what a camera published, where that is at hand."""
+
+
+def _reader(source: Path) -> "_Video | _Pictures | _Recording":
+    if not source.is_dir():
+        return _Video(source)
+    pictures = _pictures(source)
+    recorded = bool(pictures) and all(_RECORDED.fullmatch(path.name) for path in pictures)
+    return _Recording(pictures) if recorded else _Pictures(source, pictures)
 
 
 class _Video:
@@ -162,7 +278,7 @@ class _Video:
         self.frames_per_second = fps if 0.1 <= fps <= 1000 else FRAMES_PER_SECOND_DEFAULT
         self.frames = frames if frames > 0 else None
 
-    def images(self, starts: list[int], piece: int) -> Iterator[tuple[int, npt.NDArray[np.generic]]]:
+    def images(self, starts: list[int], piece: int) -> Iterator[_Read]:
         capture = self._open()
         try:
             number = 0
@@ -175,7 +291,7 @@ class _Video:
                             f"frame {number} of {self._path} cannot be decoded; repair it: ffmpeg "
                             "-i IN -c:v ffv1 OUT.mkv"
                         )
-                    yield number, np.asarray(image)
+                    yield number, np.asarray(image), None
                 number += 1
         finally:
             capture.release()
@@ -194,15 +310,15 @@ class _Pictures:
 
     frames_per_second = FRAMES_PER_SECOND_DEFAULT
 
-    def __init__(self, folder: Path) -> None:
-        self._paths = _pictures(folder)
+    def __init__(self, folder: Path, pictures: list[Path]) -> None:
+        self._paths = pictures
         if not self._paths:
             raise VideoError(
                 f"the folder {folder} has no pictures ({', '.join(sorted(_PICTURES))}); give another one"
             )
         self.frames: int | None = len(self._paths)
 
-    def images(self, starts: list[int], piece: int) -> Iterator[tuple[int, npt.NDArray[np.generic]]]:
+    def images(self, starts: list[int], piece: int) -> Iterator[_Read]:
         wanted = _Wanted(starts, piece)
         for number, path in enumerate(self._paths):
             if wanted.holds(number):
@@ -211,7 +327,31 @@ class _Pictures:
                     raise VideoError(
                         f"{path} cannot be decoded; it is damaged or no picture: remove it from the folder"
                     )
-                yield number, np.asarray(image)
+                yield number, np.asarray(image), None
+
+
+class _Recording:
+    """Frames as a camera published them, in a folder that `mez profile run --camera` wrote."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._paths = paths
+        self.frames: int | None = len(paths)
+        times_ns = [int(path.stem) for path in paths]
+        steps_ns = [later - earlier for earlier, later in pairwise(times_ns)]
+        # The median, because a camera may pause.
+        self.frames_per_second = 1e9 / statistics.median(steps_ns) if steps_ns else FRAMES_PER_SECOND_DEFAULT
+
+    def images(self, starts: list[int], piece: int) -> Iterator[_Read]:
+        wanted = _Wanted(starts, piece)
+        for number, path in enumerate(self._paths):
+            if wanted.holds(number):
+                jpeg = path.read_bytes()
+                image = cv2.imdecode(
+                    np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+                )
+                if image is None:
+                    raise VideoError(f"{path} cannot be decoded; it is damaged: remove it from the folder")
+                yield number, np.asarray(image), jpeg
 
 
 class _Wanted:
@@ -268,8 +408,7 @@ def _store(footage: Footage, path: Path) -> None:
     """Write a line of JSON and then the frames, so that the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     head = {
-        "name": footage.name,
-        "sha256": footage.sha256,
+        "scenes": [asdict(scene) for scene in footage.scenes],
         "width": footage.width,
         "height": footage.height,
         "frames_per_second": footage.frames_per_second,
@@ -289,4 +428,5 @@ def _load(path: Path) -> Footage:
     with path.open("rb") as file:
         head = json.loads(file.readline())
         jpegs = tuple(file.read(size) for size in head.pop("sizes_bytes"))
-    return Footage(jpegs=jpegs, **head)
+        scenes = tuple(Scene(**scene) for scene in head.pop("scenes"))
+    return Footage(scenes=scenes, jpegs=jpegs, **head)

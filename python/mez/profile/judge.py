@@ -44,39 +44,71 @@ class Verdict:
         return Score(value, min(low, value), max(high, value))
 
 
+@dataclass(frozen=True)
+class JudgedScene:
+    """One scene's part of the reference.
+
+    Attributes:
+        name: Of the scene.
+        places: Its frames that are scored.
+        boxes: Strong boxes in those frames as published.
+        drawn: How its frames are resampled.
+    """
+
+    name: str
+    places: tuple[int, ...]
+    boxes: int
+    drawn: interval.Draws
+
+
 class Judge:
     """Scores what was found on delivered frames against what was found on published ones.
+
+    Of several scenes, the accuracy of a rung is that of the scene where it is lowest: a floor has to hold
+    by day and at night.
 
     Args:
         reference: What was found on published frames.
         thresholds: From which scores on boxes count.
         frames_per_second: Of the video.
         frames: Frames of the video, of which `reference` has some.
+        scenes: Name of each scene, and the places of its frames. Default: all frames are one scene.
 
     Raises:
-        UndefinedAccuracyError: The reference has no strong box.
+        UndefinedAccuracyError: The reference has no strong box, in all or in one scene.
     """
 
     def __init__(
-        self, reference: Measurement, thresholds: Thresholds, frames_per_second: float, frames: int
+        self,
+        reference: Measurement,
+        thresholds: Thresholds,
+        frames_per_second: float,
+        frames: int,
+        scenes: Sequence[tuple[str, range]] = (),
     ) -> None:
         self._reference = reference
         self._thresholds = thresholds
         self._places = tuple(sorted(reference.found))
-        self.boxes = sum(
-            box.score >= thresholds.strong for boxes in reference.found.values() for box in boxes
-        )
-        if self.boxes == 0:
-            raise UndefinedAccuracyError(
-                f"the application finds nothing on the {len(self._places)} frames that it "
-                "searched, so accuracy is "
-                "undefined: there is nothing to keep; take a video that shows what it looks for, "
-                "or lower --strong "
-                f"(now {thresholds.strong:g})"
-            )
         scored_per_second = frames_per_second * len(self._places) / frames
         self.block = interval.block_frames(len(self._places), scored_per_second)
         self.drawn = interval.draws(len(self._places), self.block)
+        several = scenes or [("", range(frames))]
+        self.scenes = tuple(self._scene(name, places, scored_per_second) for name, places in several)
+        self.boxes = sum(scene.boxes for scene in self.scenes)
+
+    def _scene(self, name: str, frames: range, scored_per_second: float) -> JudgedScene:
+        places = tuple(place for place in self._places if place in frames)
+        found = [self._reference.found[place] for place in places]
+        boxes = sum(box.score >= self._thresholds.strong for one in found for box in one)
+        if boxes == 0:
+            raise UndefinedAccuracyError(
+                f"the application finds nothing on the {len(places)} frames that it searched"
+                f"{f' of {name}' if name else ''}, so accuracy is undefined: there is nothing to keep; "
+                "take a video that shows what it looks for, or lower --strong "
+                f"(now {self._thresholds.strong:g})"
+            )
+        block = interval.block_frames(len(places), scored_per_second)
+        return JudgedScene(name, places, boxes, interval.draws(len(places), block))
 
     def verdict(self, measurement: Measurement, places: Sequence[int] | None = None) -> Verdict:
         """Score a rung on these frames, or on all that the reference has."""
@@ -89,14 +121,25 @@ class Judge:
 
     def screen(self, measurement: Measurement, places: Sequence[int]) -> float:
         """Return the accuracy on a few frames; 1 where those have nothing to find and nothing was found."""
-        verdict = self.verdict(measurement, places)
-        total = sum((frame.hysteresis for frame in verdict.frames), Counts(0, 0, 0))
-        value = f1(total)
-        return 1.0 if value is None else value
+        values = []
+        for scene in self.scenes:
+            verdict = self.verdict(measurement, [place for place in places if place in scene.places])
+            values.append(f1(sum((frame.hysteresis for frame in verdict.frames), Counts(0, 0, 0))))
+        return min((value for value in values if value is not None), default=1.0)
+
+    def scores(self, measurement: Measurement, strict: bool = False) -> tuple[Score, ...]:
+        """Return the accuracy in each scene."""
+        return tuple(
+            self.verdict(measurement, scene.places).score(scene.drawn, strict) for scene in self.scenes
+        )
+
+    def score(self, measurement: Measurement, strict: bool = False) -> Score:
+        """Return the accuracy in the scene where it is lowest."""
+        return min(self.scores(measurement, strict), key=lambda score: score.value)
 
     def rung(self, measurement: Measurement, family: str | None = None) -> RungProfile:
         """Return a rung as a profile has it."""
-        verdict = self.verdict(measurement)
+        by_scene = self.scores(measurement)
         sizes = np.array(measurement.size_bytes, dtype=np.float64)
         p05, p50, p95 = np.percentile(sizes, [5, 50, 95])
         made = np.array(measurement.camera_ms) if measurement.camera_ms else None
@@ -106,10 +149,11 @@ class Judge:
             family=family if family is not None else family_of(measurement.rung),
             bytes=Sizes(float(sizes.mean()), float(p05), float(p50), float(p95)),
             sent_share=len(sizes) / measurement.frames,
-            accuracy_normalised=verdict.score(self.drawn),
-            accuracy_normalised_strict=verdict.score(self.drawn, strict=True),
+            accuracy_normalised=min(by_scene, key=lambda score: score.value),
+            accuracy_normalised_strict=self.score(measurement, strict=True),
             camera_ms_mean=float(made.mean()) if made is not None else None,
             camera_ms_p95=float(np.percentile(made, 95)) if made is not None else None,
             detector_ms_mean=float(np.mean(searched)) if searched else None,
-            frames_scored=len(verdict.places),
+            frames_scored=len(self._places),
+            accuracy_by_scene=by_scene if len(by_scene) > 1 else (),
         )

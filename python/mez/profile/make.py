@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from mez import _native
 from mez.profile import interval
 from mez.profile.crew import REFERENCE, Crew
-from mez.profile.document import About, Profile, Score
+from mez.profile.document import About, Profile, Scene, Score
 from mez.profile.errors import ProfileError
 from mez.profile.families import Family
 from mez.profile.footage import Footage
@@ -24,6 +24,9 @@ SCREENING_FRAMES_MIN: Final = 16
 
 PIECES_STEP: Final = 3
 """Rungs are screened on one in this many pieces of the video."""
+
+TAIL_STEPS: Final = 2
+"""How many rungs finer than the best of a search are measured, at even steps up to the finest."""
 
 CEILING_JPEG: Final = "jpeg/q95/420"
 """A rung that changes almost nothing. With `NOISE` it gives the ceiling, above which no floor can be kept."""
@@ -101,7 +104,7 @@ def make(
         crew: Measures.
         families: Those to search.
         progress: Hears how it goes.
-        frames: How many frames are scored.
+        frames: How many frames of each scene are scored.
         rungs: Rungs that are measured in any case.
         plans: How families are searched, by their names, where not in the usual way.
 
@@ -117,13 +120,22 @@ def make(
     reference = crew.spread(
         REFERENCE, places, lambda done: progress.done(len(places) // 12, "frames as published")
     )
-    judge = Judge(reference, app.thresholds, footage.frames_per_second, len(footage.jpegs))
+    judge = Judge(
+        reference,
+        app.thresholds,
+        footage.frames_per_second,
+        len(footage.jpegs),
+        [(scene.name, places_of) for scene, places_of in zip(footage.scenes, footage.ranges, strict=True)],
+    )
     ceiling = crew.measure([NOISE, CEILING_JPEG], places, lambda rung: progress.done(len(places), rung))
 
     few = _few(footage, places)
     searches = [Search(family, (plans or {}).get(family.name, Plan())) for family in families]
     _screen(crew, searches, judge, few, progress)
     chosen, measured = _measure(crew, searches, judge, rungs, (places, few), progress)
+    tail = _tail(searches, measured, chosen)
+    chosen |= tail
+    measured |= crew.measure(list(tail), places, lambda rung: progress.done(len(places), rung))
 
     screened = sum(len(search.screened) for search in searches)
     cost = Cost(
@@ -135,6 +147,7 @@ def make(
         seconds=time.monotonic() - began,
     )
     profiles = [judge.rung(measured[name], family) for name, family in chosen.items()]
+    profiles.append(judge.rung(reference))
     profiles.sort(key=lambda rung: (rung.bytes_per_published_frame, rung.rung))
     about = _about(crew, judge, ceiling, len(places))
     return Made(Profile(about, tuple(profiles)), judge, reference, measured, cost)
@@ -142,16 +155,17 @@ def make(
 
 def _check_length(footage: Footage, places: Sequence[int]) -> None:
     """Refuse footage that is too short for an interval."""
-    if len(places) < interval.FRAMES_MIN:
-        raise ProfileError(
-            f"{len(places)} frames are too few for a 95 % interval, which takes at least "
-            f"{interval.FRAMES_MIN}; "
-            + (
-                "raise --frames"
-                if len(places) < len(footage.jpegs)
-                else f"{footage.name} is too short: take a longer video"
+    for scene, scored in zip(footage.scenes, footage.by_scene(places), strict=True):
+        if len(scored) < interval.FRAMES_MIN:
+            raise ProfileError(
+                f"{len(scored)} frames are too few for a 95 % interval, which takes at least "
+                f"{interval.FRAMES_MIN}; "
+                + (
+                    "raise --frames"
+                    if len(scored) < scene.frames
+                    else f"{scene.name} is too short: take a longer video"
+                )
             )
-        )
 
 
 def _screen(
@@ -204,10 +218,38 @@ def _measure(
     return chosen, measured
 
 
+def _tail(
+    searches: Sequence[Search], measured: Mapping[str, Measurement], chosen: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Return finer rungs than this video needs, with their family.
+
+    A search stops where more bytes bring nothing. In another light they do, and only a rung that was
+    measured can be chosen then.
+    """
+    searched = [search for search in searches if search.family.name in chosen.values()]
+    if not searched:
+        return {}
+    # Of the families, the one that does most with its bytes: that of the cheapest rungs.
+    family = min(
+        searched,
+        key=lambda search: min(
+            measured[rung].bytes_per_published_frame
+            for rung, name in chosen.items()
+            if name == search.family.name
+        ),
+    ).family
+    own = [family.point(rung) for rung, name in chosen.items() if name == family.name]
+    finest = (0,) * len(family.axes)
+    best = min(own, key=sum)
+    points = [tuple(place * step // TAIL_STEPS for place in best) for step in range(TAIL_STEPS)]
+    assert finest in points, "a step of 0 changes no knob"
+    return {name: family.name for point in points if (name := family.rung(point)) not in chosen}
+
+
 def _about(crew: Crew, judge: Judge, ceiling: Mapping[str, Measurement], frames_scored: int) -> About:
     """Say what was profiled, on which video, and how."""
     footage, app = crew.lead.footage, crew.lead.app
-    noise, jpeg = (judge.verdict(ceiling[name]) for name in (NOISE, CEILING_JPEG))
+    noise, jpeg = (ceiling[name] for name in (NOISE, CEILING_JPEG))
     return About(
         app=app.name,
         app_sha256=app.sha256,
@@ -220,11 +262,22 @@ def _about(crew: Crew, judge: Judge, ceiling: Mapping[str, Measurement], frames_
         frames_per_second=footage.frames_per_second,
         frames_scored=frames_scored,
         reference_boxes=judge.boxes,
-        ceiling_noise=noise.score(judge.drawn),
-        ceiling_noise_strict=noise.score(judge.drawn, strict=True),
-        ceiling_jpeg=jpeg.score(judge.drawn),
-        ceiling_jpeg_strict=jpeg.score(judge.drawn, strict=True),
+        ceiling_noise=judge.score(noise),
+        ceiling_noise_strict=judge.score(noise, strict=True),
+        ceiling_jpeg=judge.score(jpeg),
+        ceiling_jpeg_strict=judge.score(jpeg, strict=True),
         made_by=f"mez {_native.__version__}, H.264 by {crew.lead.h264_encoder}",
+        scenes=_scenes(footage, judge),
+    )
+
+
+def _scenes(footage: Footage, judge: Judge) -> tuple[Scene, ...]:
+    """Describe each scene, where there are several."""
+    if len(footage.scenes) == 1:
+        return ()
+    return tuple(
+        Scene(scene.name, scene.sha256, len(judged.places), judged.boxes)
+        for scene, judged in zip(footage.scenes, judge.scenes, strict=True)
     )
 
 
@@ -233,7 +286,12 @@ def _seen(judge: Judge, measurement: Measurement, places: Sequence[int]) -> Scre
 
 
 def _few(footage: Footage, places: Sequence[int]) -> list[int]:
-    """Return the frames that rungs are screened on: from every third piece, because chains are made whole."""
+    """Return the frames that rungs are screened on: a part of each scene."""
+    return [place for scene in footage.by_scene(places) for place in _few_of_scene(footage, scene)]
+
+
+def _few_of_scene(footage: Footage, places: Sequence[int]) -> list[int]:
+    """Return frames of every third piece, because chains are made whole."""
     pieces = footage.pieces(places)
     chosen = pieces[1::PIECES_STEP] if len(pieces) >= PIECES_STEP else pieces
     inside = [place for place in places if any(place in piece for piece in chosen)]

@@ -180,7 +180,8 @@ impl Joint {
     }
 }
 
-/// Whether a contract is being kept.
+/// Whether a contract is being kept. Where several states apply, the first of [`ContractState::ALL`] counts;
+/// `docs/contracts.md` has the list for users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ContractState {
@@ -194,19 +195,30 @@ pub enum ContractState {
     Infeasible = 4,
     /// The measured accuracy is below the floor.
     AccuracyMiss = 5,
+    /// The camera is not connected.
+    Absent = 6,
+    /// Enough frames reached the application in time, but it took too few of them in time.
+    ApplicationLate = 7,
+    /// Frames differ from those that the profile was made with, so that its accuracies may not hold.
+    Drifted = 8,
 }
 
 impl ContractState {
+    /// All states, in order of precedence.
+    pub const ALL: [Self; 8] = [
+        Self::Absent,
+        Self::Infeasible,
+        Self::LatencyMiss,
+        Self::ApplicationLate,
+        Self::AccuracyMiss,
+        Self::Drifted,
+        Self::Unverified,
+        Self::Ok,
+    ];
+
     /// The state that a wire code stands for; `None` if this version does not know the code.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            1 => Some(Self::Unverified),
-            2 => Some(Self::Ok),
-            3 => Some(Self::LatencyMiss),
-            4 => Some(Self::Infeasible),
-            5 => Some(Self::AccuracyMiss),
-            _ => None,
-        }
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| *state as u8 == code)
     }
 
     /// The name of the state that users see.
@@ -217,6 +229,9 @@ impl ContractState {
             Self::LatencyMiss => "latency_miss",
             Self::Infeasible => "infeasible",
             Self::AccuracyMiss => "accuracy_miss",
+            Self::Absent => "absent",
+            Self::ApplicationLate => "application_late",
+            Self::Drifted => "drifted",
         }
     }
 }
@@ -224,6 +239,19 @@ impl ContractState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The list for users names every state once, in order of precedence.
+    #[test]
+    fn the_document_lists_the_states_in_order() {
+        let document = include_str!("../../../../docs/contracts.md");
+        let rows = document.lines().skip_while(|line| !line.starts_with("| state |")).skip(2);
+        let names = rows.map_while(|row| row.strip_prefix("| `")?.split_once('`').map(|(name, _)| name));
+        // A name for later is in the list, and no state yet.
+        let names: Vec<&str> = names.filter(|name| *name != "learning").collect();
+        assert_eq!(names, ContractState::ALL.map(ContractState::name));
+        assert!((1..=8).all(|code| ContractState::from_code(code).is_some_and(|state| state as u8 == code)));
+        assert_eq!([0, 9].map(ContractState::from_code), [None; 2]);
+    }
 
     #[test]
     fn meaningless_bounds_are_refused() {

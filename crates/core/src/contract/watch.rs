@@ -74,6 +74,8 @@ struct Watched {
     waited: Option<Duration>,
     /// One in this many published frames is sent, at the rung of the last frame.
     one_in: u32,
+    /// Whether the last frame was as published. Then its accuracy is known, whatever the profile says.
+    unmodified: bool,
     /// Withheld frames, and what was skipped before them.
     withheld: Missing,
     told: Option<(ContractState, Instant)>,
@@ -131,6 +133,7 @@ impl ContractWatch {
             waits_since: None,
             waited: None,
             one_in: 1,
+            unmodified: false,
             withheld: Missing::default(),
             told: None,
             said: None,
@@ -166,6 +169,7 @@ impl ContractWatch {
         watched.monitor.handle_frame(now, outcome);
         (watched.last, watched.waits_since, watched.waited) = (Some(now), None, None);
         watched.one_in = delivery.record.frame.meta.rung.one_in();
+        watched.unmodified = delivery.record.frame.meta.rung == Rung::original();
         watched.changed = true;
         let withheld = std::mem::take(&mut watched.withheld);
         withheld.tell(&mut delivery.skipped, &mut delivery.not_held);
@@ -292,6 +296,9 @@ impl ContractWatch {
             is_away: !view.connected,
             infeasible_since: self.given_up(view).or(view.infeasible_since.filter(|_| own)),
             shed: view.shed.clone(),
+            drift: feasibility
+                .drift
+                .filter(|_| feasibility.profile == self.contract.profile && !watched.unmodified),
             unverified: self.why_unverified(own, view),
             conflict: self.conflict(view).unwrap_or_default(),
         }

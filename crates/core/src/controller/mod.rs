@@ -119,6 +119,9 @@ pub struct Offer<'a> {
     pub window: Option<u64>,
     /// The cost of changing the rung where frames refer to each other. `None`: every frame stands alone.
     pub coding: Option<Coding<'a>>,
+    /// Whether the profile's accuracies no longer hold, because frames have drifted from it. Then the finest rung that
+    /// is on time often enough is wanted. Policies that do not know this choose as usual.
+    pub prefers_finer: bool,
 }
 
 /// The properties of rungs whose frames refer to earlier frames, or that leave frames out.

@@ -39,6 +39,7 @@ pub(crate) fn offer(now: Instant, ladder: &Ladder) -> Offer<'_> {
         unsent_bytes: 0,
         window: None,
         coding: None,
+        prefers_finer: false,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::codec::{Reader, WireError, Write};
 use crate::controller::Calibration;
-use crate::profile::ProfileHash;
+use crate::profile::{ProfileHash, SizeDrift};
 use crate::units::BitsPerSecond;
 
 /// What became of the profile that the leading contracts name.
@@ -46,6 +46,8 @@ pub struct FeasibilityReport {
     pub profile_use: ProfileUse,
     /// The profile.
     pub profile: Option<ProfileHash>,
+    /// How the sizes of frames differ from those of the profile. `None`: they do not, or nobody can tell.
+    pub drift: Option<SizeDrift>,
     /// How well the policy predicts which frames are on time, with shares in millionths. 0 frames: it does
     /// not predict.
     pub calibration: Calibration,
@@ -65,6 +67,8 @@ impl FeasibilityReport {
         out.u8(profile | if self.infeasible { FLAG_INFEASIBLE } else { 0 });
         out.u8(self.profile_use as u8);
         out.extend_from_slice(&self.profile.unwrap_or_default());
+        out.f64(self.drift.map_or(f64::NAN, |drift| drift.measured));
+        out.f64(self.drift.map_or(f64::NAN, |drift| drift.profiled));
         let Calibration { frames, expected_late, actual_late } = self.calibration;
         let parts = |share: f64| (share.clamp(0.0, 1.0) * SHARE_PARTS).round() as u32;
         out.u32(u32::try_from(frames).unwrap_or(u32::MAX));
@@ -81,6 +85,9 @@ impl FeasibilityReport {
         let flags = r.u8("flags")?;
         let code = r.u8("profile_use")?;
         let hash = r.fixed::<32>("profile")?;
+        let measured = positive(r.f64("drift_measured")?);
+        let profiled = positive(r.f64("drift_profiled")?);
+        let drift = measured.zip(profiled).map(|(measured, profiled)| SizeDrift { measured, profiled });
         let frames = u64::from(r.u32("predicted_frames")?);
         let expected_late = (f64::from(r.u32("expected_late")?) / SHARE_PARTS).min(1.0);
         let actual_late = (f64::from(r.u32("actual_late")?) / SHARE_PARTS).min(1.0);
@@ -91,6 +98,7 @@ impl FeasibilityReport {
             infeasible: flags & FLAG_INFEASIBLE != 0,
             profile_use: ProfileUse::ALL.into_iter().find(|known| *known as u8 == code).unwrap_or_default(),
             profile: (flags & FLAG_PROFILE != 0).then_some(hash),
+            drift,
             calibration: Calibration { frames, expected_late, actual_late },
         })
     }

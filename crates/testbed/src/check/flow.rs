@@ -196,7 +196,10 @@ impl Checks {
         // An application that wants nothing below its bounds, and was told that they cannot be kept, may get nothing.
         let withheld = reader.is_silenced
             || contract.on_infeasible != OnInfeasible::Degrade
-                && matches!(told, Some(ContractState::Infeasible | ContractState::LatencyMiss));
+                && matches!(
+                    told,
+                    Some(ContractState::Infeasible | ContractState::LatencyMiss | ContractState::Absent)
+                );
         let live = reader.is_live && !withheld && path.publishing && path.is_well;
         let claimed = path.rivals && !reader.is_up;
         if !live || claimed {

@@ -315,6 +315,7 @@ impl<'a> World<'a> {
             unsent_bytes: 0,
             window: None,
             coding: slots.coding(self.cameras[index].chain.as_ref()),
+            prefers_finer: false,
         }
     }
 

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::{Contract, ContractState};
+use crate::profile::SizeDrift;
 use crate::units::{BitsPerSecond, Instant};
 
 /// The span of time over which a contract is judged.
@@ -74,6 +75,8 @@ pub struct Surroundings {
     pub infeasible_since: Option<Instant>,
     /// Since when the camera's shared channel has no room for it, and why.
     pub shed: Option<(Instant, String)>,
+    /// How frames differ from those that the profile was measured with, if they do.
+    pub drift: Option<SizeDrift>,
     /// Why no accuracies are known. Empty if some are.
     pub unverified: String,
     /// What stands against the contract besides the link. May be empty.
@@ -197,8 +200,7 @@ impl Monitor {
 
     /// The state over the last second, and a sentence that says why.
     ///
-    /// Where several states apply, the first of this list counts: infeasible, latency missed, accuracy
-    /// missed, unverified. The latency is missed if the application waits for a frame of a publishing camera
+    /// Where several states apply, the first of [`ContractState::ALL`] counts. The latency is missed if the application waits for a frame of a publishing camera
     /// for longer than the bound and five intervals. It is also missed after a whole second without a frame.
     pub fn describe(&self, now: Instant, around: &Surroundings) -> (ContractState, String) {
         let full = now.saturating_since(self.began) >= WINDOW;
@@ -221,6 +223,7 @@ impl Monitor {
             .or_else(|| self.late(look))
             .or_else(|| self.slow(look))
             .or_else(|| self.inaccurate(look))
+            .or_else(|| self.drifted(look))
             .or_else(|| self.unverified(look))
             .unwrap_or_else(|| (ContractState::Ok, self.on_time_text(&look.counts)))
     }
@@ -228,8 +231,7 @@ impl Monitor {
     /// Whether the camera is disconnected, and the frames sent before that have been waited for long enough.
     fn away(&self, look: &Look) -> Option<(ContractState, String)> {
         let misses = look.around.is_away && (look.counts.came == 0 || self.overdue(look.around).is_some());
-        let bounded = self.contract.latency_bound.is_some();
-        let state = if bounded && look.full { ContractState::LatencyMiss } else { ContractState::Unverified };
+        let state = if look.full { ContractState::Absent } else { ContractState::Unverified };
         misses.then(|| (state, "the camera is not connected".to_owned()))
     }
 
@@ -333,6 +335,17 @@ impl Monitor {
             "measured accuracy {measured:.3} is below the floor {floor}; the profile may not fit this scene"
         );
         Some((ContractState::AccuracyMiss, text))
+    }
+
+    /// Whether frames differ so much from those of the profile that its accuracies may not hold.
+    fn drifted(&self, look: &Look) -> Option<(ContractState, String)> {
+        let SizeDrift { measured, profiled } =
+            look.around.drift.filter(|_| self.contract.accuracy_floor.is_some())?;
+        let text = format!(
+            "frames have {measured:.0} bytes where the profile says {profiled:.0}; profile this scene as well \
+             (mez profile run --camera)"
+        );
+        Some((ContractState::Drifted, text))
     }
 
     /// Whether nothing says how accurate the frames are.

@@ -90,6 +90,24 @@ fn each_state_has_its_cause_and_its_sentence() {
     assert_eq!(describe(&unknown).0, ContractState::Unverified);
 }
 
+/// In fog frames are smaller than any that the profile was measured with: what it says of accuracy may not hold.
+#[test]
+fn frames_that_differ_from_those_of_the_profile_make_a_contract_drifted() {
+    let drift = Some(SizeDrift { measured: 50.0, profiled: 145.0 });
+    let foggy = Surroundings { drift, ..around() };
+    let (state, text) = after(contract(), |_| GOOD).describe(at(1000), &foggy);
+    assert_eq!(state, ContractState::Drifted);
+    assert!(text.starts_with("frames have 50 bytes where the profile says 145; "), "{text}");
+    let late = after(contract(), |frame| FrameOutcome { on_time: frame > 5, ..GOOD });
+    assert_eq!(late.describe(at(1000), &foggy).0, ContractState::LatencyMiss, "which is certain");
+    let any = Contract { accuracy_floor: None, ..contract() };
+    assert_eq!(
+        after(any, |_| GOOD).describe(at(1000), &foggy).0,
+        ContractState::Ok,
+        "it asks for no accuracy"
+    );
+}
+
 #[test]
 fn a_change_for_the_worse_is_told_within_a_second_and_so_is_the_end_of_it() {
     let mut monitor = Monitor::new(contract(), at(0));
@@ -121,7 +139,7 @@ fn silence_is_a_missed_latency_of_a_camera_that_publishes() {
     let slow = Surroundings { interval: Some(Duration::from_secs(2)), ..around() };
     assert_eq!(state(&monitor, 3_000, &slow), ContractState::Unverified);
     let away = Surroundings { is_away: true, ..Surroundings::default() };
-    assert_eq!(state(&monitor, 3_000, &away), ContractState::LatencyMiss);
+    assert_eq!(state(&monitor, 3_000, &away), ContractState::Absent);
     let fresh = Monitor::new(contract(), at(0));
     assert_eq!(state(&fresh, 500, &around()), ContractState::Unverified);
     let mut begun = Monitor::new(contract(), at(0));
@@ -147,7 +165,7 @@ fn a_frame_that_is_overdue_is_missed_before_the_second_is_over() {
     assert_eq!(said(Some(440), around()), (ContractState::LatencyMiss, text.into()));
     assert_eq!(said(None, around()).0, ContractState::Ok, "it is busy with the last one");
     let away = Surroundings { is_away: true, ..around() };
-    assert_eq!(said(Some(440), away).1, "the camera is not connected");
+    assert_eq!(said(Some(440), away), (ContractState::Absent, "the camera is not connected".into()));
     let unknown = Surroundings { interval: None, ..around() };
     assert_eq!(said(Some(440), unknown).0, ContractState::Ok, "the camera may have nothing to send");
     let brisk = Surroundings { interval: Some(Duration::from_millis(10)), ..around() };

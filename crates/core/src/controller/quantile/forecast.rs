@@ -17,6 +17,8 @@ use crate::units::Instant;
 /// A frame with an on-time probability below this is probably late. While own bytes are on their way, such a
 /// frame waits for them: sent at once, it would only make the next one late too.
 pub(super) const WORTH_QUEUEING: f64 = 0.5;
+/// A link has room to spare for frames that occupy it for at most this share of the time.
+const SPARE_SHARE: f64 = 0.25;
 
 /// Everything that the policy knows about the link and its frames.
 #[derive(Debug)]
@@ -116,6 +118,14 @@ impl Forecast<'_> {
     /// Whether own bytes hold anything back. Bytes that have passed the link, as far as is known, do not.
     pub(super) fn is_busy(&self) -> bool {
         self.backlog.drained_in_ms(1.0 / self.rate) > 0.0
+    }
+
+    /// Whether a frame of this rung is wanted if it is on time. One that is finer than the profile's scene needs is
+    /// wanted only if it leaves most of the link to others, or if the profile no longer holds.
+    pub(super) fn wants(&self, rung: usize) -> bool {
+        let Offer { ladder, prefers_finer, .. } = self.offer;
+        let took_ms = ladder.rungs()[rung].bytes.mean / self.rate;
+        prefers_finer || !ladder.is_tied(rung) || took_ms <= SPARE_SHARE * ms(self.offer.interval_at(rung))
     }
 
     /// The part of `left_ms` that remains for the network at this rung: less the time to encode a frame, and

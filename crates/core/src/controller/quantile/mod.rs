@@ -104,7 +104,12 @@ impl Quantile {
                 continue;
             }
             let prospect = forecast.prospect(rung);
-            if prospect.worth > best.worth {
+            let better = if offer.prefers_finer {
+                prospect.on_time >= offer.on_time_share
+            } else {
+                prospect.worth > best.worth
+            };
+            if better && forecast.wants(rung) {
                 best = prospect;
             }
         }
@@ -274,7 +279,7 @@ impl Policy for Quantile {
             return Decision::Send(Choice { stretch_bytes: Some(bytes), ..choice });
         }
         let higher = self.probing.raise(&forecast, best);
-        let best = if offer.allows(higher.rung) { higher } else { best };
+        let best = if offer.allows(higher.rung) && forecast.wants(higher.rung) { higher } else { best };
         if let Some(until) = forecast.held_back(best, self.quiet_until(offer.now), silent_until) {
             return Decision::Wait { until };
         }

@@ -435,3 +435,45 @@ fn what_was_left_out_comes_with_the_next_frame_but_at_most_a_new_beginning() {
     assert_eq!(bytes(1), (60e3, 80e3));
     assert_eq!(bytes(9), (60e3, 100e3));
 }
+
+/// Video whose finest rung brings nothing in the profile's scene.
+fn with_a_tie() -> Ladder {
+    let rungs = [("h264/q38", 20e3, 0.97), ("h264/q30", 65e3, 0.996), ("h264/q22", 200e3, 0.9961)];
+    let rungs = rungs.map(|(name, bytes, accuracy)| RungProfile {
+        rung: Rung::new(name).expect("a valid name"),
+        bytes: ByteSizes::around(bytes, 0.08),
+        accuracy,
+        camera_time: Duration::ZERO,
+        detector_time: None,
+    });
+    Profile::new(rungs.to_vec()).expect("sound").ladder()
+}
+
+/// In another light the finest rung may be worth its bytes. Where it leaves three quarters of the link to others, it goes.
+#[test]
+fn of_rungs_that_tie_the_finest_goes_if_the_link_has_room_to_spare() {
+    let last = |bytes_per_ms: f64| {
+        let mut story = Story { ladder: with_a_tie(), ..Story::new() };
+        (0..60).map(|_| story.frame(bytes_per_ms)).last()
+    };
+    assert_eq!(last(30e3), Some(2), "200 kB in 67 ms are a tenth of this link");
+    assert_eq!(last(9e3), Some(1), "and a third of this one");
+}
+
+/// Frames have drifted from the profile, so its accuracies may not hold: nothing is spared, but frames stay on time.
+#[test]
+fn where_the_profile_does_not_hold_the_finest_rung_that_is_on_time_goes() {
+    let chosen = |bytes_per_ms: f64| {
+        let mut story = Story { ladder: with_a_tie(), ..Story::new() };
+        for _ in 0..60 {
+            story.frame(bytes_per_ms);
+        }
+        let offer = Offer { prefers_finer: true, ..offer(story.now, &story.ladder) };
+        match story.policy.decide(&offer) {
+            Decision::Send(choice) => choice.rung,
+            Decision::Wait { until } => panic!("it waits until {until:?}"),
+        }
+    };
+    assert_eq!(chosen(9e3), 2);
+    assert_eq!(chosen(1.5e3), 1, "200 kB would be late");
+}

@@ -11,6 +11,7 @@ use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameMeta, Reference, Rung, Sequence, SkipRange, SkipReason,
 };
 use crate::history::{PastQuery, Tier};
+use crate::profile::SizeDrift;
 use crate::trace::{CameraTrace, Stage};
 use crate::units::{BitsPerSecond, ClockAnchor, Timestamp};
 use crate::wire::{
@@ -276,16 +277,21 @@ fn any_outlook() -> impl Strategy<Value = FeasibilityReport> {
             let [expected_late, actual_late] = [expected, actual].map(|parts| f64::from(parts) / 1e6);
             Calibration { frames: frames.into(), expected_late, actual_late }
         });
-    let flags = any::<(bool, Option<[u8; 32]>)>();
+    let drift = prop::option::of((1e-3..1e12f64, 1e-3..1e12f64))
+        .prop_map(|drift| drift.map(|(measured, profiled)| SizeDrift { measured, profiled }));
+    let flags = (any::<bool>(), any::<Option<[u8; 32]>>(), drift);
     (positive(), positive(), best, flags, 0..ProfileUse::ALL.len(), calibration).prop_map(
-        |(rate, floor_bytes, best_accuracy, (infeasible, profile), code, calibration)| FeasibilityReport {
-            link_rate: rate.map(BitsPerSecond),
-            floor_bytes,
-            best_accuracy,
-            infeasible,
-            profile_use: ProfileUse::ALL[code],
-            profile,
-            calibration,
+        |(rate, floor_bytes, best_accuracy, (infeasible, profile, drift), code, calibration)| {
+            FeasibilityReport {
+                link_rate: rate.map(BitsPerSecond),
+                floor_bytes,
+                best_accuracy,
+                infeasible,
+                profile_use: ProfileUse::ALL[code],
+                profile,
+                drift,
+                calibration,
+            }
         },
     )
 }

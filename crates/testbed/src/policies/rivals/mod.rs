@@ -64,6 +64,7 @@ mod tests {
                                 unsent_bytes: 0,
                                 window: None,
                                 coding: None,
+                                prefers_finer: false,
                             };
                             match policy.decide(&offer) {
                                 Decision::Wait { until } => {

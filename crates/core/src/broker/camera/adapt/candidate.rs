@@ -52,6 +52,7 @@ impl<'a> Candidate<'a> {
             unsent_bytes: self.unsent_bytes,
             window: self.window,
             coding: None,
+            prefers_finer: false,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::rungs::Ratios;
+use crate::profile::ByteSizes;
 use crate::setting::Setting;
 use crate::units::Instant;
 
@@ -38,4 +39,6 @@ pub(crate) struct EncodePlan {
     pub(crate) ratios: Ratios,
     /// The accuracy floor, if the rungs have a profile.
     pub(crate) floor: Option<f64>,
+    /// The sizes that the profile gives for the rung. `None`: no profile, or the frame is enlarged.
+    pub(crate) profiled: Option<ByteSizes>,
 }

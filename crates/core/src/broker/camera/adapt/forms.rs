@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use super::candidate::Candidate;
+use super::drift::Drift;
 use super::encode_plan::EncodePlan;
 use super::rungs::{Basis, Costs, Ratios, Rungs, chains_take, coarsened, skip_max};
 use crate::controller::{Cap, Offer, Policy};
 use crate::frame::{ChainLink, Reference, Rung};
-use crate::profile::{Profile, ProfileHash};
+use crate::profile::{Profile, ProfileHash, SizeDrift};
 use crate::setting::{Chains, Form, Setting};
 use crate::units::Instant;
 use crate::wire::ProfileUse;
@@ -42,6 +43,8 @@ pub(crate) struct Prepared<'a> {
     pub(crate) costs: Costs,
     /// The state of the wanted profile.
     pub(crate) profile_use: ProfileUse,
+    /// How the sizes of frames differ from those of the profile, if they do.
+    pub(crate) drift: Option<SizeDrift>,
     /// The offer to the policy, except for what its choice would change.
     offer: Offer<'a>,
 }
@@ -90,6 +93,8 @@ pub(crate) struct Forms {
     wider: Option<Rungs>,
     /// The learned ratios of measured to predicted values.
     ratios: Ratios,
+    /// The sizes of frames beside those of the profile.
+    drift: Drift,
     /// The rest of the video codec.
     video: Rest,
     /// The rest of the codec for changed tiles.
@@ -101,7 +106,15 @@ pub(crate) struct Forms {
 impl Forms {
     pub(crate) fn new() -> Self {
         let ratios = Ratios::default();
-        Self { rungs: None, wider: None, ratios, video: Rest::NONE, tiles: Rest::NONE, lift: 1.0 }
+        Self {
+            rungs: None,
+            wider: None,
+            ratios,
+            drift: Drift::default(),
+            video: Rest::NONE,
+            tiles: Rest::NONE,
+            lift: 1.0,
+        }
     }
 
     /// The rungs for the last candidate.
@@ -122,11 +135,16 @@ impl Forms {
         cap: Option<Cap>,
     ) -> Prepared<'a> {
         let (basis, profile, profile_use) = self.basis(candidate);
+        let measured_on = |basis: &Basis| (basis.profile, basis.pixels);
+        if self.rungs.as_ref().is_some_and(|rungs| measured_on(&rungs.basis) != measured_on(&basis)) {
+            self.drift.forget();
+        }
+        let drift = self.drift.drift().filter(|_| basis.profile.is_some());
         let rungs = renewed(&mut self.rungs, basis, profile);
-        let offer = candidate.offer(rungs, cap);
+        let offer = Offer { prefers_finer: drift.is_some(), ..candidate.offer(rungs, cap) };
         let in_time = policy.bytes_in_time(&offer, rungs.chain_time());
         let costs = rungs.costs(candidate.before, in_time, self.lift);
-        Prepared { rungs, costs, profile_use, offer }
+        Prepared { rungs, costs, profile_use, drift, offer }
     }
 
     /// The rungs for a frame, or those for contracts with a frame rate of only `min_fps`, if these are more.
@@ -195,12 +213,16 @@ impl Forms {
                 making.bytes_max.map_or(usual.1, |most| usual.1.min(f64::from(most))) as u32;
         }
         if bytes > 0 && expected >= 1.0 {
-            let bytes = bytes as f64 * coarsened(&asked, &made, alone);
+            let at_asked = bytes as f64 * coarsened(&asked, &made, alone);
             learn(
                 ratio,
                 if asked.is_chained() && alone { ALONE_GAIN } else { SIZE_GAIN },
-                bytes / expected * was_ratio,
+                at_asked / expected * was_ratio,
             );
+        }
+        // A keyframe, and a frame that its budget made coarser, have sizes that the profile does not give.
+        if let Some(profiled) = making.profiled.filter(|_| made == asked && !(asked.is_chained() && alone)) {
+            self.drift.handle_made(bytes as f64, &profiled);
         }
         let took = now.saturating_since(making.begun);
         if !took.is_zero() && !making.expected_time.is_zero() {

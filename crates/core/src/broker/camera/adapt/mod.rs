@@ -13,6 +13,7 @@
 //! fails, frames are encoded as changed tiles for a while; after that codec fails too, as stills.
 
 mod candidate;
+mod drift;
 mod encode_plan;
 mod forms;
 mod profiles;
@@ -32,6 +33,7 @@ use crate::controller::named::PolicyName;
 use crate::controller::share::{SHED_INTERVAL, Step};
 use crate::controller::{Arrival, Calibration, Cap, Choice, Decision, Offer, Policy, SentFrame};
 use crate::frame::{ChainLink, FrameId, Rung};
+use crate::profile::SizeDrift;
 use crate::units::{BitsPerSecond, Instant};
 use crate::wire::ProfileUse;
 
@@ -74,6 +76,8 @@ pub(super) struct Seen {
     pub(super) floor_bytes: Option<f64>,
     pub(super) best_accuracy: Option<f64>,
     pub(super) infeasible: bool,
+    /// How the sizes of frames differ from those of the profile, if they do.
+    pub(super) drift: Option<SizeDrift>,
     /// The place of the cheapest rung that keeps the floor, or of the best rung if none does.
     floor: usize,
     interval: Duration,
@@ -174,6 +178,7 @@ impl Adapter {
             floor_bytes: floor.map(|place| rungs.bytes_needed(place, interval, bound)),
             best_accuracy: verified.then(|| ladder.rungs()[ladder.len() - 1].accuracy),
             infeasible: shed.is_some() || self.policy.is_infeasible(),
+            drift: prepared.drift,
             floor: offer.floor_rung().0,
             interval,
             bound,
@@ -208,6 +213,7 @@ impl Adapter {
                     expected_time: profile.camera_time,
                     ratios: basis.ratios,
                     floor: offer.accuracy_floor,
+                    profiled: stretch_bytes.is_none().then(|| rungs.profiled_at(rung)).flatten(),
                 }))
             }
         }

@@ -175,6 +175,9 @@ pub(crate) struct Rungs {
     pub(crate) settings: Vec<Setting>,
     /// For each place of the ladder, the sizes of keyframes.
     alone: Vec<ByteSizes>,
+    /// For each place of the ladder, the sizes that the profile gives. `None`: there is no profile, or the frame goes
+    /// unchanged.
+    profiled: Vec<Option<ByteSizes>>,
     /// For each place of the ladder, `n` where one frame in `n` is sent.
     every: Vec<u32>,
     /// The frame skips of the profile's rungs that could otherwise be used, ascending.
@@ -236,7 +239,12 @@ impl Rungs {
             factor.map_or(rung.bytes, |factor| ByteSizes::around(rung.bytes.mean * factor, JPEG_DEVIATION))
         });
         let (alone, every) = (alone.collect(), settings.iter().map(Setting::one_in).collect());
-        let mut rungs = Self { basis, ladder, settings, alone, every, skips, known };
+        let profiled = ladder.rungs().iter().zip(&settings).map(|(rung, setting)| {
+            let measured = profile?.get(&rung.rung)?.bytes;
+            (setting.form != Form::Original).then_some(measured)
+        });
+        let profiled = profiled.collect();
+        let mut rungs = Self { basis, ladder, settings, alone, profiled, every, skips, known };
         // All three were built from the ladder's rungs. A place in the ladder is a place in each of them.
         debug_assert!(
             [rungs.settings.len(), rungs.alone.len(), rungs.every.len()] == [rungs.ladder.len(); 3],
@@ -312,6 +320,11 @@ impl Rungs {
     /// The mean bytes of a frame that refers to others, and of a keyframe, at a place of the ladder.
     pub(crate) fn bytes_at(&self, place: usize) -> (f64, f64) {
         (self.ladder.rungs()[place].bytes.mean, self.alone[place].mean)
+    }
+
+    /// The sizes that the profile gives at a place of the ladder; `None`: none.
+    pub(crate) fn profiled_at(&self, place: usize) -> Option<ByteSizes> {
+        self.profiled[place]
     }
 
     /// See [`crate::controller::Offer::bytes_needed`].

@@ -69,8 +69,9 @@ impl Feasibility {
         if !negotiated.outcomes.is_empty() && negotiated != self.told_result {
             return Some(at + INTERVAL_MIN);
         }
-        let known = (last.infeasible, last.profile_use, last.profile);
-        (known != (seen.infeasible, seen.profile_use, joint.profile) && at.max(seen.at) == seen.at)
+        let known = (last.infeasible, last.profile_use, last.profile, last.drift.is_some());
+        (known != (seen.infeasible, seen.profile_use, joint.profile, seen.drift.is_some())
+            && at.max(seen.at) == seen.at)
             .then_some(at + INTERVAL_MIN)
     }
 }
@@ -94,6 +95,7 @@ fn feasibility(
         infeasible: seen.infeasible && fresh,
         profile_use: seen.profile_use,
         profile: joint.profile,
+        drift: seen.drift,
         calibration,
     }
 }

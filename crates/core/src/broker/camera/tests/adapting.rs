@@ -68,6 +68,17 @@ pub(super) fn run_while(
     rig: &mut Rig,
     duration: Duration,
     bytes_per_ms: f64,
+    happens: impl FnMut(&mut Rig, u64),
+) -> Vec<Delivered> {
+    run_scene(rig, duration, bytes_per_ms, 1.0, happens)
+}
+
+/// The same in a scene whose frames have `detail` times the bytes that `profile` says.
+fn run_scene(
+    rig: &mut Rig,
+    duration: Duration,
+    bytes_per_ms: f64,
+    detail: f64,
     mut happens: impl FnMut(&mut Rig, u64),
 ) -> Vec<Delivered> {
     let (end, begin) = (rig.now + duration, rig.now);
@@ -94,7 +105,7 @@ pub(super) fn run_while(
             let encoding = if video { Encoding::H264 } else { Encoding::Jpeg };
             // Of the default ladder's rungs, smaller ones are smaller; a quarter less than is assumed of them.
             let assumed = || 0.75 * ORIGINAL_BYTES as f64 * default_share(&rung);
-            let size = sizes.get(&rung).map_or_else(assumed, |rung| rung.bytes.mean);
+            let size = detail * sizes.get(&rung).map_or_else(assumed, |rung| rung.bytes.mean);
             // One that stands alone has eight times the bytes of another.
             let size = if video && chain.index == 0 { size * 8.0 } else { size };
             let payload = vec![0; (size as usize).min(bytes_max as usize)].into();
@@ -181,6 +192,21 @@ fn a_frame_is_made_as_large_as_the_link_carries_in_time() {
         assert!(steady.iter().all(|frame| !frame.infeasible), "{steady:?}");
         assert!(steady.iter().all(|frame| frame.expected_accuracy >= Some(0.9)));
     }
+}
+
+/// Fog comes and goes. While it lasts, frames are a third as large as the profile says, and the edge is told.
+#[test]
+fn in_fog_the_edge_is_told_that_frames_have_drifted() {
+    let mut rig = rig(vec![contract(true)]);
+    rig.broker.handle_profile(rig.now, HASH, Some(sized()));
+    let drift = |rig: &Rig| rig.broker.adapter.seen().and_then(|seen| seen.drift);
+    run(&mut rig, 6, 4.0 * 125.0);
+    assert_eq!(drift(&rig), None);
+    run_scene(&mut rig, Duration::from_secs(6), 4.0 * 125.0, 0.3, |_, _| ());
+    let found = drift(&rig).expect("six seconds of fog are known");
+    assert!((0.25..0.35).contains(&(found.measured / found.profiled)), "{found:?}");
+    run(&mut rig, 8, 4.0 * 125.0);
+    assert_eq!(drift(&rig), None, "the fog has lifted");
 }
 
 #[test]

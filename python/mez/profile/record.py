@@ -1,0 +1,75 @@
+"""Records what a camera publishes, to be profiled: the frames as they are, not as they cross the link."""
+
+import re
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from mez import _native
+from mez._edge import Edge
+from mez._frame import Frame
+from mez._subscribe import read
+from mez.profile.errors import VideoError
+from mez.profile.footage import FRAMES_MAX, PUBLISHED_QUALITY
+from mez.profile.make import Progress
+
+SECONDS_DEFAULT: Final = 60.0
+"""Default length of a recording, in seconds."""
+
+READ_EVERY_S: Final = 2.0
+"""How often new frames are read. Often enough that a camera's log still holds them."""
+
+
+def record(camera: str, folder: Path, seconds: float, edge: str | Edge | None, progress: Progress) -> Path:
+    """Record a camera's frames as it published them.
+
+    Frames are read as frames of the past, behind live ones: applications that use the camera lose nothing.
+
+    Args:
+        camera: Its name.
+        folder: Where the folder of the recording is made.
+        seconds: How long.
+        edge: The edge broker, as in `mez.subscribe`.
+        progress: Hears how it goes.
+
+    Returns:
+        The folder: one JPEG for each frame, named after its capture time. `--video` takes it again.
+
+    Raises:
+        VideoError: No frames came, or they are not JPEG.
+        NotFoundError: The edge knows no such camera.
+        ConnectError: The edge did not answer.
+    """
+    began_ns = time.time_ns()
+    named = re.sub(r"[^\w.-]+", "-", camera)
+    recording = folder / f"{named}-{datetime.fromtimestamp(began_ns / 1e9, UTC):%Y%m%dT%H%M%SZ}"
+    progress.say(f"recording {camera} for {seconds:g} s into {recording}")
+    began, since_ns, kept, lost = time.monotonic(), began_ns, 0, 0
+    while (elapsed := time.monotonic() - began) < seconds and kept < FRAMES_MAX:
+        time.sleep(min(READ_EVERY_S, seconds - elapsed))
+        before = kept
+        with read(camera, since=since_ns, quality="original", edge=edge) as frames:
+            for frame in frames:
+                recording.mkdir(parents=True, exist_ok=True)
+                (recording / f"{frame.captured_ns:019}.jpg").write_bytes(_jpeg(frame))
+                kept += 1
+                lost += sum(frame.skipped.values())
+                since_ns = frame.captured_ns + 1
+        progress.done(kept - before, f"recording {camera}")
+        elapsed = time.monotonic() - began
+        progress.expect(round(kept / elapsed * max(seconds - elapsed, 0)))
+    if kept == 0:
+        raise VideoError(
+            f"{camera} published no frame in {seconds:g} s; is its source running? (mez cameras)"
+        )
+    if lost:
+        progress.say(f"{lost} frames are not in the recording: nobody held them any more")
+    return recording
+
+
+def _jpeg(frame: Frame) -> bytes:
+    """Return a frame as the profiler takes it: JPEG as published, other encodings as JPEG of quality 95."""
+    if frame.encoding == "jpeg":
+        return bytes(frame.payload)
+    return _native.encode_jpeg(frame.image, PUBLISHED_QUALITY)
