@@ -268,30 +268,30 @@ def _text_ns(field: str, value: str, now_ns: Callable[[], int]) -> int:
 EDGES_MAX: Final = 8
 """The most edges that a publisher or subscription may be given."""
 
-LOG_DISK_BYTES: Final = 4 << 30
-"""Default disk space for the log of one camera, in bytes: 4 GiB."""
+STORE_BYTES: Final = 4 << 30
+"""Default disk space for the frames of one camera, in bytes: 4 GiB."""
 
 DURABILITIES: Final = ("async", "group", "sync")
 
 
-def log_on_disk(
-    log_dir: StrPath | None,
-    log_key: StrPath | None,
-    log_disk_bytes: int,
-    log_disk_age: float | None,
+def on_disk(
+    store: StrPath | None,
+    store_key: StrPath | None,
+    store_bytes: int,
+    store_age: float | None,
     durability: str,
 ) -> tuple[str, str | None, int, float | None, str] | None:
-    """What is told of a log on disk; `None` without a folder for it."""
-    folder = optional_path("log_dir", log_dir)
-    key = optional_path("log_key", log_key)
-    size = whole("log_disk_bytes", log_disk_bytes, 16 << 20, 1 << 50)
-    age = optional_number("log_disk_age", log_disk_age)
+    """What is told of a store; `None` without a folder for it."""
+    folder = optional_path("store", store)
+    key = optional_path("store_key", store_key)
+    size = whole("store_bytes", store_bytes, 16 << 20, 1 << 50)
+    age = optional_number("store_age", store_age)
     if age is not None and not 60 <= age < math.inf:
-        raise invalid("log_disk_age", f"log_disk_age is {age:g}; give at least 60 seconds, or None")
+        raise invalid("store_age", f"store_age is {age:g}; give at least 60 seconds, or None")
     if text("durability", durability) not in DURABILITIES:
         raise invalid("durability", f'durability is {durability!r}; write "async", "group" or "sync"')
     if folder is None:
         if key is not None:
-            raise invalid("log_key", "log_key has no effect without log_dir; give both")
+            raise invalid("store_key", "store_key has no effect without store; give both")
         return None
     return folder, key, size, age, durability

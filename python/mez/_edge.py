@@ -196,10 +196,10 @@ def edge(
     cameras_max: int = 64,
     frame_bytes_max: int = 32 << 20,
     state: arguments.StrPath | None = None,
-    log_dir: arguments.StrPath | None = None,
-    log_key: arguments.StrPath | None = None,
-    log_disk_bytes: int = arguments.LOG_DISK_BYTES,
-    log_disk_age: float | None = None,
+    store: arguments.StrPath | None = None,
+    store_key: arguments.StrPath | None = None,
+    store_bytes: int = arguments.STORE_BYTES,
+    store_age: float | None = None,
     durability: str = "group",
     profiles: arguments.StrPath | None = None,
     channels: Mapping[str, str | Iterable[str]] | None = None,
@@ -224,11 +224,11 @@ def edge(
         frame_bytes_max: The largest frame that is accepted, in bytes.
         state: The folder for state, which the edge needs again at its next start. Default: `MEZ_STATE`, else
             `/var/lib/mez` for root, else `~/.local/state/mez`.
-        log_dir: The folder for an encrypted log on disk, which outlives this process. Default: frames are
-            kept in memory only.
-        log_key: The file with the log's keys, made by `mez keys log`. Default: the keys that `MEZ_LOG_KEY`
-            itself holds, else `log.key` in the folder of keys.
-        log_disk_bytes: Disk space for each camera's log, in bytes. When it is full, the oldest frames are
+        store: The folder of a store: frames are also kept there, encrypted, and outlive this process.
+            Default: frames are kept in memory only.
+        store_key: The file with the store's keys, made by `mez store key`. Default: the keys that
+            `MEZ_STORE_KEY` itself holds, else `store.key` in the folder of keys.
+        store_bytes: Disk space for each camera, in bytes. When it is full, the oldest frames are
             dropped.
         log_disk_age: Seconds for which frames stay on disk. Default: until the space is needed.
         durability: How much a power cut may lose: `"async"` half a minute, `"group"` a second, `"sync"` a
@@ -283,7 +283,7 @@ def edge(
                 "frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING
             ),
             state=arguments.optional_path("state", state),
-            log_on_disk=arguments.log_on_disk(log_dir, log_key, log_disk_bytes, log_disk_age, durability),
+            store=arguments.on_disk(store, store_key, store_bytes, store_age, durability),
             profiles=arguments.optional_path("profiles", profiles),
             channels=arguments.channels(channels),
         )
@@ -304,8 +304,8 @@ def cameras(
     """List the cameras of an edge broker by name: those that are connected, and those that were.
 
     Args:
+        pattern: Only cameras that match, such as `dock/*`. Default: all.
         edge: As in `mez.subscribe`.
-        pattern: Only cameras that match.
         keys: As in `mez.subscribe`.
         connect_timeout: As in `mez.subscribe`.
 

@@ -213,7 +213,7 @@ class Publisher:
         state: str | PathLike[str] | None,
         link: str,
         h264_encoder: str,
-        log_on_disk: tuple[str, str | None, int, float | None, str] | None,
+        store: tuple[str, str | None, int, float | None, str] | None,
         history_share: float,
     ) -> Publisher: ...
     def close(self) -> None: ...
@@ -247,7 +247,7 @@ class Edge:
         cameras_max: int,
         frame_bytes_max: int,
         state: str | PathLike[str] | None,
-        log_on_disk: tuple[str, str | None, int, float | None, str] | None,
+        store: tuple[str, str | None, int, float | None, str] | None,
         profiles: str | PathLike[str] | None,
         channels: Sequence[tuple[str, Sequence[str]]],
     ) -> Edge: ...

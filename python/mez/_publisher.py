@@ -170,7 +170,7 @@ class Publisher:
         """Stop publishing. Closing twice does nothing.
 
         The log in memory of a broker in this process goes with it, and with the log whatever has not left
-        yet; what is kept in `log_dir` is there at the next start.
+        yet; what is kept in `store` is there at the next start.
         """
         self._native.close()
 
@@ -199,10 +199,10 @@ def publisher(
     state: arguments.StrPath | None = None,
     link: str = "auto",
     h264_encoder: str = "openh264",
-    log_dir: arguments.StrPath | None = None,
-    log_key: arguments.StrPath | None = None,
-    log_disk_bytes: int = arguments.LOG_DISK_BYTES,
-    log_disk_age: float | None = None,
+    store: arguments.StrPath | None = None,
+    store_key: arguments.StrPath | None = None,
+    store_bytes: int = arguments.STORE_BYTES,
+    store_age: float | None = None,
     durability: str = "group",
     history_share: float = 0.25,
 ) -> Publisher:
@@ -245,7 +245,7 @@ def publisher(
         ArgumentError: An argument has a bad value; `field` names it.
         KeysError: There are no keys, none that may publish this camera, or they have expired.
         CameraInUseError: A broker of this camera runs on this machine already.
-        StateError: The folder for state, or `log_dir`, cannot be used.
+        StateError: The folder for state, or `store`, cannot be used.
         ConnectError: No broker answered at `broker` for 5 seconds.
 
     Example:
@@ -267,10 +267,10 @@ def publisher(
             "broker",
             "both edge and broker were given; a separate broker has its own edge, so give only broker",
         )
-    if broker is not None and (log_dir is not None or link != "auto" or h264_encoder != "openh264"):
+    if broker is not None and (store is not None or link != "auto" or h264_encoder != "openh264"):
         raise arguments.invalid(
             "broker",
-            "a separate broker has its own link, log and encoder; give link, log_dir and h264_encoder to "
+            "a separate broker has its own link, log and encoder; give link, store and h264_encoder to "
             "`mez camera` instead",
         )
     edges: list[str] = []
@@ -292,7 +292,7 @@ def publisher(
         state=arguments.optional_path("state", state),
         link=arguments.text("link", link),
         h264_encoder=arguments.text("h264_encoder", h264_encoder),
-        log_on_disk=arguments.log_on_disk(log_dir, log_key, log_disk_bytes, log_disk_age, durability),
+        store=arguments.on_disk(store, store_key, store_bytes, store_age, durability),
         history_share=_share(history_share),
     )
     return Publisher(native, camera)

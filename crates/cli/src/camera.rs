@@ -29,7 +29,7 @@ Examples:
   mez camera dock/cam1 --edge localhost --source recording.mp4 --loop --fps 10
   mez camera dock/cam1 --edge edge1.local --edge edge2.local --source /dev/video0
   mez camera dock/cam1 --edge edge.local         frames come from other programs, through the Unix socket
-  mez camera dock/cam1 --edge edge.local --log-dir /var/lib/mez/log --log-disk-age 72h
+  mez camera dock/cam1 --edge edge.local --store /var/lib/mez/store --store-age 72h
 
 Do not put a camera's user name and password on the command line, which everybody on this machine can read with `ps`. Instead:
   (umask 077; cat > dock.credentials)             make a file: type USER:PASSWORD, Enter and Ctrl-D

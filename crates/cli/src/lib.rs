@@ -7,10 +7,10 @@ mod edge;
 mod failure;
 mod keys;
 mod live;
-mod log;
 #[cfg(feature = "emulator")]
 mod measure;
 mod persist;
+mod store;
 mod subscribe;
 mod text;
 
@@ -61,7 +61,7 @@ enum Command {
     Cameras(cameras::CamerasArgs),
     Subscribe(subscribe::SubscribeArgs),
     Keys(keys::KeysArgs),
-    Log(log::LogArgs),
+    Store(store::StoreArgs),
     /// Run cameras, an edge and a people detector on a real video (needs the Python package)
     #[command(disable_help_flag = true)]
     Demo(PythonArgs),
@@ -101,7 +101,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Camera(args) => camera::run(args),
         Command::Cameras(args) => cameras::run(args),
         Command::Subscribe(args) => subscribe::run(args),
-        Command::Log(args) => log::run(args),
+        Command::Store(args) => store::run(args),
         Command::Keys(args) => keys::run(args).map_err(Failure::new),
         Command::Demo(_) => Err(in_python("demo")),
         Command::Profile(_) => Err(in_python("profile")),

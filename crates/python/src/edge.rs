@@ -51,7 +51,7 @@ impl Edge {
         cameras_max: usize,
         frame_bytes_max: u32,
         state: Option<PathBuf>,
-        log_on_disk: Option<LogOnDisk>,
+        store: Option<LogOnDisk>,
         profiles: Option<PathBuf>,
         channels: Vec<(String, Vec<String>)>,
     ) -> PyResult<Self> {
@@ -75,7 +75,7 @@ impl Edge {
         let credentials =
             folder.edge_credentials(name.as_ref(), &[]).map_err(|failure| unusable(&failure))?;
         let keys = folder.path().to_owned();
-        let persist = persist::options(py, log_on_disk, Some(&keys))?;
+        let persist = persist::options(py, store, Some(&keys))?;
         let options = EdgeProcessOptions {
             keys: folder,
             credentials,

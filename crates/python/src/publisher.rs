@@ -87,7 +87,7 @@ impl Publisher {
         state: Option<PathBuf>,
         link: &str,
         h264_encoder: &str,
-        log_on_disk: Option<LogOnDisk>,
+        store: Option<LogOnDisk>,
         history_share: f64,
     ) -> PyResult<Self> {
         let name: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
@@ -114,7 +114,7 @@ impl Publisher {
             options.transport = transport(py, link)?;
             options.h264 =
                 h264_encoder.parse().map_err(|failure| error::argument(py, "h264_encoder", failure))?;
-            options.persist = persist::options(py, log_on_disk, keys.as_deref())?;
+            options.persist = persist::options(py, store, keys.as_deref())?;
             options.history_share = history_share;
             let background = background(py)?;
             (Way::Here(start(py, background, options)?), places.join(" or "), background)
