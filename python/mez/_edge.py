@@ -192,7 +192,7 @@ def edge(
     listen: str = "127.0.0.1:0",
     grpc: str | None = "127.0.0.1:0",
     socket: arguments.StrPath | None = None,
-    log_bytes: int = 1 << 30,
+    memory_bytes: int = 1 << 30,
     cameras_max: int = 64,
     frame_bytes_max: int = 32 << 20,
     state: arguments.StrPath | None = None,
@@ -218,7 +218,7 @@ def edge(
         grpc: Address and port where applications on other hosts connect (gRPC over TLS); `None` for none.
         socket: Path of the Unix socket where applications on this host connect. Default: one in a temporary
             folder.
-        log_bytes: Memory for the logs of all cameras together, in bytes. When it is full, the oldest frames
+        memory_bytes: Memory for the frames of all cameras together, in bytes. When it is full, the oldest frames
             are dropped.
         cameras_max: The most cameras that may connect. Further ones are refused.
         frame_bytes_max: The largest frame that is accepted, in bytes.
@@ -277,7 +277,7 @@ def edge(
             listen=arguments.text("listen", listen),
             grpc=arguments.optional_text("grpc", grpc),
             socket=path if path is not None else f"{folder}/edge.sock",
-            log_bytes=arguments.whole("log_bytes", log_bytes, 1 << 16, 1 << 44),
+            memory_bytes=arguments.whole("memory_bytes", memory_bytes, 1 << 16, 1 << 44),
             cameras_max=arguments.whole("cameras_max", cameras_max, 1, 1 << 16),
             frame_bytes_max=arguments.whole(
                 "frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     # NumPy's own types say that arrays have the buffer protocol only from Python 3.12 on.
     Image: TypeAlias = Buffer | np.ndarray[Any, Any]
 
-LOG_BYTES = 256 << 20
+MEMORY_BYTES = 256 << 20
 FRAME_BYTES_MAX = 32 << 20
 
 
@@ -194,7 +194,7 @@ def publisher(
     broker: str | None = None,
     keys: arguments.StrPath | None = None,
     quality: int = 95,
-    log_bytes: int = LOG_BYTES,
+    memory_bytes: int = MEMORY_BYTES,
     frame_bytes_max: int = FRAME_BYTES_MAX,
     state: arguments.StrPath | None = None,
     link: str = "auto",
@@ -223,7 +223,7 @@ def publisher(
             It has its own edge, keys and log.
         keys: The folder of keys. Default: `MEZ_KEYS`, else `~/.config/mez/keys`.
         quality: JPEG quality of pixels that are sent, 1 to 100.
-        log_bytes: Memory for the log, in bytes. When it is full, the oldest frames are dropped.
+        memory_bytes: Memory for frames, in bytes. When it is full, the oldest frames are dropped.
         frame_bytes_max: The largest encoded frame, in bytes.
         state: The folder that keeps the camera's epoch between starts. Default: `MEZ_STATE`, else
             `/var/lib/mez` for root, else `~/.local/state/mez`. With an edge of this process that made its own
@@ -287,7 +287,7 @@ def publisher(
         broker=arguments.optional_text("broker", broker),
         keys=arguments.optional_path("keys", keys),
         quality=arguments.whole("quality", quality, 1, 100),
-        log_bytes=arguments.whole("log_bytes", log_bytes, 1 << 16, 1 << 40),
+        memory_bytes=arguments.whole("memory_bytes", memory_bytes, 1 << 16, 1 << 40),
         frame_bytes_max=arguments.whole("frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING),
         state=arguments.optional_path("state", state),
         link=arguments.text("link", link),

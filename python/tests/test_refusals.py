@@ -74,7 +74,7 @@ def test_frames_above_the_limit_are_refused(edge: mez.Edge) -> None:
             assert refused.value.remedy == "raise frame_bytes_max or encode it smaller"
         assert camera.send(picture(0)) == (1, 0)
     with (
-        mez.publisher("cam", edge, log_bytes=1 << 16) as camera,
+        mez.publisher("cam", edge=edge, memory_bytes=1 << 16) as camera,
         pytest.raises(mez.FrameTooLargeError, match="does not fit into a log of 65536 bytes"),
     ):
         camera.send(_native.encode_jpeg(noise, 100))
@@ -93,15 +93,15 @@ def test_capture_times_have_to_increase(edge: mez.Edge) -> None:
 
 
 ARGUMENTS: list[tuple[str, Callable[[mez.Edge], object], str, str]] = [
-    ("camera", lambda e: mez.publisher("dock//cam", e), "camera", "empty segment"),
-    ("camera type", lambda e: mez.publisher(7, e), "camera", "give a text"),  # type: ignore[arg-type]
-    ("wildcard", lambda e: mez.publisher("dock/*", e), "camera", "not allowed"),
-    ("quality", lambda e: mez.publisher("cam", e, quality=101), "quality", "from 1 to 100"),
-    ("quality type", lambda e: mez.publisher("cam", e, quality=9.5), "quality", "whole number"),  # type: ignore[arg-type]
-    ("log_bytes", lambda e: mez.publisher("cam", e, log_bytes=-1), "log_bytes", "whole number"),
-    ("edge", lambda _: mez.publisher("cam", "http://edge"), "edge", "write HOST or HOST:PORT"),
-    ("edge port", lambda _: mez.publisher("cam", "edge:99999"), "edge", "write HOST or HOST:PORT"),
-    ("both", lambda e: mez.publisher("cam", e, broker="unix:"), "broker", "give only broker"),
+    ("camera", lambda e: mez.publisher("dock//cam", edge=e), "camera", "empty segment"),
+    ("camera type", lambda e: mez.publisher(7, edge=e), "camera", "give a text"),  # type: ignore[arg-type]
+    ("wildcard", lambda e: mez.publisher("dock/*", edge=e), "camera", "not allowed"),
+    ("quality", lambda e: mez.publisher("cam", edge=e, quality=101), "quality", "from 1 to 100"),
+    ("quality type", lambda e: mez.publisher("cam", edge=e, quality=9.5), "quality", "whole number"),  # type: ignore[arg-type]
+    ("memory_bytes", lambda e: mez.publisher("cam", edge=e, memory_bytes=-1), "memory_bytes", "whole number"),
+    ("edge", lambda _: mez.publisher("cam", edge="http://edge"), "edge", "write HOST or HOST:PORT"),
+    ("edge port", lambda _: mez.publisher("cam", edge="edge:99999"), "edge", "write HOST or HOST:PORT"),
+    ("both", lambda e: mez.publisher("cam", edge=e, broker="unix:"), "broker", "give only broker"),
     ("broker", lambda _: mez.publisher("cam", broker="a b"), "broker", "not a broker's address"),
     ("pattern", lambda e: e.subscribe("dock/cam*"), "pattern", "mixes '\\*' with other characters"),
     ("pattern type", lambda e: e.subscribe(None), "pattern", "give a text"),  # type: ignore[arg-type]

@@ -306,7 +306,7 @@ class Demo:
         if self._channel is not None:
             for channel in self._channel.scenario.edge_channels:
                 words += ["--channel", channel]
-        return mez_command(*words, "--log-bytes", f"{EDGE_LOG_MIB}MiB", "--log-format", "json")
+        return mez_command(*words, "--memory-bytes", f"{EDGE_LOG_MIB}MiB", "--log-format", "json")
 
     def _camera_socket(self, name: str) -> Path:
         return self._work / f"{name.replace('/', '-')}.sock"
@@ -317,7 +317,7 @@ class Demo:
         words += [
             "--state",
             str(self._work / "state"),
-            "--log-bytes",
+            "--memory-bytes",
             f"{CAMERA_LOG_MIB}MiB",
             "--socket",
             "off" if self._channel is None else str(self._camera_socket(name)),
