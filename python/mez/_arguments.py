@@ -197,13 +197,6 @@ def optional_utc_ns(field: str, value: Time | None) -> int | None:
     return None if value is None else utc_ns(field, value)
 
 
-def either(first: str, a: Time | None, second: str, b: Time | None) -> tuple[str, Time | None]:
-    """The one of two names for the same thing that was used."""
-    if a is not None and b is not None:
-        raise invalid(second, f"{first} and {second} mean the same; give only one of them")
-    return (first, a) if b is None else (second, b)
-
-
 def profile(value: StrPath | Mapping[str, object] | None) -> tuple[bytes | None, str | None]:
     """The content of a profile, or its name at the edge: at most one of the two."""
     if value is None:

@@ -230,7 +230,7 @@ def edge(
             `MEZ_STORE_KEY` itself holds, else `store.key` in the folder of keys.
         store_bytes: Disk space for each camera, in bytes. When it is full, the oldest frames are
             dropped.
-        log_disk_age: Seconds for which frames stay on disk. Default: until the space is needed.
+        store_age: Seconds for which frames stay on disk. Default: until the space is needed.
         durability: How much a power cut may lose: `"async"` half a minute, `"group"` a second, `"sync"` a
             fifth of a second.
         profiles: The folder with profiles that subscriptions may choose by name. Default: `profiles` in the

@@ -67,9 +67,9 @@ class NotHeld:
     How many frames it had, `Frame.skipped` says where that is known.
 
     Attributes:
-        begin_ns: The capture time of the frame before it, or the first that was asked for, in nanoseconds
+        since_ns: The capture time of the frame before it, or the first that was asked for, in nanoseconds
             since 1970-01-01 UTC.
-        end_ns: Frames captured before this time are not held.
+        until_ns: Frames captured before this time are not held.
         reason: `"gone"`: nobody holds frames of that time any more; `"camera_restarted"`: what the camera had
             neither sent nor written before its end is lost; `"unreadable"`: frames were removed meanwhile,
             or are damaged. Or the camera may hold frames, and was not heard: `"camera_absent"`: it was not
@@ -77,8 +77,8 @@ class NotHeld:
             again then.
     """
 
-    begin_ns: int
-    end_ns: int
+    since_ns: int
+    until_ns: int
     reason: str
 
 

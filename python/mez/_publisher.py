@@ -231,12 +231,12 @@ def publisher(
         link: The transport of the link: `"quic"`, `"tcp"` (TLS over TCP), or `"auto"`: QUIC, and TCP if UDP
             is blocked.
         h264_encoder: The H.264 encoder: `"openh264"`, or `"x264"` in builds that have it.
-        log_dir: The folder for an encrypted log on disk, which outlives this process. Default: frames are
-            kept in memory only.
-        log_key: The file with the log's keys, made by `mez keys log`. Default: the keys that `MEZ_LOG_KEY`
-            itself holds, else `log.key` in the folder of keys.
-        log_disk_bytes: Disk space for the log, in bytes. When it is full, the oldest frames are dropped.
-        log_disk_age: Seconds for which frames stay on disk. Default: until the space is needed.
+        store: The folder of a store: frames are also kept there, encrypted, and outlive this process.
+            Default: frames are kept in memory only.
+        store_key: The file with the store's keys, made by `mez store key`. Default: the keys that
+            `MEZ_STORE_KEY` itself holds, else `store.key` in the folder of keys.
+        store_bytes: Disk space for frames, in bytes. When it is full, the oldest frames are dropped.
+        store_age: Seconds for which frames stay on disk. Default: until the space is needed.
         durability: How much a power cut may lose: `"async"` half a minute, `"group"` a second, `"sync"` a
             fifth of a second.
         history_share: Share of the link's time that frames of the past may take beside live ones, 0.01 to 1.

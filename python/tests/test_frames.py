@@ -301,7 +301,7 @@ def test_everything_that_can_be_asked_for(edge: mez.Edge, tmp_path: Path) -> Non
                 on_infeasible="skip",
                 priority=-3,
                 application="everything",
-                begin="now",
+                since="now",
                 until=datetime.timedelta(hours=1),
             ) as frames:
                 assert frames.deliver == "newest"

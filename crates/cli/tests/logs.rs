@@ -553,7 +553,7 @@ fn a_log_is_exported_while_its_broker_writes_it() {
 
     // As Ctrl-C does it.
     let mut stopped = command(
-        &["log", "export", "dock/cam1", "stopped.mp4", "--log-dir", "camera", "--until", "+1h"],
+        &["store", "export", "dock/cam1", "stopped.mp4", "--store", "camera", "--until", "+1h"],
         folder,
     );
     stopped.stdout(Stdio::piped()).stderr(Stdio::piped());
