@@ -166,8 +166,8 @@ class Edge:
         return subscribe(pattern, edge=self, **options)
 
     def cameras(self, pattern: str | None = None) -> list[CameraInfo]:
-        """List the cameras of this edge: `mez.cameras(self)`."""
-        return cameras(self, pattern=pattern)
+        """List the cameras of this edge: `mez.cameras(pattern, edge=self)`."""
+        return cameras(pattern, edge=self)
 
     def close(self) -> None:
         """Stop the edge. Applications are told; cameras keep dialling. Closing twice does nothing."""
@@ -248,7 +248,7 @@ def edge(
 
     Example:
         ```python
-        with mez.edge() as edge, mez.publisher("cam", edge) as cam, edge.subscribe("cam") as frames:
+        with mez.edge() as edge, mez.publisher("cam", edge=edge) as cam, edge.subscribe("cam") as frames:
             cam.send(image)
             frame = frames.next(timeout=5)
         ```
@@ -295,9 +295,9 @@ def edge(
 
 
 def cameras(
-    edge: "str | Edge | Sequence[str | Edge] | None" = None,
-    *,
     pattern: str | None = None,
+    *,
+    edge: "str | Edge | Sequence[str | Edge] | None" = None,
     keys: arguments.StrPath | None = None,
     connect_timeout: float | None = 5.0,
 ) -> list[CameraInfo]:

@@ -189,8 +189,8 @@ class Publisher:
 
 def publisher(
     camera: str,
-    edge: "str | Edge | Sequence[str | Edge] | None" = None,
     *,
+    edge: "str | Edge | Sequence[str | Edge] | None" = None,
     broker: str | None = None,
     keys: arguments.StrPath | None = None,
     quality: int = 95,

@@ -366,7 +366,7 @@ class Demo:
         """Ask the edge what cameras have of declared channels, if there are any. It may be down."""
         if self._channel is not None and self._channel.scenario.edge_channels:
             with contextlib.suppress(mez.Error):
-                self._shares.take(mez.cameras(f"unix://{self._socket}", connect_timeout=0))
+                self._shares.take(mez.cameras(edge=f"unix://{self._socket}", connect_timeout=0))
 
     def _goes_on(self, application: Application, begins_s: float) -> bool:
         if self._interrupted() or application.failure is not None or self._detector.failure is not None:
