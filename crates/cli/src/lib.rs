@@ -22,6 +22,9 @@ use tracing_subscriber::EnvFilter;
 
 use self::failure::Failure;
 
+/// Heading of the options that all commands have. A heading of their own puts them behind those that a command is about.
+const EVERYWHERE: &str = "Options of all commands";
+
 /// Deliver camera frames to vision applications, on time.
 #[derive(Debug, Parser)]
 #[command(
@@ -39,10 +42,10 @@ Or run all of it at once, on a real video with a people detector: mez demo"
 )]
 struct Cli {
     /// Format of log lines: text for people, JSON for programs
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "MEZ_LOG_FORMAT")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_enum, default_value_t = LogFormat::Text, env = "MEZ_LOG_FORMAT")]
     log_format: LogFormat,
     /// Level of log lines: error, warn, info, debug, or a filter such as mez_node=debug
-    #[arg(long, global = true, value_name = "FILTER", default_value = "info", env = "MEZ_LOG")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "FILTER", default_value = "info", env = "MEZ_LOG")]
     log: String,
     #[command(subcommand)]
     command: Command,
