@@ -218,8 +218,8 @@ def edge(
         grpc: Address and port where applications on other hosts connect (gRPC over TLS); `None` for none.
         socket: Path of the Unix socket where applications on this host connect. Default: one in a temporary
             folder.
-        memory_bytes: Memory for the frames of all cameras together, in bytes. When it is full, the oldest frames
-            are dropped.
+        memory_bytes: Memory for the frames of all cameras together, in bytes. When it is full, the oldest
+            frames are dropped.
         cameras_max: The most cameras that may connect. Further ones are refused.
         frame_bytes_max: The largest frame that is accepted, in bytes.
         state: The folder for state, which the edge needs again at its next start. Default: `MEZ_STATE`, else

@@ -42,7 +42,10 @@ def of_kind(said: Iterator[Said], kind: str) -> Said:
 
 def test_it_receives_what_python_publishes(edge: mez.Edge) -> None:
     """Byte by byte, with its age, on the Unix socket; and its reply comes back."""
-    with mez.publisher("dock/cam1", edge=edge) as camera, edge.subscribe("dock/cam1", deliver="every") as frames:
+    with (
+        mez.publisher("dock/cam1", edge=edge) as camera,
+        edge.subscribe("dock/cam1", deliver="every") as frames,
+    ):
         deliver(camera, frames)
         words = ["subscribe", "--broker", f"unix:{edge.socket}", "dock/*", "--reply", "seen"]
         with client(*words) as said:

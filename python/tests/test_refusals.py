@@ -153,7 +153,12 @@ ARGUMENTS: list[tuple[str, Callable[[mez.Edge], object], str, str]] = [
         "more than 1048576",
     ),
     ("timeout", lambda e: e.subscribe("cam", timeout=-1), "timeout", "seconds, 0 or more"),
-    ("connect_timeout", lambda e: mez.cameras(edge=e, connect_timeout=float("nan")), "connect_timeout", "seconds"),
+    (
+        "connect_timeout",
+        lambda e: mez.cameras(edge=e, connect_timeout=float("nan")),
+        "connect_timeout",
+        "seconds",
+    ),
     ("listen", lambda _: mez.edge(listen="localhost"), "listen", "127.0.0.1:0"),
     ("cameras_max", lambda _: mez.edge(cameras_max=0), "cameras_max", "from 1"),
     ("channels", lambda _: mez.edge(channels=["dock/*"]), "channels", r'such as \{"hall": \["dock/\*"'),  # type: ignore[arg-type]

@@ -413,8 +413,7 @@ fn what_can_be_read_of_a_damaged_log_is_copied() {
     // A broker goes on behind the copy.
     let running = edge(folder);
     let link = running.field("link=");
-    let args =
-        ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--loop", "--store", "copy"];
+    let args = ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--loop", "--store", "copy"];
     let kept = start(&[&args[..], &["--state", "elsewhere"]].concat(), folder);
     sleep(Duration::from_millis(400));
     kept.kill();

@@ -43,7 +43,10 @@ impl Logs {
         let (mut cameras, keys) = self.folder.open()?;
         cameras.retain(|camera| self.pattern.as_ref().is_none_or(|pattern| pattern.matches(camera)));
         if cameras.is_empty() {
-            return Err(Failure::text(format!("no frames of such a camera in {}", self.folder.store.display())));
+            return Err(Failure::text(format!(
+                "no frames of such a camera in {}",
+                self.folder.store.display()
+            )));
         }
         Ok((cameras, keys))
     }
