@@ -28,7 +28,9 @@ __all__ = [
     "__version__",
     "cli_main",
     "decode_into",
+    "default_rungs",
     "encode_jpeg",
+    "encode_png",
     "rung_facts",
 ]
 
@@ -43,7 +45,9 @@ _Buffer: TypeAlias = Buffer | np.ndarray[Any, Any]
 
 def cli_main(arguments: list[str]) -> int: ...
 def decode_into(encoding: str, payload: _Buffer, image: _Buffer) -> None: ...
+def default_rungs(width: int, height: int, family: str) -> list[str]: ...
 def encode_jpeg(image: _Buffer, quality: int) -> bytes: ...
+def encode_png(image: _Buffer) -> bytes: ...
 def rung_facts(rung: str, width: int, height: int) -> tuple[tuple[int, int], bool, int]: ...
 
 @final
