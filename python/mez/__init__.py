@@ -10,7 +10,7 @@ with mez.publisher("dock/cam1", edge="edge.local") as cam:
 Subscribe, where the application runs:
 
 ```python
-for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="people.json"):
+for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="pedestrian-hog-vtest"):
     frame.reply(detect(frame.image))
 ```
 

@@ -59,8 +59,9 @@ def subscribe(
             modified.
         on_time_share: The share of frames that must be on time, above 0 and at most 1.
         profile: The profile of your detector, which `mez profile run` measures: its path (anything that ends
-            in `.json` or holds a `/`), its content, or the name of one at the edge. Without a profile nobody
-            knows whether the floor is kept (`"unverified"`).
+            in `.json` or holds a `/`), its content, or the name of one at the edge. Every edge has
+            `"pedestrian-hog-vtest"`, of the demo's detector and video. Without a profile nobody knows whether
+            the floor is kept (`"unverified"`).
         min_fps: The lowest useful frame rate, in frames per second.
         on_infeasible: What to do while no rung keeps both bounds. `"degrade"` sends the best that fits,
             marked; `"skip"` sends nothing; `"stop"` ends the subscription with an `InfeasibleError`.
@@ -103,7 +104,7 @@ def subscribe(
     Example:
         ```python
         import mez
-        for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="people.json"):
+        for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="yard.json"):
             boxes = detect(frame.image)
             frame.reply(boxes)
         ```
