@@ -96,6 +96,9 @@ profile: build demo-video ## profile the people detector on the video of the dem
 bench: build ## run the experiments
 	.venv/bin/mez bench $(ARGS)
 
+docs: setup ## write docs/python.md from the docstrings of the package
+	.venv/bin/python tools/python_page.py
+
 lint: setup ## check format, lints, types, licences and dependencies
 	@tools/lint $(LOCKED)
 

@@ -255,7 +255,9 @@ def publisher(
         with mez.publisher("dock/cam1", edge="edge.local") as cam:
             while cap.isOpened():
                 ok, image = cap.read()
-                if ok: cam.send(image)
+                if not ok: break
+                cam.send(image)
+        cap.release()
         ```
     """
     # Here, because the edge's module needs this one.
