@@ -20,7 +20,7 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build test test-rust test-x264 test-model test-fuzz test-python prove demo demo-video profile bench lint fmt fuzz clean
+.PHONY: help setup build wheel test test-rust test-x264 test-model test-fuzz test-python prove demo demo-video profile bench docs lint fmt fuzz clean
 
 help: ## list the targets
 	@echo 'Mez: camera frames for vision applications, on time. First: make demo, make test.'
@@ -34,6 +34,9 @@ setup: ## install what is missing: system packages, Rust, .venv
 
 build: setup ## build everything; afterwards .venv/bin/mez is the command
 	@tools/build $(LOCKED)
+
+wheel: setup ## build a wheel into out/wheel, for pip install in your own environment
+	@tools/wheel $(LOCKED)
 
 test: test-rust test-model test-fuzz test-python ## run all tests
 
@@ -92,6 +95,9 @@ profile: build demo-video ## profile the people detector on the video of the dem
 
 bench: build ## run the experiments
 	.venv/bin/mez bench $(ARGS)
+
+docs: setup ## write docs/python.md from the docstrings of the package
+	.venv/bin/python tools/python_page.py
 
 lint: setup ## check format, lints, types, licences and dependencies
 	@tools/lint $(LOCKED)

@@ -10,11 +10,12 @@ import cv2
 import mez
 from mez.apps.boxes import Box
 from mez.demo.accuracy import Accuracy, Pair
-from mez.profile.app import load
+from mez.profile.app import App
 from mez.profile.score import Counts, FrameScore, f1, score_frame
 
 
 def score(
+    app: App,
     pairs: Sequence[Pair],
     seen: Callable[[mez.Frame, Sequence[Box]], None],
     give_up: Callable[[], bool],
@@ -22,11 +23,11 @@ def score(
     """Search every pair, and compare what is found.
 
     Args:
+        app: The detector.
         pairs: Frames as published and as delivered.
         seen: Called with each delivered frame and what was found on it, in pixels of the frame as published.
         give_up: Tells whether to end early, with what there is.
     """
-    app = load("pedestrian-hog")
     cv2.setNumThreads(1)
     scores: dict[str, list[FrameScore]] = {}
     by_frame: list[tuple[str, float, float | None]] = []

@@ -64,7 +64,13 @@ class Last:
 def stretch(messages: Any, camera: str, not_held: Any) -> None:
     """Prints a stretch of time that nobody can count."""
     reason = messages.NotHeldReason.Name(not_held.reason).removeprefix("NOT_HELD_REASON_").lower()
-    say(event="not_held", camera=camera, begin=not_held.begin_utc_ns, end=not_held.end_utc_ns, reason=reason)
+    say(
+        event="not_held",
+        camera=camera,
+        since=not_held.begin_utc_ns,
+        until=not_held.end_utc_ns,
+        reason=reason,
+    )
 
 
 def subscribe(arguments: argparse.Namespace, messages: Any, stubs: Any, last: Last) -> None:

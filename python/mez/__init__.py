@@ -10,11 +10,12 @@ with mez.publisher("dock/cam1", edge="edge.local") as cam:
 Subscribe, where the application runs:
 
 ```python
-for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="people.json"):
+for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="pedestrian-hog-vtest"):
     frame.reply(detect(frame.image))
 ```
 
-`read` returns frames of the past, `cameras` lists cameras, and `edge` runs an edge broker in this process.
+`read` returns frames of the past, `cameras` lists cameras, `edge` runs an edge broker in this process, and
+`rungs` lists what a camera may do to frames.
 `mez.errors` holds all exceptions. Brokers log to the logger `mez` of `logging`.
 
 Objects do not survive `os.fork`: in the child they raise `ForkedError`. Make new ones there.
@@ -24,6 +25,7 @@ from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge
 from mez._frame import Contract, ContractState, Frame, FrameId, NotHeld, Trace
 from mez._native import __version__
 from mez._publisher import Publisher, Reply, publisher
+from mez._rungs import rungs
 from mez._subscribe import read, subscribe
 from mez._subscription import Event, ReplyCounts, Subscription
 from mez.errors import (
@@ -43,6 +45,7 @@ from mez.errors import (
     KeysError,
     ListenError,
     LogFullError,
+    MissingPackageError,
     NotFoundError,
     PublishError,
     ReplyTooLargeError,
@@ -76,6 +79,7 @@ __all__ = [
     "KeysError",
     "ListenError",
     "LogFullError",
+    "MissingPackageError",
     "NotFoundError",
     "NotHeld",
     "PublishError",
@@ -93,5 +97,6 @@ __all__ = [
     "edge",
     "publisher",
     "read",
+    "rungs",
     "subscribe",
 ]

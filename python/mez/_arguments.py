@@ -197,13 +197,6 @@ def optional_utc_ns(field: str, value: Time | None) -> int | None:
     return None if value is None else utc_ns(field, value)
 
 
-def either(first: str, a: Time | None, second: str, b: Time | None) -> tuple[str, Time | None]:
-    """The one of two names for the same thing that was used."""
-    if a is not None and b is not None:
-        raise invalid(second, f"{first} and {second} mean the same; give only one of them")
-    return (first, a) if b is None else (second, b)
-
-
 def profile(value: StrPath | Mapping[str, object] | None) -> tuple[bytes | None, str | None]:
     """The content of a profile, or its name at the edge: at most one of the two."""
     if value is None:
@@ -268,30 +261,30 @@ def _text_ns(field: str, value: str, now_ns: Callable[[], int]) -> int:
 EDGES_MAX: Final = 8
 """The most edges that a publisher or subscription may be given."""
 
-LOG_DISK_BYTES: Final = 4 << 30
-"""Default disk space for the log of one camera, in bytes: 4 GiB."""
+STORE_BYTES: Final = 4 << 30
+"""Default disk space for the frames of one camera, in bytes: 4 GiB."""
 
 DURABILITIES: Final = ("async", "group", "sync")
 
 
-def log_on_disk(
-    log_dir: StrPath | None,
-    log_key: StrPath | None,
-    log_disk_bytes: int,
-    log_disk_age: float | None,
+def on_disk(
+    store: StrPath | None,
+    store_key: StrPath | None,
+    store_bytes: int,
+    store_age: float | None,
     durability: str,
 ) -> tuple[str, str | None, int, float | None, str] | None:
-    """What is told of a log on disk; `None` without a folder for it."""
-    folder = optional_path("log_dir", log_dir)
-    key = optional_path("log_key", log_key)
-    size = whole("log_disk_bytes", log_disk_bytes, 16 << 20, 1 << 50)
-    age = optional_number("log_disk_age", log_disk_age)
+    """What is told of a store; `None` without a folder for it."""
+    folder = optional_path("store", store)
+    key = optional_path("store_key", store_key)
+    size = whole("store_bytes", store_bytes, 16 << 20, 1 << 50)
+    age = optional_number("store_age", store_age)
     if age is not None and not 60 <= age < math.inf:
-        raise invalid("log_disk_age", f"log_disk_age is {age:g}; give at least 60 seconds, or None")
+        raise invalid("store_age", f"store_age is {age:g}; give at least 60 seconds, or None")
     if text("durability", durability) not in DURABILITIES:
         raise invalid("durability", f'durability is {durability!r}; write "async", "group" or "sync"')
     if folder is None:
         if key is not None:
-            raise invalid("log_key", "log_key has no effect without log_dir; give both")
+            raise invalid("store_key", "store_key has no effect without store; give both")
         return None
     return folder, key, size, age, durability

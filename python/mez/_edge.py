@@ -125,8 +125,8 @@ class Edge(InProcessEdge):
         return subscribe(pattern, edge=self, **options)
 
     def cameras(self, pattern: str | None = None) -> list[CameraInfo]:
-        """List the cameras of this edge: `mez.cameras(self)`."""
-        return cameras(self, pattern=pattern)
+        """List the cameras of this edge: `mez.cameras(pattern, edge=self)`."""
+        return cameras(pattern, edge=self)
 
 
 def edge(
@@ -136,14 +136,14 @@ def edge(
     listen: str = "127.0.0.1:0",
     grpc: str | None = "127.0.0.1:0",
     socket: arguments.StrPath | None = None,
-    log_bytes: int = 1 << 30,
+    memory_bytes: int = 1 << 30,
     cameras_max: int = 64,
     frame_bytes_max: int = 32 << 20,
     state: arguments.StrPath | None = None,
-    log_dir: arguments.StrPath | None = None,
-    log_key: arguments.StrPath | None = None,
-    log_disk_bytes: int = arguments.LOG_DISK_BYTES,
-    log_disk_age: float | None = None,
+    store: arguments.StrPath | None = None,
+    store_key: arguments.StrPath | None = None,
+    store_bytes: int = arguments.STORE_BYTES,
+    store_age: float | None = None,
     durability: str = "group",
     profiles: arguments.StrPath | None = None,
     channels: Mapping[str, str | Iterable[str]] | None = None,
@@ -162,19 +162,19 @@ def edge(
         grpc: Address and port where applications on other hosts connect (gRPC over TLS); `None` for none.
         socket: Path of the Unix socket where applications on this host connect. Default: one in a temporary
             folder.
-        log_bytes: Memory for the logs of all cameras together, in bytes. When it is full, the oldest frames
-            are dropped.
+        memory_bytes: Memory for the frames of all cameras together, in bytes. When it is full, the oldest
+            frames are dropped.
         cameras_max: The most cameras that may connect. Further ones are refused.
         frame_bytes_max: The largest frame that is accepted, in bytes.
         state: The folder for state, which the edge needs again at its next start. Default: `MEZ_STATE`, else
             `/var/lib/mez` for root, else `~/.local/state/mez`.
-        log_dir: The folder for an encrypted log on disk, which outlives this process. Default: frames are
-            kept in memory only.
-        log_key: The file with the log's keys, made by `mez keys log`. Default: the keys that `MEZ_LOG_KEY`
-            itself holds, else `log.key` in the folder of keys.
-        log_disk_bytes: Disk space for each camera's log, in bytes. When it is full, the oldest frames are
+        store: The folder of a store: frames are also kept there, encrypted, and outlive this process.
+            Default: frames are kept in memory only.
+        store_key: The file with the store's keys, made by `mez store key`. Default: the keys that
+            `MEZ_STORE_KEY` itself holds, else `store.key` in the folder of keys.
+        store_bytes: Disk space for each camera, in bytes. When it is full, the oldest frames are
             dropped.
-        log_disk_age: Seconds for which frames stay on disk. Default: until the space is needed.
+        store_age: Seconds for which frames stay on disk. Default: until the space is needed.
         durability: How much a power cut may lose: `"async"` half a minute, `"group"` a second, `"sync"` a
             fifth of a second.
         profiles: The folder with profiles that subscriptions may choose by name. Default: `profiles` in the
@@ -192,7 +192,7 @@ def edge(
 
     Example:
         ```python
-        with mez.edge() as edge, mez.publisher("cam", edge) as cam, edge.subscribe("cam") as frames:
+        with mez.edge() as edge, mez.publisher("cam", edge=edge) as cam, edge.subscribe("cam") as frames:
             cam.send(image)
             frame = frames.next(timeout=5)
         ```
@@ -221,13 +221,13 @@ def edge(
             listen=arguments.text("listen", listen),
             grpc=arguments.optional_text("grpc", grpc),
             socket=path if path is not None else f"{folder}/edge.sock",
-            log_bytes=arguments.whole("log_bytes", log_bytes, 1 << 16, 1 << 44),
+            memory_bytes=arguments.whole("memory_bytes", memory_bytes, 1 << 16, 1 << 44),
             cameras_max=arguments.whole("cameras_max", cameras_max, 1, 1 << 16),
             frame_bytes_max=arguments.whole(
                 "frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING
             ),
             state=arguments.optional_path("state", state),
-            log_on_disk=arguments.log_on_disk(log_dir, log_key, log_disk_bytes, log_disk_age, durability),
+            store=arguments.on_disk(store, store_key, store_bytes, store_age, durability),
             profiles=arguments.optional_path("profiles", profiles),
             channels=arguments.channels(channels),
         )
@@ -239,17 +239,17 @@ def edge(
 
 
 def cameras(
-    edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
-    *,
     pattern: str | None = None,
+    *,
+    edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
     keys: arguments.StrPath | None = None,
     connect_timeout: float | None = 5.0,
 ) -> list[CameraInfo]:
     """List the cameras of an edge broker by name: those that are connected, and those that were.
 
     Args:
+        pattern: Only cameras that match, such as `dock/*`. Default: all.
         edge: As in `mez.subscribe`.
-        pattern: Only cameras that match.
         keys: As in `mez.subscribe`.
         connect_timeout: As in `mez.subscribe`.
 

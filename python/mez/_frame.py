@@ -5,14 +5,15 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, overload
 
-from mez import _native
-from mez._arguments import wrong_type
+from mez import _native, _pixels
+from mez._arguments import StrPath, whole, wrong_type
 from mez.errors import EndedError, ImageError
 
 if TYPE_CHECKING:
     import numpy as np
+    import PIL.Image
     from numpy.typing import NDArray
 
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
@@ -81,9 +82,9 @@ class NotHeld:
     How many frames it had, `Frame.skipped` says where that is known.
 
     Attributes:
-        begin_ns: The capture time of the frame before it, or the first that was asked for, in nanoseconds
+        since_ns: The capture time of the frame before it, or the first that was asked for, in nanoseconds
             since 1970-01-01 UTC.
-        end_ns: Frames captured before this time are not held.
+        until_ns: Frames captured before this time are not held.
         reason: `"gone"`: nobody holds frames of that time any more; `"camera_restarted"`: what the camera had
             neither sent nor written before its end is lost; `"unreadable"`: frames were removed meanwhile,
             or are damaged. Or the camera may hold frames, and was not heard: `"camera_absent"`: it was not
@@ -91,8 +92,8 @@ class NotHeld:
             again then.
     """
 
-    begin_ns: int
-    end_ns: int
+    since_ns: int
+    until_ns: int
     reason: str
 
 
@@ -300,6 +301,68 @@ class Frame:
             self._image = self._decode()
             self._opened()
         return self._image
+
+    @property
+    def rgb(self) -> "NDArray[np.uint8]":
+        """The pixels as in `image`, but in the order red, green, blue. A new array each time.
+
+        Raises:
+            ImageError: As `image`.
+        """
+        return _pixels.rgb(self.image)
+
+    def pil(self) -> "PIL.Image.Image":
+        """The pixels as an image of Pillow, in the mode `RGB`.
+
+        Raises:
+            MissingPackageError: Pillow is not installed.
+            ImageError: As `image`.
+        """
+        return _pixels.pil(self.image)
+
+    @overload
+    def tensor(self, library: Literal["torch"] = "torch") -> Any: ...  # noqa: ANN401, torch may not be there
+    @overload
+    def tensor(self, library: Literal["numpy"]) -> "NDArray[np.float32]": ...
+    def tensor(self, library: str = "torch") -> Any:
+        """The pixels as most models want them: 32-bit floats from 0 to 1, of shape (3, height, width).
+
+        The channels are red, green and blue. It is a new tensor each time, in main memory:
+        `frame.tensor()[None].to("cuda")` is a batch of one on a GPU.
+
+        Args:
+            library: `"torch"` for a `torch.Tensor`; `"numpy"` for an array of NumPy, for example for ONNX
+                Runtime.
+
+        Raises:
+            MissingPackageError: PyTorch is not installed, and was asked for.
+            ImageError: As `image`.
+        """
+        return _pixels.tensor(self.image, library)
+
+    def save(self, path: StrPath, *, quality: int = 95) -> None:
+        """Write the frame to a file.
+
+        If the file's ending says what `encoding` says, `payload` is written as it came: nothing is lost, and
+        what was drawn on `image` is not in the file. Else `image` is encoded.
+
+        Args:
+            path: The file, which ends in `.jpg`, `.jpeg` or `.png`. It is replaced if it exists.
+            quality: JPEG quality if it has to be encoded, 1 to 100.
+
+        Raises:
+            ArgumentError: The path has another ending, or the quality is out of bounds.
+            ImageError: As `image`.
+            OSError: The file cannot be written.
+        """
+        file, encoding = _pixels.file_and_encoding(path)
+        quality = whole("quality", quality, 1, 100)
+        if encoding == self.encoding:
+            file.write_bytes(self.payload)
+        elif encoding == "jpeg":
+            file.write_bytes(_native.encode_jpeg(self.image, quality))
+        else:
+            file.write_bytes(_native.encode_png(self.image))
 
     def _opened(self) -> None:
         if self._captured_monotonic_ns is not None:

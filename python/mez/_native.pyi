@@ -30,7 +30,9 @@ __all__ = [
     "__version__",
     "cli_main",
     "decode_into",
+    "default_rungs",
     "encode_jpeg",
+    "encode_png",
     "rung_facts",
 ]
 
@@ -45,7 +47,9 @@ _Buffer: TypeAlias = Buffer | np.ndarray[Any, Any]
 
 def cli_main(arguments: list[str]) -> int: ...
 def decode_into(encoding: str, payload: _Buffer, image: _Buffer) -> None: ...
+def default_rungs(width: int, height: int, family: str) -> list[str]: ...
 def encode_jpeg(image: _Buffer, quality: int) -> bytes: ...
+def encode_png(image: _Buffer) -> bytes: ...
 def rung_facts(rung: str, width: int, height: int) -> tuple[tuple[int, int], bool, int]: ...
 
 @final
@@ -155,8 +159,8 @@ class Client:
         self,
         pattern: str,
         *,
-        begin_ns: int | None,
-        end_ns: int | None,
+        since_ns: int | None,
+        until_ns: int | None,
         latency_ms: float | None,
         accuracy: float | None,
         on_time_share: float,
@@ -210,12 +214,12 @@ class Publisher:
         broker: str | None,
         keys: str | PathLike[str] | None,
         quality: int,
-        log_bytes: int,
+        memory_bytes: int,
         frame_bytes_max: int,
         state: str | PathLike[str] | None,
         link: str,
         h264_encoder: str,
-        log_on_disk: tuple[str, str | None, int, float | None, str] | None,
+        store: tuple[str, str | None, int, float | None, str] | None,
         history_share: float,
     ) -> Publisher: ...
     def close(self) -> None: ...
@@ -245,11 +249,11 @@ class Edge:
         listen: str,
         grpc: str | None,
         socket: str | PathLike[str],
-        log_bytes: int,
+        memory_bytes: int,
         cameras_max: int,
         frame_bytes_max: int,
         state: str | PathLike[str] | None,
-        log_on_disk: tuple[str, str | None, int, float | None, str] | None,
+        store: tuple[str, str | None, int, float | None, str] | None,
         profiles: str | PathLike[str] | None,
         channels: Sequence[tuple[str, Sequence[str]]],
     ) -> Edge: ...

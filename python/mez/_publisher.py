@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     # NumPy's own types say that arrays have the buffer protocol only from Python 3.12 on.
     Image: TypeAlias = Buffer | np.ndarray[Any, Any]
 
-LOG_BYTES = 256 << 20
+MEMORY_BYTES = 256 << 20
 FRAME_BYTES_MAX = 32 << 20
 
 
@@ -169,7 +169,7 @@ class Publisher:
         """Stop publishing. Closing twice does nothing.
 
         The log in memory of a broker in this process goes with it, and with the log whatever has not left
-        yet; what is kept in `log_dir` is there at the next start.
+        yet; what is kept in `store` is there at the next start.
         """
         self._native.close()
 
@@ -188,20 +188,20 @@ class Publisher:
 
 def publisher(
     camera: str,
-    edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
     *,
+    edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
     broker: str | None = None,
     keys: arguments.StrPath | None = None,
     quality: int = 95,
-    log_bytes: int = LOG_BYTES,
+    memory_bytes: int = MEMORY_BYTES,
     frame_bytes_max: int = FRAME_BYTES_MAX,
     state: arguments.StrPath | None = None,
     link: str = "auto",
     h264_encoder: str = "openh264",
-    log_dir: arguments.StrPath | None = None,
-    log_key: arguments.StrPath | None = None,
-    log_disk_bytes: int = arguments.LOG_DISK_BYTES,
-    log_disk_age: float | None = None,
+    store: arguments.StrPath | None = None,
+    store_key: arguments.StrPath | None = None,
+    store_bytes: int = arguments.STORE_BYTES,
+    store_age: float | None = None,
     durability: str = "group",
     history_share: float = 0.25,
 ) -> Publisher:
@@ -222,7 +222,7 @@ def publisher(
             It has its own edge, keys and log.
         keys: The folder of keys. Default: `MEZ_KEYS`, else `~/.config/mez/keys`.
         quality: JPEG quality of pixels that are sent, 1 to 100.
-        log_bytes: Memory for the log, in bytes. When it is full, the oldest frames are dropped.
+        memory_bytes: Memory for frames, in bytes. When it is full, the oldest frames are dropped.
         frame_bytes_max: The largest encoded frame, in bytes.
         state: The folder that keeps the camera's epoch between starts. Default: `MEZ_STATE`, else
             `/var/lib/mez` for root, else `~/.local/state/mez`. With an edge of this process that made its own
@@ -230,12 +230,12 @@ def publisher(
         link: The transport of the link: `"quic"`, `"tcp"` (TLS over TCP), or `"auto"`: QUIC, and TCP if UDP
             is blocked.
         h264_encoder: The H.264 encoder: `"openh264"`, or `"x264"` in builds that have it.
-        log_dir: The folder for an encrypted log on disk, which outlives this process. Default: frames are
-            kept in memory only.
-        log_key: The file with the log's keys, made by `mez keys log`. Default: the keys that `MEZ_LOG_KEY`
-            itself holds, else `log.key` in the folder of keys.
-        log_disk_bytes: Disk space for the log, in bytes. When it is full, the oldest frames are dropped.
-        log_disk_age: Seconds for which frames stay on disk. Default: until the space is needed.
+        store: The folder of a store: frames are also kept there, encrypted, and outlive this process.
+            Default: frames are kept in memory only.
+        store_key: The file with the store's keys, made by `mez store key`. Default: the keys that
+            `MEZ_STORE_KEY` itself holds, else `store.key` in the folder of keys.
+        store_bytes: Disk space for frames, in bytes. When it is full, the oldest frames are dropped.
+        store_age: Seconds for which frames stay on disk. Default: until the space is needed.
         durability: How much a power cut may lose: `"async"` half a minute, `"group"` a second, `"sync"` a
             fifth of a second.
         history_share: Share of the link's time that frames of the past may take beside live ones, 0.01 to 1.
@@ -244,7 +244,7 @@ def publisher(
         ArgumentError: An argument has a bad value; `field` names it.
         KeysError: There are no keys, none that may publish this camera, or they have expired.
         CameraInUseError: A broker of this camera runs on this machine already.
-        StateError: The folder for state, or `log_dir`, cannot be used.
+        StateError: The folder for state, or `store`, cannot be used.
         ConnectError: No broker answered at `broker` for 5 seconds.
 
     Example:
@@ -254,7 +254,9 @@ def publisher(
         with mez.publisher("dock/cam1", edge="edge.local") as cam:
             while cap.isOpened():
                 ok, image = cap.read()
-                if ok: cam.send(image)
+                if not ok: break
+                cam.send(image)
+        cap.release()
         ```
     """
     arguments.text("camera", camera)
@@ -263,10 +265,10 @@ def publisher(
             "broker",
             "both edge and broker were given; a separate broker has its own edge, so give only broker",
         )
-    if broker is not None and (log_dir is not None or link != "auto" or h264_encoder != "openh264"):
+    if broker is not None and (store is not None or link != "auto" or h264_encoder != "openh264"):
         raise arguments.invalid(
             "broker",
-            "a separate broker has its own link, log and encoder; give link, log_dir and h264_encoder to "
+            "a separate broker has its own link, log and encoder; give link, store and h264_encoder to "
             "`mez camera` instead",
         )
     edges: list[str] = []
@@ -283,12 +285,12 @@ def publisher(
         broker=arguments.optional_text("broker", broker),
         keys=arguments.optional_path("keys", keys),
         quality=arguments.whole("quality", quality, 1, 100),
-        log_bytes=arguments.whole("log_bytes", log_bytes, 1 << 16, 1 << 40),
+        memory_bytes=arguments.whole("memory_bytes", memory_bytes, 1 << 16, 1 << 40),
         frame_bytes_max=arguments.whole("frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING),
         state=arguments.optional_path("state", state),
         link=arguments.text("link", link),
         h264_encoder=arguments.text("h264_encoder", h264_encoder),
-        log_on_disk=arguments.log_on_disk(log_dir, log_key, log_disk_bytes, log_disk_age, durability),
+        store=arguments.on_disk(store, store_key, store_bytes, store_age, durability),
         history_share=_share(history_share),
     )
     return Publisher(native, camera)

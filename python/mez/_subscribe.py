@@ -25,8 +25,6 @@ def subscribe(
     deliver: Literal["newest", "every"] | None = None,
     resume: Literal["newest", "fill"] = "newest",
     after: Mapping[str, Frame | Sequence[int]] | None = None,
-    begin: arguments.Time | None = None,
-    end: arguments.Time | None = None,
     since: arguments.Time | None = None,
     until: arguments.Time | None = None,
     accept: Sequence[str] = (),
@@ -59,14 +57,15 @@ def subscribe(
             modified.
         on_time_share: The share of frames that must be on time, above 0 and at most 1.
         profile: The profile of your detector, which `mez profile run` measures: its path (anything that ends
-            in `.json` or holds a `/`), its content, or the name of one at the edge. Without a profile nobody
-            knows whether the floor is kept (`"unverified"`).
+            in `.json` or holds a `/`), its content, or the name of one at the edge. Every edge has
+            `"pedestrian-hog-vtest"`, of the demo's detector and video. Without a profile nobody knows whether
+            the floor is kept (`"unverified"`).
         min_fps: The lowest useful frame rate, in frames per second.
         on_infeasible: What to do while no rung keeps both bounds. `"degrade"` sends the best that fits,
             marked; `"skip"` sends nothing; `"stop"` ends the subscription with an `InfeasibleError`.
         deliver: `"newest"`: whenever you are ready, you get the newest frame of each camera, and the others
             are counted as skipped. `"every"`: you get all frames that crossed the link, in order. Default:
-            `"every"` if `begin` lies in the past, else `"newest"`.
+            `"every"` if `since` lies in the past, else `"newest"`.
         resume: What to do about frames that you missed because newer ones came, the link was down, or the
             edge, the camera or your own program was restarted. `"newest"`: they are counted in `skipped`, or
             reported in `not_held`. `"fill"`: they are fetched from the edge's disk and the camera's log, so
@@ -75,11 +74,9 @@ def subscribe(
         after: The last frame of each camera that your program had before it was restarted: by camera, a
             frame, `(epoch, sequence)` or `(epoch, sequence, captured_ns)`, as in `Subscription.last`. What
             was published since then is fetched with `resume="fill"`, else counted.
-        begin: The first capture time that is wanted. Default: frames that are published from now on. It does
+        since: The first capture time that is wanted. Default: frames that are published from now on. It does
             not apply to cameras in `after`.
-        end: The last capture time that is wanted. Default: none.
-        since: Another name for `begin`.
-        until: Another name for `end`.
+        until: The last capture time that is wanted. Default: none.
         accept: The encodings that may come. Default: stills in every encoding, which `image` decodes; the
             edge turns video into stills. `["h264", "jpeg"]`, for an edge on another host: video comes as the
             camera sent it, with a tenth of the bytes or less, and is decoded in this process, in Rust. You
@@ -105,23 +102,21 @@ def subscribe(
     Example:
         ```python
         import mez
-        for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="people.json"):
+        for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="yard.json"):
             boxes = detect(frame.image)
             frame.reply(boxes)
         ```
     """
-    begin_field, begin = arguments.either("begin", begin, "since", since)
-    end_field, end = arguments.either("end", end, "until", until)
-    if isinstance(begin, str) and begin == "now":
+    if isinstance(since, str) and since == "now":
         # By the time the edge reads it, it would be the past, which is delivered whole.
-        begin = None
+        since = None
     terms = Terms(latency_ms, accuracy, on_time_share, profile, min_fps, on_infeasible, priority)
     checked = terms.checked()
     client = connect(edge, keys=keys, application=application, connect_timeout=connect_timeout)
     native = client.subscribe(
         arguments.text("pattern", pattern),
-        begin_ns=arguments.optional_utc_ns(begin_field, begin),
-        end_ns=arguments.optional_utc_ns(end_field, end),
+        since_ns=arguments.optional_utc_ns("since", since),
+        until_ns=arguments.optional_utc_ns("until", until),
         deliver=arguments.optional_text("deliver", deliver),
         accept=arguments.texts("accept", accept),
         reconnect=bool(reconnect),
@@ -187,8 +182,8 @@ def read(
             print(frame.captured, frame.image.mean())
         ```
     """
-    begin_ns = 0 if since is None else arguments.utc_ns("since", since)
-    end_ns = None if until is None else arguments.utc_ns("until", until)
+    since_ns = 0 if since is None else arguments.utc_ns("since", since)
+    until_ns = None if until is None else arguments.utc_ns("until", until)
     client = connect(edge, keys=keys, application=None, connect_timeout=connect_timeout)
     known = client.cameras(arguments.text("camera", camera))
     if not known:
@@ -198,12 +193,12 @@ def read(
     now_ns = max((record.newest[2] for record in known if record.newest is not None), default=0)
     now_ns = max(now_ns, time.time_ns())
     # An end before the beginning goes as it is: the edge refuses it.
-    if end_ns is None or end_ns >= begin_ns:
-        end_ns = max(begin_ns, now_ns if end_ns is None else min(end_ns, now_ns))
+    if until_ns is None or until_ns >= since_ns:
+        until_ns = max(since_ns, now_ns if until_ns is None else min(until_ns, now_ns))
     native = client.subscribe(
         camera,
-        begin_ns=begin_ns,
-        end_ns=end_ns,
+        since_ns=since_ns,
+        until_ns=until_ns,
         deliver="every",
         accept=(),
         reconnect=True,

@@ -22,7 +22,8 @@ Error
 ├── ConnectError                (ConnectionError)  a broker cannot be reached, or the connection was lost
 ├── WaitTimeoutError            (TimeoutError)     the time given for waiting has passed
 ├── EndedError                                     there is nothing more to come: it has ended, or was closed
-└── ForkedError                 (RuntimeError)     used in a forked process, made in its parent
+├── ForkedError                 (RuntimeError)     used in a forked process, made in its parent
+└── MissingPackageError         (ImportError)      a package that only this call needs is not installed
 ```
 
 Every message says what happened, and after a semicolon what to do.
@@ -45,6 +46,7 @@ __all__ = [
     "KeysError",
     "ListenError",
     "LogFullError",
+    "MissingPackageError",
     "NotFoundError",
     "PublishError",
     "ReplyTooLargeError",
@@ -181,3 +183,7 @@ class ForkedError(Error, RuntimeError):
     Threads do not survive a fork, and the object's work is done by threads. Make it in the process that
     uses it, or start processes with `multiprocessing.get_context("spawn")`.
     """
+
+
+class MissingPackageError(Error, ImportError):
+    """A package is not installed that this call needs. Mez itself does without; the message says which."""

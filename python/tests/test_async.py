@@ -11,7 +11,7 @@ from tests.support import deliver, number_of, picture
 
 async def test_frames_come_to_a_task_while_others_run(edge: mez.Edge) -> None:
     """Waiting for a frame blocks nobody, and what comes is the newest."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam") as frames:
         await asyncio.to_thread(deliver, camera, frames)
         ticks = 0
 
@@ -40,7 +40,7 @@ async def test_frames_come_to_a_task_while_others_run(edge: mez.Edge) -> None:
 
 async def test_frames_that_are_there_already_do_not_starve_other_tasks(edge: mez.Edge) -> None:
     """Reading the past never has to wait, and lets others run all the same."""
-    with mez.publisher("cam", edge) as camera:
+    with mez.publisher("cam", edge=edge) as camera:
         with edge.subscribe("cam", deliver="every") as frames:
             first = await asyncio.to_thread(deliver, camera, frames)
             for number in range(20):
@@ -65,7 +65,7 @@ async def test_frames_that_are_there_already_do_not_starve_other_tasks(edge: mez
 
 async def test_a_cancelled_wait_loses_nothing(edge: mez.Edge) -> None:
     """The next frame goes to whoever asks next, in a task or in a thread."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam", deliver="every") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam", deliver="every") as frames:
         await asyncio.to_thread(deliver, camera, frames)
         for number in (5, 6):
             with pytest.raises(TimeoutError):
@@ -82,7 +82,7 @@ async def test_a_time_limit_per_frame(edge: mez.Edge) -> None:
     with edge.subscribe("cam", timeout=0.1) as frames:
         with pytest.raises(mez.WaitTimeoutError, match=r"no frame of cam within 0\.1 s"):
             await anext(frames)
-        with mez.publisher("cam", edge) as camera:
+        with mez.publisher("cam", edge=edge) as camera:
             await asyncio.to_thread(deliver, camera, frames)
 
 

@@ -139,7 +139,7 @@ def test_programs_that_do_not_want_to_end_are_ended(tmp_path: Path) -> None:
 
 def test_the_log_is_measured_in_turns(tmp_path: Path) -> None:
     """The compiled part, with a small log: every arm has its turn in every round."""
-    words = ["--log-bytes", "2000000", "--frame-bytes", "3000", "--turn-bytes", "300000", "--rounds", "2"]
+    words = ["--memory-bytes", "2000000", "--frame-bytes", "3000", "--turn-bytes", "300000", "--rounds", "2"]
     writer = ["--writer-seconds", "0.1", "--writer-frame-bytes", "3000", "--readers", "1,3"]
     rows = []
     with Children(tmp_path) as children:

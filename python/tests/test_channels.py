@@ -22,9 +22,9 @@ def test_cameras_on_a_declared_channel_keep_to_their_caps() -> None:
     jpeg = _native.encode_jpeg(noise, 95)
     with (
         mez.edge(channels={"hall": ["dock/*", "gate/*"]}) as edge,
-        mez.publisher("dock/cam1", edge) as first,
-        mez.publisher("dock/cam2", edge) as second,
-        mez.publisher("yard/cam1", edge) as beside,
+        mez.publisher("dock/cam1", edge=edge) as first,
+        mez.publisher("dock/cam2", edge=edge) as second,
+        mez.publisher("yard/cam1", edge=edge) as beside,
         edge.subscribe("**", latency_ms=0.25),
     ):
         cameras = (first, second, beside)
@@ -60,7 +60,7 @@ def test_one_pattern_needs_no_list() -> None:
     patterns = (f"yard/cam{number}" for number in range(3))
     with mez.edge(channels={"hall:sum": "dock/*", "yard": patterns}) as edge:
         for name in ("dock/cam1", "yard/cam2", "gate/cam1"):
-            with mez.publisher(name, edge) as camera:
+            with mez.publisher(name, edge=edge) as camera:
                 camera.wait_connected(timeout=30)
         told = {info.camera: info.channel for info in edge.cameras()}
         assert told == {"dock/cam1": "hall", "gate/cam1": None, "yard/cam2": "yard"}

@@ -27,7 +27,7 @@ def until(camera: mez.Publisher, frames: mez.Subscription, found: Callable[[mez.
 def test_a_profile_says_what_frames_may_be_reduced_to(edge: mez.Edge) -> None:
     """The camera fetches it, makes frames by it, and they say what it expects of them."""
     with (
-        mez.publisher("cam", edge) as camera,
+        mez.publisher("cam", edge=edge) as camera,
         edge.subscribe("cam", latency_ms=1000, accuracy=0.92, profile=profile_of(64, 48)) as frames,
     ):
         frame = until(camera, frames, lambda frame: frame.rung == "jpeg/w32/q44/420")
@@ -46,7 +46,7 @@ def test_profiles_are_named_at_the_edge_and_refused_where_they_serve_nobody(tmp_
     (tmp_path / "people.json").write_text(json.dumps(profile_of(64, 48)))
     with (
         mez.edge(profiles=tmp_path) as edge,
-        mez.publisher("cam", edge) as camera,
+        mez.publisher("cam", edge=edge) as camera,
         edge.subscribe("cam", accuracy=0.92, profile="people") as frames,
     ):
         until(camera, frames, lambda frame: frame.expected_accuracy == 0.93)
@@ -60,7 +60,7 @@ def test_what_cannot_be_kept_is_told_as_an_event(edge: mez.Edge) -> None:
     """A floor that no setting keeps: frames are marked, and the event says why."""
     events: list[mez.Event] = []
     with (
-        mez.publisher("cam", edge) as camera,
+        mez.publisher("cam", edge=edge) as camera,
         edge.subscribe("cam", accuracy=0.95, profile=profile_of(64, 48), on_event=events.append) as frames,
     ):
         until(camera, frames, lambda frame: frame.infeasible and frame.contract.state == "infeasible")
@@ -74,7 +74,7 @@ def test_what_cannot_be_kept_is_told_as_an_event(edge: mez.Edge) -> None:
 def test_what_an_application_measures_counts(edge: mez.Edge) -> None:
     """Below the floor on average, the state says that the profile does not fit."""
     with (
-        mez.publisher("cam", edge) as camera,
+        mez.publisher("cam", edge=edge) as camera,
         edge.subscribe("cam", accuracy=0.92, profile=profile_of(64, 48)) as frames,
     ):
         frame = until(camera, frames, lambda frame: frame.contract.state == "ok")
@@ -94,7 +94,7 @@ def test_what_an_application_measures_counts(edge: mez.Edge) -> None:
 def test_a_subscription_that_wants_all_or_nothing_ends(edge: mez.Edge) -> None:
     """Nothing below the floor comes, and the error says what stood against it."""
     with (
-        mez.publisher("cam", edge) as camera,
+        mez.publisher("cam", edge=edge) as camera,
         edge.subscribe("cam", accuracy=0.95, profile=profile_of(64, 48), on_infeasible="stop") as frames,
         pytest.raises(mez.InfeasibleError, match="the best keeps 0"),
     ):

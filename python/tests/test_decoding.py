@@ -63,7 +63,7 @@ def test_what_cannot_be_decoded_is_named(encoding: str, payload: bytes, reason: 
 
 def test_an_application_says_which_encodings_it_takes(edge: mez.Edge) -> None:
     """Stills that it takes come; a list without one, or with something unknown, is refused at once."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam", accept=["jpeg", "h264"]) as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam", accept=["jpeg", "h264"]) as frames:
         assert deliver(camera, frames).encoding == "jpeg"
     with pytest.raises(mez.ArgumentError, match="accept jpeg as well") as caught:
         edge.subscribe("cam", accept=["h264", "tiles"])
@@ -86,7 +86,7 @@ def test_video_comes_as_video_where_it_is_accepted_and_is_decoded_here(edge: mez
         }
     ]
     with (
-        mez.publisher("cam", edge) as camera,
+        mez.publisher("cam", edge=edge) as camera,
         edge.subscribe(
             "cam", accuracy=0.9, latency_ms=1000, profile=profile, accept=["h264", "jpeg"]
         ) as video,

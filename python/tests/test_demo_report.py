@@ -26,6 +26,7 @@ from mez.demo.report import Process, Results, write_json
 from mez.demo.supervise import Incident
 from mez.demo.table import ProcessRow, Snapshot, line, reasons, render
 from mez.demo.usage import Usage
+from mez.profile.app import load
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -34,6 +35,7 @@ OPTIONS = Options(
     camera_names=("dock/cam1", "dock/cam2"),
     fps=10,
     video=Path("people.avi"),
+    app=load("pedestrian-hog"),
     profile=None,
     scenario=None,
     score=0,
@@ -374,6 +376,8 @@ def test_options_default_to_a_good_show(tmp_path: Path) -> None:
         (["--seconds", "nan"], "nan is not between"),
         (["--fps", "1000"], "1000 is not between"),
         (["--speed", "9"], "unrecognized arguments"),
+        (["--app", "mine.py:detect"], "--app: there is no file mine.py"),
+        (["--app", "dog"], "FILE.py:FUNCTION"),
     ],
 )
 def test_mistakes_in_options_are_explained(

@@ -176,6 +176,57 @@ def test_frames_of_all_cameras_arrive_whole_and_people_are_found(environment: di
     assert list(Path(folder).glob("mez-demo-*")) == [], "keys and logs were left behind"
 
 
+MINE = """
+def detect(image):
+    assert image.shape[2] == 3, image.shape
+    return [(8, 16, 32, 64, 0.9, "gate"), (8, 16, 32, 64, 0.4)]
+
+
+def corners(image):
+    return [[8, 16, 40, 80]]
+
+
+def clumsy(image):
+    return image["boxes"]
+"""
+
+
+def test_the_demo_runs_on_a_detector_of_ones_own(environment: dict[str, str]) -> None:
+    """A function of a file finds one box on each frame; a second one is not sure enough to count."""
+    folder = environment["TMPDIR"]
+    mine = Path(folder, "mine.py")
+    mine.write_text(MINE)
+    words = ["--seconds", "3", "--cameras", "1", "--json", f"{folder}/demo.json"]
+    with Running(environment, *words, "--app", f"{mine}:detect") as demo:
+        assert demo.end() == 0, demo.output
+    read = figures(environment)
+    check_books(read)
+    assert read["parameters"]["app"] == "mine.py:detect"
+    assert read["detections"] == read["detected_frames"] > 0
+    assert Path(folder, "out", "contact-sheet.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("corners", "returned [8, 16, 40, 80] among its boxes on the first frame"),
+        ("clumsy", "mine.py): only integers"),
+    ],
+)
+def test_what_is_wrong_with_ones_own_detector_is_said_before_anything_runs(
+    environment: dict[str, str], function: str, says: str
+) -> None:
+    """With the file and the line, and what the function has to return."""
+    mine = Path(environment["TMPDIR"], "mine.py")
+    mine.write_text(MINE)
+    with Running(environment, "--cameras", "1", "--app", f"{mine}:{function}") as demo:
+        assert demo.end() == 1, demo.output
+    assert f"mez demo: the application mine.py:{function}" in demo.output
+    assert says in demo.output
+    assert "return boxes (x, y, width, height, score)" in demo.output
+    assert "starting" not in demo.output
+
+
 def test_killed_brokers_come_back_and_the_books_still_balance(environment: dict[str, str]) -> None:
     """First the edge, then a camera, both with `kill -9`."""
     folder = environment["TMPDIR"]

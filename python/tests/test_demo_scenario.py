@@ -110,7 +110,7 @@ def test_more_cameras_than_the_demo_runs_are_refused(tmp_path: Path) -> None:
         Channel(str(file), f"127.0.0.1:{free_port()}", tmp_path / "log")
 
 
-def demonstrated(scenario: str, folder: Path) -> tuple[dict[str, Any], str]:
+def demonstrated(scenario: str, folder: Path, *words: str) -> tuple[dict[str, Any], str]:
     """Run the demo on a scenario as a user would; what it wrote for programs, and what it said."""
     fetched = subprocess.run([CHECKOUT / "tools/demo-video"], capture_output=True, text=True, check=False)
     if fetched.returncode != 0:
@@ -120,7 +120,7 @@ def demonstrated(scenario: str, folder: Path) -> tuple[dict[str, Any], str]:
     command = [sys.executable, "-P", "-m", "mez", "demo", "--scenario", str(file), "--headless"]
     began = time.monotonic()
     run = subprocess.run(
-        [*command, "--score", "2", "--json", str(figures), "--out", str(out)],
+        [*command, *words, "--score", "2", "--json", str(figures), "--out", str(out)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -152,7 +152,12 @@ def test_the_demo_runs_a_scenario_and_says_what_became_of_it(tmp_path: Path) -> 
 
 
 def test_cameras_that_share_a_queue_have_their_shares(tmp_path: Path) -> None:
-    """One relay for both; the edge divides the channel that it is told of, and what each had is told."""
+    """One relay for both; the edge divides the channel that it is told of, and what each had is told.
+
+    The detector is one's own, and scores: it finds the same whatever becomes of a frame.
+    """
+    mine = tmp_path / "mine.py"
+    mine.write_text("def detect(image):\n    h, w, _ = image.shape\n    return [(0, 0, w / 2, h / 2, 0.9)]\n")
     read, said = demonstrated(
         'name = "hall"\nseconds = 6\nedge_channels = ["hall=gate/*"]\n'
         '[link]\nshared = "queue"\nmegabits_per_second = 2\none_way_delay_ms = 2\nqueue_kilobytes = 32\n'
@@ -160,7 +165,9 @@ def test_cameras_that_share_a_queue_have_their_shares(tmp_path: Path) -> None:
         '[[camera]]\nname = "gate/cam2"\nframes_per_second = 10\n'
         '[[subscription]]\nname = "people"\ncameras = "gate/*"\nlatency_ms = 150\naccuracy = 0.5\n',
         tmp_path,
+        *("--app", f"{mine}:detect"),
     )
+    assert (read["parameters"]["app"], read["accuracy_normalised"]) == ("mine.py:detect", 1.0)
     assert (read["shared_queue"], read["edge_channels"]) == (["gate/cam1", "gate/cam2"], ["hall=gate/*"])
     for camera in read["per_camera"]:
         assert camera["delivered"] > 0, read

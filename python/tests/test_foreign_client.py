@@ -42,7 +42,10 @@ def of_kind(said: Iterator[Said], kind: str) -> Said:
 
 def test_it_receives_what_python_publishes(edge: mez.Edge) -> None:
     """Byte by byte, with its age, on the Unix socket; and its reply comes back."""
-    with mez.publisher("dock/cam1", edge) as camera, edge.subscribe("dock/cam1", deliver="every") as frames:
+    with (
+        mez.publisher("dock/cam1", edge=edge) as camera,
+        edge.subscribe("dock/cam1", deliver="every") as frames,
+    ):
         deliver(camera, frames)
         words = ["subscribe", "--broker", f"unix:{edge.socket}", "dock/*", "--reply", "seen"]
         with client(*words) as said:
@@ -65,13 +68,13 @@ def test_it_receives_over_tls(edge: mez.Edge, tmp_path: Path) -> None:
     assert edge.grpc_address is not None
     words = ["subscribe", "--broker", edge.grpc_address, "cam", "--frames", "1"]
     words += ["--authority", str(identity.parent / "authority.pem"), "--identity", str(identity)]
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam", deliver="every") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam", deliver="every") as frames:
         deliver(camera, frames)
         with client(*words) as said:
             of_kind(said, "started")
             camera.send(picture(5))
             assert of_kind(said, "frame")["payload_bytes"] == len(frames.next(timeout=30).payload)
-        assert [info.camera for info in mez.cameras(edge.grpc_address, keys=identity.parent)] == ["cam"]
+        assert [info.camera for info in mez.cameras(edge=edge.grpc_address, keys=identity.parent)] == ["cam"]
 
 
 def test_python_receives_what_it_publishes(edge: mez.Edge, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.support import deliver, number_of, picture, profile_of
 
 def test_pixels_arrive_as_they_were_sent(edge: mez.Edge) -> None:
     """At quality 95 a smooth picture comes back within two grey levels, and once only."""
-    with mez.publisher("dock/cam1", edge) as camera, edge.subscribe("dock/*") as frames:
+    with mez.publisher("dock/cam1", edge=edge) as camera, edge.subscribe("dock/*") as frames:
         deliver(camera, frames)
         sent = picture(40, 320, 240)
         assert camera.send(sent) == (1, camera.published - 1)
@@ -39,7 +39,7 @@ def test_pixels_arrive_as_they_were_sent(edge: mez.Edge) -> None:
 
 def test_a_frame_says_where_it_was_when(edge: mez.Edge) -> None:
     """From the camera into the application's hands, in order, and together they are its age."""
-    with mez.publisher("dock/cam1", edge) as camera, edge.subscribe("dock/*") as frames:
+    with mez.publisher("dock/cam1", edge=edge) as camera, edge.subscribe("dock/*") as frames:
         deliver(camera, frames)
         frame = _traced(camera, frames)
         stages = [
@@ -81,7 +81,7 @@ def _traced(camera: mez.Publisher, frames: mez.Subscription) -> mez.Frame:
 def test_a_jpeg_is_passed_on_untouched(edge: mez.Edge) -> None:
     """Byte by byte, whichever buffer it comes in."""
     jpeg = _native.encode_jpeg(picture(3), 80)
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam", deliver="every") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam", deliver="every") as frames:
         assert deliver(camera, frames, jpeg).payload == jpeg
         for given in (bytearray(jpeg), memoryview(jpeg), np.frombuffer(jpeg, np.uint8)):
             camera.send(given)
@@ -112,7 +112,7 @@ def test_any_layout_of_pixels_is_taken(edge: mez.Edge) -> None:
         "one column": (base[:, :1], base[:, :1]),
         "read-only": (np.frombuffer(base.tobytes(), np.uint8).reshape(base.shape), base),
     }
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam", deliver="every") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam", deliver="every") as frames:
         deliver(camera, frames)
         for name, (given, expected) in layouts.items():
             camera.send(given)
@@ -123,7 +123,7 @@ def test_any_layout_of_pixels_is_taken(edge: mez.Edge) -> None:
 
 def test_a_slow_application_gets_the_newest_and_an_account_of_the_rest(edge: mez.Edge) -> None:
     """Delivered + skipped = published, from the first delivery on, and what is delivered is the newest."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam") as frames:
         first = deliver(camera, frames)
         last, delivered, skipped = first, 1, Counter[str]()
         newest_wins = 0
@@ -147,7 +147,7 @@ def test_a_slow_application_gets_the_newest_and_an_account_of_the_rest(edge: mez
 
 def test_every_frame_is_delivered_when_asked_for(edge: mez.Edge) -> None:
     """Also to an application that takes its time, in order and without a hole."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam", deliver="every") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam", deliver="every") as frames:
         assert frames.deliver == "every"
         first = deliver(camera, frames)
         for number in range(30):
@@ -163,9 +163,9 @@ def test_every_frame_is_delivered_when_asked_for(edge: mez.Edge) -> None:
 
 def test_one_subscription_takes_turns_among_cameras(edge: mez.Edge) -> None:
     """A pattern selects cameras that exist and cameras that come later."""
-    with edge.subscribe("dock/**", timeout=30) as frames, mez.publisher("dock/a", edge) as a:
+    with edge.subscribe("dock/**", timeout=30) as frames, mez.publisher("dock/a", edge=edge) as a:
         deliver(a, frames)
-        with mez.publisher("dock/north/b", edge) as b, mez.publisher("yard/c", edge) as c:
+        with mez.publisher("dock/north/b", edge=edge) as b, mez.publisher("yard/c", edge=edge) as c:
             b.wait_connected(timeout=30)
             c.wait_connected(timeout=30)
             seen = set[str]()
@@ -178,7 +178,7 @@ def test_one_subscription_takes_turns_among_cameras(edge: mez.Edge) -> None:
 
 def test_ages_and_capture_times(edge: mez.Edge) -> None:
     """The age counts from the call of `send`; a time that is given is kept to the nanosecond."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam", deliver="every") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam", deliver="every") as frames:
         frame = deliver(camera, frames)
         assert frame.clock_source == "broker"
         while frame.age_ms is None:
@@ -213,7 +213,7 @@ def test_ages_and_capture_times(edge: mez.Edge) -> None:
 
 def test_the_past_is_read_as_far_as_the_edge_holds_it(edge: mez.Edge) -> None:
     """Frames that crossed are there again, in order; what is not held is named, and not fetched."""
-    with mez.publisher("cam", edge) as camera:
+    with mez.publisher("cam", edge=edge) as camera:
         with edge.subscribe("cam", deliver="every") as frames:
             live = [deliver(camera, frames)]
             for number in range(10):
@@ -241,8 +241,8 @@ def test_the_past_is_read_as_far_as_the_edge_holds_it(edge: mez.Edge) -> None:
 
 def test_what_the_edge_knows_of_its_cameras(edge: mez.Edge) -> None:
     """Before, during and after."""
-    assert mez.cameras(edge) == []
-    with mez.publisher("dock/cam1", edge) as camera, edge.subscribe("**") as frames:
+    assert mez.cameras(edge=edge) == []
+    with mez.publisher("dock/cam1", edge=edge) as camera, edge.subscribe("**") as frames:
         frame = deliver(camera, frames)
         # The camera tells of itself a few times a second.
         while (info := edge.cameras("dock/*")[0]).published < camera.published:
@@ -272,7 +272,7 @@ def test_waiting_and_cameras_that_come_and_go_are_told(edge: mez.Edge) -> None:
         ):
             frames.next(timeout=0.2)
         assert frames.waiting
-        with mez.publisher("dock/cam1", edge) as camera:
+        with mez.publisher("dock/cam1", edge=edge) as camera:
             deliver(camera, frames)
             assert not frames.waiting
         while not frames.waiting:
@@ -289,7 +289,7 @@ def test_everything_that_can_be_asked_for(edge: mez.Edge, tmp_path: Path) -> Non
     document = profile_of(64, 48, original=1.0)
     people.write_text(json.dumps(document))
     profiles: list[Path | str | dict[str, object]] = [people, str(people), document]
-    with mez.publisher("cam", edge) as camera:
+    with mez.publisher("cam", edge=edge) as camera:
         for profile in profiles:
             with edge.subscribe(
                 "cam",
@@ -301,7 +301,7 @@ def test_everything_that_can_be_asked_for(edge: mez.Edge, tmp_path: Path) -> Non
                 on_infeasible="skip",
                 priority=-3,
                 application="everything",
-                begin="now",
+                since="now",
                 until=datetime.timedelta(hours=1),
             ) as frames:
                 assert frames.deliver == "newest"
@@ -327,7 +327,7 @@ def test_a_publisher_can_be_opened_again(edge: mez.Edge) -> None:
     """Each start is an epoch of its own, so that frames stay in order."""
     with edge.subscribe("cam") as frames:
         for epoch in (1, 2, 3):
-            with mez.publisher("cam", edge) as camera:
+            with mez.publisher("cam", edge=edge) as camera:
                 frame = deliver(camera, frames)
                 while frame.epoch < epoch:
                     frame = deliver(camera, frames)
@@ -340,8 +340,8 @@ def test_two_edges_in_one_process() -> None:
         assert one.address != two.address
         assert one.keys != two.keys
         with (
-            mez.publisher("cam", one) as a,
-            mez.publisher("cam", two) as b,
+            mez.publisher("cam", edge=one) as a,
+            mez.publisher("cam", edge=two) as b,
             one.subscribe("cam", deliver="every") as from_a,
             two.subscribe("cam", deliver="every") as from_b,
         ):
@@ -370,13 +370,13 @@ def test_a_camera_and_its_subscribers_move_to_the_next_edge() -> None:
         after = deliver(camera, frames)
         assert camera.edge == two.address
         assert (after.epoch, before.sequence < after.sequence) == (before.epoch, True)
-        assert [info.camera for info in mez.cameras(two) if info.connected] == ["cam"]
+        assert [info.camera for info in mez.cameras(edge=two) if info.connected] == ["cam"]
 
 
 @pytest.mark.parametrize("edges", [[], ["edge"] * 9])
 def test_too_few_and_too_many_edges_are_refused(edges: list[str]) -> None:
     """By publishers and by subscribers."""
-    for attempt in (lambda: mez.publisher("cam", edges), lambda: mez.subscribe("cam", edge=edges)):
+    for attempt in (lambda: mez.publisher("cam", edge=edges), lambda: mez.subscribe("cam", edge=edges)):
         with pytest.raises(mez.ArgumentError, match="one to 8 edges"):
             attempt()
 
@@ -391,12 +391,12 @@ def test_an_edge_over_tls(edge: mez.Edge) -> None:
             frame = frames.next(timeout=30)
             assert number_of(frame.image) == 33
             assert frame.age_ms is not None
-        assert [info.camera for info in mez.cameras(edge.grpc_address, keys=edge.keys)] == ["cam"]
+        assert [info.camera for info in mez.cameras(edge=edge.grpc_address, keys=edge.keys)] == ["cam"]
 
 
 def test_frames_survive_pickling(edge: mez.Edge) -> None:
     """To be worked on in another process; who replies is the one who received it."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam") as frames:
         frame = deliver(camera, frames)
         copy = pickle.loads(pickle.dumps(frame))
         assert repr(copy) == repr(frame)
@@ -431,7 +431,7 @@ def test_closing_ends_what_waits(edge: mez.Edge) -> None:
 
 def test_text_forms_say_what_one_wants_to_know(edge: mez.Edge) -> None:
     """Of everything that a user prints."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam") as frames:
         frame = deliver(camera, frames)
         assert repr(frame).startswith(f"<Frame cam 1/{frame.sequence} 64x48 jpeg original ")
         assert repr(frames) == "<Subscription cam newest, 1 connected, 1 delivered>"

@@ -45,8 +45,8 @@ WAITS = [
     "for frame in mez.subscribe('cam', edge=address): pass",
     "mez.subscribe('cam', edge=address).next()",
     "asyncio.run(read())",
-    "mez.publisher('cam', '127.0.0.1:9', keys=keys).wait_connected()",
-    "next(mez.publisher('cam', '127.0.0.1:9', keys=keys).replies())",
+    "mez.publisher('cam', edge='127.0.0.1:9', keys=keys).wait_connected()",
+    "next(mez.publisher('cam', edge='127.0.0.1:9', keys=keys).replies())",
     "mez.subscribe('cam', edge='unix:///nowhere.sock', connect_timeout=None)",
 ]
 
@@ -90,7 +90,7 @@ def test_a_program_that_does_not_catch_control_c_dies_of_it(edge: mez.Edge) -> N
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_child_is_told_and_can_begin_anew(edge: mez.Edge) -> None:
     """What the parent made refuses to work there instead of hanging, and what the child makes works."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam", deliver="every") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam", deliver="every") as frames:
         frame = deliver(camera, frames)
         reads, writes = os.pipe()
         child = os.fork()
@@ -131,9 +131,9 @@ def _in_child(edge: mez.Edge, camera: mez.Publisher, frames: mez.Subscription, f
     edge.close()
     frame.image  # noqa: B018, needs no threads
     mine = mez.subscribe("cam", edge=f"unix://{edge.socket}")
-    with mine, mez.publisher("child", edge.address, keys=edge.keys) as child:
+    with mine, mez.publisher("child", edge=edge.address, keys=edge.keys) as child:
         child.wait_connected(timeout=30)
-        known = sorted(info.camera for info in mez.cameras(f"unix://{edge.socket}"))
+        known = sorted(info.camera for info in mez.cameras(edge=f"unix://{edge.socket}"))
         return "all as it should be" if known == ["cam", "child"] else f"cameras {known}"
 
 
@@ -151,7 +151,7 @@ def test_frames_go_on_after_the_edge_was_killed(edge: mez.Edge, tmp_path: Path) 
     with script(program, str(edge.keys), "127.0.0.1:0", str(socket)) as first:
         address = line(first)
         with (
-            mez.publisher("cam", address, keys=edge.keys) as camera,
+            mez.publisher("cam", edge=address, keys=edge.keys) as camera,
             mez.subscribe("cam", edge=f"unix://{socket}", on_event=events.append) as frames,
         ):
             before = deliver(camera, frames)
@@ -228,7 +228,7 @@ def test_programs_end_while_threads_wait(edge: mez.Edge) -> None:
             while True:
                 camera.send(image)
         for name in ("a", "b"):
-            camera = mez.publisher(name, link, keys=keys)
+            camera = mez.publisher(name, edge=link, keys=keys)
             camera.wait_connected(30)
             threading.Thread(target=send, args=(camera,), daemon=True).start()
             threading.Thread(target=read, daemon=True).start()
@@ -258,7 +258,7 @@ def test_brokers_log_to_logging(edge: mez.Edge) -> None:
     """Under the name `mez`; without any configuration, warnings are seen."""
     program = """
         import sys, time, mez
-        camera = mez.publisher("cam", "127.0.0.1:9", keys=sys.argv[1])
+        camera = mez.publisher("cam", edge="127.0.0.1:9", keys=sys.argv[1])
         try:
             camera.wait_connected(3)
         except mez.WaitTimeoutError as error:

@@ -120,6 +120,24 @@ def test_models_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         app.find(np.zeros((64, 64, 3), dtype=np.uint8), (64, 64), "a frame")
 
 
+def test_detections_by_their_corners_are_taken_as_other_libraries_have_them(tmp_path: Path) -> None:
+    """As supervision has them: corners, and scores and classes if there are any."""
+    mine = tmp_path / "corners.py"
+    mine.write_text(
+        "import types\nimport numpy as np\n"
+        "corners = np.array([[8, 16, 24, 48], [0, 0, 8, 8]], np.float32)\n"
+        "def scored(image):\n"
+        "    return types.SimpleNamespace(xyxy=corners, confidence=np.array([0.9, 0.1]), class_id=[2, 2])\n"
+        "def bare(image):\n    return types.SimpleNamespace(xyxy=corners, confidence=None, class_id=None)\n"
+        "def torn(image):\n    return types.SimpleNamespace(xyxy=corners, confidence=[0.9], class_id=None)\n"
+    )
+    image = np.zeros((64, 64, 3), dtype=np.uint8)
+    assert apps.load(f"{mine}:scored").find(image, (128, 128), "a frame") == [Box(16, 32, 32, 64, 0.9, "2")]
+    assert [box.score for box in apps.load(f"{mine}:bare").strong(image, "a frame")] == [1.0, 1.0]
+    with pytest.raises(AppError, match=r"corners\.py:torn"):
+        apps.load(f"{mine}:torn").find(image, (64, 64), "a frame")
+
+
 def test_faces_are_not_seen_where_there_are_none() -> None:
     """Nor in an image smaller than a face. The cascade comes with OpenCV."""
     assert faces.detect(np.zeros((20, 20, 3), dtype=np.uint8)) == []

@@ -54,7 +54,7 @@ def test_what_is_no_image_is_refused(
     edge: mez.Edge, given: object, error: type[mez.Error], message: str
 ) -> None:
     """And the next frame goes through, with the number that this one would have had."""
-    with mez.publisher("cam", edge) as camera:
+    with mez.publisher("cam", edge=edge) as camera:
         with pytest.raises(error, match=message):
             camera.send(given)  # type: ignore[arg-type]
         assert (camera.published, camera.refused) == (0, 1)
@@ -64,7 +64,7 @@ def test_what_is_no_image_is_refused(
 def test_frames_above_the_limit_are_refused(edge: mez.Edge) -> None:
     """With the size and the limit, before memory is taken for bytes and after encoding for pixels."""
     noise = np.random.default_rng(1).integers(0, 256, (200, 200, 3), np.uint8)
-    with mez.publisher("cam", edge, frame_bytes_max=5000) as camera:
+    with mez.publisher("cam", edge=edge, frame_bytes_max=5000) as camera:
         for given in (noise, _native.encode_jpeg(noise, 95)):
             with pytest.raises(
                 mez.FrameTooLargeError, match="more than the limit of 5000; raise frame_bytes_max"
@@ -74,7 +74,7 @@ def test_frames_above_the_limit_are_refused(edge: mez.Edge) -> None:
             assert refused.value.remedy == "raise frame_bytes_max or encode it smaller"
         assert camera.send(picture(0)) == (1, 0)
     with (
-        mez.publisher("cam", edge, log_bytes=1 << 16) as camera,
+        mez.publisher("cam", edge=edge, memory_bytes=1 << 16) as camera,
         pytest.raises(mez.FrameTooLargeError, match="does not fit into a log of 65536 bytes"),
     ):
         camera.send(_native.encode_jpeg(noise, 100))
@@ -82,7 +82,7 @@ def test_frames_above_the_limit_are_refused(edge: mez.Edge) -> None:
 
 def test_capture_times_have_to_increase(edge: mez.Edge) -> None:
     """Both times are in the error; frames go on."""
-    with mez.publisher("cam", edge) as camera:
+    with mez.publisher("cam", edge=edge) as camera:
         camera.send(jpeg(), captured=2_000_000_000)
         for earlier in (2_000_000_000, 1_999_999_999):
             with pytest.raises(mez.CaptureTimeError, match="1970-01-01T00:00:02") as refused:
@@ -93,15 +93,15 @@ def test_capture_times_have_to_increase(edge: mez.Edge) -> None:
 
 
 ARGUMENTS: list[tuple[str, Callable[[mez.Edge], object], str, str]] = [
-    ("camera", lambda e: mez.publisher("dock//cam", e), "camera", "empty segment"),
-    ("camera type", lambda e: mez.publisher(7, e), "camera", "give a text"),  # type: ignore[arg-type]
-    ("wildcard", lambda e: mez.publisher("dock/*", e), "camera", "not allowed"),
-    ("quality", lambda e: mez.publisher("cam", e, quality=101), "quality", "from 1 to 100"),
-    ("quality type", lambda e: mez.publisher("cam", e, quality=9.5), "quality", "whole number"),  # type: ignore[arg-type]
-    ("log_bytes", lambda e: mez.publisher("cam", e, log_bytes=-1), "log_bytes", "whole number"),
-    ("edge", lambda _: mez.publisher("cam", "http://edge"), "edge", "write HOST or HOST:PORT"),
-    ("edge port", lambda _: mez.publisher("cam", "edge:99999"), "edge", "write HOST or HOST:PORT"),
-    ("both", lambda e: mez.publisher("cam", e, broker="unix:"), "broker", "give only broker"),
+    ("camera", lambda e: mez.publisher("dock//cam", edge=e), "camera", "empty segment"),
+    ("camera type", lambda e: mez.publisher(7, edge=e), "camera", "give a text"),  # type: ignore[arg-type]
+    ("wildcard", lambda e: mez.publisher("dock/*", edge=e), "camera", "not allowed"),
+    ("quality", lambda e: mez.publisher("cam", edge=e, quality=101), "quality", "from 1 to 100"),
+    ("quality type", lambda e: mez.publisher("cam", edge=e, quality=9.5), "quality", "whole number"),  # type: ignore[arg-type]
+    ("memory_bytes", lambda e: mez.publisher("cam", edge=e, memory_bytes=-1), "memory_bytes", "whole number"),
+    ("edge", lambda _: mez.publisher("cam", edge="http://edge"), "edge", "write HOST or HOST:PORT"),
+    ("edge port", lambda _: mez.publisher("cam", edge="edge:99999"), "edge", "write HOST or HOST:PORT"),
+    ("both", lambda e: mez.publisher("cam", edge=e, broker="unix:"), "broker", "give only broker"),
     ("broker", lambda _: mez.publisher("cam", broker="a b"), "broker", "not a broker's address"),
     ("pattern", lambda e: e.subscribe("dock/cam*"), "pattern", "mixes '\\*' with other characters"),
     ("pattern type", lambda e: e.subscribe(None), "pattern", "give a text"),  # type: ignore[arg-type]
@@ -121,9 +121,8 @@ ARGUMENTS: list[tuple[str, Callable[[mez.Edge], object], str, str]] = [
     ("deliver", lambda e: e.subscribe("cam", deliver="all"), "deliver", '"newest" or "every"'),
     ("priority", lambda e: e.subscribe("cam", priority=1 << 40), "priority", "whole number"),
     ("application", lambda e: e.subscribe("cam", application="x" * 129), "application", "at most 128"),
-    ("span", lambda e: e.subscribe("cam", begin="-5m", end="-10m"), "end", "lies before the beginning"),
-    ("end alone", lambda e: e.subscribe("cam", until="-10m"), "end", "has passed"),
-    ("both names", lambda e: e.subscribe("cam", begin="now", since="now"), "since", "mean the same"),
+    ("span", lambda e: e.subscribe("cam", since="-5m", until="-10m"), "until", "lies before the beginning"),
+    ("end alone", lambda e: e.subscribe("cam", until="-10m"), "until", "has passed"),
     ("time text", lambda e: e.subscribe("cam", since="10 minutes ago"), "since", '"-10m"'),
     ("time zone", lambda e: e.subscribe("cam", since=datetime.datetime(2026, 1, 1)), "since", "time zone"),
     (
@@ -154,7 +153,12 @@ ARGUMENTS: list[tuple[str, Callable[[mez.Edge], object], str, str]] = [
         "more than 1048576",
     ),
     ("timeout", lambda e: e.subscribe("cam", timeout=-1), "timeout", "seconds, 0 or more"),
-    ("connect_timeout", lambda e: mez.cameras(e, connect_timeout=float("nan")), "connect_timeout", "seconds"),
+    (
+        "connect_timeout",
+        lambda e: mez.cameras(edge=e, connect_timeout=float("nan")),
+        "connect_timeout",
+        "seconds",
+    ),
     ("listen", lambda _: mez.edge(listen="localhost"), "listen", "127.0.0.1:0"),
     ("cameras_max", lambda _: mez.edge(cameras_max=0), "cameras_max", "from 1"),
     ("channels", lambda _: mez.edge(channels=["dock/*"]), "channels", r'such as \{"hall": \["dock/\*"'),  # type: ignore[arg-type]
@@ -198,7 +202,7 @@ def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(mez.ConnectError, match=r"there is no such socket; is the broker running\?"):
         mez.subscribe("cam", edge=f"unix://{nowhere}", connect_timeout=0.3)
     with pytest.raises(ConnectionError, match="no broker at"):
-        mez.cameras(f"unix:{nowhere}", connect_timeout=0)
+        mez.cameras(edge=f"unix:{nowhere}", connect_timeout=0)
     with pytest.raises(mez.ConnectError, match="no broker at"):
         mez.publisher("cam", broker=f"unix://{nowhere}")
 
@@ -208,25 +212,25 @@ def test_keys_that_are_missing_or_do_not_fit(
 ) -> None:
     """No keys, a folder without any, keys that others can change, and the keys of another site."""
     with pytest.raises(mez.KeysError, match=r"no keys were found.*mez keys init"):
-        mez.publisher("cam", "localhost")
+        mez.publisher("cam", edge="localhost")
     with pytest.raises(mez.KeysError, match=str(tmp_path)):
         mez.subscribe("cam", edge="127.0.0.1:1", keys=tmp_path / "none")
     monkeypatch.setenv("MEZ_KEYS", str(tmp_path))
     with pytest.raises(mez.KeysError, match=str(tmp_path)):
-        mez.publisher("cam", "localhost")
+        mez.publisher("cam", edge="localhost")
 
     copied = tmp_path / "copied"
     copied.mkdir(mode=0o777)
     copied.chmod(0o777)
     (copied / "authority.pem").write_bytes((edge.keys / "authority.pem").read_bytes())
     with pytest.raises(mez.KeysError, match="may be changed by others"):
-        mez.publisher("cam", edge.address, keys=copied)
+        mez.publisher("cam", edge=edge.address, keys=copied)
     copied.chmod(0o700)
     with pytest.raises(mez.KeysError, match="holds no identity to act as camera/cam"):
-        mez.publisher("cam", edge.address, keys=copied)
+        mez.publisher("cam", edge=edge.address, keys=copied)
 
     with mez.edge() as other:
-        with mez.publisher("cam", edge.address, keys=other.keys) as camera:
+        with mez.publisher("cam", edge=edge.address, keys=other.keys) as camera:
             with pytest.raises(
                 mez.WaitTimeoutError, match=r"not connected to the edge at .*certificate.*authority"
             ):
@@ -234,16 +238,16 @@ def test_keys_that_are_missing_or_do_not_fit(
             assert not camera.connected
         assert edge.grpc_address is not None
         with pytest.raises(mez.ConnectError, match="certificate"):
-            mez.cameras(edge.grpc_address, keys=other.keys, connect_timeout=0)
+            mez.cameras(edge=edge.grpc_address, keys=other.keys, connect_timeout=0)
 
 
 def test_a_camera_that_is_there_already(edge: mez.Edge, tmp_path: Path) -> None:
     """One broker of a camera at a time on a machine."""
-    with mez.publisher("dock/cam1", edge) as camera:
+    with mez.publisher("dock/cam1", edge=edge) as camera:
         with pytest.raises(
             mez.CameraInUseError, match="a camera broker for dock/cam1 is running already"
         ) as refused:
-            mez.publisher("dock/cam1", edge)
+            mez.publisher("dock/cam1", edge=edge)
         assert isinstance(refused.value, mez.StateError)
         with edge.subscribe("dock/cam1") as frames:
             deliver(camera, frames)
@@ -251,7 +255,7 @@ def test_a_camera_that_is_there_already(edge: mez.Edge, tmp_path: Path) -> None:
     (damaged / "cameras" / "cam").mkdir(parents=True)
     (damaged / "cameras" / "cam" / "epoch").write_text("many")
     with pytest.raises(mez.StateError, match="does not hold an epoch; remove it"):
-        mez.publisher("cam", edge, state=damaged)
+        mez.publisher("cam", edge=edge, state=damaged)
 
 
 def test_a_port_or_socket_that_is_in_use(edge: mez.Edge, tmp_path: Path) -> None:
@@ -276,11 +280,11 @@ def test_a_name_that_somebody_else_holds(edge: mez.Edge, tmp_path: Path) -> None
     host = enrolled(edge, "camera/dock", tmp_path / "host").parent
     device = enrolled(edge, "camera/dock/cam1", tmp_path / "device").parent
     with (
-        mez.publisher("dock/cam1", edge.address, keys=host) as first,
+        mez.publisher("dock/cam1", edge=edge.address, keys=host) as first,
         edge.subscribe("dock/cam1", deliver="every") as frames,
     ):
         deliver(first, frames)
-        with mez.publisher("dock/cam1", edge.address, keys=device, state=tmp_path / "other") as second:
+        with mez.publisher("dock/cam1", edge=edge.address, keys=device, state=tmp_path / "other") as second:
             with pytest.raises(
                 mez.WaitTimeoutError, match=r"within 1 s: the edge refused the camera: .*held"
             ):
@@ -288,15 +292,15 @@ def test_a_name_that_somebody_else_holds(edge: mez.Edge, tmp_path: Path) -> None
             sent = first.send(picture(1))
             assert frames.next(timeout=30).id == sent
     with pytest.raises(mez.KeysError, match="to act as camera/yard/cam1 with; it holds camera/dock"):
-        mez.publisher("yard/cam1", edge.address, keys=host)
+        mez.publisher("yard/cam1", edge=edge.address, keys=host)
 
 
 def test_cameras_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     """With the reason, where somebody waits for the camera."""
-    with mez.edge(cameras_max=1) as edge, mez.publisher("one", edge) as one:
+    with mez.edge(cameras_max=1) as edge, mez.publisher("one", edge=edge) as one:
         one.wait_connected(timeout=30)
         with (
-            mez.publisher("two", edge) as two,
+            mez.publisher("two", edge=edge) as two,
             pytest.raises(mez.WaitTimeoutError, match=r"as many|most|limit"),
         ):
             two.wait_connected(timeout=1)
@@ -306,7 +310,7 @@ def test_reading_a_camera_that_nobody_knows(edge: mez.Edge) -> None:
     """Names those that are known."""
     with pytest.raises(mez.NotFoundError, match="the edge knows no camera cam; it knows none at all"):
         mez.read("cam", edge=edge)
-    with mez.publisher("dock/cam1", edge) as camera:
+    with mez.publisher("dock/cam1", edge=edge) as camera:
         camera.wait_connected(timeout=30)
         with pytest.raises(LookupError, match="it knows dock/cam1"):
             mez.read("cam", edge=edge)
@@ -314,7 +318,7 @@ def test_reading_a_camera_that_nobody_knows(edge: mez.Edge) -> None:
 
 def test_what_is_closed_says_so(edge: mez.Edge) -> None:
     """And how to go on."""
-    camera = mez.publisher("cam", edge)
+    camera = mez.publisher("cam", edge=edge)
     camera.close()
     camera.close()
     assert camera.closed
@@ -324,7 +328,7 @@ def test_what_is_closed_says_so(edge: mez.Edge) -> None:
             call()
     assert list(camera.replies()) == []
     edge.close()
-    for use in (lambda: mez.publisher("cam", edge), lambda: edge.subscribe("cam"), edge.cameras):
+    for use in (lambda: mez.publisher("cam", edge=edge), lambda: edge.subscribe("cam"), edge.cameras):
         with pytest.raises(mez.EndedError, match="the edge is closed"):
             use()
 
@@ -350,7 +354,7 @@ def test_a_damaged_image_is_found_when_it_is_decoded(edge: mez.Edge) -> None:
     # Markers where there should be pixels: what a camera with a loose cable sends.
     middle = len(whole) // 2
     whole[middle : middle + 40] = b"\xff\xd0" * 20
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam", deliver="every") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam", deliver="every") as frames:
         deliver(camera, frames)
         camera.send(bytes(whole))
         frame = frames.next(timeout=30)

@@ -13,7 +13,7 @@ from tests.support import deliver, picture
 def test_a_reply_comes_back_by_frame(edge: mez.Edge) -> None:
     """With the application's name; NumPy's arrays and numbers are plain values by then."""
     subscription = mez.subscribe("cam", edge=edge, application="people", deliver="every")
-    with mez.publisher("cam", edge) as camera, subscription as frames:
+    with mez.publisher("cam", edge=edge) as camera, subscription as frames:
         frame = deliver(camera, frames)
         frame.reply(b"\x00raw")
         assert camera.next_reply(timeout=30) == mez.Reply(frame.id, "people", b"\x00raw")
@@ -35,7 +35,7 @@ def test_replies_are_iterated_until_the_publisher_is_closed(edge: mez.Edge) -> N
     """A thread takes them while another publishes."""
     taken: list[object] = []
     came = threading.Event()
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam") as frames:
 
         def take() -> None:
             for reply in camera.replies():
@@ -56,7 +56,7 @@ def test_replies_are_iterated_until_the_publisher_is_closed(edge: mez.Edge) -> N
 
 def test_replies_that_are_on_their_way_survive_the_end_of_the_application(edge: mez.Edge) -> None:
     """An application that replies to the last frame and ends has replied."""
-    with mez.publisher("cam", edge) as camera:
+    with mez.publisher("cam", edge=edge) as camera:
         with edge.subscribe("cam") as frames:
             frame = deliver(camera, frames)
             for number in range(20):
@@ -66,7 +66,7 @@ def test_replies_that_are_on_their_way_survive_the_end_of_the_application(edge: 
 
 def test_what_cannot_be_a_reply_is_refused(edge: mez.Edge) -> None:
     """At the call, by name, and nothing is lost."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam") as frames:
         frame = deliver(camera, frames)
         with pytest.raises(mez.ReplyTooLargeError, match="65537 bytes, more than the limit of 65536"):
             frame.reply(bytes(65537))
@@ -82,7 +82,7 @@ def test_what_cannot_be_a_reply_is_refused(edge: mez.Edge) -> None:
 def test_replies_without_a_camera_are_counted(edge: mez.Edge) -> None:
     """They are lost, not queued."""
     with edge.subscribe("cam") as frames:
-        with mez.publisher("cam", edge) as camera:
+        with mez.publisher("cam", edge=edge) as camera:
             frame = deliver(camera, frames)
         while edge.cameras("cam")[0].connected:
             pass

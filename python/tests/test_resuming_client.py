@@ -30,7 +30,7 @@ class Site:
             "MEZ_STATE": str(folder / "state"),
         }
         self.running: dict[str, subprocess.Popen[str]] = {}
-        for words in (["keys", "init", "--site", "test"], ["keys", "log"]):
+        for words in (["keys", "init", "--site", "test"], ["store", "key"]):
             subprocess.run([MEZ, *words], cwd=folder, env=self.environment, check=True, capture_output=True)
         video = "testsrc=size=160x120:rate=20"
         made = ["ffmpeg", "-v", "error", "-f", "lavfi", "-i", video, "-t", "2", "-c:v", "mjpeg", "video.avi"]
@@ -44,7 +44,7 @@ class Site:
             "camera": ["camera", "dock/cam1", "--edge", self.link, "--source", "video.avi", "--loop"],
         }[which]
         process = subprocess.Popen(
-            [MEZ, *words, "--log-dir", which],
+            [MEZ, *words, "--store", which],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -174,7 +174,7 @@ def test_it_knows_of_every_frame_whoever_is_killed(tmp_path: Path) -> None:
         site.end()
     (got, counted), (told_got, told_counted) = account(filling), account(telling)
     # What the camera's log holds, by its own tool, while nobody writes it.
-    export = [str(MEZ), "log", "export", "dock/cam1", "held.mcap", "--log-dir", "camera", "--json"]
+    export = [str(MEZ), "store", "export", "dock/cam1", "held.mcap", "--store", "camera", "--json"]
     exported = subprocess.run(export, cwd=tmp_path, env=site.environment, capture_output=True, text=True)
     summary = json.loads(exported.stdout)
     print(f"{KILLS} kills: log {summary['frames']}, filled {len(got)} and counted {len(counted)}; ", end="")

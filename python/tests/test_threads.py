@@ -46,7 +46,7 @@ def _decodes_png(_: mez.Edge) -> Callable[[], object]:
 
 
 def _sends(edge: mez.Edge) -> Callable[[], object]:
-    image, camera = _large(), mez.publisher("cam", edge)
+    image, camera = _large(), mez.publisher("cam", edge=edge)
     return lambda: camera.send(image)
 
 
@@ -97,7 +97,7 @@ def test_other_threads_run_meanwhile(
 def test_many_threads_publish_and_subscribe_at_once(edge: mez.Edge) -> None:
     """Each frame gets its own number, and nothing is lost in between."""
     numbers: list[mez.FrameId | None] = []
-    with mez.publisher("cam", edge) as camera:
+    with mez.publisher("cam", edge=edge) as camera:
 
         def send() -> None:
             for number in range(25):
@@ -114,7 +114,7 @@ def test_many_threads_publish_and_subscribe_at_once(edge: mez.Edge) -> None:
 
 def test_two_threads_cannot_share_a_subscription(edge: mez.Edge) -> None:
     """Each would take the other's frames; the second is told so, and the first goes on."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam") as frames:
         deliver(camera, frames)
         got: list[mez.Frame] = []
         thread = threading.Thread(target=lambda: got.append(frames.next(timeout=30)))

@@ -54,7 +54,7 @@ const QUERIES: usize = 20_000;
 pub struct LogArgs {
     /// The log's budget, and what the other arms keep
     #[arg(long, value_name = "BYTES", default_value_t = 256 << 20)]
-    log_bytes: u64,
+    memory_bytes: u64,
     /// Sizes of frames
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "3000,100000,500000")]
     frame_bytes: Vec<usize>,
@@ -111,12 +111,12 @@ struct Filled {
 }
 
 impl Filled {
-    fn new(log_bytes: u64, payload: &[u8]) -> Result<Self, Failure> {
-        let (writer, reader) = log(LogConfig::with_bytes_max(log_bytes));
+    fn new(memory_bytes: u64, payload: &[u8]) -> Result<Self, Failure> {
+        let (writer, reader) = log(LogConfig::with_bytes_max(memory_bytes));
         let mut filled =
             Self { writer, reader, next: 0, no_skips: Arc::new([]), pool: BufferPool::new(KEPT_BYTES_MAX) };
         // The log is filled twice, so that from here on every append evicts and reuses.
-        let frames = 2 * log_bytes / payload.len() as u64;
+        let frames = 2 * memory_bytes / payload.len() as u64;
         for _ in 0..frames {
             filled.append(filled.copied(payload))?;
         }
@@ -169,7 +169,7 @@ struct Bench {
 impl Bench {
     fn new(args: &LogArgs, bytes: usize) -> Result<Self, Failure> {
         let source = Source::new(bytes);
-        let log = Filled::new(args.log_bytes, source.frame(0))?;
+        let log = Filled::new(args.memory_bytes, source.frame(0))?;
         let held = log.reader.held();
         let kept = (held.end - held.start) as usize;
         Ok(Self {
@@ -288,7 +288,7 @@ impl Bench {
 /// Appends at frame rate while `readers` cursors read at frame rate, and prints the writer's own processor time.
 fn write_beside(args: &LogArgs, round: usize, readers: usize) -> Result<(), Failure> {
     let source = Source::new(args.writer_frame_bytes);
-    let mut log = Filled::new(args.log_bytes / 4, source.frame(0))?;
+    let mut log = Filled::new(args.memory_bytes / 4, source.frame(0))?;
     let interval = Duration::from_secs_f64(1.0 / args.writer_fps);
     let appends = (args.writer_seconds * args.writer_fps).round().max(1.0) as u64;
     let (over, read) = (AtomicBool::new(false), AtomicU64::new(0));

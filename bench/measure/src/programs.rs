@@ -77,7 +77,7 @@ pub struct PublishWithinArgs {
     state: PathBuf,
     /// How much memory the frames may take
     #[arg(long, value_name = "BYTES")]
-    log_bytes: u64,
+    memory_bytes: u64,
     #[command(flatten)]
     pixels: PixelArgs,
 }
@@ -99,7 +99,7 @@ pub(crate) fn publish_within(args: PublishWithinArgs) -> Result<(), Failure> {
     let credentials = KeyFolder::find(Some(&args.keys))?.credentials(Role::Camera, Some(&name))?;
     let options = CameraOptions {
         transport: args.link,
-        log: LogConfig::with_bytes_max(args.log_bytes),
+        log: LogConfig::with_bytes_max(args.memory_bytes),
         state: Some(args.state),
         ..CameraOptions::new(args.camera, vec![edge], credentials)
     };

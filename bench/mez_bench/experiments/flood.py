@@ -81,7 +81,7 @@ class Site:
         self.edge = run.children.start(
             "edge",
             mez(
-                *("edge", "--keys", str(self._keys), "--log-bytes", f"{64 << 20}", "--listen", any_port),
+                *("edge", "--keys", str(self._keys), "--memory-bytes", f"{64 << 20}", "--listen", any_port),
                 *("--grpc", any_port, "--enrol", any_port, "--socket", str(run.folder / "edge.sock")),
             ),
         )
@@ -121,7 +121,7 @@ class Site:
         begin = time.perf_counter()
         state = self._folder / "state"
         with mez_client.publisher(
-            f"bench/{link}", edge=self.link, keys=self._keys, link=link, state=state, log_bytes=8 << 20
+            f"bench/{link}", edge=self.link, keys=self._keys, link=link, state=state, memory_bytes=8 << 20
         ) as camera:
             camera.wait_connected(CONNECT_S_MAX)
             return _since(begin)
@@ -182,7 +182,7 @@ def _first_packets(run: Run, site: Site, keys: Path) -> Path:
                     keys=keys,
                     link="quic",
                     state=run.folder / "dials",
-                    log_bytes=8 << 20,
+                    memory_bytes=8 << 20,
                 )
             )
         while len(packets) < PACKETS:

@@ -57,7 +57,7 @@ def _run(run: Run) -> Outcome:
     command = mez(
         "measure",
         "log",
-        "--log-bytes",
+        "--memory-bytes",
         f"{LOG_BYTES}",
         "--frame-bytes",
         ",".join(map(str, FRAME_BYTES)),

@@ -40,7 +40,7 @@ class Brokers:
         self.edge = self._run.children.start(
             "edge",
             mez(
-                *("edge", "--keys", str(self.keys), "--log-bytes", f"{self._log_bytes}"),
+                *("edge", "--keys", str(self.keys), "--memory-bytes", f"{self._log_bytes}"),
                 *("--listen", self.link_address, "--grpc", self.grpc_address, "--enrol", "off"),
                 *("--socket", str(self.folder / "edge.sock")),
             ),
@@ -54,7 +54,7 @@ class Brokers:
             "camera",
             mez(
                 *("camera", CAMERA, "--edge", address, "--link", link, "--keys", str(self.keys)),
-                *("--log-bytes", f"{self._log_bytes}", "--socket", str(self.folder / "camera.sock")),
+                *("--memory-bytes", f"{self._log_bytes}", "--socket", str(self.folder / "camera.sock")),
                 *("--state", str(self.folder / "state")),
             ),
         )
@@ -67,7 +67,7 @@ class Brokers:
             name,
             mez(
                 *("camera", CAMERA, "--edge", address, "--link", link, "--keys", str(self.keys)),
-                *("--log-bytes", f"{self._log_bytes}", "--state", str(self.folder / "state")),
+                *("--memory-bytes", f"{self._log_bytes}", "--state", str(self.folder / "state")),
                 *("--source", source, "--loop", "--fps", f"{FPS}"),
             ),
         )
@@ -97,7 +97,7 @@ class Brokers:
             "publisher",
             mez(
                 *("measure", "publish-within", "--camera", CAMERA, "--edge", address, "--link", link),
-                *("--keys", str(self.keys), "--log-bytes", f"{self._log_bytes}"),
+                *("--keys", str(self.keys), "--memory-bytes", f"{self._log_bytes}"),
                 *("--state", str(self.folder / "state")),
                 *("--width", f"{WIDTH}", "--height", f"{HEIGHT}"),
             ),

@@ -29,7 +29,7 @@ Examples:
   mez camera dock/cam1 --edge localhost --source recording.mp4 --loop --fps 10
   mez camera dock/cam1 --edge edge1.local --edge edge2.local --source /dev/video0
   mez camera dock/cam1 --edge edge.local         frames come from other programs, through the Unix socket
-  mez camera dock/cam1 --edge edge.local --log-dir /var/lib/mez/log --log-disk-age 72h
+  mez camera dock/cam1 --edge edge.local --store /var/lib/mez/store --store-age 72h
 
 Do not put a camera's user name and password on the command line, which everybody on this machine can read with `ps`. Instead:
   (umask 077; cat > dock.credentials)             make a file: type USER:PASSWORD, Enter and Ctrl-D
@@ -74,9 +74,9 @@ pub(crate) struct CameraArgs {
     /// Unix socket through which programs on this host publish and subscribe, or `off` [default: off with --source]
     #[arg(long, value_name = "PATH|off", env = "MEZ_CAMERA_SOCKET")]
     socket: Option<PathBuf>,
-    /// Memory for the camera's log; beyond that the oldest frames are dropped
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes, env = "MEZ_CAMERA_LOG_BYTES")]
-    log_bytes: u64,
+    /// Memory for the camera's frames; beyond that the oldest frames are dropped
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes, env = "MEZ_CAMERA_MEMORY_BYTES")]
+    memory_bytes: u64,
     /// Largest frame that is accepted
     #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes)]
     frame_bytes_max: u32,
@@ -160,7 +160,7 @@ pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
     let name: Name = args.camera.as_str().parse()?;
     let mut options =
         CameraOptions::new(args.camera.clone(), args.edge, keys.credentials(Role::Camera, Some(&name))?);
-    options.log = LogConfig::with_bytes_max(args.log_bytes);
+    options.log = LogConfig::with_bytes_max(args.memory_bytes);
     options.frame_bytes_max = args.frame_bytes_max;
     options.transport = args.link.into();
     options.policy = args.policy;

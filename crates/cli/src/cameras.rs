@@ -62,7 +62,7 @@ Example:
   mez cameras reset dock/cam1      on the edge's host
 
 First make sure that nobody else can use the camera's keys any more, because whoever has them can connect as the camera again. The edge then \
-closes the camera's connection, forgets its starts, and puts its log on disk aside. The command prints the folder, which `mez log` reads. \
+closes the camera's connection, forgets its starts, and puts its log on disk aside. The command prints the folder, which `mez store` reads. \
 Subscriptions to the camera end, and clients subscribe again by themselves. The camera connects by itself; nothing is to be done there.
 
 The command works only on the edge's own host, through its Unix socket. The edge records every reset: see `mez cameras show`.")]
@@ -178,7 +178,7 @@ fn reset(camera: &CameraName, yes: bool, connect: &ConnectArgs) -> Result<(), Fa
             }
         }
         if let Some(folder) = done.put_aside {
-            println!("its log was put aside: mez log ls --log-dir {}", folder.display());
+            println!("its log was put aside: mez store ls --store {}", folder.display());
         }
         Ok(())
     })?

@@ -22,7 +22,7 @@ use crate::text::{parse_bytes, parse_frame_bytes};
 #[command(after_help = "\
 Examples:
   mez edge                                       all defaults: cameras at UDP 7650, gRPC at TCP 7651
-  mez edge --dns edge.example --log-bytes 4GiB   gRPC clients dial edge.example; 4 GiB of memory for frames
+  mez edge --dns edge.example --memory-bytes 4GiB  gRPC clients dial edge.example; 4 GiB of memory for frames
   mez edge --grpc off --enrol off                no applications on other hosts, no new devices
   mez edge --channel 'hall=dock/*,yard/cam1'     these cameras share one radio cell: divide it fairly
 
@@ -49,9 +49,9 @@ pub(crate) struct EdgeArgs {
     /// Unix socket where applications on this host connect
     #[arg(long, value_name = "PATH", default_value_os_t = default_path(Which::Edge), env = "MEZ_EDGE_SOCKET")]
     socket: PathBuf,
-    /// Memory for the logs of all cameras together; beyond that the oldest frames are dropped
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes, env = "MEZ_EDGE_LOG_BYTES")]
-    log_bytes: u64,
+    /// Memory for the frames of all cameras together; beyond that the oldest frames are dropped
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes, env = "MEZ_EDGE_MEMORY_BYTES")]
+    memory_bytes: u64,
     /// Most cameras that may connect
     #[arg(long, value_name = "N", default_value_t = 64)]
     cameras_max: usize,
@@ -125,7 +125,7 @@ pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
         enrol: args.enrol.address(),
         socket: Some(args.socket),
         config: EdgeConfig {
-            log_bytes_max: args.log_bytes,
+            log_bytes_max: args.memory_bytes,
             cameras_max: args.cameras_max,
             frame_bytes_max: args.frame_bytes_max,
             channels,

@@ -7,10 +7,10 @@ mod edge;
 mod failure;
 mod keys;
 mod live;
-mod log;
 #[cfg(feature = "emulator")]
 mod measure;
 mod persist;
+mod store;
 mod subscribe;
 mod text;
 
@@ -21,6 +21,9 @@ use clap::{Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use self::failure::Failure;
+
+/// Heading of the options that all commands have. A heading of their own puts them behind those that a command is about.
+const EVERYWHERE: &str = "Options of all commands";
 
 /// Deliver camera frames to vision applications, on time.
 #[derive(Debug, Parser)]
@@ -39,10 +42,10 @@ Or run all of it at once, on a real video with a people detector: mez demo"
 )]
 struct Cli {
     /// Format of log lines: text for people, JSON for programs
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "MEZ_LOG_FORMAT")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_enum, default_value_t = LogFormat::Text, env = "MEZ_LOG_FORMAT")]
     log_format: LogFormat,
     /// Level of log lines: error, warn, info, debug, or a filter such as mez_node=debug
-    #[arg(long, global = true, value_name = "FILTER", default_value = "info", env = "MEZ_LOG")]
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "FILTER", default_value = "info", env = "MEZ_LOG")]
     log: String,
     #[command(subcommand)]
     command: Command,
@@ -61,7 +64,7 @@ enum Command {
     Cameras(cameras::CamerasArgs),
     Subscribe(subscribe::SubscribeArgs),
     Keys(keys::KeysArgs),
-    Log(log::LogArgs),
+    Store(store::StoreArgs),
     /// Run cameras, an edge and a people detector on a real video (needs the Python package)
     #[command(disable_help_flag = true)]
     Demo(PythonArgs),
@@ -101,7 +104,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Camera(args) => camera::run(args),
         Command::Cameras(args) => cameras::run(args),
         Command::Subscribe(args) => subscribe::run(args),
-        Command::Log(args) => log::run(args),
+        Command::Store(args) => store::run(args),
         Command::Keys(args) => keys::run(args).map_err(Failure::new),
         Command::Demo(_) => Err(in_python("demo")),
         Command::Profile(_) => Err(in_python("profile")),

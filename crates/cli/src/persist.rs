@@ -1,4 +1,4 @@
-//! Options of `mez camera` and `mez edge` for logs on disk.
+//! Options of `mez camera` and `mez edge` for frames on disk.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,26 +6,26 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use mez_core::store::Durability;
 use mez_node::persist::PersistOptions;
-use mez_node::persist::keys::find_log_keys;
+use mez_node::persist::keys::find_store_keys;
 
 use crate::failure::Failure;
 use crate::text::{parse_bytes, parse_duration};
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Logs on disk")]
+#[command(next_help_heading = "Frames on disk")]
 pub(crate) struct PersistArgs {
-    /// Folder for an encrypted log on disk, which outlives the broker [default: frames are kept in memory only]
-    #[arg(long, value_name = "DIR", env = "MEZ_LOG_DIR")]
-    log_dir: Option<PathBuf>,
-    /// File with the log's keys, made by `mez keys log` [default: the keys that MEZ_LOG_KEY itself holds, the systemd credential mez-log-key, else log.key in the folder of keys]
-    #[arg(long, value_name = "FILE", requires = "log_dir")]
-    log_key: Option<PathBuf>,
-    /// Disk space for each camera's log; beyond that the oldest frames are dropped
-    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = parse_disk_bytes, env = "MEZ_LOG_DISK_BYTES")]
-    log_disk_bytes: u64,
+    /// Folder of a store: frames are also kept there, encrypted, and outlive the broker [default: frames are kept in memory only]
+    #[arg(long, value_name = "DIR", env = "MEZ_STORE")]
+    store: Option<PathBuf>,
+    /// File with the store's keys, made by `mez store key` [default: the keys that MEZ_STORE_KEY itself holds, the systemd credential mez-store-key, else store.key in the folder of keys]
+    #[arg(long, value_name = "FILE", requires = "store")]
+    store_key: Option<PathBuf>,
+    /// Disk space for each camera; beyond that the oldest frames are dropped
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = parse_disk_bytes, env = "MEZ_STORE_BYTES")]
+    store_bytes: u64,
     /// How long frames stay on disk, such as 72h [default: until the space is needed]
     #[arg(long, value_name = "TIME", value_parser = parse_age)]
-    log_disk_age: Option<Duration>,
+    store_age: Option<Duration>,
     /// How much a power cut may lose: half a minute (async), a second (group), or a fifth of a second (sync)
     #[arg(long, value_enum, default_value_t = DurabilityArg::Group)]
     durability: DurabilityArg,
@@ -41,25 +41,25 @@ enum DurabilityArg {
 impl PersistArgs {
     /// The options, with the keys; `None` without a folder.
     pub(crate) fn options(self, keys: Option<&std::path::Path>) -> Result<Option<PersistOptions>, Failure> {
-        let Some(folder) = self.log_dir else { return Ok(None) };
-        let ring = find_log_keys(self.log_key.as_deref(), keys)?;
+        let Some(folder) = self.store else { return Ok(None) };
+        let ring = find_store_keys(self.store_key.as_deref(), keys)?;
         Ok(Some(PersistOptions {
             durability: match self.durability {
                 DurabilityArg::Async => Durability::Async,
                 DurabilityArg::Group => Durability::Group,
                 DurabilityArg::Sync => Durability::Sync,
             },
-            disk_bytes_max: self.log_disk_bytes,
-            disk_age_max: self.log_disk_age,
+            disk_bytes_max: self.store_bytes,
+            disk_age_max: self.store_age,
             ..PersistOptions::new(folder, ring)
         }))
     }
 }
 
-/// Parses the disk space of a log. A log needs room for a few segments at least.
+/// Parses the disk space of a camera. Its log needs room for a few segments at least.
 fn parse_disk_bytes(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
-        bytes if bytes < 16 << 20 => Err("a log on disk takes at least 16MiB".into()),
+        bytes if bytes < 16 << 20 => Err("a camera takes at least 16MiB on disk".into()),
         bytes => Ok(bytes),
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct SubscribeArgs {
     /// Accuracy floor: the lowest accuracy that is acceptable, from 0 to 1
     #[arg(long, value_name = "SHARE")]
     accuracy: Option<f64>,
-    /// Profile of the application's detector: a file, or a name in the edge's profile folder
+    /// Profile of the application's detector: a file, or a name in the edge's profile folder. Every edge has pedestrian-hog-vtest
     #[arg(long, value_name = "FILE|NAME")]
     profile: Option<String>,
     /// What to do while no rung keeps both the latency bound and the accuracy floor

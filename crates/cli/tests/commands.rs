@@ -199,7 +199,7 @@ fn what_cannot_be_done_is_said_with_the_remedy() {
         (&["cameras", "--edge", "unix:///nowhere/edge.sock"], "/nowhere/edge.sock"),
         (&["demo"], "make build"),
         (&["profile", "run", "--app", "faces"], "make build"),
-        (&["edge", "--log-bytes", "many"], "512MiB"),
+        (&["edge", "--memory-bytes", "many"], "512MiB"),
         (&["edge", "--channel", "hall"], "write NAME=PATTERN"),
         (&["edge", "--channel", "hall=dock/*", "--channel", "hall=yard/*"], "declared twice"),
     ];
@@ -243,13 +243,18 @@ fn an_edge_says_once_whom_it_refuses() {
     assert!(said[0].contains("compare the authorities"), "{said:#?}");
 }
 
+/// By examples, and with what a command is about first: options that all commands have come last.
 #[test]
 fn every_command_teaches() {
     let folder = tempfile::tempdir().unwrap();
-    for command in ["edge", "camera", "cameras", "subscribe", "keys"] {
+    for command in ["edge", "camera", "cameras", "subscribe", "keys", "store"] {
         let help = run(&[command, "--help"], folder.path());
         assert!(help.status.success());
-        assert!(text(&help).contains("Examples:") || command == "keys", "{command}: {}", text(&help));
+        let said = text(&help);
+        assert!(said.contains("Examples:") || command == "keys", "{command}: {said}");
+        let (own, of_all) = said.split_once("Options of all commands:").unwrap();
+        assert!(own.contains("-h, --help") && !own.contains("--log"), "{command}: {said}");
+        assert!(of_all.contains("--log <FILTER>") && of_all.contains("--log-format"), "{command}: {said}");
     }
 }
 

@@ -75,7 +75,7 @@ fn start(args: &[&str], folder: &Path) -> Running {
 fn site() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     done(&["keys", "init", "--site", "test"], folder.path());
-    done(&["keys", "log"], folder.path());
+    done(&["store", "key"], folder.path());
     let video =
         ["-v", "error", "-f", "lavfi", "-i", "testsrc=size=160x120:rate=20", "-t", "2", "-c:v", "mjpeg"];
     let made = Command::new("ffmpeg").args(video).arg(folder.path().join("video.avi")).status();
@@ -84,9 +84,9 @@ fn site() -> tempfile::TempDir {
 }
 
 /// An edge on a socket of its own that keeps logs in a folder, and nothing else that others could use.
-fn edge_args<'a>(socket: &'a str, log_dir: &'a str) -> Vec<&'a str> {
+fn edge_args<'a>(socket: &'a str, store: &'a str) -> Vec<&'a str> {
     let alone = ["edge", "--listen", "127.0.0.1:0", "--grpc", "off", "--enrol", "off"];
-    [&alone[..], &["--socket", socket, "--log-dir", log_dir]].concat()
+    [&alone[..], &["--socket", socket, "--store", store]].concat()
 }
 
 fn edge(folder: &Path) -> Running {
@@ -96,13 +96,13 @@ fn edge(folder: &Path) -> Running {
 fn camera(folder: &Path, edge: &Running) -> Running {
     let link = edge.field("link=");
     let args =
-        ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--loop", "--log-dir", "camera"];
+        ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--loop", "--store", "camera"];
     start(&args, folder)
 }
 
-/// Frames in a log, by what `mez log verify` says of it.
+/// Frames in a log, by what `mez store verify` says of it.
 fn frames(log: &str, folder: &Path) -> u64 {
-    let said = done(&["log", "verify", "--log-dir", log], folder);
+    let said = done(&["store", "verify", "--store", log], folder);
     let words: Vec<&str> = said.split_whitespace().collect();
     let place = words.iter().position(|word| *word == "frames").unwrap_or_else(|| panic!("{said}"));
     words[place - 1].parse().unwrap()
@@ -157,7 +157,7 @@ fn frames_outlive_brokers_that_are_killed() {
     sleep(Duration::from_millis(300));
     second_camera.kill();
     assert!(frames("camera", folder) > published);
-    let listed = done(&["log", "ls", "--log-dir", "camera", "--segments"], folder);
+    let listed = done(&["store", "ls", "--store", "camera", "--segments"], folder);
     assert!(listed.contains("0000000000000001"), "no segment of its own for the second start: {listed}");
 }
 
@@ -208,7 +208,7 @@ fn a_log_that_is_not_as_it_was_is_told() {
 
     // While one broker keeps it, no other may, not even one that remembers other things.
     let link = running.field("link=");
-    let publish = ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--log-dir", "camera"];
+    let publish = ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--store", "camera"];
     let second = run(&[&publish[..], &["--state", "elsewhere"]].concat(), folder);
     assert!(!second.status.success() && text(&second).contains("another broker"), "{}", text(&second));
     kept.kill();
@@ -218,25 +218,25 @@ fn a_log_that_is_not_as_it_was_is_told() {
     let mut damaged = whole.clone();
     damaged[whole.len() / 2] ^= 1;
     fs::write(&segment, &damaged).unwrap();
-    let verified = run(&["log", "verify", "--log-dir", "camera"], folder);
+    let verified = run(&["store", "verify", "--store", "camera"], folder);
     assert!(!verified.status.success() && text(&verified).contains("checksum"), "{}", text(&verified));
     fs::write(&segment, &whole).unwrap();
-    done(&["log", "verify", "--log-dir", "camera"], folder);
+    done(&["store", "verify", "--store", "camera"], folder);
 
     // With another key nothing is read, nothing is written and nothing is removed.
-    done(&["keys", "log", "--file", "other.key"], folder);
-    let other = run(&[&publish[..], &["--log-key", "other.key"]].concat(), folder);
+    done(&["store", "key", "--file", "other.key"], folder);
+    let other = run(&[&publish[..], &["--store-key", "other.key"]].concat(), folder);
     assert!(!other.status.success() && text(&other).contains("older keys first"), "{}", text(&other));
     assert_eq!(fs::read(&segment).unwrap(), whole);
-    let other = run(&["log", "ls", "--log-dir", "camera", "--log-key", "other.key"], folder);
+    let other = run(&["store", "ls", "--store", "camera", "--store-key", "other.key"], folder);
     assert!(text(&other).contains("not among the keys"), "{}", text(&other));
 
     // A newer key beside the old one reads both.
-    done(&["keys", "log", "--rotate"], folder);
+    done(&["store", "key", "--rotate"], folder);
     let again = camera(folder, &running);
     sleep(Duration::from_millis(300));
     again.kill();
-    done(&["log", "verify", "--log-dir", "camera"], folder);
+    done(&["store", "verify", "--store", "camera"], folder);
 }
 
 /// The segments of the camera's log, the oldest first.
@@ -267,9 +267,9 @@ fn copy_folder(from: &Path, to: &Path) {
     assert!(copied.success());
 }
 
-/// What `mez log verify` says of a log that has to be damaged.
+/// What `mez store verify` says of a log that has to be damaged.
 fn damaged(log: &str, more: &[&str], folder: &Path) -> String {
-    let output = run(&[&["log", "verify", "--log-dir", log], more].concat(), folder);
+    let output = run(&[&["store", "verify", "--store", log], more].concat(), folder);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     let said = text(&output);
     assert!(said.contains("DAMAGED"), "{said}");
@@ -322,7 +322,7 @@ impl Spoilt {
         });
     }
 
-    /// What `mez log verify` says of the copy.
+    /// What `mez store verify` says of the copy.
     fn verify(&self) -> String {
         damaged("spoilt", &STATE, self.folder.path())
     }
@@ -334,10 +334,10 @@ fn what_is_wrong_with_a_log_is_named() {
     let (folder, whole) = (log.folder.path(), log.whole);
     log.spoil(|_| {});
     assert!(
-        done(&["log", "verify", "--log-dir", "spoilt"], folder)
+        done(&["store", "verify", "--store", "spoilt"], folder)
             .contains("give the broker's folder for state")
     );
-    let said = done(&["log", "verify", "--log-dir", "spoilt", "--state", "state"], folder);
+    let said = done(&["store", "verify", "--store", "spoilt", "--state", "state"], folder);
     assert!(said.contains("whole") && !said.contains("--state"), "{said}");
 
     for place in 0..3 {
@@ -372,7 +372,7 @@ fn what_is_wrong_with_a_log_is_named() {
             "{said}"
         );
     }
-    let json = run(&["log", "verify", "--log-dir", "spoilt", "--state", "state", "--json"], folder);
+    let json = run(&["store", "verify", "--store", "spoilt", "--state", "state", "--json"], folder);
     assert_eq!(json.status.code(), Some(1));
     let found: serde_json::Value =
         serde_json::from_slice(&json.stdout).unwrap_or_else(|_| panic!("{}", text(&json)));
@@ -387,12 +387,13 @@ fn what_can_be_read_of_a_damaged_log_is_copied() {
     let log = Spoilt::new();
     let (folder, whole) = (log.folder.path(), log.whole);
     log.change(2, |bytes| bytes[140] ^= 1);
-    let said = damaged("spoilt", &["--state", "state", "--repair", "copy"], folder);
+    let said = done(&["store", "repair", "--store", "spoilt", "--state", "state", "--to", "copy"], folder);
+    assert!(said.contains("DAMAGED"), "{said}");
     assert!(said.contains(&format!("{} frames copied to copy", whole - 1)), "{said}");
-    let said = done(&["log", "verify", "--log-dir", "copy"], folder);
+    let said = done(&["store", "verify", "--store", "copy"], folder);
     assert!(said.contains(&format!("whole, {} frames", whole - 1)), "{said}");
     let export = |log: &str, output: &str| {
-        let args = ["log", "export", "dock/cam1", output, "--codec", "jpeg", "--json", "--log-dir", log];
+        let args = ["store", "export", "dock/cam1", output, "--codec", "jpeg", "--json", "--store", log];
         let output = run(&args, folder);
         serde_json::from_slice::<serde_json::Value>(&output.stdout)
             .unwrap_or_else(|_| panic!("{}", text(&output)))
@@ -405,19 +406,18 @@ fn what_can_be_read_of_a_damaged_log_is_copied() {
     assert_eq!((&of_spoilt["damaged_records"], &of_copy["damaged_records"]), (&1.into(), &0.into()));
     // Nothing is written into the log, and nothing over a copy.
     for out in ["spoilt", "spoilt/within", "copy", "."] {
-        let refused = run(&["log", "verify", "--log-dir", "spoilt", "--repair", out], folder);
+        let refused = run(&["store", "repair", "--store", "spoilt", "--to", out], folder);
         assert!(text(&refused).contains("folder"), "{}", text(&refused));
         assert_eq!(segments(&folder.join("spoilt")).len(), 3, "{out}");
     }
     // A broker goes on behind the copy.
     let running = edge(folder);
     let link = running.field("link=");
-    let args =
-        ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--loop", "--log-dir", "copy"];
+    let args = ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--loop", "--store", "copy"];
     let kept = start(&[&args[..], &["--state", "elsewhere"]].concat(), folder);
     sleep(Duration::from_millis(400));
     kept.kill();
-    let said = done(&["log", "verify", "--log-dir", "copy", "--state", "elsewhere"], folder);
+    let said = done(&["store", "verify", "--store", "copy", "--state", "elsewhere"], folder);
     assert!(said.contains("whole"), "{said}");
 }
 
@@ -465,7 +465,7 @@ fn strange_files_hang_nothing_and_open_folders_are_refused() {
     let said = damaged("camera", &[], folder);
     assert_eq!(said.matches("not a file").count(), 5, "{said}");
     let exported =
-        run(&["log", "export", "dock/cam1", "x.mp4", "--codec", "jpeg", "--log-dir", "camera"], folder);
+        run(&["store", "export", "dock/cam1", "x.mp4", "--codec", "jpeg", "--store", "camera"], folder);
     assert!(exported.status.success(), "{}", text(&exported));
     // A start passes them over, and goes on behind them.
     let before = segments(&folder.join("camera")).len();
@@ -479,12 +479,12 @@ fn strange_files_hang_nothing_and_open_folders_are_refused() {
     drop(socket);
 
     let link = running.field("link=");
-    let publish = ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--log-dir", "camera"];
+    let publish = ["camera", "dock/cam1", "--edge", &link, "--source", "video.avi", "--store", "camera"];
     for open in [&place, &folder.join("camera/dock"), &folder.join("camera")] {
         fs::set_permissions(open, fs::Permissions::from_mode(0o770)).unwrap();
         let refused = run(&publish, folder);
         assert!(!refused.status.success() && text(&refused).contains("chmod go-w"), "{}", text(&refused));
-        let said = run(&["log", "verify", "--log-dir", "camera"], folder);
+        let said = run(&["store", "verify", "--store", "camera"], folder);
         assert!(!said.status.success() && text(&said).contains("chmod go-w"), "{}", text(&said));
         fs::set_permissions(open, fs::Permissions::from_mode(0o700)).unwrap();
     }
@@ -501,11 +501,11 @@ fn without_a_key_or_a_place_nothing_starts() {
         text(&refused)
     };
     let refused = edge("log");
-    assert!(refused.contains("mez keys log"), "{refused}");
-    done(&["keys", "log"], folder);
+    assert!(refused.contains("mez store key"), "{refused}");
+    done(&["store", "key"], folder);
     fs::write(folder.join("file"), "not a folder").unwrap();
     let refused = edge("file");
-    assert!(refused.contains("--log-dir"), "{refused}");
+    assert!(refused.contains("--store"), "{refused}");
 
     // Two edges do not keep logs in one folder, not even before there is a camera.
     let first = [&edge_args("first.sock", "log")[..], &["--state", "first"]].concat();
@@ -522,7 +522,7 @@ fn a_log_is_exported_while_its_broker_writes_it() {
     let _camera = camera(folder, &edge);
     sleep(Duration::from_millis(1_200));
     let to = |args: &[&str]| {
-        run(&[&["log", "export", "dock/cam1"], args, &["--log-dir", "camera"]].concat(), folder)
+        run(&[&["store", "export", "dock/cam1"], args, &["--store", "camera"]].concat(), folder)
     };
     let told = to(&["past.mp4", "--codec", "jpeg"]);
     assert!(told.status.success() && text(&told).contains("frames over"), "{}", text(&told));
@@ -545,14 +545,14 @@ fn a_log_is_exported_while_its_broker_writes_it() {
             text(&refused)
         );
     }
-    let refused = run(&["log", "export", "dock/cam2", "x.mp4", "--log-dir", "camera"], folder);
+    let refused = run(&["store", "export", "dock/cam2", "x.mp4", "--store", "camera"], folder);
     assert!(text(&refused).contains("there are: dock/cam1"), "{}", text(&refused));
     assert!(!folder.join("x.mp4").exists());
     assert!(to(&["past.mp4", "--force"]).status.success());
 
     // As Ctrl-C does it.
     let mut stopped = command(
-        &["log", "export", "dock/cam1", "stopped.mp4", "--log-dir", "camera", "--until", "+1h"],
+        &["store", "export", "dock/cam1", "stopped.mp4", "--store", "camera", "--until", "+1h"],
         folder,
     );
     stopped.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -596,8 +596,8 @@ fn a_camera_is_reset_on_the_edges_host() {
     let command = reset.lines().find_map(|line| line.strip_prefix("its log was put aside: mez ")).unwrap();
     let listed = done(&command.split(' ').collect::<Vec<_>>(), folder);
     assert!(listed.contains("dock/cam1"), "{listed}");
-    let listed = done(&["log", "ls", "--log-dir", "edge"], folder);
-    assert!(listed.contains("put aside by a reset: mez log ls --log-dir edge/@aside/"), "{listed}");
+    let listed = done(&["store", "ls", "--store", "edge"], folder);
+    assert!(listed.contains("put aside by a reset: mez store ls --store edge/@aside/"), "{listed}");
 
     // The camera is there again, with frames of its own numbers, and all of it was written down.
     done(&live, folder);

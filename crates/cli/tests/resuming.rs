@@ -77,12 +77,12 @@ impl Site<'_> {
     fn edge(&self) -> Running {
         let args =
             ["edge", "--listen", &self.link, "--grpc", &self.grpc, "--enrol", "off", "--socket", "e.sock"];
-        start(&[&args[..], &["--log-dir", "edge"]].concat(), self.folder)
+        start(&[&args[..], &["--store", "edge"]].concat(), self.folder)
     }
 
     fn camera(&self) -> Running {
         let args = ["camera", CAMERA, "--edge", &self.link, "--source", "video.avi", "--loop"];
-        start(&[&args[..], &["--log-dir", "camera"]].concat(), self.folder)
+        start(&[&args[..], &["--store", "camera"]].concat(), self.folder)
     }
 }
 
@@ -106,7 +106,7 @@ impl Brokers {
 /// A site with keys, a short video, and an edge that keeps its ports.
 fn site(folder: &Path) -> (Site<'_>, Running) {
     done(&["keys", "init", "--site", "test"], folder);
-    done(&["keys", "log"], folder);
+    done(&["store", "key"], folder);
     let video =
         ["-v", "error", "-f", "lavfi", "-i", "testsrc=size=160x120:rate=20", "-t", "2", "-c:v", "mjpeg"];
     let made = Command::new("ffmpeg").args(video).arg(folder.join("video.avi")).status();
@@ -227,9 +227,9 @@ fn held(site: &Site<'_>) -> Vec<(FrameId, Timestamp)> {
     .unwrap()
 }
 
-/// Frames in the camera's log, by what `mez log verify` says of it.
+/// Frames in the camera's log, by what `mez store verify` says of it.
 fn frames(folder: &Path) -> u64 {
-    let said = done(&["log", "verify", "--log-dir", "camera"], folder);
+    let said = done(&["store", "verify", "--store", "camera"], folder);
     let words: Vec<&str> = said.split_whitespace().collect();
     let place = words.iter().position(|word| *word == "frames").unwrap_or_else(|| panic!("{said}"));
     words[place - 1].parse().unwrap()

@@ -18,6 +18,9 @@ pub const PROFILES_MAX: usize = 64;
 pub const PROFILES_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of a profile's name.
 const NAME_BYTES_MAX: usize = 128;
+/// Profiles that every edge has, by name: what users try Mez with, before they have measured one of their own.
+const SHIPPED: [(&str, &[u8]); 1] =
+    [("pedestrian-hog-vtest", include_bytes!("../../../python/mez/profiles/pedestrian-hog-vtest.json"))];
 
 /// Why a profile cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +30,7 @@ pub enum ProfileStoreError {
     #[error(transparent)]
     Read(#[from] ReadProfileError),
     /// The folder has none of this name.
-    #[error("the edge has no profile {name:?} in {}; put one there, or send the file itself", folder.display())]
+    #[error("the edge has no profile {name:?} in {}; put one there, or send the file itself (with Mez comes {})", folder.display(), SHIPPED[0].0)]
     Unknown {
         /// What was asked for.
         name: String,
@@ -106,7 +109,8 @@ impl ProfileStore {
         Ok(fresh)
     }
 
-    /// Reads a profile out of the folder: the file of this name, with or without `.json`. Blocks.
+    /// Reads a profile out of the folder: the file of this name, with or without `.json`. If there is none, takes the one that comes with
+    /// Mez. Blocks.
     ///
     /// # Errors
     /// See [`ProfileStoreError`].
@@ -125,6 +129,10 @@ impl ProfileStore {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => return Err(ProfileStoreError::System { path, source }),
             }
+        }
+        let stem = name.strip_suffix(".json").unwrap_or(name);
+        if let Some((_, bytes)) = SHIPPED.iter().find(|(shipped, _)| *shipped == stem) {
+            return self.take_in(Bytes::from_static(bytes));
         }
         Err(ProfileStoreError::Unknown { name: name.into(), folder: self.folder.clone() })
     }
@@ -162,6 +170,20 @@ mod tests {
         }
         let missing = store.named("faces").unwrap_err().to_string();
         assert!(missing.contains("no profile \"faces\" in"), "{missing}");
+    }
+
+    /// It needs no folder. A file of the same name takes its place.
+    #[test]
+    fn the_profile_that_comes_with_mez_has_a_name_at_every_edge() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = ProfileStore::new(folder.path().join("missing"));
+        let (name, bytes) = SHIPPED[0];
+        let shipped = store.named(name).unwrap();
+        assert!(shipped.bytes == bytes && shipped.profile.profile.ladder().len() > 5);
+        assert!(Arc::ptr_eq(&shipped, &store.named(&format!("{name}.json")).unwrap()));
+        std::fs::write(folder.path().join(name), document(768, "mine")).unwrap();
+        let own = ProfileStore::new(folder.path().into()).named(name).unwrap();
+        assert_eq!(own.bytes, document(768, "mine"));
     }
 
     #[test]

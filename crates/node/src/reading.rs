@@ -82,7 +82,7 @@ impl Disk {
                 let folder = files.folder().display();
                 warn!(
                     camera = %reader.camera(), %folder,
-                    "frames of the log on disk cannot be read; the reader is told that they are damaged; `mez log verify` names them"
+                    "frames of the log on disk cannot be read; the reader is told that they are damaged; `mez store verify` names them"
                 );
             }
             (log, answer)

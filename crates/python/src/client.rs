@@ -73,15 +73,15 @@ impl Client {
     }
 
     /// Subscribes.
-    #[pyo3(signature = (pattern, *, begin_ns, end_ns, latency_ms, accuracy, on_time_share, profile, profile_name,
+    #[pyo3(signature = (pattern, *, since_ns, until_ns, latency_ms, accuracy, on_time_share, profile, profile_name,
         min_fps, on_infeasible, deliver, accept, priority, reconnect, quality, held_only, resume, after))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn subscribe(
         &self,
         py: Python<'_>,
         pattern: &str,
-        begin_ns: Option<u64>,
-        end_ns: Option<u64>,
+        since_ns: Option<u64>,
+        until_ns: Option<u64>,
         latency_ms: Option<f64>,
         accuracy: Option<f64>,
         on_time_share: f64,
@@ -112,8 +112,8 @@ impl Client {
         let options = SubscribeOptions {
             contract,
             profile,
-            begin: begin_ns.map(Timestamp::from_nanos),
-            end: end_ns.map(Timestamp::from_nanos),
+            begin: since_ns.map(Timestamp::from_nanos),
+            end: until_ns.map(Timestamp::from_nanos),
             deliver: match deliver {
                 None => None,
                 Some("newest") => Some(Deliver::Newest),
@@ -139,7 +139,7 @@ impl Client {
             ..SubscribeOptions::new(self::pattern(py, pattern)?)
         };
         let span = Span { begin: options.begin, end: options.end, deliver: Deliver::Newest };
-        span.validate().map_err(|failure| error::argument(py, "end", failure))?;
+        span.validate().map_err(|failure| error::argument(py, "until", failure))?;
         let (client, background) = self.client.get(py)?;
         let opened = finish(py, background, || client.subscribe(options))?;
         let subscription = opened.map_err(|failure| error::client(py, &failure))?;

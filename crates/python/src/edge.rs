@@ -38,7 +38,7 @@ struct Running {
 impl Edge {
     /// Starts an edge broker. Without `keys` it makes an authority that exists as long as the broker does.
     #[new]
-    #[pyo3(signature = (*, keys, name, listen, grpc, socket, log_bytes, cameras_max, frame_bytes_max, state, log_on_disk, profiles, channels))]
+    #[pyo3(signature = (*, keys, name, listen, grpc, socket, memory_bytes, cameras_max, frame_bytes_max, state, store, profiles, channels))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -47,11 +47,11 @@ impl Edge {
         listen: &str,
         grpc: Option<&str>,
         socket: PathBuf,
-        log_bytes: u64,
+        memory_bytes: u64,
         cameras_max: usize,
         frame_bytes_max: u32,
         state: Option<PathBuf>,
-        log_on_disk: Option<LogOnDisk>,
+        store: Option<LogOnDisk>,
         profiles: Option<PathBuf>,
         channels: Vec<(String, Vec<String>)>,
     ) -> PyResult<Self> {
@@ -75,7 +75,7 @@ impl Edge {
         let credentials =
             folder.edge_credentials(name.as_ref(), &[]).map_err(|failure| unusable(&failure))?;
         let keys = folder.path().to_owned();
-        let persist = persist::options(py, log_on_disk, Some(&keys))?;
+        let persist = persist::options(py, store, Some(&keys))?;
         let options = EdgeProcessOptions {
             keys: folder,
             credentials,
@@ -84,7 +84,7 @@ impl Edge {
             enrol: None,
             socket: Some(socket.clone()),
             config: EdgeConfig {
-                log_bytes_max: log_bytes,
+                log_bytes_max: memory_bytes,
                 cameras_max,
                 frame_bytes_max,
                 channels,

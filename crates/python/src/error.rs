@@ -143,8 +143,8 @@ pub(crate) fn refused(py: Python<'_>, refusal: &ApiError) -> PyErr {
 /// What the argument behind a field of the applications' interface is called in Python.
 fn in_python(field: &str) -> &str {
     match field {
-        "begin_utc_ns" => "begin",
-        "end_utc_ns" => "end",
+        "begin_utc_ns" => "since",
+        "end_utc_ns" => "until",
         "latency_bound_ns" => "latency_ms",
         "accept_encodings" => "accept",
         "accuracy_floor" => "accuracy",

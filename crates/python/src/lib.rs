@@ -48,11 +48,11 @@ mod _native {
     #[pymodule_export]
     use crate::frame::{Arrival, Payload};
     #[pymodule_export]
-    use crate::pixels::{decode_into, encode_jpeg};
+    use crate::pixels::{decode_into, encode_jpeg, encode_png};
     #[pymodule_export]
     use crate::publisher::Publisher;
     #[pymodule_export]
-    use crate::stream::{Coded, Stream, rung_facts};
+    use crate::stream::{Coded, Stream, default_rungs, rung_facts};
     #[pymodule_export]
     use crate::subscription::{Ending, Notice, Subscription};
 

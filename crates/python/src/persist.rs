@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mez_core::store::Durability;
 use mez_node::persist::PersistOptions;
-use mez_node::persist::keys::find_log_keys;
+use mez_node::persist::keys::find_store_keys;
 use pyo3::prelude::*;
 
 use crate::error;
@@ -21,11 +21,11 @@ pub(crate) fn options(
 ) -> PyResult<Option<PersistOptions>> {
     let Some((folder, key, disk_bytes_max, age_s, durability)) = log else { return Ok(None) };
     let ring =
-        find_log_keys(key.as_deref(), keys).map_err(|failure| error::raise(py, "KeysError", failure))?;
+        find_store_keys(key.as_deref(), keys).map_err(|failure| error::raise(py, "KeysError", failure))?;
     let disk_age_max = age_s
         .map(Duration::try_from_secs_f64)
         .transpose()
-        .map_err(|failure| error::argument(py, "log_disk_age", failure))?;
+        .map_err(|failure| error::argument(py, "store_age", failure))?;
     let durability = match durability.as_str() {
         "async" => Durability::Async,
         "group" => Durability::Group,

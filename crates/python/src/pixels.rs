@@ -8,7 +8,7 @@ use bytes::Bytes;
 use mez_core::frame::Encoding;
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::stream::{StreamDecodeError, show};
-use mez_media::{ImageView, ImageViewMut, PixelFormat};
+use mez_media::{ImageView, ImageViewMut, PixelFormat, png};
 use mez_node::api::image::{PayloadError, size_in_pixels};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
@@ -254,6 +254,22 @@ pub(crate) fn encode_jpeg<'py>(image: &Bound<'py, PyAny>, quality: u8) -> PyResu
         })
         .map_err(|failure| error::encode(py, &failure))?;
     Ok(PyBytes::new(py, &jpeg))
+}
+
+/// Encodes an image to PNG, losslessly.
+///
+/// `image`: as for `encode_jpeg`; alpha is dropped.
+#[pyfunction]
+pub(crate) fn encode_png<'py>(image: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let py = image.py();
+    let Given::Pixels(pixels) = Given::read(image)? else {
+        return Err(error::raise(py, "ImageError", "the image has one dimension; pass pixels in rows"));
+    };
+    let png = py.detach(|| {
+        let view = pixels.view().map_err(|failure| failure.to_string())?;
+        png::encode(&view).map_err(|failure| failure.to_string())
+    });
+    Ok(PyBytes::new(py, &png.map_err(|failure| error::raise(py, "ImageError", failure))?))
 }
 
 /// Decodes an image that needs no other into `image`, an array of shape (height, width, 3) of its size whose memory has no gaps, as

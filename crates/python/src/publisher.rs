@@ -73,7 +73,7 @@ impl Publisher {
     /// Starts a camera broker in this process, which sends to the first of `edges` that is there; or connects to one at
     /// `broker`.
     #[new]
-    #[pyo3(signature = (camera, *, edges, broker, keys, quality, log_bytes, frame_bytes_max, state, link, h264_encoder, log_on_disk, history_share))]
+    #[pyo3(signature = (camera, *, edges, broker, keys, quality, memory_bytes, frame_bytes_max, state, link, h264_encoder, store, history_share))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -82,12 +82,12 @@ impl Publisher {
         broker: Option<&str>,
         keys: Option<PathBuf>,
         quality: u8,
-        log_bytes: u64,
+        memory_bytes: u64,
         frame_bytes_max: u32,
         state: Option<PathBuf>,
         link: &str,
         h264_encoder: &str,
-        log_on_disk: Option<LogOnDisk>,
+        store: Option<LogOnDisk>,
         history_share: f64,
     ) -> PyResult<Self> {
         let name: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
@@ -108,13 +108,13 @@ impl Publisher {
             let places: Vec<String> = edges.iter().map(|edge| format!("the edge at {edge}")).collect();
             let credentials = keys::credentials(py, keys.as_deref(), Role::Camera, Some(camera))?;
             let mut options = CameraOptions::new(name, edges, credentials);
-            options.log = LogConfig::with_bytes_max(log_bytes);
+            options.log = LogConfig::with_bytes_max(memory_bytes);
             options.frame_bytes_max = frame_bytes_max;
             options.state = state;
             options.transport = transport(py, link)?;
             options.h264 =
                 h264_encoder.parse().map_err(|failure| error::argument(py, "h264_encoder", failure))?;
-            options.persist = persist::options(py, log_on_disk, keys.as_deref())?;
+            options.persist = persist::options(py, store, keys.as_deref())?;
             options.history_share = history_share;
             let background = background(py)?;
             (Way::Here(start(py, background, options)?), places.join(" or "), background)

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
-use mez_core::setting::Setting;
+use mez_core::setting::{Chains, Setting, default_ladder};
 use mez_core::units::Instant;
 use mez_media::image::ImageError;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
@@ -255,6 +255,22 @@ pub(crate) fn rung_facts(
 ) -> PyResult<((u32, u32), bool, u8)> {
     let setting = parse(py, rung)?;
     Ok((setting.size((width, height)), setting.is_chained(), setting.skip))
+}
+
+/// The names of the rungs that a camera of `width` × `height` pixels chooses from without a profile, best first. `family`: `h264`,
+/// `tiles` or `jpeg`.
+#[pyfunction]
+pub(crate) fn default_rungs(py: Python<'_>, width: u32, height: u32, family: &str) -> PyResult<Vec<String>> {
+    let chains = match family {
+        "h264" => Chains::ALL,
+        "tiles" => Chains::TILES,
+        "jpeg" => Chains::NONE,
+        _ => {
+            let message = format!("family is {family:?}; give \"h264\", \"tiles\" or \"jpeg\"");
+            return Err(error::argument(py, "family", message));
+        }
+    };
+    Ok(default_ladder((width, height), chains).iter().map(|setting| setting.rung().to_string()).collect())
 }
 
 fn parse(py: Python<'_>, rung: &str) -> PyResult<Setting> {

@@ -1,4 +1,4 @@
-//! `mez log verify` against logs that were flipped, cut, filled with zeros, deleted, swapped and copied: it names everything that costs a
+//! `mez store verify` against logs that were flipped, cut, filled with zeros, deleted, swapped and copied: it names everything that costs a
 //! frame, says how many, and finds nothing wrong with logs that are in order, however their brokers ended.
 //!
 //! What costs a frame is not asked of verify: a reader reads the log before and after.

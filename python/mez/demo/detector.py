@@ -1,4 +1,4 @@
-"""Finds people in the newest frames, on one thread of the lowest priority."""
+"""Runs the detector on the newest frames, on one thread of the lowest priority."""
 
 import os
 import threading
@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 import mez
-from mez.apps import pedestrian_hog
 from mez.apps.boxes import Box
+from mez.profile.app import App
 
 NICE: Final = 19
 """Priority of the detector's thread: the lowest. Detection must not delay frames."""
@@ -30,7 +30,7 @@ class Finding:
         epoch: The frame's epoch.
         sequence: The frame's number in it.
         image: The frame's pixels: uint8, shape (height, width, 3) in blue, green, red.
-        boxes: Where people are, surest first.
+        boxes: What was found: people, if the detector is the demo's own.
         age_ms: Age of the frame when the application got it, in milliseconds; `None` if unknown.
         detector_ms: Milliseconds that the detector took.
         at_s: When it was done, by `time.monotonic`.
@@ -52,8 +52,8 @@ class DetectorTotals:
 
     Attributes:
         frames: Frames searched, by camera.
-        detections: People found in them, by camera.
-        latest: People in the newest frame searched, by camera.
+        detections: Boxes found in them, by camera.
+        latest: Boxes in the newest frame searched, by camera.
         detector_ms_p50: Median of the milliseconds per frame; `None` before the first.
     """
 
@@ -67,10 +67,12 @@ class Detector:
     """Searches the newest frame of each camera in turn; frames that it has no time for, it never sees.
 
     Args:
+        app: The detector.
         keep: Called, on the detector's thread, with everything it finds.
     """
 
-    def __init__(self, keep: Callable[[Finding], None]) -> None:
+    def __init__(self, app: App, keep: Callable[[Finding], None]) -> None:
+        self._app = app
         self._keep = keep
         self._changed = threading.Condition()
         # At most one frame per camera; the camera that waits longest comes first.
@@ -132,7 +134,7 @@ class Detector:
 
     def _search(self, frame: mez.Frame, image: npt.NDArray[np.uint8], age_ms: float | None) -> None:
         began = time.perf_counter()
-        boxes = pedestrian_hog.detect(image, pedestrian_hog.STRONG)
+        boxes = self._app.strong(image, f"frame {frame.id} of {frame.camera}")
         detector_ms = (time.perf_counter() - began) * 1000
         frame.reply([_plain(box) for box in boxes])
         with self._changed:

@@ -10,6 +10,7 @@ from typing import Final, Self
 import mez
 from mez.demo.channel import LINKS_MAX, Scenario
 from mez.profile import document, shipped
+from mez.profile.app import App, load
 
 CAMERAS_MAX: Final = LINKS_MAX
 """The most cameras that can be asked for."""
@@ -36,7 +37,7 @@ CAMERA_LOG_MIB: Final = 64
 """Memory for the frames of one camera at its own broker, in MiB."""
 
 APP: Final = "pedestrian-hog"
-"""The detector of the demo, as profiles name it."""
+"""Default of `--app`: the detector of the demo, as profiles name it."""
 
 LATENCY_MS: Final = 100.0
 """The latency bound without a scenario. There is no accuracy floor then, so frames stay unchanged."""
@@ -51,7 +52,7 @@ keys). An application takes the newest frame of each camera, checks that it is w
 and finds people in as many frames as the processor allows (OpenCV's HOG detector, on
 one thread of the lowest priority). Its latency bound is 100 ms. A table shows what
 happens. At the end come a summary, which accounts for every published frame, and
-pictures of the people found.
+pictures of the people found. With --app your own detector takes their place.
 
 With --scenario the links between cameras and edge are emulated, and the application
 asks for the latency bound and the accuracy floor of the scenario. The profile of the
@@ -71,6 +72,14 @@ examples:
                                         and the frames flow again
   mez demo --scenario interference      other senders take nine tenths of a radio
                                         channel; or any file of docs/scenarios.md
+  mez demo --app mine.py:detect --video yard.mp4
+                                        your detector: a function of your file that
+                                        takes an image (height x width x 3, uint8,
+                                        BGR) and returns its boxes, each as (x, y,
+                                        width, height, score) or with a label behind,
+                                        in pixels of that image; or what supervision
+                                        calls Detections. mez profile run --app takes
+                                        the same, and makes its profile
   mez demo --scenario shared_queue      three cameras share one link, which the edge
                                         divides between them
   mez demo --scenario interference --beside none,pi
@@ -96,6 +105,7 @@ class Options:
         camera_names: Names of the cameras, in order; each has a broker.
         fps: Frames per second of each; in a scenario, of the fastest.
         video: What they show, in a loop.
+        app: The detector.
         profile: What the detector loses of each form that frames may take; `None` for none.
         scenario: File or name of the scenario whose links lie between cameras and edge; `None` for none.
         score: Frames of each camera on which the accuracy is scored after a scenario.
@@ -111,6 +121,7 @@ class Options:
     camera_names: tuple[str, ...]
     fps: float
     video: Path
+    app: App
     profile: Path | None
     scenario: str | None
     score: int
@@ -155,9 +166,13 @@ def parse(arguments: Sequence[str]) -> Options:
     if not video.is_file():
         parser.error(f"--video {video}: there is no such file")
     try:
-        profile = _profile(words.profile, video)
+        profile = _profile(words.profile, words.app, video)
     except (mez.Error, OSError) as error:
         parser.error(f"--profile: {error}")
+    try:
+        app = load(words.app, words.strong)
+    except mez.Error as error:
+        parser.error(f"--app: {error}")
     for name in ("cameras", "fps"):
         if words.scenario is not None and getattr(words, name) is not None:
             parser.error(f"--{name} has no effect with --scenario, which sets it itself; leave it out")
@@ -166,6 +181,7 @@ def parse(arguments: Sequence[str]) -> Options:
         camera_names=tuple(f"dock/cam{number}" for number in range(1, (words.cameras or CAMERAS) + 1)),
         fps=words.fps or FPS,
         video=video.resolve(),
+        app=app,
         profile=profile,
         scenario=words.scenario,
         score=words.score,
@@ -216,6 +232,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--video", type=Path, metavar="FILE", help=f"video that the cameras show, in a loop [{VIDEO}]")
     add(
+        "--app",
+        default=APP,
+        metavar="FILE:FUNCTION",
+        help=f"detector: a function of a .py file or of a module; onnx:FILE for a YOLO model; faces [{APP}]",
+    )
+    add(
+        "--strong",
+        type=float,
+        metavar="SCORE",
+        help="score from which a box of the detector counts [0.5; what a built-in detector says]",
+    )
+    add(
         "--profile",
         metavar="FILE|none",
         help="profile of the detector [for the demo's own video, the one that comes with Mez]",
@@ -231,10 +259,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _profile(word: str | None, video: Path) -> Path | None:
+def _profile(word: str | None, app: str, video: Path) -> Path | None:
     """Return the profile that was asked for, or the one that comes with Mez, if that is of this video."""
     if word is None:
-        return shipped.find(APP, video)
+        return shipped.find(app, video)
     if word == "none":
         return None
     path = Path(word).resolve()

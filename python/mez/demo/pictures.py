@@ -1,4 +1,4 @@
-"""Draws the detected people into the frames with the most of them."""
+"""Draws what was detected into the frames with the most of it."""
 
 import threading
 from dataclasses import dataclass
@@ -86,11 +86,11 @@ def annotate(finding: Finding) -> npt.NDArray[np.uint8]:
     for box in finding.boxes:
         _draw(image, box)
     age = "age unknown" if finding.age_ms is None else f"{finding.age_ms:.1f} ms old in the application"
-    people = "1 person" if len(finding.boxes) == 1 else f"{len(finding.boxes)} people"
     bar = np.zeros((34, image.shape[1], 3), dtype=np.uint8)
     _text(
         bar,
-        f"{finding.camera}   frame {finding.sequence} of epoch {finding.epoch}   {age}   {people}",
+        f"{finding.camera}   frame {finding.sequence} of epoch {finding.epoch}   {age}   "
+        f"{len(finding.boxes)} found",
         (10, 23),
         0.5,
     )
@@ -111,7 +111,7 @@ def contact_sheet(images: list[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:
 
 
 def _worth(finding: Finding) -> float:
-    """Many people, surely found; one that is very sure does not outweigh a second."""
+    """Many boxes, surely found; one that is very sure does not outweigh a second."""
     return sum(min(box.score, 2.0) for box in finding.boxes)
 
 

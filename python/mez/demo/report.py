@@ -251,6 +251,7 @@ class Results:
                 "cameras": self.options.cameras,
                 "fps": self.options.fps,
                 "video": str(self.options.video),
+                "app": self.options.app.name,
                 "profile": None if self.asked.profile is None else self.asked.profile.name,
                 "policy": self.options.policy,
                 "edge_log_bytes_max": EDGE_LOG_MIB << 20,
@@ -303,7 +304,7 @@ class Results:
         """Return the summary as a table: a row per camera, and one for all."""
         table = Table(box=None, header_style="dim", padding=(0, 1, 0, 0))
         table.add_column("camera", min_width=11)
-        last = ("searched", "people") if self.scenario is None else ("on time %", "accuracy")
+        last = ("searched", "found") if self.scenario is None else ("on time %", "accuracy")
         for name in ("published", "delivered", "skipped", "age ms", "p95 ms", "p99 ms", *last):
             table.add_column(name, justify="right", no_wrap=True)
         for camera in self.totals.cameras.values():
@@ -351,7 +352,7 @@ class Results:
                 self._about_latency(),
                 *(self.scenario.sentences() if self.scenario else ()),
                 self._about_contract(),
-                self._about_people(),
+                self._about_detector(),
                 self._about_brokers(),
                 *(f"{incident}." for incident in self.incidents[:INCIDENTS_DETAILED_MAX]),
                 f"And {more} more times a broker died." if more > 0 else "",
@@ -398,7 +399,7 @@ class Results:
         shares = ", ".join(f"{100 * count / frames:.1f} % {state}" for state, count in self.states.items())
         return f"The contract asked for {' and '.join(wants)}{by}. Frames by its state: {shares}."
 
-    def _about_people(self) -> str:
+    def _about_detector(self) -> str:
         detector = self.detector
         frames = sum(detector.frames.values())
         if detector.detector_ms_p50 is None:
@@ -407,7 +408,7 @@ class Results:
         return (
             f"The detector searched {frames} frames ({frames / max(self.elapsed_s, 0.1):.1f} a second, "
             f"median {detector.detector_ms_p50:.0f} ms each, one thread at the lowest priority), found "
-            f"people {sum(detector.detections.values())} times, and sent {self.replies.sent} results back to "
+            f"{sum(detector.detections.values())} boxes, and sent {self.replies.sent} results back to "
             f"the cameras{lost}."
         )
 

@@ -27,7 +27,7 @@ from mez.demo.channel import Channel
 from mez.demo.contract import Diary, Shares, account
 from mez.demo.detector import Detector, Finding
 from mez.demo.interrupt import EndedEarlyError, Interrupt
-from mez.demo.options import CAMERA_LOG_MIB, EDGE_LOG_MIB, LATENCY_MS, Options, parse
+from mez.demo.options import APP, CAMERA_LOG_MIB, EDGE_LOG_MIB, LATENCY_MS, Options, parse
 from mez.demo.pictures import Gallery
 from mez.demo.processes import Broker, ProcessError, free_port, mez_command, run_to_end
 from mez.demo.report import Process, Results, ScenarioResults
@@ -150,7 +150,7 @@ class Demo:
         self._brokers = [self._edge, *self._cameras.values()]
         self._supervisor = Supervisor(self._edge, self._cameras)
         self._ledger = Ledger(options.camera_names)
-        self._detector = Detector(lambda finding: self.gallery.keep(finding))
+        self._detector = Detector(options.app, lambda finding: self.gallery.keep(finding))
         self._meters = {name: UsageMeter() for name in ("edge", *self._cameras, THIS_APPLICATION)}
         self._application: Application | None = None
         self._stopped_in_order: dict[str, bool] = {}
@@ -161,9 +161,12 @@ class Demo:
 
         Raises:
             ProcessError: A broker did not start.
-            mez.Error: The application could not subscribe.
+            mez.Error: The application could not subscribe, or the detector does not work.
             EndedEarlyError: It was interrupted before the first frame.
         """
+        if self.options.app.name != APP:
+            with self._step(f"trying {self.options.app.name} on the first frame of the video"):
+                self._try_detector()
         with self._step("making the keys of a site for this demo"):
             run_to_end(
                 "mez keys init", mez_command("keys", "init", "--site", "demo", "--keys", str(self._keys))
@@ -226,10 +229,17 @@ class Demo:
             incidents=self._supervisor.incidents,
             failures=[
                 *(f"The application failed: {failure!r}." for failure in [application.failure] if failure),
-                *(f"The detector failed: {failure!r}." for failure in [self._detector.failure] if failure),
+                *(f"The detector failed: {failure}" for failure in [self._detector.failure] if failure),
                 *(f"{name} kept dying and was left alone." for name in self._supervisor.given_up),
             ],
         )
+
+    def _try_detector(self) -> None:
+        """Say what is wrong with a user's function before anything runs. Of a video, the cameras say it."""
+        read, image = cv2.VideoCapture(str(self.options.video)).read()
+        if read:
+            what = f"the first frame of {self.options.video.name}"
+            self.options.app.strong(np.asarray(image, np.uint8), what)
 
     def kill(self) -> None:
         """End whatever still runs, at once. Does nothing after a run that ended in order."""
@@ -294,7 +304,7 @@ class Demo:
                     )
                 )
 
-            accuracy: Accuracy = scoring.score(pairs, seen, self._interrupted)
+            accuracy: Accuracy = scoring.score(self.options.app, pairs, seen, self._interrupted)
         self.console.print(
             f"  scoring the accuracy: {time.monotonic() - began:.1f} s", style="dim", markup=False
         )
@@ -306,7 +316,7 @@ class Demo:
         if self._channel is not None:
             for channel in self._channel.scenario.edge_channels:
                 words += ["--channel", channel]
-        return mez_command(*words, "--log-bytes", f"{EDGE_LOG_MIB}MiB", "--log-format", "json")
+        return mez_command(*words, "--memory-bytes", f"{EDGE_LOG_MIB}MiB", "--log-format", "json")
 
     def _camera_socket(self, name: str) -> Path:
         return self._work / f"{name.replace('/', '-')}.sock"
@@ -317,7 +327,7 @@ class Demo:
         words += [
             "--state",
             str(self._work / "state"),
-            "--log-bytes",
+            "--memory-bytes",
             f"{CAMERA_LOG_MIB}MiB",
             "--socket",
             "off" if self._channel is None else str(self._camera_socket(name)),
@@ -366,7 +376,7 @@ class Demo:
         """Ask the edge what cameras have of declared channels, if there are any. It may be down."""
         if self._channel is not None and self._channel.scenario.edge_channels:
             with contextlib.suppress(mez.Error):
-                self._shares.take(mez.cameras(f"unix://{self._socket}", connect_timeout=0))
+                self._shares.take(mez.cameras(edge=f"unix://{self._socket}", connect_timeout=0))
 
     def _goes_on(self, application: Application, begins_s: float) -> bool:
         if self._interrupted() or application.failure is not None or self._detector.failure is not None:
@@ -423,7 +433,7 @@ class Demo:
                 THIS_APPLICATION,
                 pid,
                 self._meters[THIS_APPLICATION].sample(pid),
-                "taking frames, finding people",
+                "taking frames, running the detector",
             )
         )
         return rows

@@ -131,7 +131,7 @@ def line(snapshot: Snapshot) -> str:
     else:
         parts.append(
             f"searched {sum(snapshot.detector.frames.values())}, "
-            f"people {sum(snapshot.detector.detections.values())}"
+            f"found {sum(snapshot.detector.detections.values())}"
         )
     down = [row.name for row in snapshot.processes if row.pid is None]
     if down:
@@ -164,7 +164,7 @@ def _cameras(snapshot: Snapshot) -> Table:
     for name in ("rate /s", "age ms", "p95 ms", "kB", "delivered"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("skipped, and why", min_width=16)
-    table.add_column("people", justify="right")
+    table.add_column("found", justify="right")
     silent_after_s = max(SILENT_AFTER_S, 3 / snapshot.fps)
     for camera in snapshot.totals.cameras.values():
         now = snapshot.now[camera.camera]
@@ -235,7 +235,7 @@ def _detector(snapshot: Snapshot) -> Text:
     each = "" if detector.detector_ms_p50 is None else f", {detector.detector_ms_p50:.0f} ms each"
     return Text(
         f" detector: {frames} of {snapshot.totals.delivered} frames searched "
-        f"({per_second:.1f}/s{each}), {sum(detector.detections.values())} people found\n"
+        f"({per_second:.1f}/s{each}), {sum(detector.detections.values())} boxes found\n"
     )
 
 

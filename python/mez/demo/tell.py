@@ -39,11 +39,10 @@ def tell(
     try:
         album = gallery.write(options.out)
         if album.sheet is None:
-            console.print("No picture was written: nobody was found.")
+            console.print("No picture was written: nothing was found.")
         else:
             console.print(
-                f"Pictures of the people found: {album.sheet} shows all {len(album.pictures)} "
-                f"of {options.out}/"
+                f"Pictures of what was found: {album.sheet} shows all {len(album.pictures)} of {options.out}/"
             )
     except OSError as error:
         problems.append(

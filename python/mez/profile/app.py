@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import math
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,11 @@ BOXES_MAX: Final = 10_000
 
 BUILT_IN: Final = ("pedestrian-hog", "faces", "onnx:FILE")
 """What `--app` takes besides `module:function`."""
+
+_RETURNS: Final = (
+    "boxes (x, y, width, height, score), with a label behind if there are kinds, or objects with these "
+    "names, or Detections of supervision; in pixels of the image that it is given"
+)
 
 _FIELDS: Final = ("x", "y", "width", "height", "score")
 
@@ -70,9 +76,8 @@ class App:
             answer = self.function(image, **extra)
         except Exception as error:
             raise AppError(
-                f"the application {self.name} raised {type(error).__name__} on {what}: {error}; "
-                "run it on that frame by "
-                "itself, it has to take every image of shape (height, width, 3)"
+                f"the application {self.name} raised {type(error).__name__} on {what}{_place(error)}: "
+                f"{error}; it has to take every image of shape (height, width, 3), and to return {_RETURNS}"
             ) from error
         height, width = image.shape[:2]
         across, down = camera_size[0] / width, camera_size[1] / height
@@ -82,7 +87,16 @@ class App:
             if box.score >= self.thresholds.weak
         ]
 
+    def strong(self, image: Image, what: str) -> list[Box]:
+        """Let it search a frame as published, and return what counts as a detection, surest first."""
+        found = self.find(image, (image.shape[1], image.shape[0]), what)
+        return sorted(
+            (box for box in found if box.score >= self.thresholds.strong), key=lambda box: -box.score
+        )
+
     def _boxes(self, answer: object, size: tuple[int, int], what: str) -> list[Box]:
+        if hasattr(answer, "xyxy"):
+            answer = _corners(answer)
         if answer is None or isinstance(answer, str | bytes) or not isinstance(answer, Iterable):
             raise self._wrong(f"returned {type(answer).__name__} on {what}")
         items = list(answer)
@@ -106,11 +120,7 @@ class App:
         return boxes
 
     def _wrong(self, what: str) -> AppError:
-        return AppError(
-            f"the application {self.name} {what}; it has to return boxes (x, y, width, height, "
-            "score), or objects with "
-            "these names, in pixels of the image that it is given"
-        )
+        return AppError(f"the application {self.name} {what}; it has to return {_RETURNS}")
 
 
 def load(spec: str, strong: float | None = None, weak: float | None = None) -> App:
@@ -164,12 +174,15 @@ def _resolve(spec: str) -> tuple[Callable[..., Any], Any, Thresholds]:
     module_name, colon, attribute = spec.rpartition(":")
     if not colon or not module_name or not attribute:
         raise AppError(
-            f"there is no application {spec!r}; --app takes {', '.join(BUILT_IN)} or MODULE:FUNCTION"
+            f"there is no application {spec!r}; --app takes {', '.join(BUILT_IN)}, "
+            "FILE.py:FUNCTION or MODULE:FUNCTION"
         )
     module = _module(module_name, spec)
     named: object = getattr(module, attribute, None)
     if not callable(named):
-        raise AppError(f"the module {module_name} has no function {attribute}; --app takes MODULE:FUNCTION")
+        raise AppError(
+            f"{module_name} has no function {attribute}; --app takes FILE.py:FUNCTION or MODULE:FUNCTION"
+        )
     source = Path(module.__file__) if module.__file__ else None
     digest = hashlib.sha256(source.read_bytes() if source else spec.encode())
     digest.update(attribute.encode())
@@ -230,6 +243,28 @@ def _box(item: object) -> Box | None:
         return _of(parts[:5], parts[5] if len(parts) == 6 else "")
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def _corners(answer: Any) -> object:  # noqa: ANN401, of another library
+    """Boxes by their corners, as `supervision.Detections` has them. Without scores every box is sure."""
+    corners = np.asarray(answer.xyxy, np.float64).reshape(-1, 4)
+    scores, kinds = getattr(answer, "confidence", None), getattr(answer, "class_id", None)
+    scores = np.ones(len(corners)) if scores is None else np.asarray(scores, np.float64).ravel()
+    labels = [""] * len(corners) if kinds is None else [str(int(kind)) for kind in np.asarray(kinds).ravel()]
+    if not len(corners) == len(scores) == len(labels):
+        return None
+    return [
+        Box(left, top, right - left, bottom - top, score, label)
+        for (left, top, right, bottom), score, label in zip(
+            corners.tolist(), scores.tolist(), labels, strict=True
+        )
+    ]
+
+
+def _place(error: BaseException) -> str:
+    """Where it was raised, for people who look into their file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" (line {frames[-1].lineno} of {frames[-1].filename})" if len(frames) > 1 else ""
 
 
 def _of(values: Sequence[Any], label: object) -> Box:

@@ -1,4 +1,4 @@
-//! `mez keys`: makes a site, lets hosts and applications join it, and makes keys for logs on disk.
+//! `mez keys`: makes a site, and lets hosts and applications join it.
 
 mod show;
 #[cfg(test)]
@@ -19,7 +19,6 @@ use mez_node::identity::{
     EnrolmentServer, FileError, Fingerprint, Identity, KeyFolder, Moment, Role, SiteAuthority, SiteName,
     Token, TokenStore, host_name,
 };
-use mez_node::persist::keys::{LOG_KEY_FILE, LogKeyError, create_log_key, rotate_log_key};
 use mez_node::ports;
 
 /// Make a site, let hosts and applications join it, and list the identities of this host.
@@ -112,21 +111,6 @@ Example:
         #[arg(long, value_name = "ADDRESS:PORT", default_value_t = every_address())]
         listen: SocketAddr,
     },
-    /// Make the key for logs on this host's disk, or add a newer one
-    #[command(after_help = "\
-Examples:
-  mez keys log                  once, before a broker is started with --log-dir
-  mez keys log --rotate         from its next start, a broker writes with a new key; old frames stay readable
-
-Whoever has the file can read the logs. Without it the logs are lost. Keep a copy in a safe place.")]
-    Log {
-        /// File for the keys [default: log.key in the folder of keys]
-        #[arg(long, value_name = "FILE")]
-        file: Option<PathBuf>,
-        /// Add a newer key to the file
-        #[arg(long)]
-        rotate: bool,
-    },
     /// List the identities of this host and how long they are valid
     #[command(after_help = "Example:\n  mez keys list")]
     List,
@@ -187,9 +171,6 @@ pub enum KeysError {
         /// What is there.
         held: String,
     },
-    /// The key for logs on disk.
-    #[error(transparent)]
-    LogKey(#[from] LogKeyError),
     /// The terminal or a pipe broke.
     #[error("cannot read or write the terminal: {0}")]
     Terminal(#[from] io::Error),
@@ -209,7 +190,6 @@ impl Terminal<'_> {
             Command::Token { identity, valid, dns } => self.token(keys, &identity, valid, &dns),
             Command::Enrol { token, edge } => self.enrol(keys, &token, &edge),
             Command::Serve { listen } => self.serve(keys, listen),
-            Command::Log { file, rotate } => self.log(keys, file, rotate),
             Command::List => self.list(&KeyFolder::find(keys)?, SystemTime::now()),
             Command::Show { identity } => self.show(&KeyFolder::find(keys)?, identity.as_deref()),
         }
@@ -301,30 +281,6 @@ Its private key is in {file}, and never has to leave this host.",
         self.out.flush()?;
         server.run_until_interrupted()?;
         writeln!(self.out, "Enrolment has ended. Unused tokens stay valid until they expire.")?;
-        Ok(())
-    }
-
-    fn log(&mut self, keys: Option<&Path>, file: Option<PathBuf>, rotate: bool) -> Result<(), KeysError> {
-        let file = match file {
-            Some(file) => file,
-            None => KeyFolder::location(keys)?.join(LOG_KEY_FILE),
-        };
-        let made = if rotate { rotate_log_key(&file)? } else { create_log_key(&file)? };
-        let file = file.display();
-        if rotate {
-            writeln!(
-                self.out,
-                "Added the key {made} to {file}. Brokers write with it from their next start. Older frames stay \
-                 readable for as long as the older keys are in the file."
-            )?;
-        } else {
-            writeln!(
-                self.out,
-                "Made the key {made} for logs on this host's disk, in {file}.
-Whoever has the file can read the logs. Without it the logs are lost. Keep a copy in a safe place.
-Brokers keep logs with `mez camera … --log-dir DIR` and `mez edge --log-dir DIR`."
-            )?;
-        }
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Reads a segment from its front: returns complete records, and names damage between them.
 //!
-//! All code that reads segments does it here: recovery, readers of the past, `mez log verify` and export. So
+//! All code that reads segments does it here: recovery, readers of the past, `mez store verify` and export. So
 //! they all find the same. Damage does not hide the records behind it. If the lengths in a head lead nowhere,
 //! the scan searches for the next head with a valid checksum, index and tag.
 

@@ -111,7 +111,7 @@ fn span(request: &pb::SubscribeRequest, now: Timestamp) -> Result<Span, ApiError
     if let (None, Some(end)) = (begin, end)
         && end < now
     {
-        return Err(invalid(format!("the end {end} has passed; give begin_utc_ns to read the past")));
+        return Err(invalid(format!("the end {end} has passed; give a beginning (since) to read the past")));
     }
     Ok(span)
 }

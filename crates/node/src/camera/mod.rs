@@ -116,7 +116,7 @@ pub enum StartError {
     #[error(transparent)]
     Persist(#[from] PersistError),
     /// The log on disk ends with an epoch that does not belong to this camera.
-    #[error("the log of {camera} in {} does not belong to this camera: {source}; move it away (`mez log` still reads it there)", folder.display())]
+    #[error("the log of {camera} in {} does not belong to this camera: {source}; move it away (`mez store` still reads it there)", folder.display())]
     LogEpoch {
         /// The camera.
         camera: CameraName,

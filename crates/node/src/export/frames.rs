@@ -66,8 +66,8 @@ impl Frames {
         kind: StillKind,
     ) -> Result<Self, ExportError> {
         let mut files = match &options.remembered {
-            Some(path) => LogFiles::reader(&options.log_dir, &options.camera, path.clone()),
-            None => LogFiles::read_only(&options.log_dir, &options.camera),
+            Some(path) => LogFiles::reader(&options.store, &options.camera, path.clone()),
+            None => LogFiles::read_only(&options.store, &options.camera),
         };
         check_keys(&mut files, &options.camera, &options.keys)?;
         let mut reader = StoreReader::new(options.camera.clone(), options.keys.clone());

@@ -65,7 +65,7 @@ pub enum VideoCodec {
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
     /// The folder of logs.
-    pub log_dir: PathBuf,
+    pub store: PathBuf,
     /// The keys of the log.
     pub keys: KeyRing,
     /// The camera.
@@ -91,14 +91,14 @@ pub struct ExportOptions {
 impl ExportOptions {
     /// All of a camera's log.
     pub fn new(
-        log_dir: PathBuf,
+        store: PathBuf,
         keys: KeyRing,
         camera: CameraName,
         output: PathBuf,
         format: ExportFormat,
     ) -> Self {
         Self {
-            log_dir,
+            store,
             keys,
             camera,
             remembered: None,
@@ -132,7 +132,7 @@ pub enum ExportError {
     Read(#[from] StorageError),
     /// A segment of the log cannot be opened with the keys given.
     #[error(
-        "cannot open segment {segment} of the log of {camera}: {source}; give all keys that the log was written with (--log-key)"
+        "cannot open segment {segment} of the log of {camera}: {source}; give all keys that the log was written with (--store-key)"
     )]
     Key {
         /// The camera.

@@ -346,7 +346,7 @@ async fn nothing_is_replaced_unasked_and_nothing_is_left_of_what_failed() {
 
     let stranger = ExportOptions { keys: keys(2), ..log.options("other.mcap") };
     let error = export(&stranger, |_| {}).await.unwrap_err();
-    assert!(matches!(error, ExportError::Key { .. }) && error.to_string().contains("--log-key"), "{error}");
+    assert!(matches!(error, ExportError::Key { .. }) && error.to_string().contains("--store-key"), "{error}");
     let nowhere = ExportOptions { output: log.folder.path().join("no/folder.mcap"), ..forced };
     let error = export(&ExportOptions { format: ExportFormat::Mcap, ..nowhere }, |_| {}).await.unwrap_err();
     assert!(matches!(error, ExportError::Write { .. }), "{error}");

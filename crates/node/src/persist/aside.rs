@@ -1,6 +1,6 @@
-//! Puts the log of a camera aside when the camera is reset. Nobody writes to it any more, and `mez log` reads it as any other.
+//! Puts the log of a camera aside when the camera is reset. Nobody writes to it any more, and `mez store` reads it as any other.
 //!
-//! Each reset has a folder of logs of its own, `LOG_DIR/@aside/TIME`. Below it the log has the same path as it had below `LOG_DIR`. No name
+//! Each reset has a folder of logs of its own, `STORE/@aside/TIME`. Below it the log has the same path as it had below `STORE`. No name
 //! of a camera contains `@`, so the folder is never mistaken for a camera's. Put-aside logs count in no budget; the operator removes them.
 
 use std::fs::{self, DirBuilder, File};
@@ -31,7 +31,7 @@ pub enum PutAsideError {
         camera: CameraName,
     },
     /// Another program writes it.
-    #[error("the log in {} is kept by another broker, and stays where it is; give each its own --log-dir", .0.display())]
+    #[error("the log in {} is kept by another broker, and stays where it is; give each its own --store", .0.display())]
     Held(PathBuf),
     /// The files could not be moved.
     #[error("the log was not put aside: cannot use {}: {source}; reset the camera again when that is mended", path.display())]

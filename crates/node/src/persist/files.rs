@@ -23,10 +23,10 @@ const EXTENSION: &str = "segment";
 #[derive(Debug, thiserror::Error)]
 pub enum OpenLogError {
     /// Another program writes it.
-    #[error("another broker keeps its log in {} (it holds {}/lock); stop it, or give another --log-dir", .0.display(), .0.display())]
+    #[error("another broker keeps its log in {} (it holds {}/lock); stop it, or give another --store", .0.display(), .0.display())]
     Held(PathBuf),
     /// Another edge keeps its logs in the folder.
-    #[error("another edge keeps its logs in {} (it holds {}); stop it, or give another --log-dir", folder.display(), lock.display())]
+    #[error("another edge keeps its logs in {} (it holds {}); stop it, or give another --store", folder.display(), lock.display())]
     HeldByEdge {
         /// The folder of logs.
         folder: PathBuf,
@@ -37,7 +37,7 @@ pub enum OpenLogError {
     #[error(transparent)]
     Exposed(#[from] Exposed),
     /// It cannot be read or written.
-    #[error("cannot use {}: {source}; give a writable folder with --log-dir", path.display())]
+    #[error("cannot use {}: {source}; give a writable folder with --store", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -446,7 +446,7 @@ mod tests {
         let open = || LogFiles::open(root.path(), &camera(), root.path().join("state/log"));
         let first = open().unwrap();
         let refused = open().err().unwrap();
-        assert!(refused.to_string().contains("--log-dir"), "{refused}");
+        assert!(refused.to_string().contains("--store"), "{refused}");
         assert!(LogFiles::read_only(root.path(), &camera()).is_held());
         drop(first);
         assert!(!LogFiles::read_only(root.path(), &camera()).is_held());
@@ -459,14 +459,14 @@ mod tests {
         let logs = root.path().join("logs");
         let first = hold_folder(&logs).unwrap();
         let refused = hold_folder(&logs).unwrap_err().to_string();
-        assert!(refused.contains("another edge") && refused.contains("--log-dir"), "{refused}");
+        assert!(refused.contains("another edge") && refused.contains("--store"), "{refused}");
         // Camera brokers of the same host keep theirs in it.
         LogFiles::open(&logs, &camera(), root.path().join("state/log")).unwrap();
         assert_eq!(cameras_in(&logs).unwrap(), [camera()]);
         drop(first);
         hold_folder(&logs).unwrap();
         let file = hold_folder(&logs.join("@edge")).unwrap_err().to_string();
-        assert!(file.contains("--log-dir"), "{file}");
+        assert!(file.contains("--store"), "{file}");
     }
 
     #[test]

@@ -14,11 +14,11 @@ use crate::identity::files::{self, FileError, Present, Readers};
 use crate::identity::folder::KeyFolderError;
 
 /// The file with the log's keys, in the folder of keys.
-pub const LOG_KEY_FILE: &str = "log.key";
+pub const STORE_KEY_FILE: &str = "store.key";
 /// The environment variable that holds the log's keys themselves, not the name of a file.
-pub const LOG_KEY_VARIABLE: &str = "MEZ_LOG_KEY";
-/// The name of the systemd credential (`LoadCredential=mez-log-key:…`, or `LoadCredentialEncrypted=`).
-pub const LOG_KEY_CREDENTIAL: &str = "mez-log-key";
+pub const STORE_KEY_VARIABLE: &str = "MEZ_STORE_KEY";
+/// The name of the systemd credential (`LoadCredential=mez-store-key:…`, or `LoadCredentialEncrypted=`).
+pub const STORE_KEY_CREDENTIAL: &str = "mez-store-key";
 
 const INTRODUCTION: &str = "\
 # Keys of the logs that Mez keeps on this host's disks: the last one writes, all of them read.
@@ -27,11 +27,11 @@ const INTRODUCTION: &str = "\
 
 /// Why there are no keys.
 #[derive(Debug, thiserror::Error)]
-pub enum LogKeyError {
+pub enum StoreKeyError {
     /// Nowhere.
     #[error(
-        "no key for the log on disk: make one with `mez keys log` (it writes {}), or give one in {LOG_KEY_VARIABLE} or as \
-         the systemd credential {LOG_KEY_CREDENTIAL}", file.display()
+        "no key for the store: make one with `mez store key` (it writes {}), or give one in {STORE_KEY_VARIABLE} or as \
+         the systemd credential {STORE_KEY_CREDENTIAL}", file.display()
     )]
     NotFound {
         /// The file that was looked for.
@@ -46,7 +46,7 @@ pub enum LogKeyError {
         mode: u32,
     },
     /// What was found is no list of keys.
-    #[error("{place}, line {line}: not a key; a key is 32 bytes in base64, as `mez keys log` writes it")]
+    #[error("{place}, line {line}: not a key; a key is 32 bytes in base64, as `mez store key` writes it")]
     Malformed {
         /// Where it was found.
         place: String,
@@ -74,39 +74,39 @@ pub enum LogKeyError {
 
 /// Finds the keys: in the file `explicit`, else in the environment variable, else in the credential, else in the file in the folder of
 /// keys. The first one that is given counts.
-pub fn find_log_keys(explicit: Option<&Path>, keys: Option<&Path>) -> Result<KeyRing, LogKeyError> {
+pub fn find_store_keys(explicit: Option<&Path>, keys: Option<&Path>) -> Result<KeyRing, StoreKeyError> {
     if let Some(file) = explicit {
-        return read_log_keys(file);
+        return read_store_keys(file);
     }
-    if let Some(text) = env::var(LOG_KEY_VARIABLE).ok().filter(|text| !text.is_empty()) {
-        return parse(LOG_KEY_VARIABLE, &text);
+    if let Some(text) = env::var(STORE_KEY_VARIABLE).ok().filter(|text| !text.is_empty()) {
+        return parse(STORE_KEY_VARIABLE, &text);
     }
     if let Some(folder) = env::var_os("CREDENTIALS_DIRECTORY") {
-        let file = Path::new(&folder).join(LOG_KEY_CREDENTIAL);
+        let file = Path::new(&folder).join(STORE_KEY_CREDENTIAL);
         if file.exists() {
             // The service manager has seen to who may read it.
             let text = String::from_utf8_lossy(&files::read(&file)?).into_owned();
             return parse(&file.display().to_string(), &text);
         }
     }
-    read_log_keys(&KeyFolder::location(keys)?.join(LOG_KEY_FILE))
+    read_store_keys(&KeyFolder::location(keys)?.join(STORE_KEY_FILE))
 }
 
 /// Reads a file of keys. Refuses one that other users may read.
-pub fn read_log_keys(file: &Path) -> Result<KeyRing, LogKeyError> {
+pub fn read_store_keys(file: &Path) -> Result<KeyRing, StoreKeyError> {
     if !file.exists() {
-        return Err(LogKeyError::NotFound { file: file.into() });
+        return Err(StoreKeyError::NotFound { file: file.into() });
     }
     let mode = files::mode(file)?;
     if mode & 0o077 != 0 {
-        return Err(LogKeyError::Exposed { file: file.into(), mode });
+        return Err(StoreKeyError::Exposed { file: file.into(), mode });
     }
     let text = String::from_utf8_lossy(&files::read(file)?).into_owned();
     parse(&file.display().to_string(), &text)
 }
 
 /// Makes a file with a new key, and fails if there is one already. Returns the key's name.
-pub fn create_log_key(file: &Path) -> Result<KeyId, LogKeyError> {
+pub fn create_store_key(file: &Path) -> Result<KeyId, StoreKeyError> {
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         files::make_private_folder(folder)?;
     }
@@ -117,11 +117,11 @@ pub fn create_log_key(file: &Path) -> Result<KeyId, LogKeyError> {
 }
 
 /// Adds a new key to a file: new segments are written with it, and the older keys stay to read. Returns the key's name.
-pub fn rotate_log_key(file: &Path) -> Result<KeyId, LogKeyError> {
-    let held = read_log_keys(file)?;
+pub fn rotate_store_key(file: &Path) -> Result<KeyId, StoreKeyError> {
+    let held = read_store_keys(file)?;
     let place = file.display().to_string();
     if held.ids().count() >= KEYS_MAX {
-        return Err(LogKeyError::Count { place, count: KEYS_MAX + 1 });
+        return Err(StoreKeyError::Count { place, count: KEYS_MAX + 1 });
     }
     let mut text = String::from_utf8_lossy(&files::read(file)?).into_owned();
     if !text.ends_with('\n') {
@@ -132,25 +132,25 @@ pub fn rotate_log_key(file: &Path) -> Result<KeyId, LogKeyError> {
     Ok(id)
 }
 
-fn append_new(text: &mut String) -> Result<KeyId, LogKeyError> {
+fn append_new(text: &mut String) -> Result<KeyId, StoreKeyError> {
     let mut bytes = [0; KEY_BYTES];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| LogKeyError::Random)?;
+    SystemRandom::new().fill(&mut bytes).map_err(|_| StoreKeyError::Random)?;
     let _ = writeln!(text, "{}", STANDARD.encode(bytes));
     Ok(MasterKey::new(bytes).id())
 }
 
 /// One key a line, or between blanks; what follows a `#` is for people.
-fn parse(place: &str, text: &str) -> Result<KeyRing, LogKeyError> {
+fn parse(place: &str, text: &str) -> Result<KeyRing, StoreKeyError> {
     let mut keys = Vec::new();
     for (number, line) in text.lines().enumerate() {
         for word in line.split('#').next().unwrap_or_default().split_whitespace() {
-            let malformed = || LogKeyError::Malformed { place: place.into(), line: number + 1 };
+            let malformed = || StoreKeyError::Malformed { place: place.into(), line: number + 1 };
             let bytes = STANDARD.decode(word).map_err(|_| malformed())?;
             keys.push(MasterKey::new(bytes.try_into().map_err(|_| malformed())?));
         }
     }
     let count = keys.len();
-    KeyRing::new(keys).ok_or_else(|| LogKeyError::Count { place: place.into(), count })
+    KeyRing::new(keys).ok_or_else(|| StoreKeyError::Count { place: place.into(), count })
 }
 
 #[cfg(test)]
@@ -163,19 +163,19 @@ mod tests {
     #[test]
     fn a_key_is_made_once_kept_private_and_rotated() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("keys/log.key");
-        let missing = read_log_keys(&file).unwrap_err().to_string();
-        assert!(missing.contains("mez keys log"), "{missing}");
-        let first = create_log_key(&file).unwrap();
+        let file = folder.path().join("keys/store.key");
+        let missing = read_store_keys(&file).unwrap_err().to_string();
+        assert!(missing.contains("mez store key"), "{missing}");
+        let first = create_store_key(&file).unwrap();
         assert_eq!(files::mode(&file).unwrap(), 0o600);
-        assert!(create_log_key(&file).is_err(), "a key was overwritten");
-        let second = rotate_log_key(&file).unwrap();
-        let ring = read_log_keys(&file).unwrap();
+        assert!(create_store_key(&file).is_err(), "a key was overwritten");
+        let second = rotate_store_key(&file).unwrap();
+        let ring = read_store_keys(&file).unwrap();
         assert_eq!(ring.ids().collect::<Vec<_>>(), [first, second]);
         assert_eq!(ring.newest().id(), second);
 
         fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
-        let exposed = read_log_keys(&file).unwrap_err().to_string();
+        let exposed = read_store_keys(&file).unwrap_err().to_string();
         assert!(exposed.contains("chmod 600"), "{exposed}");
     }
 

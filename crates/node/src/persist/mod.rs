@@ -92,7 +92,7 @@ pub enum PersistError {
         source: RecoveryError,
     },
     /// The folder of logs.
-    #[error("cannot look for logs in {}: {source}; give a readable folder with --log-dir", folder.display())]
+    #[error("cannot look for frames in {}: {source}; give a readable folder with --store", folder.display())]
     List {
         /// The folder.
         folder: PathBuf,
@@ -170,7 +170,7 @@ fn report(camera: &CameraName, folder: &Path, report: &RecoveryReport, took: Dur
         warn!(
             %camera, %folder, more, lost,
             "frames of the log on disk are lost; readers get all others, and are told that these are damaged; \
-             `mez log verify` names everything that is wrong, and copies the rest with --repair"
+             `mez store verify` names everything that is wrong, `mez store repair` copies the rest"
         );
     }
     if report.torn_bytes > 0 {

@@ -140,7 +140,7 @@ impl SampleLog {
         recover(&mut self.disk, config, || BEGIN).expect("the key is right, and the disk answers")
     }
 
-    /// What `mez log verify` reports.
+    /// What `mez store verify` reports.
     pub fn verify(&mut self) -> LogReport {
         let config = VerifyConfig { camera: &self.camera, keys: &self.keys, payloads: true };
         verify(&mut self.disk, config, |_, _| Ok::<_, mez_core::store::StorageError>(()))

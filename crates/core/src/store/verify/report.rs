@@ -1,4 +1,4 @@
-//! Reports what a check of a whole log has found, in words that `mez log verify` prints.
+//! Reports what a check of a whole log has found, in words that `mez store verify` prints.
 
 use std::fmt;
 

@@ -1,11 +1,11 @@
-//! Options that say which logs a command of `mez log` reads, and where their keys are.
+//! Options that say what a command of `mez store` reads, and where the keys are.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::store::KeyRing;
-use mez_node::persist::keys::find_log_keys;
+use mez_node::persist::keys::find_store_keys;
 use mez_node::persist::{cameras_in, find_remembered};
 use mez_node::state;
 
@@ -23,17 +23,17 @@ pub(super) struct Logs {
 /// Where the logs and their keys are.
 #[derive(Debug, Args)]
 pub(super) struct Folder {
-    /// Folder of logs
-    #[arg(long, value_name = "DIR", env = "MEZ_LOG_DIR")]
-    pub(super) log_dir: PathBuf,
-    /// File with the log's keys [default: the keys that MEZ_LOG_KEY itself holds, the systemd credential mez-log-key, else log.key in the folder of keys]
+    /// Folder of the store, as in `mez camera --store` and `mez edge --store`
+    #[arg(long, value_name = "DIR", env = "MEZ_STORE")]
+    pub(super) store: PathBuf,
+    /// File with the store's keys [default: the keys that MEZ_STORE_KEY itself holds, the systemd credential mez-store-key, else store.key in the folder of keys]
     #[arg(long, value_name = "FILE")]
-    pub(super) log_key: Option<PathBuf>,
+    pub(super) store_key: Option<PathBuf>,
     /// Folder with the keys of this host [default: $MEZ_KEYS, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR")]
     pub(super) keys: Option<PathBuf>,
-    /// The broker's folder for state, which lists the segments of its logs [default: $MEZ_STATE, /var/lib/mez for root, else
-    /// ~/.local/state/mez, if it belongs to this folder of logs]
+    /// The broker's folder for state, which lists what should be in the store [default: $MEZ_STATE, /var/lib/mez for root, else
+    /// ~/.local/state/mez, if it belongs to this store]
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
 }
@@ -43,7 +43,10 @@ impl Logs {
         let (mut cameras, keys) = self.folder.open()?;
         cameras.retain(|camera| self.pattern.as_ref().is_none_or(|pattern| pattern.matches(camera)));
         if cameras.is_empty() {
-            return Err(Failure::text(format!("no log of a camera in {}", self.folder.log_dir.display())));
+            return Err(Failure::text(format!(
+                "no frames of such a camera in {}",
+                self.folder.store.display()
+            )));
         }
         Ok((cameras, keys))
     }
@@ -53,20 +56,20 @@ impl Folder {
     /// The cameras that have a log there, and the keys.
     pub(super) fn open(&self) -> Result<(Vec<CameraName>, KeyRing), Failure> {
         // Before the keys: a folder that does not exist needs none.
-        if let Err(error) = std::fs::metadata(&self.log_dir) {
+        if let Err(error) = std::fs::metadata(&self.store) {
             return Err(Failure::text(format!(
-                "cannot read {}: {error}; give the folder of logs with --log-dir",
-                self.log_dir.display()
+                "cannot read {}: {error}; give the folder of the store with --store",
+                self.store.display()
             )));
         }
-        let keys = find_log_keys(self.log_key.as_deref(), self.keys.as_deref())?;
-        let unreadable = |error| Failure::text(format!("cannot read {}: {error}", self.log_dir.display()));
-        Ok((cameras_in(&self.log_dir).map_err(unreadable)?, keys))
+        let keys = find_store_keys(self.store_key.as_deref(), self.keys.as_deref())?;
+        let unreadable = |error| Failure::text(format!("cannot read {}: {error}", self.store.display()));
+        Ok((cameras_in(&self.store).map_err(unreadable)?, keys))
     }
 
     /// The file that remembers a camera's log, if there is one.
     pub(super) fn remembered(&self, camera: &CameraName) -> Option<PathBuf> {
         let state = state::folder(self.state.as_deref()).ok()?;
-        find_remembered(&state, self.state.is_some(), &self.log_dir, camera)
+        find_remembered(&state, self.state.is_some(), &self.store, camera)
     }
 }

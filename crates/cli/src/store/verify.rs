@@ -1,4 +1,4 @@
-//! `mez log verify`: checks every byte of a log, and copies what can be read of a damaged one.
+//! `mez store verify` and `mez store repair`: check every byte of a store, and copy what can be read of a damaged one.
 
 use std::path::{Path, PathBuf};
 
@@ -9,52 +9,55 @@ use super::folder::Logs;
 use crate::failure::Failure;
 use crate::text::bytes;
 
-/// Read and check every byte of logs; the exit status is 1 if anything is wrong
+/// Read and check every byte; the exit status is 1 if anything is wrong
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mez log verify --log-dir /var/lib/mez/log
-  mez log verify dock/cam1 --log-dir /var/lib/mez/log --repair /mnt/copy
+  mez store verify --store /var/lib/mez/store
+  mez store verify dock/cam1 --store /var/lib/mez/store --json
 
 The command compares a log with what should be there. Each segment begins where the one before it ends. The broker's folder for state \
 (--state) lists the segments, and says how far the broker had written. Without that folder, frames that are missing at the beginning or \
 the end cannot be noticed; the command then says so.
 
 An incomplete record at the end is no damage: the broker was killed while it wrote. Neither are frames that a power cut took before \
-they were reported as durable. The command mentions both, and they do not change its status.
-
---repair copies every readable frame into a new folder, as a log that brokers, readers and `mez log export` accept. Readers are told that the \
-missing frames are damaged. The log itself is never changed. The status is that of the log that was read.")]
+they were reported as durable. The command mentions both, and they do not change its status. `mez store repair` copies what can be read.")]
 pub(super) struct VerifyArgs {
     #[command(flatten)]
     logs: Logs,
-    /// Copy all readable frames into this folder, which must hold no log of these cameras yet
-    #[arg(long, value_name = "DIR")]
-    repair: Option<PathBuf>,
     /// Print the findings as JSON, a line for each camera
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
-    let (logs, log_dir) = (&args.logs, &args.logs.folder.log_dir);
+/// Copy every readable frame of a damaged store into a new one
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mez store repair --store /var/lib/mez/store --to /mnt/copy
+  mez store repair dock/cam1 --store /var/lib/mez/store --to /mnt/copy
+
+The copy is a store that brokers, readers and `mez store export` accept. Readers are told that the missing frames are damaged. The \
+damaged store is never changed.")]
+pub(super) struct RepairArgs {
+    #[command(flatten)]
+    logs: Logs,
+    /// Folder for the copy, which must hold no frames of these cameras yet
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+}
+
+pub(super) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
+    let logs = &args.logs;
     let (cameras, keys) = logs.cameras()?;
     let (mut wrong, mut lost, mut more) = (0, 0, false);
     for camera in &cameras {
         let remembered = logs.folder.remembered(camera);
-        let check = check_log(log_dir, camera, &keys, remembered.as_deref(), true)?;
+        let check = check_log(&logs.folder.store, camera, &keys, remembered.as_deref(), true)?;
         if args.json {
             println!("{}", check.to_json());
         } else {
             tell(&check);
-        }
-        if let Some(out) = &args.repair {
-            let copied = repair_log(log_dir, camera, &keys, remembered.as_deref(), out)?;
-            if !args.json {
-                let (frames, size) = (copied.records, bytes(copied.bytes));
-                println!("{camera}: {frames} frames copied to {}, {size}", out.display());
-                tell_use(&check, out, remembered.as_deref());
-            }
         }
         wrong += check.wrong();
         lost += check.report.records_lost;
@@ -65,11 +68,24 @@ pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     }
     let things = if wrong == 1 { "one thing is".to_owned() } else { format!("{wrong} things are") };
     let more = if more { ", and more that cannot be counted" } else { "" };
-    let copy = if args.repair.is_some() { "" } else { "; --repair DIR copies what can be read" };
     Err(Failure::text(format!(
-        "{things} wrong, and {} lost{more}; readers are told so, and get all other frames{copy}",
+        "{things} wrong, and {} lost{more}; readers are told so, and get all other frames; `mez store repair` copies what can be read",
         if lost == 1 { "1 frame is".to_owned() } else { format!("{lost} frames are") }
     )))
+}
+
+pub(super) fn repair(args: &RepairArgs) -> Result<(), Failure> {
+    let RepairArgs { logs, to } = args;
+    let (cameras, keys) = logs.cameras()?;
+    for camera in &cameras {
+        let remembered = logs.folder.remembered(camera);
+        let check = check_log(&logs.folder.store, camera, &keys, remembered.as_deref(), true)?;
+        tell(&check);
+        let copied = repair_log(&logs.folder.store, camera, &keys, remembered.as_deref(), to)?;
+        println!("{camera}: {} frames copied to {}, {}", copied.records, to.display(), bytes(copied.bytes));
+        tell_use(&check, to, remembered.as_deref());
+    }
+    Ok(())
 }
 
 fn tell(check: &LogCheck) {

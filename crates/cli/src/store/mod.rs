@@ -1,7 +1,8 @@
-//! `mez log`: lists, checks and exports logs on disk.
+//! `mez store`: what brokers keep on disk. Lists, checks, repairs and exports it, and makes its key.
 
 mod export;
 mod folder;
+mod key;
 mod verify;
 
 use clap::{Args, Subcommand};
@@ -13,27 +14,29 @@ use self::folder::Logs;
 use crate::failure::Failure;
 use crate::text::{bytes, table};
 
-/// List logs on disk, check them, and export them as video
+/// Frames on disk: make the key for them, list, check and repair them, export them as video
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mez log ls --log-dir /var/lib/mez/log               a line for each camera
-  mez log ls --log-dir /var/lib/mez/log 'dock/*' --segments
-  mez log verify --log-dir /var/lib/mez/log           read and check every byte
-  mez log verify --log-dir /var/lib/mez/log --repair /mnt/copy
-                                                      and copy all that can be read
-  mez log export dock/cam1 cam1.mp4 --log-dir /var/lib/mez/log --since -10m
+  mez store key                                       once, before a broker is started with --store
+  mez store ls --store /var/lib/mez/store             a line for each camera
+  mez store ls --store /var/lib/mez/store 'dock/*' --segments
+  mez store verify --store /var/lib/mez/store         read and check every byte
+  mez store repair --store /var/lib/mez/store --to /mnt/copy
+                                                      copy all that can be read
+  mez store export dock/cam1 cam1.mp4 --store /var/lib/mez/store --since -10m
 
-All of them may run while a broker writes, and never change a log. `verify` ends with status 1 if anything is wrong.")]
-pub(crate) struct LogArgs {
+All but `key` may run while a broker writes, and never change what is there. `verify` ends with status 1 if anything is wrong.")]
+pub(crate) struct StoreArgs {
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the logs of cameras: frames, times, sizes
-    #[command(after_help = "Example:\n  mez log ls 'dock/*' --log-dir /var/lib/mez/log --segments")]
+    Key(key::KeyArgs),
+    /// List what is held of each camera: frames, times, sizes
+    #[command(after_help = "Example:\n  mez store ls 'dock/*' --store /var/lib/mez/store --segments")]
     Ls {
         #[command(flatten)]
         logs: Logs,
@@ -42,25 +45,28 @@ enum Command {
         segments: bool,
     },
     Verify(verify::VerifyArgs),
+    Repair(verify::RepairArgs),
     Export(export::ExportArgs),
 }
 
-pub(crate) fn run(args: LogArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: StoreArgs) -> Result<(), Failure> {
     match args.command {
+        Command::Key(args) => key::run(args),
         Command::Ls { logs, segments } => list(&logs, segments),
-        Command::Verify(args) => verify::run(&args),
+        Command::Verify(args) => verify::verify(&args),
+        Command::Repair(args) => verify::repair(&args),
         Command::Export(args) => export::run(args),
     }
 }
 
-const HEAD: [&str; 5] = ["LOG", "FRAMES", "SIZE", "FROM (UTC)", "TO (UTC)"];
+const HEAD: [&str; 5] = ["CAMERA", "FRAMES", "SIZE", "FROM (UTC)", "TO (UTC)"];
 
 fn list(logs: &Logs, by_segment: bool) -> Result<(), Failure> {
     let (cameras, keys) = logs.cameras()?;
     let mut rows = Vec::new();
     for camera in &cameras {
         let remembered = logs.folder.remembered(camera);
-        let check = check_log(&logs.folder.log_dir, camera, &keys, remembered.as_deref(), false)?;
+        let check = check_log(&logs.folder.store, camera, &keys, remembered.as_deref(), false)?;
         let report = &check.report;
         rows.push(cells(camera.to_string(), report.records(), report.bytes(), report.captured()));
         if by_segment {
@@ -73,8 +79,8 @@ fn list(logs: &Logs, by_segment: bool) -> Result<(), Failure> {
         }
     }
     print!("{}", table(HEAD, &rows));
-    for folder in put_aside_in(&logs.folder.log_dir).unwrap_or_default() {
-        println!("put aside by a reset: mez log ls --log-dir {}", folder.display());
+    for folder in put_aside_in(&logs.folder.store).unwrap_or_default() {
+        println!("put aside by a reset: mez store ls --store {}", folder.display());
     }
     Ok(())
 }

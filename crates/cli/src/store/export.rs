@@ -1,4 +1,4 @@
-//! `mez log export`: exports frames of a log as a video (MP4), or as messages for Foxglove (MCAP).
+//! `mez store export`: exports frames of a store as a video (MP4), or as messages for Foxglove (MCAP).
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -14,13 +14,13 @@ use super::folder::Folder;
 use crate::failure::Failure;
 use crate::text::{bytes, milliseconds, parse_time};
 
-/// Export a camera's log as a video (MP4), or as a recording for Foxglove (MCAP)
+/// Export a camera's frames as a video (MP4), or as a recording for Foxglove (MCAP)
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mez log export dock/cam1 cam1.mp4 --log-dir /var/lib/mez/log
-  mez log export dock/cam1 cam1.mp4 --log-dir /var/lib/mez/log --since -10m --until -5m
-  mez log export dock/cam1 cam1.mcap --log-dir /var/lib/mez/log --json
+  mez store export dock/cam1 cam1.mp4 --store /var/lib/mez/store
+  mez store export dock/cam1 cam1.mp4 --store /var/lib/mez/store --since -10m --until -5m
+  mez store export dock/cam1 cam1.mcap --store /var/lib/mez/store --json
 
 MP4 needs ffmpeg. The video shows each frame at its capture time, so pauses keep their length. Frames are encoded as H.264. With \
 --codec jpeg they are copied unchanged; the file is then larger, and fewer programs play it.
@@ -29,7 +29,7 @@ MCAP has each frame as foxglove.CompressedImage on the topic /CAMERA, and each g
 unchanged. Raw pixels become PNG. Frames that need others to be decoded (H.264, tiles) become JPEG.
 
 The summary counts frames that are missing or damaged. The file gets its name when it is complete; Ctrl-C leaves nothing behind. A broker \
-may write to the log meanwhile: the export covers what the log holds when it begins.")]
+may write meanwhile: the export covers what is held when it begins.")]
 pub(super) struct ExportArgs {
     /// The camera, such as dock/cam1
     #[arg(value_name = "CAMERA")]
@@ -69,7 +69,7 @@ enum Format {
 enum Codec {
     /// Encoded again: small, and every program plays it
     H264,
-    /// Copied unchanged from the log
+    /// Copied unchanged
     Jpeg,
 }
 
@@ -115,9 +115,9 @@ fn options(args: ExportArgs) -> Result<ExportOptions, Failure> {
         let names: Vec<&str> = cameras.iter().map(CameraName::as_str).collect();
         let has = if names.is_empty() { "none".into() } else { names.join(", ") };
         return Err(Failure::text(format!(
-            "no log of {} in {}; there are: {has}",
+            "no frames of {} in {}; there are: {has}",
             args.camera,
-            args.folder.log_dir.display()
+            args.folder.store.display()
         )));
     }
     let remembered = args.folder.remembered(&args.camera);
@@ -130,7 +130,7 @@ fn options(args: ExportArgs) -> Result<ExportOptions, Failure> {
             Codec::Jpeg => VideoCodec::Jpeg,
         },
         overwrite: args.force,
-        ..ExportOptions::new(args.folder.log_dir, keys, args.camera, args.output, format)
+        ..ExportOptions::new(args.folder.store, keys, args.camera, args.output, format)
     })
 }
 
@@ -148,8 +148,8 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
         lines.push(format!("  {total} frames are missing in {gaps} gaps: {}", reasons.join(", ")));
     }
     let counts = [
-        (summary.damaged, "frames of the log are damaged or missing; mez log verify names them"),
-        (summary.undecodable, "frames are left out: the log does not hold what they need to be decoded"),
+        (summary.damaged, "frames are damaged or missing; mez store verify names them"),
+        (summary.undecodable, "frames are left out: the store does not hold what they need to be decoded"),
         (summary.recoded, "frames were encoded again"),
         (
             summary.moved,

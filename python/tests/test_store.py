@@ -10,22 +10,22 @@ import mez
 from tests.support import deliver, number_of, picture
 
 
-def log_key(folder: Path) -> Path:
+def store_key(folder: Path) -> Path:
     """A new key, made by the command."""
-    file = folder / "log.key"
+    file = folder / "store.key"
     mez_command = str(Path(sys.executable).parent / "mez")
-    subprocess.run([mez_command, "keys", "log", "--file", str(file)], check=True, capture_output=True)
+    subprocess.run([mez_command, "store", "key", "--file", str(file)], check=True, capture_output=True)
     return file
 
 
 def test_frames_outlive_the_camera_and_are_read_afterwards(edge: mez.Edge, tmp_path: Path) -> None:
     """Published while nobody was subscribed, by a process that is gone: the next one has them."""
-    folder, key = tmp_path / "log", log_key(tmp_path)
-    with mez.publisher("dock/cam1", edge, log_dir=folder, log_key=key) as camera:
+    folder, key = tmp_path / "log", store_key(tmp_path)
+    with mez.publisher("dock/cam1", edge=edge, store=folder, store_key=key) as camera:
         for number in range(10, 20):
             camera.send(picture(number, 320, 240))
     # The publisher is gone, and with it its log in memory.
-    with mez.publisher("dock/cam1", edge, log_dir=folder, log_key=key) as camera:
+    with mez.publisher("dock/cam1", edge=edge, store=folder, store_key=key) as camera:
         camera.wait_connected(timeout=30)
         with mez.read("dock/cam1", edge=edge, since="-10m") as past:
             numbers = [number_of(frame.image) for frame in past]
@@ -34,15 +34,15 @@ def test_frames_outlive_the_camera_and_are_read_afterwards(edge: mez.Edge, tmp_p
 
 def test_an_edge_keeps_what_crossed(tmp_path: Path) -> None:
     """An edge that starts again on the same folder has the frames of before, without any camera."""
-    folder, key, state = tmp_path / "log", log_key(tmp_path), tmp_path / "state"
+    folder, key, state = tmp_path / "log", store_key(tmp_path), tmp_path / "state"
     with (
-        mez.edge(log_dir=folder, log_key=key, state=state) as edge,
-        mez.publisher("cam", edge) as camera,
+        mez.edge(store=folder, store_key=key, state=state) as edge,
+        mez.publisher("cam", edge=edge) as camera,
         edge.subscribe("cam") as frames,
     ):
         delivered = deliver(camera, frames, picture(33, 320, 240))
     with (
-        mez.edge(log_dir=folder, log_key=key, state=state) as edge,
+        mez.edge(store=folder, store_key=key, state=state) as edge,
         mez.read("cam", edge=edge, since="-10m") as past,
     ):
         identities = [frame.id for frame in past]
@@ -51,7 +51,7 @@ def test_an_edge_keeps_what_crossed(tmp_path: Path) -> None:
 
 def test_the_past_comes_at_the_quality_asked_for(edge: mez.Edge) -> None:
     """Nobody was subscribed. What is fetched smaller says so, and the original is still to be had."""
-    with mez.publisher("dock/cam1", edge, history_share=1.0) as camera:
+    with mez.publisher("dock/cam1", edge=edge, history_share=1.0) as camera:
         camera.wait_connected(timeout=30)
         for number in range(10, 16):
             camera.send(picture(number, 320, 240))
@@ -74,7 +74,7 @@ def test_a_quality_that_frames_of_the_past_cannot_have_is_refused(
     edge: mez.Edge, quality: str, word: str
 ) -> None:
     """With those that there are."""
-    with mez.publisher("cam", edge) as camera:
+    with mez.publisher("cam", edge=edge) as camera:
         camera.wait_connected(timeout=30)
         with pytest.raises(mez.ArgumentError, match=word) as refused:
             mez.read("cam", edge=edge, quality=quality)
@@ -85,19 +85,19 @@ def test_a_quality_that_frames_of_the_past_cannot_have_is_refused(
 def test_a_share_of_the_link_that_makes_no_sense_is_refused(edge: mez.Edge, share: float) -> None:
     """By its name, with what it may be."""
     with pytest.raises(mez.ArgumentError, match=r"0\.01 to 1") as refused:
-        mez.publisher("cam", edge, history_share=share)
+        mez.publisher("cam", edge=edge, history_share=share)
     assert refused.value.field == "history_share"
 
 
 @pytest.mark.parametrize(
     ("options", "field", "word"),
     [
-        ({"log_key": "x"}, "log_key", "log_dir"),
-        ({"log_dir": "x", "log_disk_age": 1}, "log_disk_age", "60"),
-        ({"log_dir": "x", "log_disk_bytes": 10}, "log_disk_bytes", "from"),
-        ({"log_dir": "x", "durability": "never"}, "durability", "group"),
+        ({"store_key": "x"}, "store_key", "store"),
+        ({"store": "x", "store_age": 1}, "store_age", "60"),
+        ({"store": "x", "store_bytes": 10}, "store_bytes", "from"),
+        ({"store": "x", "durability": "never"}, "durability", "group"),
         ({"link": "carrier pigeon"}, "link", "tcp"),
-        ({"broker": "unix:///x", "log_dir": "x"}, "broker", "mez camera"),
+        ({"broker": "unix:///x", "store": "x"}, "broker", "mez camera"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -112,12 +112,12 @@ def test_what_makes_no_sense_is_refused(
 
 def test_without_a_key_nothing_is_written(edge: mez.Edge, tmp_path: Path) -> None:
     """The refusal says which command makes one."""
-    with pytest.raises(mez.KeysError, match="mez keys log"):
-        mez.publisher("cam", edge, log_dir=tmp_path / "log")
+    with pytest.raises(mez.KeysError, match="mez store key"):
+        mez.publisher("cam", edge=edge, store=tmp_path / "log")
     assert not (tmp_path / "log").exists()
 
 
 def test_a_link_over_tcp_is_chosen(edge: mez.Edge) -> None:
     """And carries frames."""
-    with mez.publisher("cam", edge, link="tcp") as camera, edge.subscribe("cam") as frames:
+    with mez.publisher("cam", edge=edge, link="tcp") as camera, edge.subscribe("cam") as frames:
         assert number_of(deliver(camera, frames, picture(21)).image) == 21

@@ -1,0 +1,88 @@
+"""What the documents say exists: the page of the interface, names in programs, options, and messages."""
+
+import ast
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import mez
+
+CHECKOUT = Path(__file__).parents[2]
+DOCUMENTS = [CHECKOUT / name for name in ("README.md", "docs/cookbook.md", "docs/troubleshooting.md")]
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """The blocks of code in a language, with the document and line of each."""
+    found = []
+    for document in DOCUMENTS:
+        text = document.read_text()
+        for match in re.finditer(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            found.append((f"{document.name}:{text.count(chr(10), 0, match.start()) + 1}", match[1]))
+    assert found
+    return found
+
+
+def test_the_page_of_the_interface_is_what_the_docstrings_say() -> None:
+    """After a change of a docstring: make docs."""
+    words = [sys.executable, str(CHECKOUT / "tools" / "python_page.py"), "--check"]
+    finished = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    page = (CHECKOUT / "docs" / "python.md").read_text()
+    for name in mez.__all__:
+        assert name == "__version__" or name in page, name
+
+
+def test_programs_in_documents_use_what_there_is() -> None:
+    """They parse; what they take out of `mez` is there, and so are the arguments that they give by name."""
+    for place, program in blocks("python"):
+        for node in ast.walk(ast.parse(program, place)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("mez."):
+                called = getattr(mez, ast.unparse(node.func).removeprefix("mez."))
+                known = called.__code__.co_varnames
+                for given in node.keywords:
+                    assert given.arg in known, f"{place}: {ast.unparse(node.func)} has no {given.arg}"
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "frame":
+                assert hasattr(mez.Frame, node.attr), f"{place}: a frame has no {node.attr}"
+
+
+def test_commands_in_documents_have_the_options_that_are_given() -> None:
+    """As `--help` lists them."""
+
+    @cache
+    def options(command: tuple[str, ...]) -> set[str]:
+        words = [sys.executable, "-m", "mez", *command, "--help"]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        return set(re.findall(r"--[a-z][a-z-]+", said))
+
+    for place, text in blocks("console"):
+        for line in re.findall(r"^\$ mez (.*?)(?:\s#.*)?$", text, re.MULTILINE):
+            command = tuple(word for word in line.split()[:2] if word.isalpha())
+            for option in re.findall(r"--[a-z][a-z-]+", line):
+                assert option in options(command), f"{place}: mez {' '.join(command)} has no {option}"
+
+
+@cache
+def sources() -> str:
+    """All sources, with texts that go over several lines in one."""
+    paths = [*CHECKOUT.glob("crates/*/src/**/*.rs"), *CHECKOUT.glob("python/mez/**/*.py")]
+    text = "\n".join(path.read_text() for path in paths)
+    return re.sub(r'\\\n\s*|"\n\s*f?"', "", text)
+
+
+def messages() -> list[str]:
+    """The messages of Mez that the document explains: sentences in the first column, in code."""
+    rows = re.findall(r"^\| `([^`|]+)` \|", (CHECKOUT / "docs/troubleshooting.md").read_text(), re.MULTILINE)
+    return [row for row in rows if " " in row and not row.startswith(("ModuleNotFound", "frame.skipped"))]
+
+
+@pytest.mark.parametrize("message", messages())
+def test_messages_are_explained_as_they_are_written(message: str) -> None:
+    """Each part of it stands in a source."""
+    parts = [part.strip() for part in message.split("…") if len(part.strip()) >= 8]
+    assert parts, message
+    for part in parts:
+        assert part in sources(), f"no source says {part!r}"
