@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from mez import _native
-from mez._edge import Edge
+from mez._in_process import InProcessEdge
 from mez._frame import Frame
 from mez._subscribe import read
 from mez.profile.errors import VideoError
@@ -21,7 +21,7 @@ READ_EVERY_S: Final = 2.0
 """How often new frames are read. Often enough that a camera's log still holds them."""
 
 
-def record(camera: str, folder: Path, seconds: float, edge: str | Edge | None, progress: Progress) -> Path:
+def record(camera: str, folder: Path, seconds: float, edge: str | InProcessEdge | None, progress: Progress) -> Path:
     """Record a camera's frames as it published them.
 
     Frames are read as frames of the past, behind live ones: applications that use the camera lose nothing.
