@@ -81,6 +81,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("broker::edge::profiles", &[]),
     ("broker::edge::subscriptions", &["broker::edge::types"]),
     ("broker::edge::report", &["broker::edge::types"]),
+    ("broker::edge::traffic", &["broker::edge::types"]),
     ("broker::edge::shares", &["broker::edge::arrivals", "broker::edge::types", "broker"]),
     ("broker::edge::connection", &["broker::edge::arrivals", "broker::edge::types", "broker"]),
     (
@@ -92,6 +93,7 @@ const MODULES: &[(&str, &[&str])] = &[
         &[
             "broker::edge::replica",
             "broker::edge::report",
+            "broker::edge::traffic",
             "broker::edge::connection",
             "broker::edge::types",
             "broker",

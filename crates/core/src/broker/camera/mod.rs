@@ -434,9 +434,9 @@ impl CameraBroker {
             // Published just before the epoch was raised: the edge would refuse it.
             return;
         }
-        self.status.handle_published(meta);
         self.rate.note(now);
         let (id, bytes, as_it_is) = (meta.id, record.frame.payload.len(), self.is_sent_as_it_is());
+        self.status.handle_published(meta, bytes);
         let reason = self.live.reason_to_wait(now, self.connections.active(), id);
         if self.sharing.leaves_out(now, bytes, as_it_is) {
             self.live.skip(id, reason);

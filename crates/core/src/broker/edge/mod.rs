@@ -15,6 +15,7 @@
 //! | who gets it as it came? | `replica/chains.rs` |
 //! | what do applications ask of a camera? | `Subscriptions`: `subscriptions.rs` |
 //! | what did the camera say to that? | `CameraReport`: `report.rs` |
+//! | how much does it publish, and how much of that crosses the link? | `TrafficMeter`: `traffic.rs` |
 //! | how is a frame of the past fetched? | `History`: `history/mod.rs` |
 //! | what does a camera have of a channel that it shares with others? | `Shares`: `shares.rs` |
 //! | where do cameras get profiles from? | `Profiles`: `profiles.rs` |
@@ -32,6 +33,7 @@ mod roster;
 mod session;
 mod shares;
 mod subscriptions;
+mod traffic;
 mod types;
 mod view;
 
@@ -191,6 +193,7 @@ impl EdgeBroker {
                 if !link.abilities.get_or_insert_default().past {
                     self.outputs.extend(self.history.handle_unable(id));
                 }
+                self.roster.handle_published(now, id, status.published_bytes);
                 self.note(id, |report| report.handle_status(status));
             }
             Message::DiskStatus(disk) => self.note(id, |report| report.handle_disk(disk)),

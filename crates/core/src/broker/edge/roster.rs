@@ -112,6 +112,13 @@ impl Roster {
         outputs
     }
 
+    /// A camera says how much it has published.
+    pub(super) fn handle_published(&mut self, now: Instant, id: LinkId, published_bytes: u64) {
+        if let Some(camera) = self.camera_of(id) {
+            camera.traffic.handle_status(now, published_bytes, camera.replica.counters.bytes);
+        }
+    }
+
     // ---- frames -------------------------------------------------------------------------------------------
 
     /// A camera says something on its connection. Fails if it has not been taken in there.
