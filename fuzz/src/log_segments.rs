@@ -93,6 +93,7 @@ fn record(sequence: u64) -> Record {
         skipped: [].into(),
         quality: Quality::default(),
         trace: None,
+        link_bytes: None,
         arrived: Instant::ZERO,
     }
 }

@@ -184,6 +184,7 @@ fn messages() -> Vec<(&'static str, Message)> {
                 height: 1080,
                 frames_per_second: 15.0,
                 log_bytes: 9_000_000,
+                published_bytes: 5_848_000,
             }),
         ),
         (

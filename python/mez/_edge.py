@@ -54,7 +54,12 @@ class CameraInfo:
         frames_late: Frames that arrived after a newer one.
         frames_cancelled: Frames that the camera cancelled on the way.
         frames_refused: Frames that the edge refused.
-        link_bytes: Payload bytes that crossed the link.
+        link_bytes: Payload bytes that crossed the link, since the edge's start.
+        published_bytes: Payload bytes of the frames published since the camera's start.
+        published_bits_per_second: What it publishes, in payload bits per second over the last five seconds;
+            `None` while it is not connected, and for its first second.
+        crossed_bits_per_second: What of that crosses the link, over the same time; late frames and frames of
+            the past included.
         clock_offset_ns: How far its monotonic clock is ahead of the edge's; `None` before they were compared.
         clock_error_ms: The largest error of `clock_offset_ns`, in milliseconds.
         round_trip_time_ms: The round-trip time of the clock comparison, in milliseconds.
@@ -91,6 +96,9 @@ class CameraInfo:
     frames_cancelled: int
     frames_refused: int
     link_bytes: int
+    published_bytes: int
+    published_bits_per_second: float | None
+    crossed_bits_per_second: float | None
     clock_offset_ns: int | None
     clock_error_ms: float | None
     round_trip_time_ms: float | None
@@ -101,6 +109,16 @@ class CameraInfo:
     channel_bits_per_second: float | None
     share_frame_bytes: int | None
     contracts: tuple[ContractStanding, ...]
+
+    @property
+    def crossed_share(self) -> float | None:
+        """The share of the published bytes that crosses the link now; `None` while that is unknown.
+
+        Above 1 while frames of the past are fetched.
+        """
+        if not self.published_bits_per_second or self.crossed_bits_per_second is None:
+            return None
+        return self.crossed_bits_per_second / self.published_bits_per_second
 
     @property
     def newest_captured(self) -> datetime.datetime | None:
@@ -288,6 +306,9 @@ def _info(record: _native.CameraRecord) -> CameraInfo:
         frames_cancelled=record.frames_cancelled,
         frames_refused=record.frames_refused,
         link_bytes=record.link_bytes,
+        published_bytes=record.published_bytes,
+        published_bits_per_second=record.published_bits_per_second,
+        crossed_bits_per_second=record.crossed_bits_per_second,
         clock_offset_ns=record.clock_offset_ns,
         clock_error_ms=record.clock_error_ms,
         round_trip_time_ms=record.round_trip_time_ms,

@@ -190,6 +190,9 @@ class Frame:
             frame of a reading of the past, where the camera was started again, and where the camera was to
             be asked for the past and was not heard.
         trace: Where it was when, from the camera into the application's hands.
+        link_bytes: What of it crossed the link between camera and edge, in bytes: less than `payload` where
+            it crossed as video. `None` if nobody knows: a frame that was read at the camera, or from the
+            edge's disk.
         payload: The coded image, read-only and without a copy. `bytes(frame.payload)` copies it.
     """
 
@@ -208,6 +211,7 @@ class Frame:
         "expected_accuracy",
         "height",
         "infeasible",
+        "link_bytes",
         "not_held",
         "payload",
         "rung",
@@ -234,6 +238,7 @@ class Frame:
     skipped: Mapping[str, int]
     not_held: NotHeld | None
     trace: Trace
+    link_bytes: int | None
     payload: memoryview
 
     def __init__(self) -> None:
@@ -261,6 +266,7 @@ class Frame:
         frame.skipped = dict(arrival.skipped)
         frame.not_held = NotHeld(*arrival.not_held) if arrival.not_held else None
         frame.trace = Trace(dict(arrival.trace), arrival.age_error_ms if arrival.trace else None)
+        frame.link_bytes = arrival.link_bytes
         frame.payload = memoryview(arrival.payload)
         frame._captured_monotonic_ns = arrival.captured_monotonic_ns
         frame._image = None
@@ -417,6 +423,8 @@ class Frame:
     def __repr__(self) -> str:
         parts = [self.camera, str(self.id), f"{self.width}x{self.height}", self.encoding, self.rung]
         parts.append(f"{self.payload.nbytes / 1000:.1f} kB")
+        if self.link_bytes is not None:
+            parts.append(f"({self.link_bytes / 1000:.1f} kB over the link)")
         if self.age_ms is not None:
             parts.append(f"age {self.age_ms:.1f} ms")
         if self.contract.state != "ok":

@@ -155,7 +155,8 @@ def read(
     next frame say so.
 
     The edge holds frames as they crossed the link, perhaps compressed for applications with an accuracy
-    floor; `frame.rung` says how. `quality="original"` fetches the originals instead.
+    floor; `frame.rung` says how. Their sizes may then differ from frame to frame, which a warning of the
+    logger `mez` says once. `quality="original"` fetches the originals instead.
 
     Args:
         camera: The camera's name, or a pattern; then cameras take turns.
@@ -213,6 +214,7 @@ def read(
         client,
         pattern=camera,
         timeout=arguments.timeout("timeout", timeout),
+        past=True,
         everything=since is None,
     )
 

@@ -24,6 +24,12 @@ _SAME: Final[Any] = object()
 
 _log = logging.getLogger("mez")
 
+_NONE_CONNECTED: Final = "%s: no camera that matches is connected to the edge; waiting for one"
+_NONE_CONNECTED_PAST: Final = (
+    "%s: no camera that matches is connected to the edge; reading what the edge holds. Frames that only the "
+    "camera holds are reported in not_held"
+)
+
 EventKind = Literal["camera_up", "camera_down", "contract", "waiting", "disconnected", "reconnected"]
 
 
@@ -122,6 +128,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         pattern: str,
         timeout: float | None = None,
         on_event: Callable[[Event], object] | None = None,
+        past: bool = False,
         everything: bool = False,
         terms: Terms | None = None,
     ) -> None:
@@ -130,6 +137,11 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         self._pattern = pattern
         self._timeout = timeout
         self._on_event = on_event
+        # It reads the past and ends with it: nothing is waited for.
+        self._past = past
+        # Of each camera the first size of the past, and whether it was told that others come.
+        self._sizes: dict[str, tuple[int, int]] = {}
+        self._mixed: set[str] = set()
         # All that is held was asked for: what is not held is then no news.
         self._everything = everything
         self._terms = terms or Terms()
@@ -354,7 +366,8 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else "waiting" if self.waiting else f"{len(self._up)} connected"
+        waiting = self.waiting and not self._past
+        state = "closed" if self.closed else "waiting" if waiting else f"{len(self._up)} connected"
         return f"<Subscription {self._pattern} {self.deliver}, {state}, {self._delivered} delivered>"
 
     def _take(self, event: _native.Arrival | _native.Notice | _native.Ending) -> Frame | None:
@@ -367,6 +380,8 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             self._delivered += 1
             self._skipped.update(frame.skipped)
             self._contracts[frame.camera] = Contract(frame.contract.state, frame.contract.reason)
+            if self._past:
+                self._note_size(frame)
             # A camera that was not known at the start may be told of after its first frame.
             self._up.add(frame.camera)
             return frame
@@ -381,6 +396,23 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             )
         self._note(event)
         return None
+
+    def _note_size(self, frame: Frame) -> None:
+        """Say once for each camera that its frames of the past have several sizes: programs expect one."""
+        size = (frame.width, frame.height)
+        first = self._sizes.setdefault(frame.camera, size)
+        if size != first and frame.camera not in self._mixed:
+            self._mixed.add(frame.camera)
+            _log.warning(
+                "%s: frames of the past have several sizes: %dx%d, and %dx%d from frame %s on (rung %s); the "
+                "edge holds frames as they crossed the link, and quality='original' asks the camera for them "
+                "as they were published",
+                frame.camera,
+                *first,
+                *size,
+                frame.id,
+                frame.rung,
+            )
 
     def _note(self, notice: _native.Notice) -> None:
         because = f": {notice.reason}" if notice.reason else ""
@@ -402,9 +434,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             case "waiting":
                 self._up.clear()
                 event = Event("waiting")
-                _log.warning(
-                    "%s: no camera that matches is connected to the edge; waiting for one", self._pattern
-                )
+                _log.warning(_NONE_CONNECTED_PAST if self._past else _NONE_CONNECTED, self._pattern)
             case "disconnected":
                 self._connected = False
                 event = Event("disconnected", reason=notice.reason)

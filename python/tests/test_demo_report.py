@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pytest
 from rich.console import Console, RenderableType
 
+from mez import CameraInfo
 from mez.apps import pedestrian_hog
 from mez.demo.account import Delivery, Ledger, Totals
 from mez.demo.application import Asked, Replies
@@ -24,7 +26,8 @@ from mez.demo.pictures import PICTURES_PER_CAMERA, Gallery, annotate
 from mez.demo.processes import Exit
 from mez.demo.report import Process, Results, write_json
 from mez.demo.supervise import Incident
-from mez.demo.table import ProcessRow, Snapshot, line, reasons, render
+from mez.demo.table import ContractRow, ProcessRow, Snapshot, line, reasons, render
+from mez.demo.traffic import Traffic, TrafficBook
 from mez.demo.usage import Usage
 from mez.profile.app import load
 
@@ -87,6 +90,7 @@ RESULTS = Results(
     totals=books(),
     detector=DETECTOR,
     replies=Replies(sent=80, lost=1),
+    traffic=Traffic(published_bytes=411_800_000, link_bytes=15_900_000),
     asked=Asked(100.0, 0.95, Path("people.json")),
     states={"ok": 190, "latency_miss": 8},
     edge=Process("edge", 1, 40.0, 1.5, stopped=True),
@@ -401,3 +405,52 @@ def test_missing_video_says_how_to_get_it(
     said = capsys.readouterr().err
     assert "make demo-video" in said
     assert "--video FILE" in said
+
+
+def test_traffic_goes_on_when_brokers_start_again() -> None:
+    """What crossed the links is told beside what was published, also where counts began anew."""
+
+    def told(published: int, link: int) -> list[CameraInfo]:
+        known: dict[str, Any] = {field.name: None for field in dataclasses.fields(CameraInfo)}
+        known |= {"camera": "dock/cam1", "published_bytes": published, "link_bytes": link}
+        return [CameraInfo(**known)]
+
+    book = TrafficBook()
+    book.take(told(1_000_000, 500_000))
+    book.begin()
+    book.take(told(101_000_000, 4_500_000))
+    # The camera, then the edge was killed.
+    book.take(told(50_000_000, 6_500_000))
+    book.take(told(100_000_000, 1_000_000))
+    assert book.traffic() == Traffic(200_000_000, 7_000_000)
+    assert str(book.traffic()) == "The cameras published 200.0 MB; 7.0 MB crossed the links (3.5 %)."
+    assert str(Traffic(0, 0)) == ""
+
+
+CONTRACTS = {
+    name: ContractRow(
+        megabits=24.0,
+        shared=False,
+        share_bytes=None,
+        rung="tiles/q80/420/d6/w768",
+        state="latency_miss",
+        reason="71.2 % of 75 frames within 100 ms, 98 % asked for; the link carries 0.6 Mbit/s",
+    )
+    for name in ("dock/cam1", "dock/cam2")
+}
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140])
+def test_table_fits_the_terminal(columns: int) -> None:
+    """From 80 columns up no line is wider, and no figure is cut off."""
+    taken = snapshot(incidents=[incident()], contracts=CONTRACTS, bound_ms=100.0)
+    text = io.StringIO()
+    Console(file=text, width=columns).print(render(taken, columns))
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= columns
+    cam1, cam2 = [line.split() for line in lines if line.strip().startswith("dock/cam")][:2]
+    assert (cam1[:4], cam1[-1]) == (["dock/cam1", "10.0", "4.0", "4.0"], "3"), text.getvalue()
+    assert (cam2[0], cam2[-1]) == ("dock/cam2", "4"), text.getvalue()
+    assert lines[1].split()[-1] == "people"
+    assert text.getvalue().count("latency_miss") == len(CONTRACTS)
+    assert len(lines) < 24

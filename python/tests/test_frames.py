@@ -259,8 +259,30 @@ def test_what_the_edge_knows_of_its_cameras(edge: mez.Edge) -> None:
         assert (info.width, info.height) == (64, 48)
         assert info.frames_received >= 1
         assert info.link_bytes >= len(frame.payload)
+        assert frame.link_bytes == len(frame.payload)
+        assert f"({len(frame.payload) / 1000:.1f} kB over the link)" in repr(frame)
+        while (info := edge.cameras("dock/*")[0]).crossed_share is None:
+            time.sleep(0.05)
+        assert info.published_bytes == camera.published * len(frame.payload)
         assert info.clock_error_ms is not None
         assert edge.cameras("yard/*") == []
+
+
+def test_the_past_at_several_sizes_says_so_once(edge: mez.Edge, caplog: pytest.LogCaptureFixture) -> None:
+    """Programs expect one size. Nobody is said to wait for a camera that has gone."""
+    with mez.publisher("cam", edge) as camera, edge.subscribe("cam") as frames:
+        for width, height in [(64, 48), (32, 24), (64, 48)]:
+            deliver(camera, frames, picture(0, width, height))
+    while edge.cameras()[0].connected:
+        time.sleep(0.05)
+    caplog.clear()
+    sizes = {(frame.width, frame.height) for frame in mez.read("cam", edge=edge)}
+    assert sizes == {(64, 48), (32, 24)}
+    told = [record.getMessage() for record in caplog.records if "several sizes" in record.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith("cam: frames of the past have several sizes: 64x48, and 32x24 from frame")
+    assert "quality='original'" in told[0]
+    assert not any("waiting for one" in record.getMessage() for record in caplog.records)
 
 
 def test_waiting_and_cameras_that_come_and_go_are_told(edge: mez.Edge) -> None:

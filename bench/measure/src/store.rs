@@ -338,6 +338,7 @@ fn seal(args: &StoreArgs, round: usize, frame_bytes: usize) {
         skipped: Arc::new([]),
         quality: Quality::default(),
         trace: None,
+        link_bytes: None,
         arrived: Instant::ZERO,
     };
     let frames = args.turn_bytes / frame_bytes as u64;

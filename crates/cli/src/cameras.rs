@@ -1,22 +1,26 @@
 //! `mez cameras`: lists the cameras of an edge, shows their starts, and resets one.
 
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use mez_core::contract::ContractState;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::units::Timestamp;
-use mez_node::client::{
-    CameraReset, CameraStart, CameraStarts, CameraSummary, ChannelStanding, ContractStanding, LogOnDisk,
-};
+use mez_node::client::{CameraReset, CameraStart, CameraStarts, CameraSummary, EdgeClient};
 use mez_node::clock::wall_now;
-use mez_node::runtime::block_on;
+use mez_node::runtime::{block_on, pause, until_stopped};
 
+use crate::camera_row::{self, COLUMNS, Row, to_json};
+use crate::columns::{self, Table};
 use crate::connect::ConnectArgs;
 use crate::failure::Failure;
-use crate::text::{bytes, milliseconds, table};
+use crate::live::{Screen, wrap};
+use crate::text::table;
 
-/// List the cameras of an edge: connected or not, frame rate, size, and what became of their frames
+/// How often `--watch` asks the edge.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// List the cameras of an edge: connected or not, frame rate, bytes on the link, and what became of their frames
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -24,6 +28,9 @@ use crate::text::{bytes, milliseconds, table};
 Examples:
   mez cameras                      at the edge on this host
   mez cameras 'dock/*'             only cameras of the dock
+  mez cameras --watch              the same again every second
+  mez cameras --columns camera,rtt,log
+  mez cameras --json               a line of JSON for each camera
   mez cameras --edge edge.local    at another edge, with the keys of an application
   mez cameras show dock/cam1       which certificate it started with, from where and when
   mez cameras reset dock/cam1      forget its earlier starts, so that it can connect again
@@ -36,6 +43,15 @@ pub(crate) struct CamerasArgs {
     /// Which cameras, such as dock/cam1 or 'dock/*' [default: all]
     #[arg(value_name = "PATTERN")]
     pattern: Option<CameraPattern>,
+    /// Show the cameras again every second, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+    /// Print a line of JSON for each camera, with the names of Python's mez.CameraInfo
+    #[arg(long, conflicts_with = "columns")]
+    json: bool,
+    /// Columns to show, with commas between them [default: the most important ones that fit the terminal; all if it is none]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = columns::parser(COLUMNS))]
+    columns: Vec<String>,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -84,37 +100,69 @@ pub(crate) fn run(args: CamerasArgs) -> Result<(), Failure> {
         Some(Command::Reset { camera, yes, connect }) => return reset(&camera, yes, &connect),
         None => {}
     }
+    let (json, watch) = (args.json, args.watch);
     block_on(async {
         let edge = args.connect.connect("mez cameras").await?;
-        let cameras = edge.cameras(args.pattern.as_ref()).await?;
-        if cameras.is_empty() {
-            println!(
-                "no camera{}; one joins with: mez camera NAME --edge HOST",
-                match &args.pattern {
-                    Some(pattern) => format!(" matches {pattern}"),
-                    None => String::new(),
-                }
-            );
-        } else {
-            print!("{}", rows(&cameras));
-            for camera in &cameras {
-                for (disk, whose) in [(&camera.camera_disk, "camera's"), (&camera.edge_disk, "edge's")] {
-                    if let Some(why) = disk.as_ref().and_then(|disk| disk.degraded.as_ref()) {
-                        println!("{}: the log on the {whose} disk is degraded: {why}", camera.camera);
-                    }
-                }
-                for known in camera.contracts.iter().filter(|known| known.state != ContractState::Ok) {
-                    let ContractStanding { subscription, application, state, reason, .. } = known;
-                    println!(
-                        "{}: subscription {subscription} ({application}) {}: {reason}",
-                        camera.camera,
-                        state.name()
-                    );
-                }
-            }
+        let pattern = args.pattern.as_ref();
+        let mut screen = Screen::new();
+        let mut table = Table::new(COLUMNS, args.columns);
+        if watch {
+            let watching = watch_cameras(&edge, pattern, json, &mut screen, &mut table);
+            return until_stopped(watching).await?.unwrap_or(Ok(()));
         }
-        Ok(())
+        let cameras = edge.cameras(pattern).await?;
+        if json {
+            return print_json(&cameras);
+        }
+        let lines = lines(cameras, pattern, &mut table, screen.width());
+        lines.iter().try_for_each(|line| writeln!(io::stdout(), "{line}")).map_err(Failure::new)
     })?
+}
+
+/// Shows the cameras again and again, until it is stopped. While the edge is gone, it says so.
+async fn watch_cameras(
+    edge: &EdgeClient,
+    pattern: Option<&CameraPattern>,
+    json: bool,
+    screen: &mut Screen,
+    table: &mut Table<Row>,
+) -> Result<(), Failure> {
+    loop {
+        match edge.cameras(pattern).await {
+            Ok(cameras) if json => print_json(&cameras)?,
+            Ok(cameras) => screen.draw(&lines(cameras, pattern, table, screen.width()))?,
+            Err(error) if json => return Err(Failure::new(error)),
+            Err(error) => screen.draw(&wrap(&format!("{error}; trying again"), screen.width()))?,
+        }
+        pause(WATCH_INTERVAL).await;
+    }
+}
+
+/// The table of the cameras, and what is to be said of them below it.
+fn lines(
+    cameras: Vec<CameraSummary>,
+    pattern: Option<&CameraPattern>,
+    table: &mut Table<Row>,
+    width: Option<usize>,
+) -> Vec<String> {
+    if cameras.is_empty() {
+        let matches = pattern.map(|pattern| format!(" matches {pattern}")).unwrap_or_default();
+        return vec![format!("no camera{matches}; one joins with: mez camera NAME --edge HOST")];
+    }
+    let notes: Vec<String> =
+        cameras.iter().flat_map(camera_row::notes).flat_map(|note| wrap(&note, width)).collect();
+    let now = wall_now();
+    let rows: Vec<Row> = cameras.into_iter().map(|camera| Row { camera, now }).collect();
+    let (mut lines, _) = table.lines(&rows, width);
+    lines.extend(notes);
+    lines
+}
+
+/// A line for each camera.
+fn print_json(cameras: &[CameraSummary]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    cameras.iter().try_for_each(|camera| writeln!(out, "{}", to_json(camera)))?;
+    Ok(out.flush()?)
 }
 
 fn show(camera: &CameraName, connect: &ConnectArgs) -> Result<(), Failure> {
@@ -200,94 +248,4 @@ fn confirm(camera: &CameraName) -> Result<(), Failure> {
         Ok(_) if matches!(answer.trim(), "y" | "Y" | "yes") => Ok(()),
         _ => Err(Failure::text(format!("camera {camera} was not reset"))),
     }
-}
-
-fn rows(cameras: &[CameraSummary]) -> String {
-    let now = wall_now();
-    let head = [
-        "CAMERA",
-        "STATE",
-        "PUBLISHES",
-        "SIZE",
-        "NEWEST HERE",
-        "RECEIVED",
-        "LATE",
-        "LINK",
-        "CARRIES",
-        "ON TIME",
-        "CHANNEL",
-        "LOG",
-        "CAMERA'S DISK",
-        "EDGE'S DISK",
-        "RTT",
-        "SUBSCRIBERS",
-        "CONTRACTS",
-    ];
-    let rows: Vec<_> = cameras
-        .iter()
-        .map(|camera| {
-            [
-                camera.camera.to_string(),
-                if camera.connected { "connected".into() } else { "gone".into() },
-                format!("{:.1} fps", camera.frames_per_second),
-                if camera.width > 0 { format!("{}x{}", camera.width, camera.height) } else { "-".into() },
-                camera
-                    .newest
-                    .map_or("-".into(), |(_, at)| format!("{} ago", milliseconds(now.saturating_since(at)))),
-                camera.frames_received.to_string(),
-                camera.frames_late.to_string(),
-                bytes(camera.link_bytes),
-                camera.link_bits_per_second.map_or("-".into(), |rate| format!("{:.1} Mbit/s", rate / 1e6)),
-                on_time(camera),
-                camera.channel.as_ref().map_or("-".into(), channel),
-                bytes(camera.edge_log_bytes),
-                camera.camera_disk.as_ref().map_or("-".into(), disk),
-                camera.edge_disk.as_ref().map_or("-".into(), disk),
-                camera.clock.map_or("-".into(), |clock| milliseconds(clock.round_trip_time)),
-                camera.subscriptions.to_string(),
-                contracts(&camera.contracts),
-            ]
-        })
-        .collect();
-    table(head, &rows)
-}
-
-/// The share of frames on time, and the share that the camera's policy had predicted.
-fn on_time(camera: &CameraSummary) -> String {
-    match (camera.observed_on_time_share, camera.predicted_on_time_share) {
-        (Some(observed), Some(predicted)) => {
-            format!("{:.1} % ({:.1} predicted)", observed * 1e2, predicted * 1e2)
-        }
-        _ => "-".into(),
-    }
-}
-
-/// How many contracts there are in each state, the best first.
-fn contracts(contracts: &[ContractStanding]) -> String {
-    let count = |state| contracts.iter().filter(|known| known.state == state).count();
-    let parts: Vec<String> = ContractState::ALL
-        .into_iter()
-        .rev()
-        .map(|state| (state, count(state)))
-        .filter(|(_, count)| *count > 0)
-        .map(|(state, count)| format!("{count} {}", state.name()))
-        .collect();
-    if parts.is_empty() { "-".into() } else { parts.join(", ") }
-}
-
-/// A channel, what it carries, and the camera's share of that.
-fn channel(channel: &ChannelStanding) -> String {
-    let mut text = channel.name.clone();
-    if let Some(rate) = channel.bits_per_second {
-        text += &format!(" {:.1} Mbit/s", rate / 1e6);
-    }
-    match channel.frame_bytes {
-        None => text,
-        Some(0) => text + ", no room",
-        Some(most) => text + &format!(", {} a frame", bytes(most)),
-    }
-}
-
-fn disk(disk: &LogOnDisk) -> String {
-    if disk.degraded.is_some() { "degraded".into() } else { bytes(disk.bytes) }
 }

@@ -1,7 +1,10 @@
 //! The command `mez` as a library. The binary and the Python entry point both call [`run`].
 
 mod camera;
+mod camera_line;
+mod camera_row;
 mod cameras;
+mod columns;
 mod connect;
 mod edge;
 mod failure;
@@ -132,7 +135,7 @@ fn start_logging(format: LogFormat, filter: &str) -> Result<(), Failure> {
         Failure::text(format!("--log {filter}: {error}; try --log info, or mez_node=debug"))
     })?;
     let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| live::LogLines).with_target(false);
     // A second call in one process, from Python, keeps the first one's settings.
     let _ = match format {
         LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),

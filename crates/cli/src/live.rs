@@ -1,28 +1,30 @@
-//! Draws lines that stay in place on a terminal: one for each camera.
+//! Draws lines that stay in place on a terminal.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::env;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use mez_core::contract::ContractState;
+/// Columns and rows of a terminal that does not say how large it is.
+const SIZE_DEFAULT: (usize, usize) = (80, 24);
 
-use crate::text::{bytes, milliseconds};
+/// How many characters each line has that stands on the terminal now. Log lines go between them, so there is one for the process.
+static DRAWN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
-/// The time over which rates and percentiles are computed.
-const WINDOW: Duration = Duration::from_secs(5);
-/// The most frames of [`WINDOW`] that are remembered: 400 a second.
-const FRAMES_MAX: usize = 2_000;
+fn drawn() -> MutexGuard<'static, Vec<usize>> {
+    // Every statement leaves it whole.
+    DRAWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Redraws lines in place on a terminal. Elsewhere it prints one block after the other.
 pub(crate) struct Screen {
-    lines: usize,
     terminal: bool,
 }
 
 impl Screen {
     pub(crate) fn new() -> Self {
-        Self { lines: 0, terminal: io::stdout().is_terminal() }
+        Self { terminal: io::stdout().is_terminal() }
     }
 
     /// How often to redraw.
@@ -30,85 +32,150 @@ impl Screen {
         Duration::from_millis(if self.terminal { 250 } else { 2_000 })
     }
 
+    /// How many characters a line may have. `None`: any number.
+    pub(crate) fn width(&self) -> Option<usize> {
+        self.terminal.then(|| size().0)
+    }
+
+    /// Draws lines in place of those before. What does not fit is cut off, so that no line scrolls.
     pub(crate) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        if self.terminal && self.lines > 0 {
-            // Up to the first line, and clear from there on.
-            write!(out, "\x1b[{}A\x1b[J", self.lines)?;
+        if !self.terminal {
+            lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+            return out.flush();
         }
-        for line in lines {
-            writeln!(out, "{line}")?;
-        }
-        self.lines = lines.len();
+        let (columns, rows) = size();
+        let lines = fit(lines, columns, rows);
+        let mut drawn = drawn();
+        // In one piece, so that nobody sees half of it.
+        let mut text = erase(&drawn, columns);
+        lines.iter().for_each(|line| text.extend([line, "\n"]));
+        *drawn = lines.iter().map(|line| line.chars().count()).collect();
+        out.write_all(text.as_bytes())?;
         out.flush()
     }
 }
 
-/// What `mez subscribe` shows of one camera.
-#[derive(Default)]
-pub(crate) struct CameraLine {
-    frames: VecDeque<(Instant, Option<Duration>, usize)>,
-    pub(crate) delivered: u64,
-    pub(crate) skipped: BTreeMap<&'static str, u64>,
-    pub(crate) rung: String,
-    pub(crate) size: (u32, u32),
-    /// The state of the contract, if one was asked for.
-    pub(crate) contract: Option<(ContractState, String)>,
-    /// Set while the camera is gone: why.
-    pub(crate) down: Option<String>,
-    /// The last stretch that is not held, and why.
-    pub(crate) not_held: Option<String>,
+impl Drop for Screen {
+    /// What stands there stays there, but for what Ctrl-C echoed below it.
+    fn drop(&mut self) {
+        let mut drawn = drawn();
+        if self.terminal && !drawn.is_empty() {
+            let mut out = io::stdout().lock();
+            // If the terminal has gone, nobody sees a rest.
+            let _ = out.write_all(b"\r\x1b[J").and_then(|()| out.flush());
+        }
+        drawn.clear();
+    }
 }
 
-impl CameraLine {
-    pub(crate) fn note(&mut self, now: Instant, age: Option<Duration>, payload_bytes: usize) {
-        self.delivered += 1;
-        self.frames.push_back((now, age, payload_bytes));
-        while self.frames.len() > FRAMES_MAX
-            || self.frames.front().is_some_and(|(at, ..)| now.duration_since(*at) > WINDOW)
-        {
-            self.frames.pop_front();
+/// Where log lines go: to the standard error, above what a [`Screen`] draws.
+pub(crate) struct LogLines;
+
+impl Write for LogLines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut drawn = drawn();
+        if !drawn.is_empty() && io::stderr().is_terminal() {
+            let mut out = io::stdout().lock();
+            out.write_all(erase(&drawn, size().0).as_bytes())?;
+            out.flush()?;
+            drawn.clear();
         }
+        io::stderr().write_all(line)?;
+        Ok(line.len())
     }
 
-    pub(crate) fn line(&self, camera: &str, now: Instant) -> String {
-        let recent: Vec<_> =
-            self.frames.iter().filter(|(at, ..)| now.duration_since(*at) <= WINDOW).collect();
-        let rate = match recent.first() {
-            Some((first, ..)) if recent.len() > 1 => {
-                (recent.len() - 1) as f64 / now.duration_since(*first).as_secs_f64().max(0.001)
-            }
-            _ => 0.0,
-        };
-        let mut ages: Vec<Duration> = recent.iter().filter_map(|(_, age, _)| *age).collect();
-        ages.sort();
-        let age = |share: f64| match ages.len() {
-            0 => "?".to_owned(),
-            n => milliseconds(ages[((n as f64 * share) as usize).min(n - 1)]),
-        };
-        let mean = recent.iter().map(|(.., bytes)| *bytes as u64).sum::<u64>() / (recent.len().max(1) as u64);
-        let skipped: Vec<String> =
-            self.skipped.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-        let mut state = match &self.contract {
-            Some((state, reason)) => format!("  {}: {reason}", state.name()),
-            None => String::new(),
-        };
-        if let Some(stretch) = &self.not_held {
-            let _ = write!(state, "  not held: {stretch}");
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Columns and rows of the terminal.
+pub(crate) fn size() -> (usize, usize) {
+    let told = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    let told = told.map_or((0, 0), |size| (usize::from(size.ws_col), usize::from(size.ws_row)));
+    let variable = |name| env::var(name).ok().and_then(|value| value.parse().ok());
+    let known = |told: usize, name, otherwise| match told {
+        0 => variable(name).filter(|size| *size > 0).unwrap_or(otherwise),
+        told => told,
+    };
+    (known(told.0, "COLUMNS", SIZE_DEFAULT.0), known(told.1, "LINES", SIZE_DEFAULT.1))
+}
+
+/// Goes up to the first of the drawn lines and clears from there on, also what Ctrl-C echoed. A terminal that became narrower since shows
+/// a line on several rows.
+fn erase(drawn: &[usize], columns: usize) -> String {
+    let rows: usize = drawn.iter().map(|length| length.div_ceil(columns).max(1)).sum();
+    match rows {
+        0 => String::new(),
+        rows => format!("\r\x1b[{rows}A\x1b[J"),
+    }
+}
+
+/// Cuts lines to the terminal. Its last row is for the cursor.
+fn fit(lines: &[String], columns: usize, rows: usize) -> Vec<String> {
+    let room = rows.saturating_sub(1).max(1);
+    let mut fitting: Vec<String> = lines.iter().map(|line| cut(line, columns)).collect();
+    if fitting.len() > room {
+        let more = fitting.len() - room + 1;
+        fitting.truncate(room - 1);
+        fitting.push(cut(&format!("… {more} more lines: this terminal has {rows} rows"), columns));
+    }
+    fitting
+}
+
+fn cut(line: &str, columns: usize) -> String {
+    if line.chars().count() <= columns {
+        return line.to_owned();
+    }
+    let start = line.chars().take(columns.saturating_sub(1));
+    start.chain(['…']).collect()
+}
+
+/// Breaks a sentence into lines of at most `width` characters, between words where possible. Lines after the first are indented. `None`:
+/// one line.
+pub(crate) fn wrap(text: &str, width: Option<usize>) -> Vec<String> {
+    const INDENT: &str = "  ";
+    let width = width.map_or(usize::MAX, |width| width.max(20));
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().expect("there is always a line");
+        let is_first = last.trim().is_empty();
+        if is_first || last.chars().count() + 1 + word.chars().count() <= width {
+            let gap = if is_first { "" } else { " " };
+            let _ = write!(last, "{gap}{word}");
+        } else {
+            lines.push(format!("{INDENT}{word}"));
         }
-        if let Some(reason) = &self.down {
-            let _ = write!(state, "  down: {reason}");
-        }
-        format!(
-            "{camera:<20} {rate:>5.1} fps  age p50 {:>8} p95 {:>8}  {:>9}  {}x{} {}  delivered {}  skipped {}{state}",
-            age(0.5),
-            age(0.95),
-            bytes(mean),
-            self.size.0,
-            self.size.1,
-            self.rung,
-            self.delivered,
-            if skipped.is_empty() { "0".to_owned() } else { skipped.join(", ") },
-        )
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_to_the_terminal() {
+        let lines: Vec<String> = ["short", "exactly 10", "far too long"].map(String::from).to_vec();
+        assert_eq!(fit(&lines, 10, 24), ["short", "exactly 10", "far too l…"]);
+        assert_eq!(fit(&lines, 80, 3), ["short", "… 2 more lines: this terminal has 3 rows"]);
+        assert_eq!(fit(&lines, 80, 4).len(), 3);
+    }
+
+    #[test]
+    fn what_stood_there_is_erased_whole() {
+        assert_eq!(erase(&[], 80), "");
+        assert_eq!(erase(&[80, 0, 12], 80), "\r\x1b[3A\x1b[J");
+        // The terminal has become half as wide.
+        assert_eq!(erase(&[80, 0, 12], 40), "\r\x1b[4A\x1b[J");
+    }
+
+    #[test]
+    fn sentences_break_between_words() {
+        let text = "dock/cam1: latency_miss: 12 of 75 frames within 40 ms";
+        assert_eq!(wrap(text, None), [text]);
+        let wrapped = wrap(text, Some(30));
+        assert_eq!(wrapped, ["dock/cam1: latency_miss: 12 of", "  75 frames within 40 ms"]);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,16 +13,20 @@ use mez_core::frame::{Encoding, Rung};
 use mez_core::history::{QualityError, quality};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Deliver, NotHeld};
-use mez_node::client::{EdgeClient, Event, Profile, ReceivedFrame, Resume, SubscribeOptions, Subscription};
+use mez_node::client::{
+    EdgeClient, Event, Profile, ReceivedFrame, Resume, SubscribeOptions, Subscription, Traffic,
+};
 use mez_node::clock::wall_now;
-use mez_node::runtime::{block_on, until_stopped, within};
+use mez_node::runtime::{beside, block_on, pause, until_stopped, within};
 
+use crate::camera_line::{COLUMNS, CameraLine, Row};
+use crate::columns::{self, Table};
 use crate::connect::ConnectArgs;
 use crate::failure::Failure;
-use crate::live::{CameraLine, Screen};
+use crate::live::{Screen, wrap};
 use crate::text::{parse_duration, parse_time};
 
-/// Watch cameras: a live line for each, with frame rate, age, size, skipped frames and why
+/// Watch cameras: a live line for each, with frame rate, age, bytes on the link, skipped frames and why
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -79,6 +84,9 @@ pub(crate) struct SubscribeArgs {
     /// End after this time, such as 30 or 10m
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     seconds: Option<Duration>,
+    /// Columns to show, with commas between them [default: the most important ones that fit the terminal; all if it is none]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = columns::parser(COLUMNS))]
+    columns: Vec<String>,
     /// Write each frame to DIR/CAMERA/EPOCH-SEQUENCE.jpg
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
@@ -104,18 +112,33 @@ enum ResumeArg {
 
 pub(crate) fn run(args: SubscribeArgs) -> Result<(), Failure> {
     let options = options(&args)?;
+    let past = options.begin.is_some() && options.end.is_some_and(|end| end <= wall_now());
     block_on(async {
         let edge = args.connect.connect("mez subscribe").await?;
         let subscription = edge.subscribe(options).await?;
         let bounded = args.latency_ms.is_some() || args.accuracy.is_some() || args.min_fps > 0.0;
-        let mut watch = Watch::new(&edge, subscription, args.save, bounded);
+        let traffic = TrafficOf::default();
+        let mut watch = Watch {
+            edge: &edge,
+            subscription,
+            save: args.save,
+            screen: Screen::new(),
+            table: Table::new(COLUMNS, args.columns),
+            cameras: BTreeMap::new(),
+            traffic: &traffic,
+            note: None,
+            saved: 0,
+            bounded,
+            past,
+        };
+        let asking = ask_for_traffic(&edge, &args.pattern, &traffic);
         let watching = async {
             match args.seconds {
                 Some(limit) => within(limit, watch.run()).await.unwrap_or(Ok(())),
                 None => watch.run().await,
             }
         };
-        let result = until_stopped(watching).await?.unwrap_or(Ok(()));
+        let result = until_stopped(beside(watching, asking)).await?.unwrap_or(Ok(()));
         watch.draw()?;
         result
     })?
@@ -170,25 +193,38 @@ fn options(args: &SubscribeArgs) -> Result<SubscribeOptions, Failure> {
 /// How many existing cameras a note names if no camera matches. More would not fit on a line.
 const NAMED_MAX: usize = 5;
 
+/// What cameras publish and what of that crosses their links, as the edge said last.
+type TrafficOf = Mutex<BTreeMap<CameraName, Traffic>>;
+
+/// Asks the edge every second what its cameras publish and send. Beside the subscription, so that no frame waits for the answer.
+async fn ask_for_traffic(edge: &EdgeClient, pattern: &CameraPattern, traffic: &TrafficOf) {
+    loop {
+        // Without an answer nothing is known; the subscription says that the edge is gone.
+        let cameras = edge.cameras(Some(pattern)).await.unwrap_or_default();
+        let known = cameras.into_iter().filter_map(|camera| Some((camera.camera, camera.traffic?)));
+        *traffic.lock().unwrap_or_else(PoisonError::into_inner) = known.collect();
+        pause(Duration::from_secs(1)).await;
+    }
+}
+
 struct Watch<'a> {
     edge: &'a EdgeClient,
     subscription: Subscription,
     save: Option<PathBuf>,
     screen: Screen,
+    table: Table<Row>,
     cameras: BTreeMap<CameraName, CameraLine>,
+    traffic: &'a TrafficOf,
     /// What concerns all cameras.
     note: Option<String>,
     saved: u64,
     /// Something was asked that could be broken.
     bounded: bool,
+    /// It reads the past and ends with it: nothing is waited for.
+    past: bool,
 }
 
-impl<'a> Watch<'a> {
-    fn new(edge: &'a EdgeClient, subscription: Subscription, save: Option<PathBuf>, bounded: bool) -> Self {
-        let (screen, cameras) = (Screen::new(), BTreeMap::new());
-        Self { edge, subscription, save, screen, cameras, note: None, saved: 0, bounded }
-    }
-
+impl Watch<'_> {
     /// Watches until the subscription ends.
     async fn run(&mut self) -> Result<(), Failure> {
         let mut drawn = Instant::now();
@@ -228,9 +264,10 @@ impl<'a> Watch<'a> {
             Event::Frame(frame) => {
                 self.note = None;
                 let line = self.cameras.entry(frame.camera.clone()).or_default();
-                line.note(Instant::now(), frame.age().map(|(age, _)| age), frame.payload.len());
-                line.size = (frame.meta.width, frame.meta.height);
-                line.rung = frame.meta.rung.as_str().into();
+                line.note(Instant::now(), &frame);
+                if self.past {
+                    line.note_size();
+                }
                 line.down = None;
                 if let Some(not_held) = &frame.not_held {
                     line.not_held = Some(stretch(not_held));
@@ -254,7 +291,10 @@ impl<'a> Watch<'a> {
                 self.cameras.entry(camera).or_default().contract = Some((state, reason));
             }
             Event::Waiting { matching } => {
-                self.note = Some(format!("{matching} cameras match, and none is connected; waiting"));
+                let cameras =
+                    if matching == 1 { "1 camera matches" } else { &format!("{matching} cameras match") };
+                let then = if self.past { "reading what the edge holds" } else { "waiting" };
+                self.note = Some(format!("{cameras}, and none is connected; {then}"));
             }
             Event::Disconnected { reason } => self.note = Some(format!("lost the edge: {reason}; dialling")),
             Event::Reconnected => self.note = None,
@@ -276,14 +316,28 @@ impl<'a> Watch<'a> {
 
     fn draw(&mut self) -> Result<(), Failure> {
         let now = Instant::now();
-        let mut lines: Vec<String> =
-            self.cameras.iter().map(|(camera, line)| line.line(camera.as_str(), now)).collect();
+        let width = self.screen.width();
+        let traffic = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
+        self.cameras.iter_mut().for_each(|(camera, line)| line.traffic = traffic.get(camera).copied());
+        drop(traffic);
+        let rows: Vec<Row> =
+            self.cameras.iter().map(|(camera, line)| line.row(camera.as_str(), now)).collect();
+        let mut lines = Vec::new();
+        if !rows.is_empty() {
+            let (table, shows) = self.table.lines(&rows, width);
+            lines.extend(table);
+            let (worst, others): (Vec<_>, Vec<_>) =
+                self.cameras.iter().partition(|(_, line)| line.is_in_trouble());
+            for (camera, line) in worst.into_iter().chain(others) {
+                lines.extend(line.notes(camera.as_str(), width, !shows("reasons")));
+            }
+        }
         if self.saved > 0
             && let Some(folder) = &self.save
         {
             lines.push(format!("{} frames saved to {}", self.saved, folder.display()));
         }
-        lines.extend(self.note.clone());
+        lines.extend(self.note.iter().flat_map(|note| wrap(note, width)));
         Ok(self.screen.draw(&lines)?)
     }
 }

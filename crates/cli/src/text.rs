@@ -92,6 +92,20 @@ pub(crate) fn milliseconds(duration: Duration) -> String {
     if ms < 1_000.0 { format!("{ms:.1} ms") } else { format!("{:.1} s", ms / 1e3) }
 }
 
+/// `612 kbit/s`, `10.9 Mbit/s`.
+pub(crate) fn rate(bits_per_second: f64) -> String {
+    match bits_per_second {
+        bits if bits < 1e6 => format!("{:.0} kbit/s", bits / 1e3),
+        bits => format!("{:.1} Mbit/s", bits / 1e6),
+    }
+}
+
+/// `3.9 %`, `100 %`.
+pub(crate) fn percent(share: f64) -> String {
+    let digits = usize::from(share < 0.0995);
+    format!("{:.digits$} %", share * 1e2)
+}
+
 /// Rows under a head, in columns.
 pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let width = |column: usize| {

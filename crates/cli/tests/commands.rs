@@ -243,6 +243,55 @@ fn an_edge_says_once_whom_it_refuses() {
     assert!(said[0].contains("compare the authorities"), "{said:#?}");
 }
 
+/// What looks like a fault and is none, or has another remedy than the one that comes to mind first.
+#[test]
+fn messages_do_not_mislead() {
+    let folder = site();
+    let folder = folder.path();
+    let refused = |args: &[&str]| {
+        let output = run(args, folder);
+        assert!(!output.status.success(), "{args:?} succeeded: {}", text(&output));
+        text(&output)
+    };
+    // Nobody waits without knowing what for.
+    let said = refused(&["cameras", "--edge", "unix:///nowhere/edge.sock"]);
+    let (first, last) = said.trim().split_once('\n').expect("a line at once, and one in the end");
+    assert!(first.contains("there is no such socket") && first.contains("trying for 5 s"), "{said}");
+    assert!(last.starts_with("mez: no broker at unix:///nowhere/edge.sock"), "{said}");
+
+    // A second key would not be an error of the disk, but not needed either.
+    assert!(run(&["store", "key"], folder).status.success());
+    let said = refused(&["store", "key"]);
+    assert!(said.contains("has a key already") && !said.contains("os error"), "{said}");
+
+    // Whoever reads a log somewhere else must not make a key: it would not open the log.
+    fs::create_dir_all(folder.join("copied/dock/cam1/@log")).unwrap();
+    for command in ["ls", "verify"] {
+        let said = refused(&["store", command, "--store", "copied", "--keys", "other"]);
+        assert!(said.contains("--store-key FILE") && !said.contains("make one"), "{said}");
+    }
+    fs::create_dir(folder.join("empty")).unwrap();
+    let said = refused(&["store", "verify", "--store", "empty", "--keys", "other"]);
+    assert!(said.contains("no log of a camera in empty"), "{said}");
+}
+
+/// What an edge's memory holds is read at once although its camera is gone, and nobody waits for the camera.
+#[test]
+fn the_past_of_an_absent_camera_is_read_without_waiting_for_it() {
+    let folder = site();
+    let folder = folder.path();
+    let video = video(folder).display().to_string();
+    let (_edge, link, _) = edge(folder);
+    let camera = start(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--loop"], folder);
+    let socket = format!("unix://{}", folder.join("edge.sock").display());
+    assert!(run(&["subscribe", "dock/*", "--edge", &socket, "--seconds", "2s"], folder).status.success());
+    drop(camera);
+    let is_gone = || text(&run(&["cameras", "--edge", &socket], folder)).contains("gone");
+    while !is_gone() {}
+    let read = run(&["subscribe", "dock/*", "--edge", &socket, "--since", "-1h", "--until", "now"], folder);
+    assert!(read.status.success() && !text(&read).contains("waiting"), "{}", text(&read));
+}
+
 /// By examples, and with what a command is about first: options that all commands have come last.
 #[test]
 fn every_command_teaches() {

@@ -58,6 +58,7 @@ fn still() -> Record {
         skipped: skipped.into(),
         quality: Quality::default(),
         trace: None,
+        link_bytes: None,
         arrived: Instant::ZERO,
     }
 }

@@ -118,6 +118,7 @@ fn reports() -> Vec<(&'static str, Message)> {
                 height: 1080,
                 frames_per_second: 15.0,
                 log_bytes: 4_300_000,
+                published_bytes: 5_848_000,
             }),
         ),
         (

@@ -51,3 +51,20 @@ pub async fn until_stopped<T>(work: impl Future<Output = T>) -> io::Result<Optio
 pub async fn within<T>(limit: std::time::Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, work).await.ok()
 }
+
+/// Runs `work` to its end, and `aside` beside it for as long. `aside` is then dropped.
+pub async fn beside<T>(work: impl Future<Output = T>, aside: impl Future<Output = ()>) -> T {
+    let aside = async {
+        aside.await;
+        std::future::pending().await
+    };
+    tokio::select! {
+        result = work => result,
+        result = aside => result,
+    }
+}
+
+/// Waits for so long.
+pub async fn pause(time: std::time::Duration) {
+    tokio::time::sleep(time).await;
+}

@@ -214,6 +214,9 @@ pub(crate) struct CameraRecord {
     channel: Option<String>,
     channel_bits_per_second: Option<f64>,
     share_frame_bytes: Option<u64>,
+    published_bytes: u64,
+    published_bits_per_second: Option<f64>,
+    crossed_bits_per_second: Option<f64>,
     /// Subscription, application, state, reason.
     contracts: Vec<(u64, String, &'static str, String)>,
 }
@@ -249,6 +252,9 @@ impl From<CameraSummary> for CameraRecord {
             channel_bits_per_second: camera.channel.as_ref().and_then(|channel| channel.bits_per_second),
             share_frame_bytes: camera.channel.as_ref().and_then(|channel| channel.frame_bytes),
             channel: camera.channel.map(|channel| channel.name),
+            published_bytes: camera.published_bytes,
+            published_bits_per_second: camera.traffic.map(|traffic| traffic.published),
+            crossed_bits_per_second: camera.traffic.map(|traffic| traffic.crossed),
             contracts: camera
                 .contracts
                 .into_iter()

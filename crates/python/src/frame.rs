@@ -67,6 +67,8 @@ pub(crate) struct Arrival {
     trace: Vec<(&'static str, f64)>,
     /// When it was captured, by `CLOCK_MONOTONIC` of this machine, in nanoseconds.
     captured_monotonic_ns: Option<u64>,
+    /// Payload bytes that crossed the link.
+    link_bytes: Option<u64>,
     payload: Py<Payload>,
 }
 
@@ -101,6 +103,7 @@ impl Arrival {
                 .map(|span| (span.begin.as_nanos(), span.end.as_nanos(), span.reason.name())),
             trace: frame.trace.iter().map(|(stage, since)| (stage.name(), ms(since))).collect(),
             captured_monotonic_ns: frame.captured_at.map(|(at, _)| at.as_nanos()),
+            link_bytes: frame.link_bytes,
             payload: Py::new(py, Payload(frame.payload))?,
         })
     }

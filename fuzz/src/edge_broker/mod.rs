@@ -173,6 +173,7 @@ impl World {
                     skipped: Arc::new([]),
                     quality: Quality::default(),
                     trace: None,
+                    link_bytes: None,
                     arrived: Instant::ZERO,
                 }
             };

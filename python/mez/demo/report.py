@@ -22,6 +22,7 @@ from mez.demo.detector import DetectorTotals
 from mez.demo.options import CAMERA_LOG_MIB, EDGE_LOG_MIB, Options
 from mez.demo.supervise import Incident
 from mez.demo.table import reasons
+from mez.demo.traffic import Traffic
 
 INCIDENTS_DETAILED_MAX: Final = 10
 
@@ -150,6 +151,7 @@ class Results:
         totals: The books.
         detector: What the detector did.
         replies: What became of its results.
+        traffic: What was published, and what of that crossed the links.
         asked: What the application asked for.
         states: Frames that came at each state of the contract.
         edge: The edge broker.
@@ -165,6 +167,7 @@ class Results:
     totals: Totals
     detector: DetectorTotals
     replies: Replies
+    traffic: Traffic
     asked: Asked
     states: Mapping[str, int]
     edge: Process
@@ -231,6 +234,8 @@ class Results:
             "unexplained": totals.unexplained,
             "latency_unknown": sum(camera.ages_unknown for camera in totals.cameras.values()),
             "contract_states": dict(self.states),
+            "published_bytes": self.traffic.published_bytes,
+            "link_bytes": self.traffic.link_bytes,
             "replies": self.replies.sent,
             "replies_lost": self.replies.lost,
             "restarts": [

@@ -34,10 +34,14 @@ from mez.demo.report import Process, Results, ScenarioResults
 from mez.demo.supervise import Supervisor
 from mez.demo.table import ContractRow, ProcessRow, Snapshot, line, render
 from mez.demo.tell import tell
+from mez.demo.traffic import TrafficBook
 from mez.demo.usage import UsageMeter
 
 REFRESH_S: Final = 0.25
 LINE_EVERY_S: Final = 3.0
+ASK_EVERY_S: Final = 0.25
+"""How often the edge is asked about its cameras."""
+
 WINDOW_S: Final = 5.0
 """The time over which the table computes rates and ages."""
 
@@ -146,6 +150,7 @@ class Demo:
             for name in options.camera_names
         }
         self._diary, self._samples, self._shares = Diary(), Samples(), Shares()
+        self._traffic, self._asks_at_s = TrafficBook(), 0.0
         self._originals: list[Originals] = []
         self._brokers = [self._edge, *self._cameras.values()]
         self._supervisor = Supervisor(self._edge, self._cameras)
@@ -201,7 +206,11 @@ class Demo:
         self._flowing = True
         begins_s = time.monotonic()
         self.gallery = Gallery(begins_s, self.options.seconds)
+        self._ask_for_cameras()
+        self._traffic.begin()
         self._watch(application, begins_s)
+        self._asks_at_s = 0.0
+        self._ask_for_cameras()
         elapsed_s = time.monotonic() - begins_s
         interrupted = self._interrupted()
         late_ms_max = None if self._channel is None else self._channel.late_ms_max()
@@ -222,6 +231,7 @@ class Demo:
             totals=self._ledger.totals(),
             detector=self._detector.totals(),
             replies=application.replies(),
+            traffic=self._traffic.traffic(),
             asked=self._asked(),
             states=application.states(),
             edge=self._process(self._edge),
@@ -362,21 +372,25 @@ class Demo:
             next_s = begins_s
             while self._goes_on(application, begins_s):
                 self._supervisor.watch(min(REFRESH_S, max(0.0, next_s - time.monotonic())))
-                self._ask_for_shares()
+                self._ask_for_cameras()
                 if time.monotonic() < next_s:
                     continue
                 next_s += every_s
                 snapshot = self._snapshot(begins_s)
                 if live is not None:
-                    live.update(render(snapshot), refresh=True)
+                    live.update(render(snapshot, self.console.width), refresh=True)
                 else:
                     self.console.print(line(snapshot), markup=False, soft_wrap=True)
 
-    def _ask_for_shares(self) -> None:
-        """Ask the edge what cameras have of declared channels, if there are any. It may be down."""
-        if self._channel is not None and self._channel.scenario.edge_channels:
-            with contextlib.suppress(mez.Error):
-                self._shares.take(mez.cameras(edge=f"unix://{self._socket}", connect_timeout=0))
+    def _ask_for_cameras(self) -> None:
+        """Ask the edge about its cameras, if that is due. It may be down."""
+        if time.monotonic() < self._asks_at_s:
+            return
+        self._asks_at_s = time.monotonic() + ASK_EVERY_S
+        with contextlib.suppress(mez.Error):
+            cameras = mez.cameras(edge=f"unix://{self._socket}", connect_timeout=0)
+            self._shares.take(cameras)
+            self._traffic.take(cameras)
 
     def _goes_on(self, application: Application, begins_s: float) -> bool:
         if self._interrupted() or application.failure is not None or self._detector.failure is not None:

@@ -19,6 +19,9 @@ BAR_COLUMNS: Final = 12
 CAMERA_PROCESSES_SHOWN: Final = 6
 """The most camera brokers with a row of their own. Others share one, except those that do not serve."""
 
+WIDE_COLUMNS: Final = 100
+"""Width of a terminal from which the tables have all of their columns."""
+
 SILENT_AFTER_S: Final = 1.0
 """The time without frames after which a camera is shown as silent, unless its frame rate explains it."""
 
@@ -91,14 +94,12 @@ class Snapshot:
     bound_ms: float | None = None
 
 
-def render(snapshot: Snapshot) -> RenderableType:
-    """Draw the table."""
-    parts: list[RenderableType] = [
-        _heading(snapshot),
-        _cameras(snapshot),
-        _contracts(snapshot) if snapshot.contracts else _detector(snapshot),
-        _processes(snapshot),
-    ]
+def render(snapshot: Snapshot, columns: int = WIDE_COLUMNS) -> RenderableType:
+    """Draw the table for a terminal of that width. A narrow one shows only the more important columns."""
+    wide = columns >= WIDE_COLUMNS
+    parts: list[RenderableType] = [_heading(snapshot), _cameras(snapshot, wide=wide)]
+    parts += _contracts(snapshot, wide=wide) if snapshot.contracts else [_detector(snapshot)]
+    parts.append(_processes(snapshot))
     parts += [
         Text(f" {incident}", style="green" if incident.resumed_at_s else "bold yellow")
         for incident in snapshot.incidents[-INCIDENTS_SHOWN:]
@@ -158,12 +159,12 @@ def _heading(snapshot: Snapshot) -> Text:
     return text
 
 
-def _cameras(snapshot: Snapshot) -> Table:
+def _cameras(snapshot: Snapshot, *, wide: bool) -> Table:
     table = _table()
     table.add_column("camera", min_width=11)
-    for name in ("rate /s", "age ms", "p95 ms", "kB", "delivered"):
+    for name in ("rate /s", "age ms", "p95 ms", *(["kB"] if wide else []), "delivered"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("skipped, and why", min_width=16)
+    table.add_column("skipped, and why")
     table.add_column("found", justify="right")
     silent_after_s = max(SILENT_AFTER_S, 3 / snapshot.fps)
     for camera in snapshot.totals.cameras.values():
@@ -174,7 +175,7 @@ def _cameras(snapshot: Snapshot) -> Table:
             Text("no frames", style="bold red") if silent else f"{now.frames_per_second:.1f}",
             _figure(now.age_ms_p50, 1),
             _figure(now.age_ms_p95, 1),
-            _figure(None if now.size_bytes is None else now.size_bytes / 1000, 0),
+            *([_figure(None if now.size_bytes is None else now.size_bytes / 1000, 0)] if wide else []),
             f"{camera.delivered}",
             _skipped(camera),
             f"{snapshot.detector.latest.get(camera.camera, 0)}",
@@ -191,8 +192,12 @@ _STATES: Final = {
 }
 
 
-def _contracts(snapshot: Snapshot) -> Table:
-    """What each link carries, what is done to frames, and whether the contract is kept, and why."""
+def _contracts(snapshot: Snapshot, *, wide: bool) -> list[RenderableType]:
+    """What each link carries, what is done to frames, and whether the contract is kept, and why.
+
+    On a narrow terminal, reasons stand below the table, and only where the contract is not kept.
+    """
+    below: list[RenderableType] = []
     table = _table()
     table.add_column("camera", min_width=11)
     table.add_column("link Mbit/s", justify="right", no_wrap=True)
@@ -202,12 +207,15 @@ def _contracts(snapshot: Snapshot) -> Table:
     if divided:
         table.add_column("share kB", justify="right", no_wrap=True)
     table.add_column("rung", no_wrap=True)
-    table.add_column("contract, and why")
+    table.add_column("contract, and why" if wide else "contract")
     for camera, row in snapshot.contracts.items():
         p95 = snapshot.now[camera].age_ms_p95
         late = p95 is not None and snapshot.bound_ms is not None and p95 > snapshot.bound_ms
         why = Text(row.state, style=_STATES.get(row.state, "bold red"))
-        why.append(f": {row.reason}" if row.reason else "", style="dim")
+        if row.reason and wide:
+            why.append(f": {row.reason}", style="dim")
+        elif row.reason and row.state != "ok":
+            below.append(Text(f" {camera}: {row.reason}", style="dim"))
         table.add_row(
             camera,
             f"{row.megabits:.1f}{' shared' * row.shared}",
@@ -216,7 +224,7 @@ def _contracts(snapshot: Snapshot) -> Table:
             row.rung,
             why,
         )
-    return table
+    return [table, *below]
 
 
 def _skipped(camera: CameraTotals) -> Text:

@@ -66,6 +66,8 @@ def tell(
         console.print(f"FAILED: {problem}", style="bold red", markup=False)
     if not problems:
         console.print("Every frame is accounted for, and nothing failed.", style="green")
+    if said := str(results.traffic):
+        console.print(said, markup=False)
     return 1 if problems else 0
 
 

@@ -21,7 +21,9 @@ READ_EVERY_S: Final = 2.0
 """How often new frames are read. Often enough that a camera's log still holds them."""
 
 
-def record(camera: str, folder: Path, seconds: float, edge: str | InProcessEdge | None, progress: Progress) -> Path:
+def record(
+    camera: str, folder: Path, seconds: float, edge: str | InProcessEdge | None, progress: Progress
+) -> Path:
     """Record a camera's frames as it published them.
 
     Frames are read as frames of the past, behind live ones: applications that use the camera lose nothing.

@@ -1,10 +1,12 @@
 //! `mez store export`: exports frames of a store as a video (MP4), or as messages for Foxglove (MCAP).
 
+use std::cmp::Reverse;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use mez_core::frame::{SkipCounts, SkipReason};
 use mez_core::name::CameraName;
 use mez_node::clock::wall_now;
 use mez_node::export::{ExportFormat, ExportOptions, ExportProgress, ExportSummary, VideoCodec, export};
@@ -142,10 +144,20 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
         format!("  {from} to {to}"),
     ];
     if summary.gaps > 0 {
-        let reasons: Vec<String> =
-            summary.missing.iter().map(|(reason, count)| format!("{} {count}", reason.name())).collect();
-        let (total, gaps) = (summary.missing.total(), summary.gaps);
-        lines.push(format!("  {total} frames are missing in {gaps} gaps: {}", reasons.join(", ")));
+        lines.push(format!("  {}", not_recorded(&summary.missing, summary.gaps)));
+    }
+    if summary.sizes.len() > 1 {
+        let counts: Vec<String> =
+            summary.sizes.iter().map(|((width, height), n)| format!("{n} of {width}x{height}")).collect();
+        let (width, height) = summary.first_size;
+        let shown = match options.format {
+            ExportFormat::Mp4 => format!("; the video has the size of the first, {width}x{height}"),
+            ExportFormat::Mcap => String::new(),
+        };
+        lines.push(format!(
+            "  frames have several sizes, as they crossed the link: {}{shown}",
+            counts.join(", ")
+        ));
     }
     let counts = [
         (summary.damaged, "frames are damaged or missing; mez store verify names them"),
@@ -160,6 +172,43 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("  {count} {what}")),
     );
     lines.join("\n")
+}
+
+/// `424 frames not recorded (1 gap): nobody subscribed`
+fn not_recorded(missing: &SkipCounts, gaps: u64) -> String {
+    let plural = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let mut reasons: Vec<(SkipReason, u64)> = missing.iter().collect();
+    reasons.sort_by_key(|(_, count)| Reverse(*count));
+    let because = match &reasons[..] {
+        [(reason, _)] => because(*reason).to_owned(),
+        several => {
+            let parts = several.iter().map(|(reason, count)| format!("{} ({count})", because(*reason)));
+            parts.collect::<Vec<_>>().join(", ")
+        }
+    };
+    let (frames, gaps) = (plural(missing.total(), "frame"), plural(gaps, "gap"));
+    format!("{frames} not recorded ({gaps}): {because}")
+}
+
+/// Why frames are not in a log, for people.
+fn because(reason: SkipReason) -> &'static str {
+    match reason {
+        SkipReason::LinkBusy => "the link was busy with older frames",
+        SkipReason::Stalled => "cancelled on the link",
+        SkipReason::LinkDown => "the link was down",
+        SkipReason::NotWanted => "nobody subscribed",
+        SkipReason::LateOrLost => "overtaken by newer frames",
+        SkipReason::ApplicationBusy => "the reader was busy",
+        SkipReason::Evicted => "removed to stay within the log's budget",
+        SkipReason::NotHeld => "nobody holds them",
+        SkipReason::Refused => "refused by the camera",
+        SkipReason::NotMade => "the camera could not encode them",
+        SkipReason::NotDecoded => "the edge could not decode them",
+        SkipReason::EdgeBusy => "the edge was busy decoding",
+        SkipReason::Infeasible => "no rung kept the contract",
+        SkipReason::LeftOut => "left out by the rung",
+        SkipReason::Damaged => "damaged on disk",
+    }
 }
 
 /// A progress bar on a terminal.
@@ -209,6 +258,18 @@ mod tests {
     use mez_core::units::Timestamp;
 
     use super::*;
+
+    #[test]
+    fn a_gap_says_in_words_why_frames_are_not_there() {
+        let mut missing = SkipCounts::default();
+        missing.add(SkipReason::NotWanted, 424);
+        assert_eq!(not_recorded(&missing, 1), "424 frames not recorded (1 gap): nobody subscribed");
+        missing.add(SkipReason::Damaged, 1);
+        assert_eq!(
+            not_recorded(&missing, 2),
+            "425 frames not recorded (2 gaps): nobody subscribed (424), damaged on disk (1)"
+        );
+    }
 
     #[test]
     fn the_bar_shows_the_share_of_the_span() {

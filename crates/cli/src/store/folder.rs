@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::store::KeyRing;
-use mez_node::persist::keys::find_store_keys;
+use mez_node::persist::keys::{StoreKeyError, find_store_keys};
 use mez_node::persist::{cameras_in, find_remembered};
 use mez_node::state;
 
@@ -62,9 +62,23 @@ impl Folder {
                 self.store.display()
             )));
         }
-        let keys = find_store_keys(self.store_key.as_deref(), self.keys.as_deref())?;
         let unreadable = |error| Failure::text(format!("cannot read {}: {error}", self.store.display()));
-        Ok((cameras_in(&self.store).map_err(unreadable)?, keys))
+        let cameras = cameras_in(&self.store).map_err(unreadable)?;
+        if cameras.is_empty() {
+            // A folder without logs needs no keys either.
+            return Err(Failure::text(format!("no log of a camera in {}", self.store.display())));
+        }
+        let keys = find_store_keys(self.store_key.as_deref(), self.keys.as_deref());
+        let keys = keys.map_err(|error| match error {
+            StoreKeyError::NotFound { file } => Failure::text(format!(
+                "cannot read the logs in {}: they open only with the key that their broker wrote them with, and {} is not there; \
+                 give the broker's store.key with --store-key FILE, or its folder of keys with --keys DIR. A new key does not open them",
+                self.store.display(),
+                file.display()
+            )),
+            error => Failure::new(error),
+        })?;
+        Ok((cameras, keys))
     }
 
     /// The file that remembers a camera's log, if there is one.

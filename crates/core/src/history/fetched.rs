@@ -101,7 +101,14 @@ mod tests {
             chain: ChainLink::still(Sequence(sequence)),
         };
         let frame = Frame { meta, payload: Bytes::from(vec![0; bytes]) };
-        Record { frame, skipped: [].into(), quality: Quality::default(), trace: None, arrived: Instant::ZERO }
+        Record {
+            frame,
+            skipped: [].into(),
+            quality: Quality::default(),
+            trace: None,
+            link_bytes: None,
+            arrived: Instant::ZERO,
+        }
     }
 
     #[test]

@@ -124,7 +124,14 @@ mod tests {
             chain: ChainLink { chain: Sequence(0), index: sequence as u32, reference },
         };
         let frame = Frame { meta, payload: vec![0; bytes].into() };
-        Record { frame, skipped: [].into(), quality: Quality::default(), trace: None, arrived: Instant::ZERO }
+        Record {
+            frame,
+            skipped: [].into(),
+            quality: Quality::default(),
+            trace: None,
+            link_bytes: None,
+            arrived: Instant::ZERO,
+        }
     }
 
     /// The middle of a chain stays readable after its beginning was evicted, unlike in a log of stills: the

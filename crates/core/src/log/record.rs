@@ -32,6 +32,9 @@ pub struct Record {
     /// When it passed each stage on its way here. `None` in a camera's own log, for frames from disk, and for
     /// frames of the past.
     pub trace: Option<Arc<FrameTrace>>,
+    /// Payload bytes that crossed the link for this frame, before the edge decoded it. `None` in a camera's own log, for
+    /// frames from disk, and after a restart.
+    pub link_bytes: Option<u32>,
     /// When it was appended, by the clock of the broker that holds the log. [`Instant::ZERO`] if an earlier
     /// start of that broker appended it.
     pub arrived: Instant,

@@ -129,12 +129,12 @@ impl LogWriter {
         quality: Quality,
         now: Instant,
     ) -> Result<u64, AppendError> {
-        self.append_record(Record { frame, skipped, quality, trace: None, arrived: now })
+        self.append_record(Record { frame, skipped, quality, trace: None, link_bytes: None, arrived: now })
     }
 
     /// Appends a record with all that is known of the frame. Evicts like [`LogWriter::append`].
     pub fn append_record(&mut self, record: Record) -> Result<u64, AppendError> {
-        let Record { frame, skipped, quality, trace, arrived } = record;
+        let Record { frame, skipped, quality, trace, link_bytes, arrived } = record;
         let (id, captured) = (frame.meta.id, frame.meta.captured);
         if let Some((last, last_captured)) = self.last {
             if id <= last {
@@ -153,7 +153,7 @@ impl LogWriter {
         let chain_continues = meta.chain.index > 0;
         let new_segment = self.segment_bytes + bytes > self.config.segment_bytes;
         let segments = self.ring.segments();
-        let record = Record { frame: Frame { meta, payload }, skipped, quality, trace, arrived };
+        let record = Record { frame: Frame { meta, payload }, skipped, quality, trace, link_bytes, arrived };
         let index = self.ring.push(record, new_segment);
         if self.ring.segments() != segments || new_segment {
             self.segment_bytes = 0;

@@ -52,6 +52,7 @@ fn append(writer: &mut LogWriter, sequence: u64, infeasible: bool) {
         arrived: Instant::ZERO,
         quality,
         trace: None,
+        link_bytes: None,
     };
     writer.append_record(record).unwrap();
 }

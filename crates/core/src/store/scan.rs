@@ -93,7 +93,14 @@ impl StoredRecord {
     pub fn into_record(self) -> Option<Record> {
         let Self { meta, skipped, payload, .. } = self;
         let frame = Frame { meta, payload: payload? };
-        Some(Record { frame, skipped, quality: Quality::default(), trace: None, arrived: Instant::ZERO })
+        Some(Record {
+            frame,
+            skipped,
+            quality: Quality::default(),
+            trace: None,
+            link_bytes: None,
+            arrived: Instant::ZERO,
+        })
     }
 }
 

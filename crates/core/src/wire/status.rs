@@ -28,6 +28,8 @@ pub struct Status {
     pub frames_per_second: f64,
     /// Bytes in the camera's log.
     pub log_bytes: u64,
+    /// Payload bytes of the frames published in this epoch.
+    pub published_bytes: u64,
 }
 
 impl DiskStatus {
@@ -54,6 +56,7 @@ impl Status {
         out.u32(self.height);
         out.f64(self.frames_per_second);
         out.u64(self.log_bytes);
+        out.u64(self.published_bytes);
     }
 
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
@@ -64,6 +67,7 @@ impl Status {
             height: r.u32("height")?,
             frames_per_second: r.f64("frames_per_second")?,
             log_bytes: r.u64("log_bytes")?,
+            published_bytes: r.u64("published_bytes")?,
         })
     }
 }

@@ -66,6 +66,7 @@ pub fn frame(
         skipped: skips(&skipped),
         not_held: not_held.map(self::not_held),
         trace: captured.map(|(at, error)| handed(trace, now.saturating_since(at), error)).unwrap_or_default(),
+        link_bytes: record.link_bytes.map(u64::from),
         payload: record.frame.payload,
     }
 }
@@ -197,6 +198,9 @@ pub fn camera_info(
         frames_refused: counters.refused,
         frames_not_decoded: counters.not_decoded,
         link_bytes: counters.bytes,
+        published_bytes: status.published_bytes,
+        published_bits_per_second: info.traffic.map(|traffic| traffic.published.0),
+        crossed_bits_per_second: info.traffic.map(|traffic| traffic.crossed.0),
         clock_offset_ns: info.clock.map(ahead),
         clock_error_ns: info.clock.map(|clock| nanos(clock.error)),
         round_trip_time_ns: info.clock.map(|clock| nanos(clock.round_trip_time)),

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
 use super::codecs::LazyCodec;
+use super::failures::Failures;
 use super::shared::{Reply, Shared, lock};
 use crate::clock::{monotonic_now, sleep_until};
 use crate::codec::H264Library;
@@ -39,8 +40,8 @@ pub(super) struct Driver {
     edges: Box<[EdgeAddress]>,
     links: HashMap<LinkId, CommandSender>,
     next_link: u64,
-    /// The last failure to connect, so that the same one is not logged four times a second.
-    last_failure: String,
+    /// The failures to connect, so that the same one is not logged four times a second.
+    failures: Failures,
     /// The reader of frames of the past, while it is idle.
     past: Option<LocalPast>,
     /// Reads of the past: one at a time, unless the connection changed meanwhile.
@@ -75,7 +76,7 @@ impl Driver {
             edges: edges.into(),
             links: HashMap::new(),
             next_link: 0,
-            last_failure: String::new(),
+            failures: Failures::default(),
             past: None,
             reads: JoinSet::new(),
             profiles: JoinSet::new(),
@@ -132,9 +133,8 @@ impl Driver {
                 self.broker.handle_dialled(now, link, edge);
             }
             CameraEvent::DialFailed(edge, reason) => {
-                if reason != self.last_failure {
+                if self.failures.is_news(&reason, self.broker.is_up()) {
                     warn!(camera = %self.shared.camera, "{reason}; trying again every 250 ms");
-                    self.last_failure = reason;
                 } else {
                     debug!(camera = %self.shared.camera, "another attempt failed: {reason}");
                 }
@@ -148,9 +148,8 @@ impl Driver {
             CameraEvent::Closed(link, reason) => {
                 debug!(camera = %self.shared.camera, ?link, reason, "a connection ended");
                 // A connection that had worked is reported by `LinkChanged`. This one never worked.
-                if !self.broker.is_up() && self.links.contains_key(&link) && reason != self.last_failure {
+                if self.links.contains_key(&link) && self.failures.is_news(&reason, self.broker.is_up()) {
                     warn!(camera = %self.shared.camera, "the edge did not accept the camera: {reason}; trying again every 250 ms");
-                    self.last_failure = reason;
                 }
                 self.links.remove(&link);
                 self.broker.handle_closed(now, link);
@@ -249,15 +248,14 @@ impl Driver {
 
     fn report_refusal(&mut self, code: RefuseCode, text: String) {
         // Some refusals are tried again four times a second.
-        if text == self.last_failure {
+        if !self.failures.is_news(&text, false) {
             return debug!(camera = %self.shared.camera, ?code, "the edge refused the camera again: {text}");
         }
         error!(camera = %self.shared.camera, ?code, "the edge refused the camera: {text}");
-        self.last_failure = text;
     }
 
     fn report_link(&mut self, up: bool) {
-        self.last_failure.clear();
+        self.failures.handle_link();
         let edge = self.broker.edge().filter(|_| up).map(|edge| self.edges[edge.0].clone());
         match &edge {
             Some(edge) => info!(camera = %self.shared.camera, %edge, "connected to the edge"),

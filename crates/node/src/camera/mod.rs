@@ -9,6 +9,7 @@
 
 mod codecs;
 mod driver;
+mod failures;
 mod handle;
 mod shared;
 

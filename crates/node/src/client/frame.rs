@@ -47,6 +47,9 @@ pub struct ReceivedFrame {
     /// When it passed each stage since its capture, from the camera to this program. Empty if `captured_at`
     /// is not known.
     pub trace: Trace,
+    /// Payload bytes that crossed the link for this frame, before the edge decoded it. `None` if nobody knows: at the camera, and for
+    /// frames that the edge read from its disk.
+    pub link_bytes: Option<u64>,
 }
 
 /// How instants of the broker's clock become ours.
@@ -133,6 +136,7 @@ impl ReceivedFrame {
             skipped: convert::skips_back(&frame.skipped),
             not_held: frame.not_held.map(convert::not_held_back),
             trace,
+            link_bytes: frame.link_bytes,
             payload: frame.payload,
         })
     }
@@ -197,6 +201,11 @@ pub struct CameraSummary {
     pub frames_refused: u64,
     /// Payload bytes that crossed the link.
     pub link_bytes: u64,
+    /// Payload bytes of the frames published since the camera's start.
+    pub published_bytes: u64,
+    /// What it publishes and what of that crosses the link, over the last seconds. `None` while it is not connected, and for its
+    /// first second.
+    pub traffic: Option<Traffic>,
     /// How the camera's clock relates to the edge's.
     pub clock: Option<ClockRelation>,
     /// The state of its log on the edge's disk. `None` if none is kept.
@@ -214,6 +223,23 @@ pub struct CameraSummary {
     pub channel: Option<ChannelStanding>,
     /// The states of its subscriptions' contracts, without those that ask nothing.
     pub contracts: Vec<ContractStanding>,
+}
+
+/// What a camera publishes, and what of that crosses the link, in payload bits per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Traffic {
+    /// Frames as they were published, wanted or not.
+    pub published: f64,
+    /// Payloads as they crossed the link, also late ones and those of the past.
+    pub crossed: f64,
+}
+
+impl Traffic {
+    /// The share of the published bytes that crosses the link. `None` if nothing is published. Above 1 while frames of the past are
+    /// fetched.
+    pub fn share(&self) -> Option<f64> {
+        (self.published > 0.0).then(|| self.crossed / self.published)
+    }
 }
 
 /// A channel that a camera shares with others, and its share.
@@ -283,6 +309,11 @@ impl CameraSummary {
             frames_cancelled: info.frames_cancelled,
             frames_refused: info.frames_refused,
             link_bytes: info.link_bytes,
+            published_bytes: info.published_bytes,
+            traffic: info
+                .published_bits_per_second
+                .zip(info.crossed_bits_per_second)
+                .map(|(published, crossed)| Traffic { published, crossed }),
             edge_disk: info.edge_disk.map(LogOnDisk::from_message),
             camera_disk: info.camera_disk.map(LogOnDisk::from_message),
             link_bits_per_second: info.link_bits_per_second,
@@ -388,6 +419,7 @@ mod tests {
                     skipped: [].into(),
                     quality,
                     trace: None,
+                    link_bytes: quality.expected_accuracy.map(|_| 5_000),
                     arrived: now,
                 },
                 skipped,
@@ -412,6 +444,7 @@ mod tests {
             prop_assert_eq!(received.contract_reason, "a sentence");
             prop_assert_eq!(received.accuracy_expected, quality.expected_accuracy);
             prop_assert_eq!(received.infeasible, quality.infeasible);
+            prop_assert_eq!(received.link_bytes, quality.expected_accuracy.map(|_| 5_000));
             // What the broker knew is as it was; it ends with the age here.
             let expected = captured.map(|_| trace.iter().collect::<Vec<_>>()).unwrap_or_default();
             prop_assert_eq!(received.trace.iter().take(expected.len()).collect::<Vec<_>>(), expected);

@@ -27,11 +27,13 @@ mod subscription;
 
 use std::time::Duration;
 
+use tracing::warn;
+
 pub use self::address::{Address, AddressError};
 pub use self::edge::{ClientOptions, EdgeClient, ReplyCounts, ReplyError};
 pub use self::error::ClientError;
 pub use self::frame::{
-    CameraSummary, ChannelStanding, ClockRelation, ContractStanding, LogOnDisk, ReceivedFrame,
+    CameraSummary, ChannelStanding, ClockRelation, ContractStanding, LogOnDisk, ReceivedFrame, Traffic,
 };
 pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
 pub use self::starts::{CameraReset, CameraStart, CameraStarts, ResetCamera};
@@ -58,15 +60,20 @@ impl Drop for OwnedTask {
     }
 }
 
-/// Calls `attempt` until it succeeds, says something that will not pass, or `patience` is over.
+/// Calls `attempt` until it succeeds, says something that will not pass, or `patience` is over. The first failure is logged, so that
+/// nobody waits without knowing what for.
 async fn persist<T>(
     patience: Duration,
     mut attempt: impl AsyncFnMut() -> Result<T, ClientError>,
 ) -> Result<T, ClientError> {
     let deadline = tokio::time::Instant::now() + patience;
+    let mut told = false;
     loop {
         match attempt().await {
             Err(error) if error.is_passing() && tokio::time::Instant::now() + REDIAL_INTERVAL < deadline => {
+                if !std::mem::replace(&mut told, true) {
+                    warn!("{error}; trying for {} s", patience.as_secs_f32());
+                }
                 tokio::time::sleep(REDIAL_INTERVAL).await;
             }
             result => return result,

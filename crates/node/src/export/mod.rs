@@ -222,12 +222,18 @@ pub struct ExportSummary {
     pub undecodable: u64,
     /// Frames of a video that are shown later than their capture time, because the clock had been set back.
     pub moved: u64,
+    /// How many frames have each width and height. Frames of a log have several where some were made smaller for the link.
+    pub sizes: BTreeMap<(u32, u32), u64>,
+    /// The width and height of the first frame: a video shows all frames at that size.
+    pub first_size: (u32, u32),
 }
 
 impl ExportSummary {
     /// As JSON, on one line.
     pub fn to_json(&self) -> String {
         let missing: BTreeMap<_, _> = self.missing.iter().map(|(reason, n)| (reason.name(), n)).collect();
+        let sizes: BTreeMap<String, u64> =
+            self.sizes.iter().map(|((width, height), n)| (format!("{width}x{height}"), *n)).collect();
         json!({
             "frames": self.frames,
             "file_bytes": self.file_bytes,
@@ -240,6 +246,7 @@ impl ExportSummary {
             "recoded_frames": self.recoded,
             "undecodable_frames": self.undecodable,
             "moved_frames": self.moved,
+            "frames_by_size": sizes,
         })
         .to_string()
     }
@@ -261,6 +268,9 @@ impl ExportSummary {
         self.recoded += u64::from(still.recoded);
         self.from = if first { still.meta.captured } else { self.from };
         self.to = still.meta.captured;
+        let size = (still.meta.width, still.meta.height);
+        self.first_size = if first { size } else { self.first_size };
+        *self.sizes.entry(size).or_default() += 1;
         if !first && still.missing.total() > 0 {
             self.gaps += 1;
             self.missing.merge(&still.missing);

@@ -37,6 +37,15 @@ pub enum StoreKeyError {
         /// The file that was looked for.
         file: PathBuf,
     },
+    /// There is a key already.
+    #[error(
+        "{} has a key already, and brokers use it: there is nothing to do. `mez keys log --rotate` adds another key for new frames",
+        file.display()
+    )]
+    Exists {
+        /// The file with the key.
+        file: PathBuf,
+    },
     /// Others may read the file.
     #[error("others may read or change {} (mode {mode:04o}); run: chmod 600 {0}", .file.display())]
     Exposed {
@@ -110,6 +119,9 @@ pub fn create_store_key(file: &Path) -> Result<KeyId, StoreKeyError> {
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         files::make_private_folder(folder)?;
     }
+    if file.exists() {
+        return Err(LogKeyError::Exists { file: file.into() });
+    }
     let mut text = INTRODUCTION.to_owned();
     let id = append_new(&mut text)?;
     files::write(file, text.as_bytes(), Readers::Owner, Present::Keep)?;
@@ -168,7 +180,8 @@ mod tests {
         assert!(missing.contains("mez store key"), "{missing}");
         let first = create_store_key(&file).unwrap();
         assert_eq!(files::mode(&file).unwrap(), 0o600);
-        assert!(create_store_key(&file).is_err(), "a key was overwritten");
+        let again = create_store_key(&file).unwrap_err().to_string();
+        assert!(again.contains("has a key already") && again.contains("--rotate"), "{again}");
         let second = rotate_store_key(&file).unwrap();
         let ring = read_store_keys(&file).unwrap();
         assert_eq!(ring.ids().collect::<Vec<_>>(), [first, second]);

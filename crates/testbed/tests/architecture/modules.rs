@@ -96,6 +96,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("broker::edge::profiles", &[]),
     ("broker::edge::subscriptions", &["broker::edge::types"]),
     ("broker::edge::report", &["broker::edge::types"]),
+    ("broker::edge::traffic", &["broker::edge::types"]),
     ("broker::edge::connection", &["broker::edge::arrivals", "broker::edge::types", "broker"]),
     (
         "broker::edge::replica",
@@ -106,6 +107,7 @@ const MODULES: &[(&str, &[&str])] = &[
         &[
             "broker::edge::replica",
             "broker::edge::report",
+            "broker::edge::traffic",
             "broker::edge::connection",
             "broker::edge::types",
             "broker",

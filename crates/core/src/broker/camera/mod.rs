@@ -366,7 +366,7 @@ impl CameraBroker {
     fn take_published(&mut self, now: Instant, record: Record) {
         let (link, meta, bytes) = (self.connections.active(), &record.frame.meta, record.frame.payload.len());
         let rate = self.published.frames_per_second(now);
-        self.status.handle_published(meta);
+        self.status.handle_published(meta, bytes);
         let reason = self.live.reason_to_wait(now, link, meta.id);
         if self.negotiation.leaves_out(now, link, bytes) {
             self.live.skip(meta.id, reason);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::types::CameraOutput;
 use crate::broker::LinkId;
-use crate::frame::FrameMeta;
+use crate::frame::{Epoch, FrameMeta};
 use crate::units::Instant;
 use crate::wire::{DiskStatus, Message, Status};
 
@@ -14,6 +14,8 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How the camera is.
 pub(super) struct StatusReport {
     status: Status,
+    /// Which start the frames counted are of.
+    epoch: Epoch,
     /// How the log on disk is doing, if there is one.
     disk: Option<DiskStatus>,
     due: Instant,
@@ -21,12 +23,16 @@ pub(super) struct StatusReport {
 
 impl StatusReport {
     pub(super) fn new(now: Instant) -> Self {
-        Self { status: Status::default(), disk: None, due: now }
+        Self { status: Status::default(), epoch: Epoch::default(), disk: None, due: now }
     }
 
-    /// A frame was published.
-    pub(super) fn handle_published(&mut self, meta: &FrameMeta) {
+    /// A frame of `bytes` bytes was published.
+    pub(super) fn handle_published(&mut self, meta: &FrameMeta, bytes: usize) {
         self.status.published = meta.id.sequence.0 + 1;
+        if meta.id.epoch != self.epoch {
+            (self.epoch, self.status.published_bytes) = (meta.id.epoch, 0);
+        }
+        self.status.published_bytes += bytes as u64;
         (self.status.width, self.status.height) = (meta.width, meta.height);
     }
 

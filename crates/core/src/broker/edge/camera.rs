@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::connection::Connections;
 use super::replica::{Replica, chain_bytes_max};
 use super::report::CameraReport;
+use super::traffic::TrafficMeter;
 use super::types::{EdgeConfig, EdgeOutput, Forgotten};
 use crate::broker::{LinkId, PEER_SILENCE_MAX};
 use crate::buffer::payload_within;
@@ -29,6 +30,8 @@ pub(super) struct Camera {
     pub(super) replica: Replica,
     /// What the camera is asked for, and what it reports.
     pub(super) report: CameraReport,
+    /// What it publishes and sends at present.
+    pub(super) traffic: TrafficMeter,
 }
 
 impl Camera {
@@ -57,6 +60,7 @@ impl Camera {
     pub(super) fn handle_gone(&mut self, heard: Instant) {
         (self.link, self.silent, self.gone) = (None, false, Some(heard));
         self.report.handle_gone();
+        self.traffic.handle_gone();
     }
 }
 
@@ -137,6 +141,7 @@ impl Cameras {
             newest_start: start,
             replica: Replica::new(name.clone(), share),
             report: CameraReport::default(),
+            traffic: TrafficMeter::default(),
         };
         self.known.insert(name.clone(), camera);
         self.share_out();

@@ -13,6 +13,7 @@
 //! | which cameras are known, and what of the memory is each one's? | its `Cameras`: `camera.rs` |
 //! | what becomes of a camera's frames? | `Replica` of a camera: `replica/mod.rs` |
 //! | what is a camera asked for, and what did it say to that? | `CameraReport` of a camera: `report.rs` |
+//! | how much does a camera publish, and how much of that crosses the link? | its `TrafficMeter`: `traffic.rs` |
 //! | what does a camera have of a channel that it shares with others? | its `Shares`: `shares.rs` |
 //! | what do applications want, and where do cameras get profiles from? | `Applications`: `applications.rs` |
 //! | how is a frame of the past fetched? | `History`: `history/mod.rs` |
@@ -31,6 +32,7 @@ mod roster;
 mod session;
 mod shares;
 mod subscriptions;
+mod traffic;
 mod types;
 mod view;
 

@@ -128,6 +128,9 @@ impl Roster {
     /// A camera reports about itself. Says if that affects the contracts on it.
     pub(super) fn handle_report(&mut self, now: Instant, id: LinkId, message: Message) -> Option<EdgeOutput> {
         let (link, camera) = self.both(id)?;
+        if let Message::Status(status) = &message {
+            camera.traffic.handle_status(now, status.published_bytes, camera.replica.counters.bytes);
+        }
         let bears = camera.report.handle_message(now, message);
         let camera = link.camera().filter(|_| bears == Bears::OnContracts)?;
         Some(EdgeOutput::ViewChanged { camera: camera.clone() })

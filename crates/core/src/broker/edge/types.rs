@@ -234,6 +234,9 @@ pub struct CameraInfo {
     pub newest: Option<(FrameId, Timestamp)>,
     /// The capture time of the oldest frame here.
     pub oldest: Option<Timestamp>,
+    /// What it publishes, and what of that crosses the link, over the last seconds. `None` while it is not connected, and for its
+    /// first second.
+    pub traffic: Option<Traffic>,
     /// Bytes in its replica log.
     pub log_bytes: u64,
     /// How its clock relates to ours.
@@ -242,6 +245,15 @@ pub struct CameraInfo {
     pub subscriptions: usize,
     /// What it has of a declared channel, if it is on one.
     pub share: Option<ChannelShare>,
+}
+
+/// What a camera publishes, and what of that crosses the link, in payload bits per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Traffic {
+    /// Frames as they were published, wanted or not.
+    pub published: BitsPerSecond,
+    /// Payloads as they crossed the link, also late ones and those of the past.
+    pub crossed: BitsPerSecond,
 }
 
 /// What bears on the contracts of one camera.

@@ -51,6 +51,7 @@ impl Views<'_> {
             counters: replica.counters,
             newest: replica.newest(),
             oldest: replica.oldest(),
+            traffic: camera.traffic.traffic(),
             log_bytes: replica.log_bytes(),
             clock: roster.link_of(camera).and_then(|link| link.clock.estimate(now)),
             subscriptions: subscriptions.wanting(name),

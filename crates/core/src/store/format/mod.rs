@@ -337,6 +337,7 @@ impl Sealer {
             skipped,
             quality: Quality::default(),
             trace: None,
+            link_bytes: None,
             arrived,
         })
     }

@@ -64,6 +64,7 @@ prop_compose! {
             skipped: skipped.into(),
             quality: Quality::default(),
             trace: None,
+            link_bytes: None,
             arrived: Instant::ZERO,
         }
     }

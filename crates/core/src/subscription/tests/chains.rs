@@ -85,7 +85,14 @@ fn record(sequence: u64, encoding: Encoding, chain: ChainLink) -> Record {
         chain,
     };
     let frame = Frame { meta, payload: vec![0; 100].into() };
-    Record { frame, skipped: [].into(), quality: Quality::default(), trace: None, arrived: Instant::ZERO }
+    Record {
+        frame,
+        skipped: [].into(),
+        quality: Quality::default(),
+        trace: None,
+        link_bytes: None,
+        arrived: Instant::ZERO,
+    }
 }
 
 use Encoding::{H264 as Chained, Jpeg};

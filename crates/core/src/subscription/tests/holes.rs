@@ -38,7 +38,14 @@ fn frame(id: FrameId, captured: Timestamp) -> Frame {
 
 fn record(id: FrameId, captured: Timestamp) -> Record {
     let frame = frame(id, captured);
-    Record { frame, skipped: [].into(), quality: Default::default(), trace: None, arrived: Instant::ZERO }
+    Record {
+        frame,
+        skipped: [].into(),
+        quality: Default::default(),
+        trace: None,
+        link_bytes: None,
+        arrived: Instant::ZERO,
+    }
 }
 
 fn append(writer: &mut LogWriter, id: FrameId, captured: Timestamp) {

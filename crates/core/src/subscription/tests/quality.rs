@@ -26,7 +26,14 @@ fn record(sequence: u64, rung: &str) -> Record {
         chain: ChainLink::still(Sequence(sequence)),
     };
     let frame = Frame { meta, payload: Bytes::from_static(b"x") };
-    Record { frame, skipped: [].into(), quality: Default::default(), trace: None, arrived: Instant::ZERO }
+    Record {
+        frame,
+        skipped: [].into(),
+        quality: Default::default(),
+        trace: None,
+        link_bytes: None,
+        arrived: Instant::ZERO,
+    }
 }
 
 /// What is held of one frame: by the camera, as it was published; and by the edge, as one of the rungs.

@@ -88,15 +88,18 @@ fn any_greeting() -> impl Strategy<Value = Message> {
 
 fn any_status() -> impl Strategy<Value = Message> {
     prop_oneof![
-        (any::<(u64, u64, u32, u32, u64)>(), 0.0..1000.0f64).prop_map(
-            |((published, refused, width, height, log_bytes), frames_per_second)| Message::Status(Status {
-                published,
-                refused,
-                width,
-                height,
-                frames_per_second,
-                log_bytes
-            })
+        (any::<(u64, u64, u32, u32, u64, u64)>(), 0.0..1000.0f64).prop_map(
+            |((published, refused, width, height, log_bytes, published_bytes), frames_per_second)| {
+                Message::Status(Status {
+                    published,
+                    refused,
+                    width,
+                    height,
+                    frames_per_second,
+                    log_bytes,
+                    published_bytes,
+                })
+            }
         ),
         (any::<(u64, u64)>(), TEXT).prop_map(|((bytes, lost), degraded)| {
             Message::DiskStatus(DiskStatus { bytes, lost, degraded })

@@ -338,7 +338,8 @@ impl Live {
         match again {
             Some((published, rests_until)) => {
                 let (skipped, quality) = ([].into(), Quality::default());
-                let record = Record { frame: source, skipped, quality, trace: None, arrived: now };
+                let record =
+                    Record { frame: source, skipped, quality, trace: None, link_bytes: None, arrived: now };
                 self.waiting = Some(Waiting { record, reason, published, rests_until });
             }
             None => self.skip(frame, reason),

@@ -163,9 +163,15 @@ impl History {
             *slot = Slot::Arrived { frame: header.meta.id, captured: header.meta.captured };
             bytes = payload.len() as u64;
             fetch.note_bytes(bytes);
-            let (frame, quality) = (Frame { meta: header.meta, payload }, Quality::default());
-            let skipped = header.skipped.into();
-            self.fetched.insert(&fetch.camera, Record { frame, skipped, quality, trace: None, arrived: now });
+            let record = Record {
+                frame: Frame { meta: header.meta, payload },
+                skipped: header.skipped.into(),
+                quality: Quality::default(),
+                trace: None,
+                link_bytes: Some(header.payload_bytes),
+                arrived: now,
+            };
+            self.fetched.insert(&fetch.camera, record);
         }
         (bytes, self.serve(now, roster, first))
     }

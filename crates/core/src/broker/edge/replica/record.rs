@@ -30,7 +30,7 @@ pub(super) fn record(
     logged: Instant,
     (newest, skipped): (Option<FrameId>, &[SkipRange]),
 ) -> Record {
-    let FrameHeader { meta, expected_accuracy, infeasible, trace: camera, .. } = header;
+    let FrameHeader { meta, payload_bytes, expected_accuracy, infeasible, trace: camera, .. } = header;
     let Times { arriving, arrived, decoded } = times;
     // A clock that went back would show a frame in a log before it was here.
     debug_assert!(arriving <= arrived && arrived <= logged, "a frame is logged before it arrived");
@@ -39,6 +39,7 @@ pub(super) fn record(
         frame: Frame { meta, payload },
         quality: Quality { expected_accuracy, infeasible },
         trace: Some(Arc::new(FrameTrace { camera, arriving, arrived, decoded, logged })),
+        link_bytes: Some(payload_bytes),
         arrived,
     }
 }

@@ -86,7 +86,10 @@ fn a_frame_of_a_chain_enters_the_log_as_a_still_that_says_what_was_done() {
     rig.now += Duration::from_millis(8);
     decoded(&mut rig, 5, still());
     let (log, ..) = rig.broker.log(&"dock/cam1".parse().unwrap()).unwrap();
-    let meta = log.get(0).unwrap().frame.meta;
+    let record = log.get(0).unwrap();
+    // Ten bytes crossed the link, and the still has 99.
+    assert_eq!((record.link_bytes, record.frame.payload.len()), (Some(10), 99));
+    let meta = record.frame.meta;
     assert_eq!((meta.encoding, meta.chain), (Encoding::Jpeg, ChainLink::still(Sequence(5))));
     assert_eq!((meta.width, meta.height, meta.rung), (8, 6, member(5, 5, vec![]).meta.rung));
     let stamps = log.get(0).unwrap().trace.expect("it came over the link");

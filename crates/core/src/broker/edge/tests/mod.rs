@@ -282,6 +282,25 @@ fn late_frames_are_counted_and_answered() {
     assert_eq!((counters.received, counters.late, counters.bytes), (1, 1, 30));
 }
 
+/// A camera publishes 136 bytes a second, of which ten cross the link.
+#[test]
+fn what_crosses_the_link_stands_beside_what_is_published() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    assert_eq!(rig.info().traffic, None);
+    for second in 0..4 {
+        rig.frame(1, header(3, second, 10, vec![])).unwrap();
+        let status = Status { published_bytes: 136 * (second + 1), ..Status::default() };
+        rig.broker.handle_message(rig.now, LinkId(1), Message::Status(status));
+        rig.now += Duration::from_secs(1);
+    }
+    let traffic = rig.info().traffic.unwrap();
+    assert_eq!((traffic.published.0, traffic.crossed.0), (1_088.0, 80.0));
+    assert_eq!((rig.info().status.published_bytes, rig.info().counters.bytes), (544, 40));
+    rig.broker.handle_closed(rig.now, LinkId(1));
+    assert_eq!(rig.info().traffic, None, "of a camera that is gone");
+}
+
 #[test]
 fn demand_follows_the_subscriptions() {
     let mut rig = Rig::new();

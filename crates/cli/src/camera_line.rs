@@ -1,0 +1,257 @@
+//! What `mez subscribe` shows of one camera.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use mez_core::contract::ContractState;
+use mez_node::client::{ReceivedFrame, Traffic};
+
+use crate::columns::{Column, NOTHING};
+use crate::live::wrap;
+use crate::text::{bytes, percent, rate};
+
+/// The time over which rates and percentiles are computed.
+const WINDOW: Duration = Duration::from_secs(5);
+/// The most frames of [`WINDOW`] that are remembered: 400 a second.
+const FRAMES_MAX: usize = 2_000;
+
+/// The most sizes that are told.
+const SIZES_MAX: usize = 8;
+
+/// A frame that came.
+#[derive(Clone, Copy)]
+struct Came {
+    at: Instant,
+    age: Option<Duration>,
+    payload_bytes: u64,
+    link_bytes: Option<u64>,
+}
+
+/// What is known of one camera.
+#[derive(Default)]
+pub(crate) struct CameraLine {
+    frames: VecDeque<Came>,
+    delivered: u64,
+    pub(crate) skipped: BTreeMap<&'static str, u64>,
+    rung: String,
+    size: (u32, u32),
+    /// How many frames of the past came at each size.
+    sizes: BTreeMap<(u32, u32), u64>,
+    /// What the camera publishes and what of that crosses the link, as the edge says.
+    pub(crate) traffic: Option<Traffic>,
+    /// The state of the contract, if one was asked for.
+    pub(crate) contract: Option<(ContractState, String)>,
+    /// Set while the camera is gone: why.
+    pub(crate) down: Option<String>,
+    /// The last stretch that is not held, and why.
+    pub(crate) not_held: Option<String>,
+}
+
+impl CameraLine {
+    /// A frame came.
+    pub(crate) fn note(&mut self, now: Instant, frame: &ReceivedFrame) {
+        self.delivered += 1;
+        self.size = (frame.meta.width, frame.meta.height);
+        if self.rung != frame.meta.rung.as_str() {
+            self.rung = frame.meta.rung.as_str().into();
+        }
+        self.frames.push_back(Came {
+            at: now,
+            age: frame.age().map(|(age, _)| age),
+            payload_bytes: frame.payload.len() as u64,
+            link_bytes: frame.link_bytes,
+        });
+        while self.frames.len() > FRAMES_MAX
+            || self.frames.front().is_some_and(|came| now.duration_since(came.at) > WINDOW)
+        {
+            self.frames.pop_front();
+        }
+    }
+
+    /// The frame that came last is one of the past.
+    pub(crate) fn note_size(&mut self) {
+        if self.sizes.len() < SIZES_MAX || self.sizes.contains_key(&self.size) {
+            *self.sizes.entry(self.size).or_default() += 1;
+        }
+    }
+
+    /// The row of the camera.
+    pub(crate) fn row(&self, camera: &str, now: Instant) -> Row {
+        let recent: Vec<Came> =
+            self.frames.iter().filter(|came| now.duration_since(came.at) <= WINDOW).copied().collect();
+        let mut ages: Vec<Duration> = recent.iter().filter_map(|came| came.age).collect();
+        ages.sort();
+        let age = |share: f64| ages.get(((ages.len() as f64 * share) as usize).min(ages.len() - 1)).copied();
+        let mean = |of: fn(&Came) -> Option<u64>| {
+            let known: Vec<u64> = recent.iter().filter_map(of).collect();
+            (!known.is_empty()).then(|| known.iter().sum::<u64>() / known.len() as u64)
+        };
+        Row {
+            camera: camera.to_owned(),
+            fps: match recent.first() {
+                Some(first) if recent.len() > 1 => {
+                    (recent.len() - 1) as f64 / now.duration_since(first.at).as_secs_f64().max(0.001)
+                }
+                _ => 0.0,
+            },
+            age: if ages.is_empty() { None } else { age(0.5).zip(age(0.95)) },
+            frame_bytes: mean(|came| Some(came.payload_bytes)),
+            link_bytes: mean(|came| came.link_bytes),
+            traffic: self.traffic,
+            delivered: self.delivered,
+            skipped: self.skipped.clone(),
+            rung: self.rung.clone(),
+            size: self.size,
+            contract: self.contract.as_ref().map(|(state, _)| *state),
+        }
+    }
+
+    /// Sentences about the camera, no wider than the terminal. The reasons of skipped frames are among them if the table has no room for
+    /// those.
+    pub(crate) fn notes(&self, camera: &str, width: Option<usize>, with_reasons: bool) -> Vec<String> {
+        let contract = self.contract.as_ref().map(|(state, reason)| format!("{}: {reason}", state.name()));
+        let skipped = (with_reasons && !self.skipped.is_empty())
+            .then(|| format!("frames not delivered: {}", reasons(&self.skipped)));
+        let not_held = self.not_held.as_ref().map(|stretch| format!("not held: {stretch}"));
+        let down = self.down.as_ref().map(|reason| format!("down: {reason}"));
+        let sizes = (self.sizes.len() > 1).then(|| {
+            let counts = self.sizes.iter().map(|((width, height), count)| format!("{count} of {width}x{height}"));
+            let counts = counts.collect::<Vec<_>>().join(", ");
+            format!("several sizes, as frames crossed the link: {counts}; --quality original asks the camera for them as published")
+        });
+        let notes = [down, contract, not_held, sizes, skipped].into_iter().flatten();
+        notes.flat_map(|note| wrap(&format!("{camera}: {note}"), width)).collect()
+    }
+
+    /// Whether the camera is down, or its contract is not kept: it comes first among the notes.
+    pub(crate) fn is_in_trouble(&self) -> bool {
+        self.down.is_some() || self.contract.as_ref().is_some_and(|(state, _)| *state != ContractState::Ok)
+    }
+}
+
+/// One camera at one moment.
+pub(crate) struct Row {
+    camera: String,
+    fps: f64,
+    /// Median and 95th percentile.
+    age: Option<(Duration, Duration)>,
+    frame_bytes: Option<u64>,
+    link_bytes: Option<u64>,
+    traffic: Option<Traffic>,
+    delivered: u64,
+    skipped: BTreeMap<&'static str, u64>,
+    rung: String,
+    size: (u32, u32),
+    contract: Option<ContractState>,
+}
+
+/// What `mez subscribe` can show.
+pub(crate) const COLUMNS: &[Column<Row>] = &[
+    Column {
+        name: "camera",
+        head: "CAMERA",
+        about: "The camera's name",
+        rank: 0,
+        cell: |row| row.camera.clone(),
+    },
+    Column {
+        name: "fps",
+        head: "FPS",
+        about: "Frames delivered per second, over 5 s",
+        rank: 1,
+        cell: |row| format!("{:.1}", row.fps),
+    },
+    Column {
+        name: "age",
+        head: "AGE P50/P95",
+        about: "Age of frames when they came: median and 95th percentile over 5 s",
+        rank: 2,
+        cell: |row| row.age.map_or(NOTHING.into(), |(p50, p95)| ages(p50, p95)),
+    },
+    Column {
+        name: "link",
+        head: "LINK",
+        about: "Payload that crosses the camera's link, for all subscribers together, over 5 s",
+        rank: 4,
+        cell: |row| row.traffic.map_or(NOTHING.into(), |traffic| rate(traffic.crossed)),
+    },
+    Column {
+        name: "share",
+        head: "OF PUBLISHED",
+        about: "What crosses the link, as a share of the published bytes, over 5 s",
+        rank: 5,
+        cell: |row| row.traffic.and_then(|traffic| traffic.share()).map_or(NOTHING.into(), percent),
+    },
+    Column {
+        name: "skipped",
+        head: "SKIPPED",
+        about: "Frames not delivered since the start of the command",
+        rank: 3,
+        cell: |row| row.skipped.values().sum::<u64>().to_string(),
+    },
+    Column {
+        name: "contract",
+        head: "CONTRACT",
+        about: "State of the contract (--latency-ms, --accuracy)",
+        rank: 6,
+        cell: |row| row.contract.map_or(NOTHING.into(), |state| state.name().into()),
+    },
+    Column {
+        name: "rung",
+        head: "RUNG",
+        about: "What was done to the last frame: codec, size, quality",
+        rank: 7,
+        cell: |row| if row.rung.is_empty() { NOTHING.into() } else { row.rung.clone() },
+    },
+    Column {
+        name: "size",
+        head: "SIZE",
+        about: "Width and height of the last frame",
+        rank: 8,
+        cell: |row| match row.size {
+            (0, _) => NOTHING.into(),
+            (width, height) => format!("{width}x{height}"),
+        },
+    },
+    Column {
+        name: "crossed",
+        head: "CROSSED",
+        about: "Mean bytes of a delivered frame as it crossed the link, over 5 s",
+        rank: 9,
+        cell: |row| row.link_bytes.map_or(NOTHING.into(), bytes),
+    },
+    Column {
+        name: "frame",
+        head: "FRAME",
+        about: "Mean bytes of a frame as it was delivered here, over 5 s",
+        rank: 10,
+        cell: |row| row.frame_bytes.map_or(NOTHING.into(), bytes),
+    },
+    Column {
+        name: "delivered",
+        head: "DELIVERED",
+        about: "Frames delivered since the start of the command",
+        rank: 11,
+        cell: |row| row.delivered.to_string(),
+    },
+    Column {
+        name: "reasons",
+        head: "WHY SKIPPED",
+        about: "Frames not delivered, by reason",
+        rank: 12,
+        cell: |row| if row.skipped.is_empty() { NOTHING.into() } else { reasons(&row.skipped) },
+    },
+];
+
+/// `12 link_busy, 3 stalled`, the most frequent first.
+fn reasons(skipped: &BTreeMap<&'static str, u64>) -> String {
+    let mut counts: Vec<_> = skipped.iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect::<Vec<_>>().join(", ")
+}
+
+/// `5.2/8.9 ms`
+fn ages(p50: Duration, p95: Duration) -> String {
+    let (factor, unit) = if p95 < Duration::from_secs(1) { (1e3, "ms") } else { (1.0, "s") };
+    format!("{:.1}/{:.1} {unit}", p50.as_secs_f64() * factor, p95.as_secs_f64() * factor)
+}

@@ -1,0 +1,272 @@
+//! What `mez cameras` shows of one camera.
+
+use mez_core::contract::ContractState;
+use mez_core::units::Timestamp;
+use mez_node::client::{CameraSummary, ChannelStanding, ContractStanding, LogOnDisk};
+use serde_json::{Value, json};
+
+use crate::columns::{Column, NOTHING};
+use crate::text::{bytes, milliseconds, percent, rate};
+
+/// A camera, as the edge described it at that time.
+pub(crate) struct Row {
+    pub(crate) camera: CameraSummary,
+    pub(crate) now: Timestamp,
+}
+
+/// What `mez cameras` can show.
+pub(crate) const COLUMNS: &[Column<Row>] = &[
+    Column {
+        name: "camera",
+        head: "CAMERA",
+        about: "The camera's name",
+        rank: 0,
+        cell: |row| row.camera.camera.to_string(),
+    },
+    Column {
+        name: "state",
+        head: "STATE",
+        about: "Whether it is connected and was heard of within the last 750 ms",
+        rank: 1,
+        cell: |row| if row.camera.connected { "connected".into() } else { "gone".into() },
+    },
+    Column {
+        name: "fps",
+        head: "PUBLISHES",
+        about: "Frames published per second, wanted or not",
+        rank: 2,
+        cell: |row| format!("{:.1} fps", row.camera.frames_per_second),
+    },
+    Column {
+        name: "size",
+        head: "SIZE",
+        about: "Width and height of the newest published frame",
+        rank: 8,
+        cell: |row| match (row.camera.width, row.camera.height) {
+            (0, _) => NOTHING.into(),
+            (width, height) => format!("{width}x{height}"),
+        },
+    },
+    Column {
+        name: "newest",
+        head: "NEWEST HERE",
+        about: "Time since the capture of the newest frame at the edge",
+        rank: 7,
+        cell: |row| {
+            let ago = |at| format!("{} ago", milliseconds(row.now.saturating_since(at)));
+            row.camera.newest.map_or(NOTHING.into(), |(_, at)| ago(at))
+        },
+    },
+    Column {
+        name: "received",
+        head: "RECEIVED",
+        about: "Frames that arrived in time, since the edge's start",
+        rank: 13,
+        cell: |row| row.camera.frames_received.to_string(),
+    },
+    Column {
+        name: "late",
+        head: "LATE",
+        about: "Frames that arrived after a newer one, since the edge's start",
+        rank: 12,
+        cell: |row| row.camera.frames_late.to_string(),
+    },
+    Column {
+        name: "link",
+        head: "LINK",
+        about: "Payload that crosses its link now, over 5 s",
+        rank: 3,
+        cell: |row| row.camera.traffic.map_or(NOTHING.into(), |traffic| rate(traffic.crossed)),
+    },
+    Column {
+        name: "share",
+        head: "OF PUBLISHED",
+        about: "What crosses the link, as a share of the published bytes, over 5 s",
+        rank: 4,
+        cell: |row| row.camera.traffic.and_then(|traffic| traffic.share()).map_or(NOTHING.into(), percent),
+    },
+    Column {
+        name: "link-bytes",
+        head: "CROSSED",
+        about: "Payload bytes that crossed its link, since the edge's start",
+        rank: 14,
+        cell: |row| bytes(row.camera.link_bytes),
+    },
+    Column {
+        name: "carries",
+        head: "CARRIES",
+        about: "What the link can carry, as far as frames have measured it",
+        rank: 9,
+        cell: |row| row.camera.link_bits_per_second.map_or(NOTHING.into(), rate),
+    },
+    Column {
+        name: "on-time",
+        head: "ON TIME",
+        about: "Share of the last 500 frames that was on time, and what the camera's policy had predicted",
+        rank: 10,
+        cell: on_time,
+    },
+    Column {
+        name: "channel",
+        head: "CHANNEL",
+        about: "The declared channel that it shares, what that carries, and the bytes that its frames may have",
+        rank: 15,
+        cell: |row| row.camera.channel.as_ref().map_or(NOTHING.into(), channel),
+    },
+    Column {
+        name: "log",
+        head: "LOG",
+        about: "Its log in the edge's memory",
+        rank: 18,
+        cell: |row| bytes(row.camera.edge_log_bytes),
+    },
+    Column {
+        name: "camera-disk",
+        head: "CAMERA'S DISK",
+        about: "Its log on its own disk, or that this is degraded",
+        rank: 17,
+        cell: |row| row.camera.camera_disk.as_ref().map_or(NOTHING.into(), disk),
+    },
+    Column {
+        name: "edge-disk",
+        head: "EDGE'S DISK",
+        about: "Its log on the edge's disk, or that this is degraded",
+        rank: 16,
+        cell: |row| row.camera.edge_disk.as_ref().map_or(NOTHING.into(), disk),
+    },
+    Column {
+        name: "rtt",
+        head: "RTT",
+        about: "Round-trip time between edge and camera",
+        rank: 11,
+        cell: |row| row.camera.clock.map_or(NOTHING.into(), |clock| milliseconds(clock.round_trip_time)),
+    },
+    Column {
+        name: "subscribers",
+        head: "SUBSCRIBERS",
+        about: "Subscriptions that want its frames",
+        rank: 5,
+        cell: |row| row.camera.subscriptions.to_string(),
+    },
+    Column {
+        name: "contracts",
+        head: "CONTRACTS",
+        about: "How many contracts there are in each state",
+        rank: 6,
+        cell: contracts,
+    },
+];
+
+/// The share of frames on time, and the share that the camera's policy had predicted.
+fn on_time(row: &Row) -> String {
+    match (row.camera.observed_on_time_share, row.camera.predicted_on_time_share) {
+        (Some(observed), Some(predicted)) => {
+            format!("{:.1} % ({:.1} predicted)", observed * 1e2, predicted * 1e2)
+        }
+        _ => NOTHING.into(),
+    }
+}
+
+/// How many contracts there are in each state, the best first.
+fn contracts(row: &Row) -> String {
+    let states = [
+        ContractState::Ok,
+        ContractState::Unverified,
+        ContractState::AccuracyMiss,
+        ContractState::LatencyMiss,
+        ContractState::Infeasible,
+    ];
+    let count = |state| row.camera.contracts.iter().filter(|known| known.state == state).count();
+    let parts: Vec<String> = states
+        .into_iter()
+        .map(|state| (state, count(state)))
+        .filter(|(_, count)| *count > 0)
+        .map(|(state, count)| format!("{count} {}", state.name()))
+        .collect();
+    if parts.is_empty() { NOTHING.into() } else { parts.join(", ") }
+}
+
+/// A channel, what it carries, and the camera's share of that.
+fn channel(channel: &ChannelStanding) -> String {
+    let mut text = channel.name.clone();
+    if let Some(carries) = channel.bits_per_second {
+        text += &format!(" {}", rate(carries));
+    }
+    match channel.frame_bytes {
+        None => text,
+        Some(0) => text + ", no room",
+        Some(most) => text + &format!(", {} a frame", bytes(most)),
+    }
+}
+
+fn disk(disk: &LogOnDisk) -> String {
+    if disk.degraded.is_some() { "degraded".into() } else { bytes(disk.bytes) }
+}
+
+/// Sentences about logs that are degraded and contracts that are not kept.
+pub(crate) fn notes(camera: &CameraSummary) -> Vec<String> {
+    let name = &camera.camera;
+    let disks = [(&camera.camera_disk, "camera's"), (&camera.edge_disk, "edge's")];
+    let degraded = disks.into_iter().filter_map(|(disk, whose)| {
+        let why = disk.as_ref()?.degraded.as_ref()?;
+        Some(format!("{name}: the log on the {whose} disk is degraded: {why}"))
+    });
+    let broken = camera.contracts.iter().filter(|known| known.state != ContractState::Ok);
+    let broken = broken.map(|ContractStanding { subscription, application, state, reason, .. }| {
+        format!("{name}: subscription {subscription} ({application}) {}: {reason}", state.name())
+    });
+    degraded.chain(broken).collect()
+}
+
+/// A camera for programs, with the names of Python's `mez.CameraInfo`.
+pub(crate) fn to_json(camera: &CameraSummary) -> Value {
+    let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+    let disk = |disk: &Option<LogOnDisk>| {
+        disk.as_ref().map(|disk| json!({"bytes": disk.bytes, "lost": disk.lost, "degraded": disk.degraded}))
+    };
+    let contract = |known: &ContractStanding| {
+        json!({
+            "subscription": known.subscription,
+            "application": known.application,
+            "state": known.state.name(),
+            "reason": known.reason,
+        })
+    };
+    json!({
+        "camera": camera.camera.as_str(),
+        "connected": camera.connected,
+        "identity": camera.identity,
+        "subscriptions": camera.subscriptions,
+        "newest": camera.newest.map(|(id, _)| [id.epoch.0, id.sequence.0]),
+        "newest_captured_ns": camera.newest.map(|(_, at)| at.as_nanos()),
+        "oldest_captured_ns": camera.oldest.map(Timestamp::as_nanos),
+        "edge_log_bytes": camera.edge_log_bytes,
+        "published": camera.published,
+        "refused": camera.refused,
+        "width": camera.width,
+        "height": camera.height,
+        "frames_per_second": camera.frames_per_second,
+        "camera_log_bytes": camera.camera_log_bytes,
+        "frames_received": camera.frames_received,
+        "frames_late": camera.frames_late,
+        "frames_cancelled": camera.frames_cancelled,
+        "frames_refused": camera.frames_refused,
+        "link_bytes": camera.link_bytes,
+        "published_bytes": camera.published_bytes,
+        "published_bits_per_second": camera.traffic.map(|traffic| traffic.published),
+        "crossed_bits_per_second": camera.traffic.map(|traffic| traffic.crossed),
+        "crossed_share": camera.traffic.and_then(|traffic| traffic.share()),
+        "clock_offset_ns": camera.clock.map(|clock| clock.ahead_ns),
+        "clock_error_ms": camera.clock.map(|clock| ms(clock.error)),
+        "round_trip_time_ms": camera.clock.map(|clock| ms(clock.round_trip_time)),
+        "link_bits_per_second": camera.link_bits_per_second,
+        "predicted_on_time_share": camera.predicted_on_time_share,
+        "observed_on_time_share": camera.observed_on_time_share,
+        "channel": camera.channel.as_ref().map(|channel| channel.name.as_str()),
+        "channel_bits_per_second": camera.channel.as_ref().and_then(|channel| channel.bits_per_second),
+        "share_frame_bytes": camera.channel.as_ref().and_then(|channel| channel.frame_bytes),
+        "edge_disk": disk(&camera.edge_disk),
+        "camera_disk": disk(&camera.camera_disk),
+        "contracts": camera.contracts.iter().map(contract).collect::<Vec<_>>(),
+    })
+}
