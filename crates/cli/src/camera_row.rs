@@ -169,16 +169,10 @@ fn on_time(row: &Row) -> String {
 
 /// How many contracts there are in each state, the best first.
 fn contracts(row: &Row) -> String {
-    let states = [
-        ContractState::Ok,
-        ContractState::Unverified,
-        ContractState::AccuracyMiss,
-        ContractState::LatencyMiss,
-        ContractState::Infeasible,
-    ];
     let count = |state| row.camera.contracts.iter().filter(|known| known.state == state).count();
-    let parts: Vec<String> = states
+    let parts: Vec<String> = ContractState::ALL
         .into_iter()
+        .rev()
         .map(|state| (state, count(state)))
         .filter(|(_, count)| *count > 0)
         .map(|(state, count)| format!("{count} {}", state.name()))

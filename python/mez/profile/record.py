@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from mez import _native
-from mez._in_process import InProcessEdge
 from mez._frame import Frame
+from mez._in_process import InProcessEdge
 from mez._subscribe import read
 from mez.profile.errors import VideoError
 from mez.profile.footage import FRAMES_MAX, PUBLISHED_QUALITY

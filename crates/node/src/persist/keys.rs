@@ -39,7 +39,7 @@ pub enum StoreKeyError {
     },
     /// There is a key already.
     #[error(
-        "{} has a key already, and brokers use it: there is nothing to do. `mez keys log --rotate` adds another key for new frames",
+        "{} has a key already, and brokers use it: there is nothing to do. `mez store key --rotate` adds another key for new frames",
         file.display()
     )]
     Exists {
@@ -120,7 +120,7 @@ pub fn create_store_key(file: &Path) -> Result<KeyId, StoreKeyError> {
         files::make_private_folder(folder)?;
     }
     if file.exists() {
-        return Err(LogKeyError::Exists { file: file.into() });
+        return Err(StoreKeyError::Exists { file: file.into() });
     }
     let mut text = INTRODUCTION.to_owned();
     let id = append_new(&mut text)?;
