@@ -1,4 +1,4 @@
-//! Scales an image down.
+//! Scales an image.
 
 use fast_image_resize as fir;
 use thiserror::Error;

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::ContractState;
 use mez_core::contract::watch::{Change, FrameVerdict, LOOK_INTERVAL};
@@ -17,6 +16,7 @@ use mez_core::name::{CameraName, CameraPattern};
 use mez_core::session::{AtEdge, CameraRest, Session, SessionOutput};
 use mez_core::subscription::{Delivery, LastFrame, Span, SubscriptionSpec};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
+use mez_core::wire::ReplyResult;
 
 use super::camera::PROFILE_BYTES;
 use super::deliveries::{Delivered, Deliveries};
@@ -115,9 +115,13 @@ impl Application {
     }
 }
 
-/// What an application says of a frame.
-pub(crate) fn reply_to(frame: FrameId) -> Bytes {
-    frame.to_string().into()
+/// What an application says of a frame: typed and opaque in turn. No broker looks into either.
+pub(crate) fn reply_to(frame: FrameId) -> ReplyResult {
+    let bytes = frame.to_string().into();
+    match frame.sequence.0 % 2 {
+        0 => ReplyResult::Detections(bytes),
+        _ => ReplyResult::Opaque(bytes),
+    }
 }
 
 impl World {
@@ -478,13 +482,13 @@ impl World {
             let (edge, camera, frame) =
                 (application.spec.edge.0, delivery.camera, delivery.record.frame.meta.id);
             let said = if self.bug == Some(Bug::ReplyAltered) {
-                Bytes::from("something else")
+                ReplyResult::Opaque("something else".into())
             } else {
                 reply_to(frame)
             };
-            let (name, payload) = (format!("application {index}"), said);
+            let name = format!("application {index}");
             let told = self.with_edge(edge, |process, _| {
-                process.broker.handle_reply(&camera, frame, &name, payload).is_ok()
+                process.broker.handle_reply(&camera, frame, &name, said).is_ok()
             });
             if told == Some(true) {
                 self.checks.replies(&camera, frame, &name);

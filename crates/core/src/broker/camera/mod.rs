@@ -184,8 +184,8 @@ impl CameraBroker {
                     self.live.handle_arrived(frame);
                 }
             }
-            Message::Reply { frame, application, payload } => {
-                self.outputs.push_back(CameraOutput::Reply { frame, application, payload });
+            Message::Reply { frame, application, result } => {
+                self.outputs.push_back(CameraOutput::Reply { frame, application, result });
             }
             Message::HistoryRequest(request) if known.welcomed => {
                 self.outputs.extend(self.history.handle_request(link, request));

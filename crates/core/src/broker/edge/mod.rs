@@ -68,7 +68,7 @@ use crate::name::{CameraName, CameraPattern};
 use crate::profile::ProfileHash;
 use crate::subscription::SubscriptionSpec;
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{FrameHeader, Hello, Message, REPLY_BYTES_MAX, RefuseCode, VERSION, Welcome};
+use crate::wire::{FrameHeader, Hello, Message, REPLY_BYTES_MAX, RefuseCode, ReplyResult, VERSION, Welcome};
 
 /// An edge broker. See the [module](super) for how to drive it.
 pub struct EdgeBroker {
@@ -407,10 +407,11 @@ impl EdgeBroker {
         camera: &CameraName,
         frame: FrameId,
         application: &str,
-        payload: Bytes,
+        result: ReplyResult,
     ) -> Result<(), ReplyError> {
-        if payload.len() > REPLY_BYTES_MAX {
-            return Err(ReplyError::TooLarge { bytes: payload.len() });
+        let bytes = result.bytes().len();
+        if bytes > REPLY_BYTES_MAX {
+            return Err(ReplyError::TooLarge { bytes });
         }
         if self.roster.cameras.get(camera).is_none() {
             return Err(ReplyError::UnknownCamera { camera: camera.clone() });
@@ -418,7 +419,7 @@ impl EdgeBroker {
         // Nothing is heard of one that is silent, so it would not be known whether the result arrives.
         let reached = self.roster.reached(camera).map(|link| link.id);
         let link = reached.ok_or_else(|| ReplyError::NotConnected { camera: camera.clone() })?;
-        self.send(link, Message::Reply { frame, application: application.into(), payload });
+        self.send(link, Message::Reply { frame, application: application.into(), result });
         Ok(())
     }
 
