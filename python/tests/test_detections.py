@@ -16,7 +16,7 @@ BOXES = [[1.0, 2.0, 30.0, 40.0], [5.0, 6.0, 7.0, 8.0]]
 """Left, top, right, bottom."""
 
 BLOB = np.zeros((48, 64), bool)
-BLOB[10:20, 5:50] = True
+BLOB[10:20, 6:50] = True
 
 
 def supervised() -> SimpleNamespace:

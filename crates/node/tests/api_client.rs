@@ -269,7 +269,9 @@ async fn replies(way: usize) {
 
     // What was found in a picture of half the size arrives in the pixels of the published frame.
     let found = |xyxy, size| Detections::new(size, vec![Detection { xyxy, ..Detection::default() }]).unwrap();
-    client.reply_detections(rig.camera.name(), id, (400, 300), found([1.0, 2.0, 3.0, 4.0], (200, 150))).unwrap();
+    client
+        .reply_detections(rig.camera.name(), id, (400, 300), found([1.0, 2.0, 3.0, 4.0], (200, 150)))
+        .unwrap();
     let reply = within(rig.camera.next_reply()).await;
     assert_eq!(reply.content, ReplyContent::Detections(found([2.0, 4.0, 6.0, 8.0], (400, 300))));
 

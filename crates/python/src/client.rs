@@ -168,7 +168,8 @@ impl Client {
     ) -> PyResult<()> {
         let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
         let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
-        let found = reply::detections(detections).map_err(|failure| error::argument(py, "result", failure))?;
+        let found =
+            reply::detections(detections).map_err(|failure| error::argument(py, "result", failure))?;
         let sent = self.client.get(py)?.0.reply_detections(&camera, frame, published, found);
         sent.map_err(|failure| error::raise(py, "ReplyTooLargeError", failure))
     }

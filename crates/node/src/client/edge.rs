@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use prost::Message as _;
 use mez_core::frame::FrameId;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::wire::REPLY_BYTES_MAX;
+use prost::Message as _;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 

@@ -281,9 +281,9 @@ async fn take_frames(
             tokio::task::yield_now().await;
             let mut event = answer?;
             let payload = match &mut event {
-                PublishEvent::Reply(pb::Reply { content: Some(reply::Content::Payload(payload)), .. }) => {
-                    std::mem::take(payload)
-                }
+                PublishEvent::Reply(pb::Reply {
+                    content: Some(reply::Content::Payload(payload)), ..
+                }) => std::mem::take(payload),
                 _ => Bytes::new(),
             };
             writer.write(Kind::PublishEvent, &pb::PublishEvent { event: Some(event) }, payload).await?;

@@ -230,12 +230,8 @@ mod tests {
     fn overlap(one: [f32; 4], other: [f32; 4]) -> f64 {
         let [one, other] = [one, other].map(|sides| sides.map(f64::from));
         let area = |[x1, y1, x2, y2]: [f64; 4]| (x2 - x1).max(0.0) * (y2 - y1).max(0.0);
-        let common = area([
-            one[0].max(other[0]),
-            one[1].max(other[1]),
-            one[2].min(other[2]),
-            one[3].min(other[3]),
-        ]);
+        let common =
+            area([one[0].max(other[0]), one[1].max(other[1]), one[2].min(other[2]), one[3].min(other[3])]);
         common / (area(one) + area(other) - common)
     }
 
@@ -246,7 +242,8 @@ mod tests {
         for source in [(768, 576), (1920, 1080), (641, 479), (333, 77), (96, 128)] {
             let (wide, high) = (source.0 as f32, source.1 as f32);
             let there = [0.13 * wide, 0.4 * high, 0.31 * wide, 0.93 * high];
-            let ladders = [Chains::ALL, Chains::TILES, Chains::NONE].map(|chains| default_ladder(source, chains));
+            let ladders =
+                [Chains::ALL, Chains::TILES, Chains::NONE].map(|chains| default_ladder(source, chains));
             for rung in ladders.iter().flatten() {
                 let size = rung.size(source);
                 let seen = Detections::new(source, vec![boxed(there)]).unwrap().scaled_to(size);

@@ -149,7 +149,8 @@ mod tests {
         assert_eq!(there, pb::reply::Content::Detections(detections()));
 
         let scaled = ReplyContent::parse(&mut request((640, 240), detections())).unwrap();
-        let ReplyContent::Detections(scaled) = ReplyContent::from_reply(Some(scaled.into_reply())).unwrap() else {
+        let ReplyContent::Detections(scaled) = ReplyContent::from_reply(Some(scaled.into_reply())).unwrap()
+        else {
             panic!("they are detections");
         };
         assert_eq!(scaled.size(), (640, 240));

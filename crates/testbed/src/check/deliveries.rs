@@ -257,7 +257,9 @@ impl Checks {
             on_its_way && *result == reply_to(frame)
         });
         self.expect(known, "replies", || {
-            format!("camera {camera} got {result:?} for {frame}, which {application} did not say, or not so often")
+            format!(
+                "camera {camera} got {result:?} for {frame}, which {application} did not say, or not so often"
+            )
         });
     }
 

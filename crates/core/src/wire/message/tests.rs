@@ -162,8 +162,7 @@ fn any_other() -> impl Strategy<Value = Message> {
         (any_id(), TEXT, prop::collection::vec(any::<u8>(), 0..100), any::<bool>()).prop_map(
             |(frame, application, bytes, typed)| {
                 let bytes = bytes.into();
-                let result =
-                    if typed { ReplyResult::Detections(bytes) } else { ReplyResult::Opaque(bytes) };
+                let result = if typed { ReplyResult::Detections(bytes) } else { ReplyResult::Opaque(bytes) };
                 Message::Reply { frame, application, result }
             }
         ),
