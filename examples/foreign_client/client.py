@@ -154,13 +154,48 @@ def publish(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
             error = answer.refused.error
             say(event="refused", number=answer.refused.number, reason=error.reason, message=error.message)
         elif kind == "reply":
-            reply = answer.reply
-            text = reply.payload.decode(errors="replace")
-            say(event="reply", sequence=reply.sequence, application=reply.application, payload=text)
+            say(event="reply", **told(answer.reply))
         answered += kind in ("accepted", "refused")
         if answered == arguments.frames:
             all_answered.set()
     say(event="published", frames=answered)
+
+
+def told(reply: Any) -> dict[str, Any]:
+    """What an application replied. Boxes are in the pixels of the frame as we published it."""
+    about = {"sequence": reply.sequence, "application": reply.application}
+    if reply.WhichOneof("content") != "detections":
+        return {**about, "payload": reply.payload.decode(errors="replace")}
+    found = reply.detections
+    boxes = [
+        {"xyxy": [box.x1, box.y1, box.x2, box.y2], "score": box.score, "class_name": box.class_name}
+        for box in found.detections
+    ]
+    return {**about, "width": found.width, "height": found.height, "boxes": boxes}
+
+
+def answer_to(frame: Any, arguments: argparse.Namespace, messages: Any) -> Any:
+    """A reply to a frame: opaque bytes, or a box in the pixels of the frame's image."""
+    reply = messages.ReplyRequest(
+        camera=frame.camera, epoch=frame.epoch, sequence=frame.sequence, application="foreign_client"
+    )
+    if arguments.reply is not None:
+        # Opaque: it arrives as it is. Coordinates in it would have to be converted here.
+        reply.payload = arguments.reply.encode()
+        return reply
+    # The edge converts them. It asks for both sizes: a camera sends frames smaller than they were published.
+    reply.published_width, reply.published_height = frame.published_width, frame.published_height
+    reply.detections.width, reply.detections.height = frame.width, frame.height
+    left, top, right, bottom = arguments.box
+    reply.detections.detections.add(
+        x1=left * frame.width,
+        y1=top * frame.height,
+        x2=right * frame.width,
+        y2=bottom * frame.height,
+        score=1.0,
+        class_name="example",
+    )
+    return reply
 
 
 def subscribe(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
@@ -197,6 +232,7 @@ def subscribe(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
                 sequence=frame.sequence,
                 width=frame.width,
                 height=frame.height,
+                published=[frame.published_width, frame.published_height],
                 encoding=messages.Encoding.Name(frame.encoding),
                 rung=frame.rung,
                 age_ms=None if age_ms is None else round(age_ms, 3),
@@ -205,15 +241,8 @@ def subscribe(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
                 payload_bytes=len(frame.payload),
                 payload_sha256=hashlib.sha256(frame.payload).hexdigest(),
             )
-            if arguments.reply is not None:
-                reply = messages.ReplyRequest(
-                    camera=frame.camera,
-                    epoch=frame.epoch,
-                    sequence=frame.sequence,
-                    application="foreign_client",
-                    payload=arguments.reply.encode(),
-                )
-                stub.Reply(reply, timeout=10)
+            if arguments.reply is not None or arguments.box is not None:
+                stub.Reply(answer_to(frame, arguments, messages), timeout=10)
             if frames == arguments.frames:
                 # The polite way; cancelling the stream, or ending the process, does the same.
                 events.cancel()
@@ -262,7 +291,15 @@ def main() -> None:
     sub.add_argument("--frames", type=int, default=0, help="number of frames to stop after [default: never]")
     sub.add_argument("--latency-ms", type=float, help="latency bound, in milliseconds")
     sub.add_argument("--since-s", type=float, help="read this many past seconds, not live frames")
-    sub.add_argument("--reply", help="send this text back for every frame")
+    replies = sub.add_mutually_exclusive_group()
+    replies.add_argument("--reply", help="send this text back for every frame")
+    replies.add_argument(
+        "--box",
+        type=float,
+        nargs=4,
+        metavar=("LEFT", "TOP", "RIGHT", "BOTTOM"),
+        help="send this box back for every frame, as shares of its image, from 0 to 1",
+    )
 
     command("cameras", cameras)
 

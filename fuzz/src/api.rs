@@ -12,6 +12,7 @@ use mez_node::api::request::{Subscribe, measured, parse_camera, published};
 use mez_node::api::{APPLICATION_BYTES_MAX, ApiError, MESSAGE_BYTES_MAX, pb};
 use mez_node::local::{Kind, PacketReader};
 use mez_node::profile::NamedProfile;
+use mez_node::reply::{Detections, ReplyContent};
 use prost::Message;
 
 const NOW: Timestamp = Timestamp::from_nanos(1_700_000_000_000_000_000);
@@ -118,6 +119,23 @@ fn publish(request: pb::PublishRequest) -> bool {
     }
 }
 
+fn reply(mut request: pb::ReplyRequest) -> bool {
+    let published = (request.published_width, request.published_height);
+    match ReplyContent::parse(&mut request) {
+        Ok(ReplyContent::Detections(detections)) => {
+            assert_eq!(detections.size(), published);
+            let again = Detections::new(published, detections.items().to_vec());
+            assert_eq!(again, Ok(detections));
+            true
+        }
+        Ok(ReplyContent::Opaque(_)) => true,
+        Err(error) => {
+            helps(&error);
+            false
+        }
+    }
+}
+
 /// Reads the socket's bytes as the broker does.
 fn packets(bytes: &[u8]) -> usize {
     let mut reader = PacketReader::new(bytes, FRAME_BYTES_MAX);
@@ -134,6 +152,7 @@ fn packets(bytes: &[u8]) -> usize {
             }),
             Kind::UpdateContract => packet.decode(Kind::UpdateContract).is_ok_and(change),
             Kind::ReportAccuracy => packet.decode(Kind::ReportAccuracy).is_ok_and(measure),
+            Kind::Reply => packet.decode(Kind::Reply).is_ok_and(reply),
             kind => packet.decode::<pb::ReplyRequest>(kind).is_ok(),
         };
         taken += usize::from(valid);

@@ -83,6 +83,7 @@ fn record(sequence: u64) -> Record {
         clock_source: ClockSource::Broker,
         width: 2,
         height: 2,
+        published: (2, 2),
         encoding: Encoding::Jpeg,
         rung: Rung::original(),
         chain: ChainLink::still(Sequence(sequence)),

@@ -27,8 +27,8 @@ use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, FeasibilityReport, FrameHeader, Hello, HistoryCode, HistoryEnd,
-    HistoryRequest, Message, NegotiationResult, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report,
-    SKIP_RANGES_MAX, Share, ShareRequest, Status, VERSION, Welcome,
+    HistoryRequest, Message, NegotiationResult, ProfilePart, ProfileRequest, ProfileUse, RefuseCode,
+    ReplyResult, Report, SKIP_RANGES_MAX, Share, ShareRequest, Status, VERSION, Welcome,
 };
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::stream::{Outcome, Request, Source, StreamEncoder};
@@ -192,7 +192,15 @@ fn messages() -> Vec<(&'static str, Message)> {
             Message::Reply {
                 frame: id(3, 42),
                 application: "people".into(),
-                payload: Bytes::from_static(b"{\"boxes\":[]}"),
+                result: ReplyResult::Opaque(Bytes::from_static(b"{\"boxes\":[]}")),
+            },
+        ),
+        (
+            "reply-detections",
+            Message::Reply {
+                frame: id(3, 42),
+                application: "people".into(),
+                result: ReplyResult::Detections(detections().encode_to_vec().into()),
             },
         ),
         (
@@ -289,6 +297,7 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
             clock_source: ClockSource::Broker,
             width: 1920,
             height: 1080,
+            published: (1920, 1080),
             encoding: Encoding::Jpeg,
             rung: Rung::original(),
             chain: ChainLink::still(Sequence(42)),
@@ -318,6 +327,23 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
     traced.trace.stamp(Stage::Published, Instant::from_nanos(8_000));
     traced.trace.stamp(Stage::Sent, Instant::from_nanos(11_000));
     vec![("still", still), ("gaps", gaps), ("full", full), ("chained", chained), ("traced", traced)]
+}
+
+/// A person in a frame that was made smaller.
+fn detections() -> pb::Detections {
+    let person = pb::Detection {
+        x1: 10.0,
+        y1: 20.5,
+        x2: 60.0,
+        y2: 120.0,
+        score: Some(0.75),
+        class_id: Some(0),
+        class_name: "person".into(),
+        tracker_id: Some(7),
+        mask: Some(pb::Mask { width: 4, height: 2, runs: vec![3, 2, 3] }),
+        key_points: vec![pb::KeyPoint { x: 30.0, y: 40.0, score: Some(0.5) }],
+    };
+    pb::Detections { width: 384, height: 288, detections: vec![person] }
 }
 
 /// Requests of the application interface, alone and in packets.
@@ -373,11 +399,21 @@ fn requests(image: &Bytes) -> Vec<(&'static str, Vec<u8>)> {
         rung("original", 4000, 1.0)
     );
     let inline = pb::PublishRequest { payload: Bytes::new(), ..publish.clone() };
+    let reply = pb::ReplyRequest {
+        camera: "dock/cam1".into(),
+        epoch: 3,
+        sequence: 42,
+        content: Some(pb::reply_request::Content::Detections(detections())),
+        published_width: 768,
+        published_height: 576,
+        ..Default::default()
+    };
     let packets = [
         packet(Kind::Subscribe, subscribe.encode_to_vec(), &[]),
         packet(Kind::Publish, inline.encode_to_vec(), image),
         packet(Kind::UpdateContract, update.encode_to_vec(), &[]),
         packet(Kind::ReportAccuracy, measured.encode_to_vec(), &[]),
+        packet(Kind::Reply, reply.encode_to_vec(), &[]),
     ];
     vec![
         ("subscribe", [&[0][..], &subscribe.encode_to_vec()].concat()),

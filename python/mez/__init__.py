@@ -21,6 +21,7 @@ for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="ped
 Objects do not survive `os.fork`: in the child they raise `ForkedError`. Make new ones there.
 """
 
+from mez._detections import Detections
 from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge
 from mez._frame import Contract, ContractState, Frame, FrameId, NotHeld, Trace
 from mez._native import __version__
@@ -66,6 +67,7 @@ __all__ = [
     "Contract",
     "ContractStanding",
     "ContractState",
+    "Detections",
     "Edge",
     "EndedError",
     "Error",

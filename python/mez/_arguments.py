@@ -84,6 +84,13 @@ def text(field: str, value: object) -> str:
     return value
 
 
+def image_size(value: object) -> str:
+    """Of which size images are."""
+    if value not in ("sent", "published"):
+        raise invalid("size", f'size is {_shown(value)}; write "sent" or "published"')
+    return str(value)
+
+
 def edges(value: object | None) -> list[object]:
     """What was given for `edge`, as a list of at most eight; an empty one where nothing was."""
     if value is None:

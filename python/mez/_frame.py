@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, overload
 
-from mez import _native, _pixels
+from mez import _detections, _native, _pixels
 from mez._arguments import StrPath, whole, wrong_type
 from mez.errors import EndedError, ImageError
 
@@ -149,6 +149,16 @@ class Replier(Protocol):
     def reply(self, camera: str, epoch: int, sequence: int, payload: bytes) -> None:
         """Send a reply, without waiting."""
 
+    def reply_detections(
+        self,
+        camera: str,
+        epoch: int,
+        sequence: int,
+        published: tuple[int, int],
+        detections: tuple[tuple[int, int], list[_detections.Parts]],
+    ) -> None:
+        """Send what was found, without waiting."""
+
 
 class Frame:
     """A frame of a camera.
@@ -163,8 +173,10 @@ class Frame:
             was when the epoch began: it never steps, and increases from frame to frame.
         clock_source: `"broker"` if the camera's broker stamped it, `"publisher"` if the publisher gave the
             time.
-        width: Pixels in a row.
-        height: Rows.
+        width: Pixels in a row of `payload`.
+        height: Rows of `payload`.
+        published_size: Width and height of the frame as it was published, in pixels: those of the picture
+            that the camera has. `rung` says whether the frame was made smaller.
         encoding: `"jpeg"`, `"png"`, `"bgr8"` or `"gray8"`: what `payload` is. Of video that was decoded here
             (`accept` of `subscribe`) it is `"bgr8"`.
         rung: What was done to the frame that was published: `"original"`, or a name such as
@@ -199,6 +211,7 @@ class Frame:
     __slots__ = (
         "_captured_monotonic_ns",
         "_image",
+        "_image_size",
         "_replier",
         "age_error_ms",
         "age_ms",
@@ -214,6 +227,7 @@ class Frame:
         "link_bytes",
         "not_held",
         "payload",
+        "published_size",
         "rung",
         "sequence",
         "skipped",
@@ -228,6 +242,7 @@ class Frame:
     clock_source: str
     width: int
     height: int
+    published_size: tuple[int, int]
     encoding: str
     rung: str
     expected_accuracy: float | None
@@ -245,7 +260,7 @@ class Frame:
         raise TypeError("frames come from mez.subscribe() and mez.read()")
 
     @classmethod
-    def _received(cls, arrival: _native.Arrival, replier: Replier) -> "Frame":
+    def _received(cls, arrival: _native.Arrival, replier: Replier, size: str = "sent") -> "Frame":
         frame = cls.__new__(cls)
         frame.camera = arrival.camera
         frame.epoch = arrival.epoch
@@ -254,6 +269,8 @@ class Frame:
         frame.clock_source = arrival.clock_source
         frame.width = arrival.width
         frame.height = arrival.height
+        frame.published_size = arrival.published_size
+        frame._image_size = arrival.published_size if size == "published" else (arrival.width, arrival.height)
         frame.encoding = arrival.encoding
         frame.rung = arrival.rung
         frame.expected_accuracy = arrival.accuracy_expected
@@ -275,6 +292,7 @@ class Frame:
 
     _captured_monotonic_ns: int | None
     _image: "NDArray[np.uint8] | None"
+    _image_size: tuple[int, int]
     _replier: Replier | None
 
     @property
@@ -296,6 +314,9 @@ class Frame:
     def image(self) -> "NDArray[np.uint8]":
         """The pixels: 8 bits each, of shape (height, width, 3), in the order blue, green, red, as in OpenCV.
 
+        Of the size of `payload`; with `size="published"` of `subscribe`, scaled to `published_size`. An
+        orientation that a JPEG states in EXIF is not applied.
+
         Decoded at the first use, in Rust and without holding up other Python threads, and kept. The array
         is the frame's own and may be drawn on. A grey image has three equal channels; of a PNG, alpha is
         dropped, and 16 bits become 8.
@@ -307,6 +328,12 @@ class Frame:
             self._image = self._decode()
             self._opened()
         return self._image
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """By how much coordinates in `image` are multiplied, across and down, to be those as published."""
+        (width, height), (across, down) = self._image_size, self.published_size
+        return across / width, down / height
 
     @property
     def rgb(self) -> "NDArray[np.uint8]":
@@ -380,7 +407,8 @@ class Frame:
         # Here, so that a program that never looks at pixels does not load it.
         import numpy as np
 
-        if self.width * self.height > _native.PIXELS_MAX:
+        wide, high = self._image_size
+        if max(self.width * self.height, wide * high) > _native.PIXELS_MAX:
             raise ImageError(
                 f"{self!r} has more than the {_native.PIXELS_MAX} pixels that are decoded; "
                 "publish smaller images"
@@ -388,9 +416,13 @@ class Frame:
         image = np.empty((self.height, self.width, 3), np.uint8)
         try:
             _native.decode_into(self.encoding, self.payload, image)
+            if (wide, high) == (self.width, self.height):
+                return image
+            scaled = np.empty((high, wide, 3), np.uint8)
+            _native.resize_into(image, scaled)
         except ImageError as error:
             raise ImageError(f"{self!r}: {error}") from None
-        return image
+        return scaled
 
     def reply(self, result: object) -> None:
         """Send a result for this frame back to its camera, where `Publisher.replies` gives it out.
@@ -399,18 +431,39 @@ class Frame:
         cannot be sent as fast as they come are dropped, oldest first, beyond 64;
         `Subscription.reply_counts` counts them.
 
+        Boxes are given in the pixels of `image`, and arrive in those of the frame as it was published,
+        whatever its rung. They are:
+
+        - `mez.Detections`, or `supervision.Detections`;
+        - an array or tensor of shape (N, 4), (N, 5) or (N, 6), or a list of such rows: left, top, right,
+          bottom, then how sure the detector is, then the number of the class;
+        - a list of mappings with `xyxy`; `x1`, `y1`, `x2`, `y2`; or `x`, `y`, `width`, `height`; and, where
+          known, `score`, `class_id`, `class_name`, `tracker_id`, `mask`, `key_points`;
+        - a list of `mez.apps.boxes.Box`;
+        - an empty list or array: nothing was found.
+
+        Everything else is opaque to Mez and arrives as it is, coordinates in it too: multiply these by
+        `scale`.
+
         Args:
-            result: Bytes, which go as they are; or anything that JSON can hold, arrays and numbers of NumPy
-                included, for example `[[x, y, width, height], …]`. At most 64 KiB.
+            result: Boxes; or bytes; or anything that JSON can hold, arrays and numbers of NumPy included. At
+                most 64 KiB.
 
         Raises:
             ReplyTooLargeError: It has more than 64 KiB.
-            ArgumentTypeError: It is neither bytes nor can it be written as JSON.
+            ArgumentError: These are boxes, but one of them ends before it begins or has a number that is not
+                finite; or there are more than 4096.
+            ArgumentTypeError: It is neither boxes nor bytes, nor can it be written as JSON.
             EndedError: The frame was pickled, so there is nobody to reply to.
         """
         if self._replier is None:
             raise EndedError(f"{self!r} was copied between processes; reply where it was received")
-        self._replier.reply(self.camera, self.epoch, self.sequence, _reply_bytes(result))
+        found = _detections.of(result)
+        if found is None:
+            self._replier.reply(self.camera, self.epoch, self.sequence, _reply_bytes(result))
+            return
+        given = (found.size or self._image_size, found._parts())
+        self._replier.reply_detections(self.camera, self.epoch, self.sequence, self.published_size, given)
 
     def __reduce__(self) -> tuple[object, ...]:
         state: dict[str, object] = {
@@ -418,7 +471,7 @@ class Frame:
             for name in self.__slots__
             if not name.startswith("_") and name != "payload"
         }
-        return _restore, (state, bytes(self.payload))
+        return _restore, (state, bytes(self.payload), self._image_size)
 
     def __repr__(self) -> str:
         parts = [self.camera, str(self.id), f"{self.width}x{self.height}", self.encoding, self.rung]
@@ -436,7 +489,7 @@ class Frame:
         return f"<Frame {' '.join(parts)}>"
 
 
-def _restore(state: dict[str, Any], payload: bytes) -> Frame:
+def _restore(state: dict[str, Any], payload: bytes, image_size: tuple[int, int]) -> Frame:
     """A frame that was pickled."""
     frame = Frame.__new__(Frame)
     for name, value in state.items():
@@ -445,6 +498,7 @@ def _restore(state: dict[str, Any], payload: bytes) -> Frame:
     # The clock of another host would say nothing.
     frame._captured_monotonic_ns = None
     frame._image = None
+    frame._image_size = image_size
     frame._replier = None
     return frame
 

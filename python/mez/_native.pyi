@@ -33,6 +33,7 @@ __all__ = [
     "default_rungs",
     "encode_jpeg",
     "encode_png",
+    "resize_into",
     "rung_facts",
 ]
 
@@ -45,11 +46,25 @@ PIXELS_MAX: Final[int]
 # NumPy's own types say that arrays have the buffer protocol only from Python 3.12 on.
 _Buffer: TypeAlias = Buffer | np.ndarray[Any, Any]
 
+# Box, score, number and name of the class, tracker's number, mask (width, height, runs), key points.
+_Detection: TypeAlias = tuple[
+    list[float],
+    float | None,
+    int | None,
+    str,
+    int | None,
+    tuple[int, int, list[int]] | None,
+    list[tuple[float, float, float | None]],
+]
+# Width and height of the picture in whose pixels they are, and what was found.
+_Detections: TypeAlias = tuple[tuple[int, int], list[_Detection]]
+
 def cli_main(arguments: list[str]) -> int: ...
 def decode_into(encoding: str, payload: _Buffer, image: _Buffer) -> None: ...
 def default_rungs(width: int, height: int, family: str) -> list[str]: ...
 def encode_jpeg(image: _Buffer, quality: int) -> bytes: ...
 def encode_png(image: _Buffer) -> bytes: ...
+def resize_into(image: _Buffer, target: _Buffer) -> None: ...
 def rung_facts(rung: str, width: int, height: int) -> tuple[tuple[int, int], bool, int]: ...
 
 @final
@@ -74,6 +89,7 @@ class Arrival:
     link_bytes: Final[int | None]
     not_held: Final[tuple[int, int, str] | None]
     payload: Final[Payload]
+    published_size: Final[tuple[int, int]]
     rung: Final[str]
     sequence: Final[int]
     skipped: Final[list[tuple[str, int]]]
@@ -158,6 +174,14 @@ class Client:
     def cameras(self, pattern: str | None = None) -> list[CameraRecord]: ...
     def flush_replies(self, timeout: float) -> bool: ...
     def reply(self, camera: str, epoch: int, sequence: int, payload: bytes) -> None: ...
+    def reply_detections(
+        self,
+        camera: str,
+        epoch: int,
+        sequence: int,
+        published: tuple[int, int],
+        detections: _Detections,
+    ) -> None: ...
     def reply_counts(self) -> tuple[int, int, int, int]: ...
     def subscribe(
         self,
@@ -235,7 +259,9 @@ class Publisher:
     def dropped(self) -> int: ...
     @property
     def edge(self) -> str | None: ...
-    def next_reply(self, timeout: float | None = None) -> tuple[int, int, str, bytes] | None: ...
+    def next_reply(
+        self, timeout: float | None = None
+    ) -> tuple[int, int, str, bytes | None, _Detections | None] | None: ...
     @property
     def published(self) -> int: ...
     @property

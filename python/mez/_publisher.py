@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from mez import _arguments as arguments
 from mez import _native
+from mez._detections import Detections, received
 from mez._frame import FrameId
 from mez._in_process import InProcessEdge
 from mez.errors import EndedError, WaitTimeoutError
@@ -31,19 +32,24 @@ class Reply:
     Attributes:
         frame: The frame, as `Publisher.send` returned it.
         application: The application's name.
-        payload: The result.
+        payload: The result, if it is opaque to Mez, just as the application sent it; else empty.
+        detections: What was found, in the pixels of the frame as it was published; `None` if the result is
+            opaque.
     """
 
     frame: FrameId
     application: str
     payload: bytes
+    detections: Detections | None = None
 
     def json(self) -> Any:  # noqa: ANN401, whatever the application sent
-        """The result as the value that JSON holds.
+        """The result as the value that JSON holds; of detections, a list of a dict for each.
 
         Raises:
             ValueError: The application sent something else than JSON; see `payload`.
         """
+        if self.detections is not None:
+            return self.detections._plain()
         return json.loads(self.payload)
 
 
@@ -74,7 +80,8 @@ class Publisher:
             image: 8-bit pixels (a NumPy array, or anything with the buffer protocol) of shape (height,
                 width, 3) in the order blue, green, red, (height, width, 4) with an alpha that is dropped,
                 or (height, width) for grey, with any strides; or the bytes of a whole JPEG, which are
-                passed on untouched.
+                passed on untouched. An orientation that it states in EXIF is not applied: boxes of replies
+                are in its pixels as they are coded.
             captured: When the image was captured, if you know better than now: an aware datetime, or
                 nanoseconds since 1970-01-01 UTC. Has to increase from frame to frame.
 
@@ -134,8 +141,9 @@ class Publisher:
                 f"no reply for camera {self._camera} within {timeout} s; "
                 "applications send them with Frame.reply"
             )
-        epoch, sequence, application, payload = reply
-        return Reply(FrameId(epoch, sequence), application, payload)
+        epoch, sequence, application, payload, found = reply
+        detections = None if found is None else received(*found)
+        return Reply(FrameId(epoch, sequence), application, payload or b"", detections)
 
     def replies(self) -> Iterator[Reply]:
         """Results that applications send, one after the other, until the publisher is closed."""

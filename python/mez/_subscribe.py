@@ -28,6 +28,7 @@ def subscribe(
     since: arguments.Time | None = None,
     until: arguments.Time | None = None,
     accept: Sequence[str] = (),
+    size: Literal["sent", "published"] = "sent",
     priority: int = 0,
     application: str | None = None,
     keys: arguments.StrPath | None = None,
@@ -84,6 +85,9 @@ def subscribe(
             come until a chain begins, and while you are too slow for one, so a list of only `"h264"` and
             `"tiles"` is refused. `["jpeg"]`, for programs that decode `payload` themselves: the edge turns
             all other encodings into JPEG of quality 95.
+        size: The size of `frame.image`, in whose pixels you give boxes to `frame.reply`. `"sent"`: that of
+            the frame as it came, which may be smaller than it was published. `"published"`: the image is
+            scaled to the size of the frame as it was published, the same at every rung.
         priority: The priority of the contract. Higher ones are kept first if not all can be.
         application: The application's name, for people; at most 128 bytes.
         keys: The folder of keys, for an edge on another host. Default: `MEZ_KEYS`, else `~/.config/mez/keys`.
@@ -133,6 +137,7 @@ def subscribe(
         timeout=arguments.timeout("timeout", timeout),
         on_event=on_event,
         terms=terms,
+        size=arguments.image_size(size),
     )
 
 
@@ -143,6 +148,7 @@ def read(
     until: arguments.Time | None = None,
     quality: str | None = None,
     held_only: bool = False,
+    size: Literal["sent", "published"] = "sent",
     edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
     keys: arguments.StrPath | None = None,
     timeout: float | None = None,
@@ -168,6 +174,7 @@ def read(
             encodes it again; if the camera no longer has it, it comes as the edge holds it. Default: as the
             edge holds frames, and originals of those that it does not hold.
         held_only: Deliver only frames that the edge holds, without asking the camera.
+        size: As in `subscribe`.
         edge: As in `subscribe`.
         keys: As in `subscribe`.
         timeout: As in `subscribe`.
@@ -216,6 +223,7 @@ def read(
         timeout=arguments.timeout("timeout", timeout),
         past=True,
         everything=since is None,
+        size=arguments.image_size(size),
     )
 
 

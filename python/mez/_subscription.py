@@ -131,6 +131,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         past: bool = False,
         everything: bool = False,
         terms: Terms | None = None,
+        size: str = "sent",
     ) -> None:
         self._native = native
         self._client = client
@@ -145,6 +146,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         # All that is held was asked for: what is not held is then no news.
         self._everything = everything
         self._terms = terms or Terms()
+        self._size = size
         self._contracts: dict[str, Contract] = {}
         self._up = set(native.cameras)
         self._connected = True
@@ -373,7 +375,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
     def _take(self, event: _native.Arrival | _native.Notice | _native.Ending) -> Frame | None:
         """The frame, or what else came, taken note of."""
         if isinstance(event, _native.Arrival):
-            frame = Frame._received(event, self._client)
+            frame = Frame._received(event, self._client, self._size)
             if self._everything and frame.camera not in self._last:
                 frame.not_held = None
             self._last[frame.camera] = (frame.epoch, frame.sequence, frame.captured_ns)

@@ -137,6 +137,7 @@ impl Filled {
             clock_source: ClockSource::Broker,
             width: 1920,
             height: 1080,
+            published: (1920, 1080),
             encoding: Encoding::Jpeg,
             rung: Rung::original(),
             chain: ChainLink::still(sequence),

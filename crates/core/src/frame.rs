@@ -255,6 +255,9 @@ pub struct FrameMeta {
     pub width: u32,
     /// Rows.
     pub height: u32,
+    /// Width and height, in pixels, of the frame as it was published. They differ from `width` and `height` if
+    /// the rung scales. Results of applications are in these pixels.
+    pub published: (u32, u32),
     /// How the payload is coded.
     pub encoding: Encoding,
     /// What was done to the published frame.

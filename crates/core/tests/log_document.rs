@@ -47,6 +47,7 @@ fn still() -> Record {
         clock_source: ClockSource::Broker,
         width: 1920,
         height: 1080,
+        published: (1920, 1080),
         encoding: Encoding::Jpeg,
         rung: Rung::original(),
         chain: ChainLink::still(Sequence(42)),
@@ -66,6 +67,7 @@ fn still() -> Record {
 fn chained() -> Record {
     let mut record = still();
     record.frame.meta.id.sequence = Sequence(45);
+    (record.frame.meta.width, record.frame.meta.height) = (1280, 720);
     record.frame.meta.chain =
         ChainLink { chain: Sequence(42), index: 3, reference: Reference::Acknowledged(Sequence(43)) };
     record.skipped = [].into();

@@ -28,8 +28,8 @@ use mez_core::wire::{
     ALPN, Abilities, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FeasibilityReport,
     FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest, MESSAGE_BYTES_MAX, Message, MessageBuffer,
     NegotiationResult, PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse,
-    RECORD_BYTES_MAX, REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, Report, SHARE_REQUEST_RUNGS_MAX,
-    SKIP_RANGES_MAX, Share, ShareRequest, Status, TEXT_BYTES_MAX, VERSION, Welcome,
+    RECORD_BYTES_MAX, REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, ReplyResult, Report,
+    SHARE_REQUEST_RUNGS_MAX, SKIP_RANGES_MAX, Share, ShareRequest, Status, TEXT_BYTES_MAX, VERSION, Welcome,
 };
 
 use self::document::{blocks, hex};
@@ -224,7 +224,7 @@ fn past_and_replies() -> Vec<(&'static str, Message)> {
             Message::Reply {
                 frame: id(3, 42),
                 application: "people".into(),
-                payload: Bytes::from_static(br#"{"people":2}"#),
+                result: ReplyResult::Opaque(Bytes::from_static(br#"{"people":2}"#)),
             },
         ),
     ]
@@ -239,6 +239,7 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
             clock_source: ClockSource::Broker,
             width: 1920,
             height: 1080,
+            published: (1920, 1080),
             encoding: Encoding::Jpeg,
             rung: Rung::original(),
             chain: ChainLink::still(Sequence(42)),
@@ -257,6 +258,7 @@ fn headers() -> Vec<(&'static str, FrameHeader)> {
     let mut chained = still.clone();
     chained.meta.id = id(3, 45);
     chained.meta.rung = Rung::new("jpeg/w1280/q70/420").unwrap();
+    (chained.meta.width, chained.meta.height) = (1280, 720);
     chained.meta.chain =
         ChainLink { chain: Sequence(42), index: 3, reference: Reference::Acknowledged(Sequence(42)) };
     chained.expected_accuracy = Some(0.97);

@@ -1,4 +1,4 @@
-//! Scales an image down.
+//! Scales an image.
 
 use fast_image_resize as fir;
 use thiserror::Error;
@@ -53,6 +53,22 @@ impl Resizer {
     pub fn resize(
         &mut self,
         source: &ImageView<'_>,
+        size: (u32, u32),
+        filter: Filter,
+        target: &mut Image,
+    ) -> Result<(), ResizeError> {
+        let whole = (source.width().into(), source.height().into());
+        self.resize_filled(source, whole, size, filter, target)
+    }
+
+    /// As [`Resizer::resize`], of a picture that fills only the first `filled` columns and rows of `source`, of the last ones perhaps a part.
+    ///
+    /// # Errors
+    /// [`ResizeError`] where a side is zero, or more is filled than there is.
+    pub fn resize_filled(
+        &mut self,
+        source: &ImageView<'_>,
+        filled: (f64, f64),
         (width, height): (u32, u32),
         filter: Filter,
         target: &mut Image,
@@ -69,7 +85,7 @@ impl Resizer {
         }
         let mut output = target.reset(width, height, source.format());
         let pixels = packed(source, &mut self.packed);
-        if (width, height) == (source.width(), source.height()) {
+        if (width, height) == (source.width(), source.height()) && filled == (width.into(), height.into()) {
             output.data_mut().copy_from_slice(pixels);
             return Ok(());
         }
@@ -89,15 +105,19 @@ impl Resizer {
         };
         // Alpha is a channel like the others here; nothing is blended with it.
         let options = fir::ResizeOptions::new().resize_alg(algorithm).use_alpha(false);
+        let options = options.crop(0.0, 0.0, filled.0, filled.1);
         self.resizer.resize(&from, &mut to, &options).map_err(|e| error(&e))
     }
-    /// Scales each plane of `source` for a picture of `width` × `height`, into `target`.
+
+    /// Scales each plane of `source` for a picture of `width` × `height`, into `target`. The picture fills the first `filled` columns and rows
+    /// of the brightness.
     ///
     /// # Errors
     /// [`ResizeError`] where a side is zero.
     pub fn resize_planes(
         &mut self,
         source: &Yuv420View<'_>,
+        filled: (f64, f64),
         (width, height): (u32, u32),
         target: &mut Yuv420,
     ) -> Result<(), ResizeError> {
@@ -118,9 +138,12 @@ impl Resizer {
         let targets = [(width, height), half((width, height)), half((width, height))];
         let options =
             fir::ResizeOptions::new().resize_alg(fir::ResizeAlg::Convolution(fir::FilterType::Bilinear));
-        for (((plane, from), to), output) in
-            planes.into_iter().zip(sizes).zip(targets).zip(target.reset(width, height))
+        let colour = (filled.0 / 2.0, filled.1 / 2.0);
+        let parts = [filled, colour, colour];
+        for ((((plane, from), part), to), output) in
+            planes.into_iter().zip(sizes).zip(parts).zip(targets).zip(target.reset(width, height))
         {
+            let options = options.crop(0.0, 0.0, part.0, part.1);
             let from = fir::images::ImageRef::new(from.0, from.1, plane, fir::PixelType::U8);
             let to = fir::images::Image::from_slice_u8(to.0, to.1, output, fir::PixelType::U8);
             let from = from.map_err(|error| refused(error.to_string()))?;

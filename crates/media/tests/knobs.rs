@@ -3,10 +3,13 @@
 mod common;
 
 use common::{hash, jpeg, picture};
+use mez_core::frame::{Reference, Sequence};
 use mez_core::setting::{BoxBlur, ColourSpace, Form, Setting};
-use mez_media::jpeg::{Decoder, probe};
+use mez_core::units::Instant;
+use mez_media::jpeg::{Decoder, Encoder, Sampling, probe};
 use mez_media::knobs::{Knobs, Turned, blur, colour};
 use mez_media::resize::{Filter, Resizer};
+use mez_media::stream::{Outcome, Request, Source, StreamEncoder};
 use mez_media::{Image, ImageView, PixelFormat, Yuv420, png};
 use proptest::prelude::*;
 
@@ -347,4 +350,44 @@ fn damaged_pngs_are_errors_and_huge_ones_take_no_memory() {
     assert!(png::decode(&huge, 1 << 26, &mut image).is_err());
     assert!(ImageView::packed(&[], 0, 0, PixelFormat::Bgr8).is_err());
     assert_eq!(probe(&jpeg(40, 30, 1)).unwrap().pixels(), 1200);
+}
+
+/// JPEGs are decoded at a half, a quarter or an eighth where that is enough. No such scale divides these sides, and what is in the picture stays
+/// in its place all the same. Otherwise boxes would not be where they were seen.
+#[test]
+fn a_picture_with_odd_sides_keeps_its_place_at_every_size() {
+    let (size, across, down) = ((513, 395), 100..400, 60..360);
+    let white =
+        |at: u32| if across.contains(&(at % size.0)) && down.contains(&(at / size.0)) { 255 } else { 0 };
+    let pixels = (0..size.0 * size.1).map(white).collect();
+    let image = Image::from_packed(pixels, size.0, size.1, PixelFormat::Gray8).unwrap();
+    let published = Encoder::new(98, Sampling::Yuv420).unwrap().encode(&image.view().unwrap()).unwrap();
+    for rung in ["jpeg/w64/q98/420", "jpeg/w128/q98/gray", "jpeg/w129/q98/420", "jpeg/w256/q98/420"] {
+        let setting: Setting = rung.parse().unwrap();
+        let request = Request {
+            sequence: Sequence(0),
+            captured: Instant::ZERO,
+            setting: &setting,
+            bytes_max: None,
+            reference: Reference::Independent,
+        };
+        let mut encoder = StreamEncoder::new(1 << 20).unwrap();
+        let Outcome::Frame(made) = encoder.encode(&Source::Jpeg(&published), &request).unwrap() else {
+            panic!("{rung} makes no frame");
+        };
+        let mut shown = Image::empty();
+        Decoder::default().decode(&made.payload, PixelFormat::Gray8, &mut shown).unwrap();
+        let (width, height) = (made.width as usize, made.height as usize);
+        let row: Vec<u8> = shown.data()[height / 2 * width..][..width].to_vec();
+        let column: Vec<u8> = shown.data().iter().skip(width / 2).step_by(width).copied().collect();
+        for (line, side, there) in [(row, size.0, &across), (column, size.1, &down)] {
+            let scale = f64::from(side) / line.len() as f64;
+            let sum = line.iter().map(|white| f64::from(*white)).sum::<f64>();
+            let moment = line.iter().enumerate().map(|(at, white)| (at as f64 + 0.5) * f64::from(*white));
+            let (extent, middle) = (sum / 255.0 * scale, moment.sum::<f64>() / sum * scale);
+            // Rounded sides would shift it by 1.5 pixels and more.
+            assert!((extent - f64::from(there.end - there.start)).abs() < 1.0, "{rung}: {extent} pixels");
+            assert!((middle - f64::from(there.start + there.end) / 2.0).abs() < 0.7, "{rung}: at {middle}");
+        }
+    }
 }

@@ -21,6 +21,7 @@ pub mod process;
 pub mod profile;
 pub mod profiles;
 mod reading;
+pub mod reply;
 pub mod runtime;
 pub mod source;
 pub mod state;

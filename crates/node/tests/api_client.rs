@@ -19,6 +19,7 @@ use mez_node::client::{
 use mez_node::clock::{monotonic_now, wall_now};
 use mez_node::identity::name::Role;
 use mez_node::ports::EdgeAddress;
+use mez_node::reply::{Detection, Detections, ReplyContent};
 use tonic::Code;
 
 fn all() -> SubscribeOptions {
@@ -264,12 +265,20 @@ async fn replies(way: usize) {
     client.reply(rig.camera.name(), id, "two people".into()).unwrap();
     let reply = within(rig.camera.next_reply()).await;
     assert_eq!((reply.frame, reply.application.as_str()), (id, "viewer"));
-    assert_eq!(&reply.payload[..], b"two people");
+    assert_eq!(reply.content, ReplyContent::Opaque("two people".into()));
+
+    // What was found in a picture of half the size arrives in the pixels of the published frame.
+    let found = |xyxy, size| Detections::new(size, vec![Detection { xyxy, ..Detection::default() }]).unwrap();
+    client
+        .reply_detections(rig.camera.name(), id, (400, 300), found([1.0, 2.0, 3.0, 4.0], (200, 150)))
+        .unwrap();
+    let reply = within(rig.camera.next_reply()).await;
+    assert_eq!(reply.content, ReplyContent::Detections(found([2.0, 4.0, 6.0, 8.0], (400, 300))));
 
     client.reply(&"no/such".parse().unwrap(), id, "lost".into()).unwrap();
     within(client.flush_replies()).await;
     let counts = client.reply_counts();
-    assert_eq!((counts.queued, counts.sent, counts.failed, counts.dropped), (2, 1, 1, 0));
+    assert_eq!((counts.queued, counts.sent, counts.failed, counts.dropped), (3, 2, 1, 0));
     assert!(client.reply(rig.camera.name(), id, vec![0; 65 << 10].into()).is_err());
 }
 
@@ -397,11 +406,18 @@ async fn publisher(way: usize) {
 
     client.reply(rig.camera.name(), received.meta.id, "seen".into()).unwrap();
     match within(publisher.next_event()).await.unwrap() {
-        PublisherEvent::Reply { frame, application, payload } => {
-            assert_eq!(
-                (frame, application.as_str(), &payload[..]),
-                (received.meta.id, "viewer", &b"seen"[..])
-            );
+        PublisherEvent::Reply { frame, application, content } => {
+            assert_eq!((frame, application.as_str()), (received.meta.id, "viewer"));
+            assert_eq!(content, ReplyContent::Opaque("seen".into()));
+        }
+        other => panic!("{other:?}"),
+    }
+    let nothing = Detections::new((10, 10), Vec::new()).unwrap();
+    let published = received.meta.published;
+    client.reply_detections(rig.camera.name(), received.meta.id, published, nothing.clone()).unwrap();
+    match within(publisher.next_event()).await.unwrap() {
+        PublisherEvent::Reply { content, .. } => {
+            assert_eq!(content, ReplyContent::Detections(nothing.scaled_to(published)));
         }
         other => panic!("{other:?}"),
     }

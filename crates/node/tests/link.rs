@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::Contract;
 use mez_core::frame::SkipReason;
 use mez_core::subscription::{Deliver, Delivery, Span};
 use mez_node::camera::{CameraBroker, CameraHandle, Transport};
 use mez_node::edge::{EdgeHandle, EdgeSubscription, Served};
+use mez_node::reply::{Detection, Detections, ReplyContent};
 
 use self::link_support::{Site, both_ways, connected, image, loopback, number, picture};
 
@@ -188,12 +188,17 @@ async fn replies_reach_the_publisher(transport: Transport) {
     connected(&camera).await;
     let id = camera.publish(image(1, 100)).unwrap();
     let name: mez_core::name::CameraName = "dock/cam1".parse().unwrap();
-    edge.reply(name.clone(), id, "people".into(), Bytes::from_static(b"{}")).await.unwrap();
-    let reply = camera.next_reply().await;
-    assert_eq!((reply.frame, &*reply.application, &*reply.payload), (id, "people", &b"{}"[..]));
-    let large = edge.reply(name, id, "people".into(), vec![0; 70_000].into()).await;
+    let item = Detection { xyxy: [1.0, 2.0, 3.0, 4.0], class_name: "person".into(), ..Detection::default() };
+    let found = Detections::new((100, 100), vec![item]).unwrap();
+    for content in [ReplyContent::Opaque("{}".into()), ReplyContent::Detections(found)] {
+        edge.reply(name.clone(), id, "people".into(), content.clone()).await.unwrap();
+        let reply = camera.next_reply().await;
+        assert_eq!((reply.frame, &*reply.application, reply.content), (id, "people", content));
+    }
+    let opaque = |bytes| ReplyContent::Opaque(vec![0; bytes].into());
+    let large = edge.reply(name, id, "people".into(), opaque(70_000)).await;
     assert!(large.is_err());
-    let unknown = edge.reply("dock/cam9".parse().unwrap(), id, "people".into(), Bytes::new()).await;
+    let unknown = edge.reply("dock/cam9".parse().unwrap(), id, "people".into(), opaque(0)).await;
     assert!(unknown.unwrap_err().to_string().contains("dock/cam9"));
 }
 
@@ -321,6 +326,7 @@ async fn with_a_floor_frames_are_made_to_fit(transport: Transport) {
             let frame = &delivery.record.frame;
             let seen = mez_media::jpeg::probe(&frame.payload).unwrap();
             assert_eq!((seen.width, seen.height), (frame.meta.width, frame.meta.height));
+            assert_eq!(frame.meta.published, (640, 480), "a frame says how large it was published");
             rungs.push((frame.meta.rung.clone(), seen.width));
             if seen.width == 640 {
                 break;

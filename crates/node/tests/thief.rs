@@ -166,6 +166,7 @@ fn keep_absurd_log(site: &Site, epoch: u64) {
         clock_source: ClockSource::Broker,
         width: 100,
         height: 1,
+        published: (100, 1),
         encoding: mez_core::frame::Encoding::Gray8,
         rung: Rung::original(),
         chain: ChainLink::still(Sequence(0)),

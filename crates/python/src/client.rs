@@ -15,9 +15,10 @@ use mez_node::identity::Role;
 use pyo3::prelude::*;
 
 use crate::options::{ContractArguments, FOR_EVER, choice, last_frame, pattern, quality, seconds};
+use crate::reply::DetectionsParts;
 use crate::runtime::{Deadline, Owned, Waited, background, finish, wait};
 use crate::subscription::Subscription;
-use crate::{error, keys};
+use crate::{error, keys, reply};
 
 /// What frames may come as.
 const ENCODINGS: &str = r#""jpeg", "png", "bgr8", "gray8", "h264" or "tiles""#;
@@ -151,6 +152,25 @@ impl Client {
         let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
         let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
         let sent = self.client.get(py)?.0.reply(&camera, frame, Bytes::copy_from_slice(payload));
+        sent.map_err(|failure| error::raise(py, "ReplyTooLargeError", failure))
+    }
+
+    /// Sends what was found in a frame back to its camera. Does not wait. `published`: width and height of the frame as
+    /// it was published.
+    fn reply_detections(
+        &self,
+        py: Python<'_>,
+        camera: &str,
+        epoch: u64,
+        sequence: u64,
+        published: (u32, u32),
+        detections: DetectionsParts,
+    ) -> PyResult<()> {
+        let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
+        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+        let found =
+            reply::detections(detections).map_err(|failure| error::argument(py, "result", failure))?;
+        let sent = self.client.get(py)?.0.reply_detections(&camera, frame, published, found);
         sent.map_err(|failure| error::raise(py, "ReplyTooLargeError", failure))
     }
 

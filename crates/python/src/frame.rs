@@ -49,6 +49,8 @@ pub(crate) struct Arrival {
     clock_source: &'static str,
     width: u32,
     height: u32,
+    /// Width and height of the frame as it was published.
+    published_size: (u32, u32),
     /// `jpeg`, `png`, `bgr8` or `gray8`.
     encoding: &'static str,
     rung: String,
@@ -89,6 +91,7 @@ impl Arrival {
             },
             width: meta.width,
             height: meta.height,
+            published_size: meta.published,
             encoding: meta.encoding.name(),
             rung: meta.rung.as_str().to_owned(),
             accuracy_expected: frame.accuracy_expected,

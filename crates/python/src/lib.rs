@@ -11,6 +11,7 @@
 //! | `client`, `options` | a connection to an edge broker; the options of a subscription |
 //! | `subscription` | frames as they come, for threads and for event loops |
 //! | `frame` | a frame and its bytes |
+//! | `reply` | results of applications |
 //! | `edge` | an edge broker inside this process |
 //! | `error` | errors as the exceptions of `mez.errors` |
 //! | `stream` | encodes frames at a rung without a broker, to measure rungs |
@@ -31,6 +32,7 @@ mod options;
 mod persist;
 mod pixels;
 mod publisher;
+mod reply;
 mod runtime;
 mod stream;
 mod subscription;
@@ -48,7 +50,7 @@ mod _native {
     #[pymodule_export]
     use crate::frame::{Arrival, Payload};
     #[pymodule_export]
-    use crate::pixels::{decode_into, encode_jpeg, encode_png};
+    use crate::pixels::{decode_into, encode_jpeg, encode_png, resize_into};
     #[pymodule_export]
     use crate::publisher::Publisher;
     #[pymodule_export]

@@ -7,8 +7,9 @@ use std::slice;
 use bytes::Bytes;
 use mez_core::frame::Encoding;
 use mez_media::jpeg::{Encoder, Sampling};
+use mez_media::resize::{Filter, Resizer};
 use mez_media::stream::{StreamDecodeError, show};
-use mez_media::{ImageView, ImageViewMut, PixelFormat, png};
+use mez_media::{Image, ImageView, ImageViewMut, PixelFormat, png};
 use mez_node::api::image::{PayloadError, size_in_pixels};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
@@ -291,6 +292,28 @@ pub(crate) fn decode_into(
         show(encoding, payload, &mut target.view()?)
     })
     .map_err(|failure: StreamDecodeError| error::raise(py, "ImageError", failure))
+}
+
+/// Scales the pixels of `image` to the size of `target`; both are arrays of shape (height, width, 3), `target` without gaps. Does not hold
+/// the interpreter.
+#[pyfunction]
+pub(crate) fn resize_into(image: &Bound<'_, PyAny>, target: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = image.py();
+    let Given::Pixels(pixels) = Given::read(image)? else { return Err(wrong_shape(image)) };
+    if pixels.format != PixelFormat::Bgr8 {
+        return Err(wrong_shape(image));
+    }
+    let mut target = Target::read(target)?;
+    let (size, mut scaled) = (target.size(), Image::empty());
+    py.detach(|| {
+        let view = pixels.view().map_err(|failure| failure.to_string())?;
+        let resized = Resizer::new().resize(&view, size, Filter::Area, &mut scaled);
+        resized.map_err(|failure| failure.to_string())?;
+        let mut target = target.view().map_err(|failure| failure.to_string())?;
+        target.data_mut().copy_from_slice(scaled.data());
+        Ok(())
+    })
+    .map_err(|failure: String| error::raise(py, "ImageError", failure))
 }
 
 /// A non-empty buffer of single bytes without gaps.

@@ -19,15 +19,17 @@ use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Reply, StartEr
 use mez_node::clock::monotonic_now;
 use mez_node::identity::Role;
 use mez_node::ports::EdgeAddress;
+use mez_node::reply::ReplyContent;
 use mez_node::state::StateError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::persist::{self, LogOnDisk};
 use crate::pixels::Given;
+use crate::reply::DetectionsParts;
 use crate::runtime::{Deadline, Owned, Waited, background, lock, wait};
 use crate::through::{Refusal, Through};
-use crate::{error, keys, log};
+use crate::{error, keys, log, reply};
 
 /// How long a broker of the same camera that was just closed, or killed, may take to let go of its state.
 const HANDOVER: Duration = Duration::from_secs(1);
@@ -56,8 +58,8 @@ enum Way {
     Through(Arc<Through>),
 }
 
-/// Epoch, sequence, application, payload.
-type ReplyParts<'py> = (u64, u64, String, Bound<'py, PyBytes>);
+/// Epoch, sequence, application, and one of the two: opaque bytes or detections.
+type ReplyParts<'py> = (u64, u64, String, Option<Bound<'py, PyBytes>>, Option<DetectionsParts>);
 
 /// Why an image did not become a frame. Said once the thread is attached to the interpreter again.
 enum Unfit {
@@ -206,8 +208,8 @@ impl Publisher {
         }
     }
 
-    /// The next reply of an application, as (epoch, sequence, application, payload); `None` where `timeout`
-    /// passes first.
+    /// The next reply of an application, as (epoch, sequence, application, payload, detections); `None` where
+    /// `timeout` passes first.
     #[pyo3(signature = (timeout=None))]
     fn next_reply<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Option<ReplyParts<'py>>> {
         let deadline = Deadline::after(py, timeout)?;
@@ -222,9 +224,12 @@ impl Publisher {
             }
         };
         match waited {
-            Waited::Done(Reply { frame, application, payload }) => {
-                let payload = PyBytes::new(py, &payload);
-                Ok(Some((frame.epoch.0, frame.sequence.0, application, payload)))
+            Waited::Done(Reply { frame, application, content }) => {
+                let (payload, found) = match content {
+                    ReplyContent::Opaque(bytes) => (Some(PyBytes::new(py, &bytes)), None),
+                    ReplyContent::Detections(detections) => (None, Some(reply::parts(detections))),
+                };
+                Ok(Some((frame.epoch.0, frame.sequence.0, application, payload, found)))
             }
             Waited::TimedOut => Ok(None),
             Waited::Stopped => Err(self.over(py)),

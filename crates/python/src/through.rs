@@ -165,11 +165,11 @@ impl News {
             match event {
                 PublisherEvent::Accepted { number, frame } => sorted.answered(number, Ok(frame)),
                 PublisherEvent::Refused { number, error } => sorted.answered(number, Err(error)),
-                PublisherEvent::Reply { frame, application, payload } => {
+                PublisherEvent::Reply { frame, application, content } => {
                     if sorted.replies.len() == REPLIES_MAX {
                         sorted.replies.pop_front();
                     }
-                    sorted.replies.push_back(Reply { frame, application, payload });
+                    sorted.replies.push_back(Reply { frame, application, content });
                 }
                 PublisherEvent::Failed { reason } => sorted.failed = Some(reason),
                 PublisherEvent::Disconnected { .. } | PublisherEvent::Reconnected => {}

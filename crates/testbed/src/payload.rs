@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use mez_core::frame::FrameId;
-use mez_core::wire::Message;
+use mez_core::wire::{Message, ReplyResult};
 
 use crate::random::Random;
 
@@ -39,9 +39,13 @@ pub fn reduced(payload: &Bytes) -> Bytes {
     payload.slice(..payload.len().div_ceil(3))
 }
 
-/// What an application says of a frame.
-pub fn reply_to(frame: FrameId) -> Bytes {
-    frame.to_string().into()
+/// What an application says of a frame: typed and opaque in turn. No broker looks into either.
+pub fn reply_to(frame: FrameId) -> ReplyResult {
+    let bytes = frame.to_string().into();
+    match frame.sequence.0 % 2 {
+        0 => ReplyResult::Detections(bytes),
+        _ => ReplyResult::Opaque(bytes),
+    }
 }
 
 /// A message as it crosses a link.

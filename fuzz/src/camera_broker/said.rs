@@ -11,8 +11,8 @@ use mez_core::history::{PastAnswer, PastQuery, Tier};
 use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, FeasibilityReport, Hello, HistoryCode, HistoryEnd, HistoryRequest,
-    Message, NegotiationResult, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, RefuseCode, Report,
-    Share, Status, VERSION, Welcome,
+    Message, NegotiationResult, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, RefuseCode,
+    ReplyResult, Report, Share, Status, VERSION, Welcome,
 };
 
 use super::{ASKED_MAX, EPOCH, ORIGIN, World};
@@ -74,7 +74,10 @@ impl World {
                 anchor: ORIGIN,
                 software: String::new(),
             }),
-            2 => Message::Reply { frame, application: "a".into(), payload: Bytes::new() },
+            2 => {
+                let result = ReplyResult::Detections(Bytes::new());
+                Message::Reply { frame, application: "a".into(), result }
+            }
             3 => Message::Refresh { frame: self.last_sent.filter(|_| c & 1 == 0).unwrap_or(frame) },
             4 if c & 3 == 3 => Message::Share(share(c >> 2)),
             4 => Message::DiskStatus(DiskStatus::default()),

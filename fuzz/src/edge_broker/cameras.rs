@@ -18,7 +18,7 @@ use mez_core::units::{BitsPerSecond, Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, FeasibilityReport, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest,
     Message, NegotiationResult, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX,
-    ShareRequest, Status, VERSION, Welcome,
+    ReplyResult, ShareRequest, Status, VERSION, Welcome,
 };
 
 use super::applications::past_query;
@@ -172,6 +172,7 @@ pub(super) fn header(id: FrameId, b: u8, kind: u8) -> FrameHeader {
         clock_source: ClockSource::Broker,
         width: if kind == 27 { 0 } else { 640 },
         height: 480,
+        published: (1280, 960),
         encoding: match kind {
             20..22 | 24 | 25 => Encoding::H264,
             22 | 23 | 26 | 28 => Encoding::Tiles,
@@ -274,6 +275,9 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
             })
         }
         8 => Message::Report(Report::Complete { frame, bytes: 9, first: instant, last: instant }),
-        _ => Message::Reply { frame, application: String::new(), payload: Bytes::new() },
+        _ => {
+            let result = ReplyResult::Opaque(Bytes::new());
+            Message::Reply { frame, application: String::new(), result }
+        }
     }
 }

@@ -40,7 +40,7 @@ use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::session::Session;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
-use mez_core::wire::{Hello, Message, MessageBuffer, VERSION};
+use mez_core::wire::{Hello, Message, MessageBuffer, ReplyResult, VERSION};
 
 use self::applications::Given;
 use self::cameras::{SIZES, header, message};
@@ -245,8 +245,8 @@ impl World {
             9 | 10 => self.read(SubscriptionId(u64::from(a % SUBSCRIPTIONS)), b % 8),
             11 => {
                 let camera = pick(&NAMES, a).parse().unwrap();
-                let payload = Bytes::from(vec![0; usize::from(c) << 9]);
-                let _ = self.broker.handle_reply(&camera, frame, "people", payload);
+                let result = ReplyResult::Opaque(Bytes::from(vec![0; usize::from(c) << 9]));
+                let _ = self.broker.handle_reply(&camera, frame, "people", result);
             }
             12 => self.broker.handle_message(now, link, message(b, c, now)),
             13 if b >= 0xf0 => {

@@ -134,9 +134,10 @@ class Detector:
 
     def _search(self, frame: mez.Frame, image: npt.NDArray[np.uint8], age_ms: float | None) -> None:
         began = time.perf_counter()
-        boxes = self._app.strong(image, f"frame {frame.id} of {frame.camera}")
+        what = f"frame {frame.id} of {frame.camera}"
+        boxes = self._app.strong(image, what, frame.published_size)
         detector_ms = (time.perf_counter() - began) * 1000
-        frame.reply([_plain(box) for box in boxes])
+        frame.reply(boxes)
         with self._changed:
             self._frames[frame.camera] = self._frames.get(frame.camera, 0) + 1
             self._detections[frame.camera] = self._detections.get(frame.camera, 0) + len(boxes)
@@ -154,14 +155,3 @@ class Detector:
                 at_s=time.monotonic(),
             )
         )
-
-
-def _plain(box: Box) -> dict[str, float]:
-    """Turn a box into what JSON knows."""
-    return {
-        "x": round(box.x, 1),
-        "y": round(box.y, 1),
-        "width": round(box.width, 1),
-        "height": round(box.height, 1),
-        "score": round(box.score, 3),
-    }

@@ -87,12 +87,22 @@ class App:
             if box.score >= self.thresholds.weak
         ]
 
-    def strong(self, image: Image, what: str) -> list[Box]:
-        """Let it search a frame as published, and return what counts as a detection, surest first."""
-        found = self.find(image, (image.shape[1], image.shape[0]), what)
-        return sorted(
-            (box for box in found if box.score >= self.thresholds.strong), key=lambda box: -box.score
-        )
+    def strong(self, image: Image, what: str, camera_size: tuple[int, int] | None = None) -> list[Box]:
+        """Let it search a frame, and return what counts as a detection, in pixels of `image`, surest first.
+
+        Args:
+            image: The frame, at the size at which it was delivered.
+            what: The frame, for errors.
+            camera_size: Width and height of frames as published. Default: those of `image`.
+
+        Raises:
+            AppError: As `find`.
+        """
+        height, width = image.shape[:2]
+        camera = camera_size or (width, height)
+        found = [box for box in self.find(image, camera, what) if box.score >= self.thresholds.strong]
+        across, down = width / camera[0], height / camera[1]
+        return sorted((box.scaled(across, down) for box in found), key=lambda box: -box.score)
 
     def _boxes(self, answer: object, size: tuple[int, int], what: str) -> list[Box]:
         if hasattr(answer, "xyxy"):

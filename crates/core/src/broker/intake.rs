@@ -158,6 +158,7 @@ impl Intake {
             clock_source,
             width,
             height,
+            published: (width, height),
             encoding,
             rung: Rung::original(),
             chain: ChainLink::still(id.sequence),

@@ -96,6 +96,7 @@ mod tests {
             clock_source: ClockSource::Broker,
             width: 1,
             height: 1,
+            published: (1, 1),
             encoding: Encoding::Jpeg,
             rung: Rung::original(),
             chain: ChainLink::still(Sequence(sequence)),

@@ -119,6 +119,7 @@ mod tests {
             clock_source: ClockSource::Broker,
             width: 4,
             height: 4,
+            published: (4, 4),
             encoding: Encoding::H264,
             rung: Rung::original(),
             chain: ChainLink { chain: Sequence(0), index: sequence as u32, reference },

@@ -19,6 +19,7 @@ fn frame(epoch: u64, sequence: u64, captured: u64, bytes: usize) -> Frame {
             clock_source: ClockSource::Broker,
             width: 4,
             height: 2,
+            published: (4, 2),
             encoding: Encoding::Jpeg,
             rung: Rung::original(),
             chain: ChainLink::still(Sequence(sequence)),

@@ -41,6 +41,7 @@ fn append(writer: &mut LogWriter, sequence: u64, infeasible: bool) {
         clock_source: ClockSource::Broker,
         width: 1,
         height: 1,
+        published: (1, 1),
         encoding: Encoding::Jpeg,
         rung: Rung::original(),
         chain: ChainLink::still(id.sequence),

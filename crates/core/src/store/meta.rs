@@ -15,12 +15,13 @@ use crate::wire::codec::{Reader, WireError, Write};
 pub const STORED_SKIP_RANGES_MAX: usize = 256;
 /// The most bytes of a description. One range takes 17 bytes: first, count and reason.
 pub(super) const BYTES_MAX: usize = BYTES_FIXED + RUNG_BYTES_MAX + STORED_SKIP_RANGES_MAX * 17;
-/// Bytes of the description of a chained frame, without its rung and its skipped ranges.
-const BYTES_FIXED: usize = 8 + 8 + 1 + 1 + 4 + 4 + 1 + (8 + 4 + 1 + 8) + 2 + 2;
+/// Bytes of the description of a chained and scaled frame, without its rung and its skipped ranges.
+const BYTES_FIXED: usize = 8 + 8 + 1 + 1 + 4 + 4 + 1 + (8 + 4 + 1 + 8) + (4 + 4) + 2 + 2;
 /// Bytes of a usual description, without skipped frames. The writer reserves this much.
 pub(super) const BYTES_TYPICAL: usize = 96;
 
 const FLAG_CHAINED: u8 = 1;
+const FLAG_SCALED: u8 = 2;
 
 /// Appends the description. The epoch is in the segment's header. The frame's arrival time is not stored: it
 /// is by a clock that ends with the broker.
@@ -32,13 +33,18 @@ pub(super) fn encode(meta: &FrameMeta, skipped: &[SkipRange], out: &mut Vec<u8>)
     out.u32(meta.width);
     out.u32(meta.height);
     let chained = meta.chain != ChainLink::still(meta.id.sequence);
-    out.u8(if chained { FLAG_CHAINED } else { 0 });
+    let scaled = meta.published != (meta.width, meta.height);
+    out.u8(if chained { FLAG_CHAINED } else { 0 } | if scaled { FLAG_SCALED } else { 0 });
     if chained {
         out.u64(meta.chain.chain.0);
         out.u32(meta.chain.index);
         let (kind, sequence) = meta.chain.reference.code();
         out.u8(kind);
         out.u64(sequence.0);
+    }
+    if scaled {
+        out.u32(meta.published.0);
+        out.u32(meta.published.1);
     }
     out.text(meta.rung.as_str(), RUNG_BYTES_MAX);
     let kept = skipped.len().min(STORED_SKIP_RANGES_MAX);
@@ -64,16 +70,23 @@ pub(super) fn decode(epoch: Epoch, bytes: &[u8]) -> Result<(FrameMeta, Arc<[Skip
     let encoding =
         Encoding::from_code(code).ok_or(WireError::Value { field: "encoding", value: code.into() })?;
     let (width, height) = (r.u32("width")?, r.u32("height")?);
-    let chain = match r.u8("flags")? {
+    let flags = r.u8("flags")?;
+    if flags & !(FLAG_CHAINED | FLAG_SCALED) != 0 {
+        return Err(WireError::Value { field: "flags", value: flags.into() });
+    }
+    let chain = match flags & FLAG_CHAINED {
         0 => ChainLink::still(id.sequence),
-        FLAG_CHAINED => {
+        _ => {
             let (chain, index) = (Sequence(r.u64("chain")?), r.u32("index in chain")?);
             let (kind, sequence) = (r.u8("reference kind")?, Sequence(r.u64("reference")?));
             let reference = Reference::from_code(kind, sequence)
                 .ok_or(WireError::Value { field: "reference kind", value: kind.into() })?;
             ChainLink { chain, index, reference }
         }
-        value => return Err(WireError::Value { field: "flags", value: value.into() }),
+    };
+    let published = match flags & FLAG_SCALED {
+        0 => (width, height),
+        _ => (r.u32("published width")?, r.u32("published height")?),
     };
     let rung = Rung::new(r.text("rung", RUNG_BYTES_MAX)?).ok_or(WireError::Text { field: "rung" })?;
     let ranges = usize::from(r.u16("skipped ranges")?);
@@ -90,6 +103,6 @@ pub(super) fn decode(epoch: Epoch, bytes: &[u8]) -> Result<(FrameMeta, Arc<[Skip
         skipped.push(SkipRange { first, count, reason });
     }
     r.finish()?;
-    let meta = FrameMeta { id, captured, clock_source, width, height, encoding, rung, chain };
+    let meta = FrameMeta { id, captured, clock_source, width, height, published, encoding, rung, chain };
     Ok((meta, skipped.into()))
 }

@@ -41,6 +41,9 @@ const FLAG_INFEASIBLE: u8 = 1;
 const FLAG_PAST: u8 = 2;
 /// The flag that stage times follow, after the number of a question if there is one.
 const FLAG_TRACE: u8 = 4;
+/// The flag that the published width and height follow, after the stage times if there are any. Without it, they
+/// are the width and height of the frame.
+const FLAG_SCALED: u8 = 8;
 
 impl FrameHeader {
     /// Appends the header to `out`, with its length first.
@@ -64,7 +67,8 @@ impl FrameHeader {
         out.f64(self.expected_accuracy.unwrap_or(f64::NAN));
         let past = if self.history > 0 { FLAG_PAST } else { 0 };
         let trace = if self.trace.is_empty() { 0 } else { FLAG_TRACE };
-        out.u8(past | trace | if self.infeasible { FLAG_INFEASIBLE } else { 0 });
+        let scaled = if meta.published == (meta.width, meta.height) { 0 } else { FLAG_SCALED };
+        out.u8(past | trace | scaled | if self.infeasible { FLAG_INFEASIBLE } else { 0 });
         out.text(meta.rung.as_str(), RUNG_BYTES_MAX);
         let skipped = &self.skipped[..self.skipped.len().min(SKIP_RANGES_MAX)];
         out.u8(skipped.len() as u8);
@@ -83,6 +87,10 @@ impl FrameHeader {
                 out.u8(stage as u8);
                 out.i32(micros_between(self.sent, at));
             }
+        }
+        if scaled != 0 {
+            out.u32(meta.published.0);
+            out.u32(meta.published.1);
         }
         let length = u16::try_from(out.len() - start - 2).expect("a header is below FRAME_HEADER_BYTES_MAX");
         out[start..start + 2].copy_from_slice(&length.to_le_bytes());
@@ -152,8 +160,12 @@ impl FrameHeader {
                 }
             }
         }
+        let published = match flags & FLAG_SCALED {
+            0 => (width, height),
+            _ => (r.u32("published width")?, r.u32("published height")?),
+        };
         let chain = ChainLink { chain, index, reference };
-        let meta = FrameMeta { id, captured, clock_source, width, height, encoding, rung, chain };
+        let meta = FrameMeta { id, captured, clock_source, width, height, published, encoding, rung, chain };
         Ok(Self { meta, payload_bytes, sent, expected_accuracy, infeasible, skipped, history, trace })
     }
 }

@@ -68,7 +68,8 @@ impl Decoder {
     }
 
     /// As [`Decoder::decode`], but scaled to a half, a quarter or an eighth, if at least `smallest` pixels (width, height) are left. The
-    /// transform then computes fewer values and takes a fraction of the time. Sides are rounded up.
+    /// transform then computes fewer values and takes a fraction of the time. Sides are rounded up. Returns how many columns and rows the
+    /// picture fills: of the last ones perhaps only a part.
     ///
     /// # Errors
     /// [`DecodeError`], except [`DecodeError::BufferSize`].
@@ -78,11 +79,11 @@ impl Decoder {
         format: PixelFormat,
         smallest: (u32, u32),
         image: &mut Image,
-    ) -> Result<JpegInfo, DecodeError> {
+    ) -> Result<(f64, f64), DecodeError> {
         let info = self.admit(jpeg)?;
-        let (factor, (width, height)) = scale(&info, smallest);
+        let Scale { factor, size: (width, height), filled } = scale(&info, smallest);
         decompress(jpeg, factor, &mut image.reset(width, height, format))?;
-        Ok(info)
+        Ok(filled)
     }
 
     /// Decodes the samples of a 4:2:0 or grey JPEG as they are, scaled as by [`Decoder::decode_scaled`]: without conversion
@@ -96,9 +97,9 @@ impl Decoder {
         jpeg: &[u8],
         smallest: (u32, u32),
         planes: &mut Yuv420,
-    ) -> Result<Option<JpegInfo>, DecodeError> {
+    ) -> Result<Option<(f64, f64)>, DecodeError> {
         let info = self.admit(jpeg)?;
-        let (factor, (width, height)) = scale(&info, smallest);
+        let Scale { factor, size: (width, height), filled } = scale(&info, smallest);
         let subsamp = match info.chroma {
             Chroma::Yuv420 => Subsamp::Sub2x2,
             Chroma::Grey => Subsamp::Gray,
@@ -120,7 +121,7 @@ impl Decoder {
         let output = YuvImage { pixels, width: width as usize, align: 1, height: height as usize, subsamp };
         let mut decompressor = decompressor(factor)?;
         judge(decompressor.decompress_to_yuv(jpeg, output))?;
-        Ok(Some(info))
+        Ok(Some(filled))
     }
 
     /// Decodes into a buffer of the caller. Its size must be that of the JPEG ([`super::probe`] returns it). Its format is the format to
@@ -169,16 +170,28 @@ impl Decoder {
     }
 }
 
-/// The smallest scale that leaves at least `smallest` pixels, and the size at that scale. Only scales whose transforms
-/// libjpeg-turbo has in vector code: the others take longer than decoding everything.
-fn scale(info: &JpegInfo, smallest: (u32, u32)) -> (ScalingFactor, (u32, u32)) {
-    for denominator in [8, 4, 2] {
-        let size = (info.width.div_ceil(denominator), info.height.div_ceil(denominator));
-        if size.0 >= smallest.0 && size.1 >= smallest.1 {
-            return (ScalingFactor::new(1, denominator as usize), size);
-        }
-    }
-    (ScalingFactor::ONE, (info.width, info.height))
+/// At which scale an image is decoded.
+struct Scale {
+    factor: ScalingFactor,
+    /// Width and height of what is decoded.
+    size: (u32, u32),
+    /// How many columns and rows of it the picture fills.
+    filled: (f64, f64),
+}
+
+/// The smallest scale that leaves at least `smallest` pixels. Only scales whose transforms libjpeg-turbo has in vector code: the others take
+/// longer than decoding everything.
+fn scale(info: &JpegInfo, smallest: (u32, u32)) -> Scale {
+    let of = |denominator: u32| Scale {
+        factor: ScalingFactor::new(1, denominator as usize),
+        size: (info.width.div_ceil(denominator), info.height.div_ceil(denominator)),
+        filled: (
+            f64::from(info.width) / f64::from(denominator),
+            f64::from(info.height) / f64::from(denominator),
+        ),
+    };
+    let enough = |scale: &Scale| scale.size.0 >= smallest.0 && scale.size.1 >= smallest.1;
+    [8, 4, 2].map(of).into_iter().find(enough).unwrap_or_else(|| of(1))
 }
 
 /// A new decompressor for every image. libjpeg keeps the tables of the last image for images without any, so a frame's pixels would depend

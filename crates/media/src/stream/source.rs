@@ -33,6 +33,12 @@ impl Source<'_> {
     }
 }
 
+/// Where pixels are that were brought to size.
+enum Place {
+    Decoded,
+    Scaled,
+}
+
 /// Brings frames to size; keeps its working memory and nothing else.
 #[derive(Debug)]
 pub(super) struct Reader {
@@ -63,25 +69,38 @@ impl Reader {
         size: (u32, u32),
         grey: bool,
     ) -> Result<&Image, StreamEncodeError> {
+        Ok(match self.read(source, size, grey)? {
+            Place::Decoded => &self.decoded,
+            Place::Scaled => &self.scaled,
+        })
+    }
+
+    /// Brings the frame's pixels to `size`, and says where they are.
+    fn read(
+        &mut self,
+        source: &Source<'_>,
+        size: (u32, u32),
+        grey: bool,
+    ) -> Result<Place, StreamEncodeError> {
         let format = if grey { PixelFormat::Gray8 } else { PixelFormat::Bgr8 };
         match source {
             Source::Jpeg(bytes) => {
-                self.decoder.decode_scaled(bytes, format, size, &mut self.decoded)?;
-                if (self.decoded.width(), self.decoded.height()) == size {
-                    return Ok(&self.decoded);
+                let filled = self.decoder.decode_scaled(bytes, format, size, &mut self.decoded)?;
+                if filled == (size.0.into(), size.1.into()) {
+                    return Ok(Place::Decoded);
                 }
                 let view = self.decoded.view().ok_or(StreamEncodeError::Empty)?;
-                self.resizer.resize(&view, size, Filter::Area, &mut self.scaled)?;
+                self.resizer.resize_filled(&view, filled, size, Filter::Area, &mut self.scaled)?;
             }
             Source::Pixels(view) => {
                 self.resizer.resize(view, size, Filter::Area, &mut self.scaled)?;
                 if view.format() == PixelFormat::Bgra8 || (grey && view.format() == PixelFormat::Bgr8) {
                     convert(&self.scaled, format, &mut self.decoded);
-                    return Ok(&self.decoded);
+                    return Ok(Place::Decoded);
                 }
             }
         }
-        Ok(&self.scaled)
+        Ok(Place::Scaled)
     }
 
     /// The frame as planes at `size`.
@@ -91,12 +110,12 @@ impl Reader {
         size: (u32, u32),
     ) -> Result<&Yuv420, StreamEncodeError> {
         if let Source::Jpeg(bytes) = source
-            && self.decoder.decode_yuv420_scaled(bytes, size, &mut self.decoded_planes)?.is_some()
+            && let Some(filled) = self.decoder.decode_yuv420_scaled(bytes, size, &mut self.decoded_planes)?
         {
-            if (self.decoded_planes.width(), self.decoded_planes.height()) == size {
+            if filled == (size.0.into(), size.1.into()) {
                 return Ok(&self.decoded_planes);
             }
-            self.resizer.resize_planes(&self.decoded_planes.view()?, size, &mut self.planes)?;
+            self.resizer.resize_planes(&self.decoded_planes.view()?, filled, size, &mut self.planes)?;
             return Ok(&self.planes);
         }
         if let Source::Pixels(view) = source
@@ -109,15 +128,13 @@ impl Reader {
             if (view.width(), view.height()) == size {
                 return Ok(&self.decoded_planes);
             }
-            self.resizer.resize_planes(&self.decoded_planes.view()?, size, &mut self.planes)?;
+            let whole = (view.width().into(), view.height().into());
+            self.resizer.resize_planes(&self.decoded_planes.view()?, whole, size, &mut self.planes)?;
             return Ok(&self.planes);
         }
-        self.pixels(source, size, false)?;
-        let at_size = |image: &Image| (image.width(), image.height()) == size;
-        let image = match source {
-            Source::Jpeg(_) if at_size(&self.decoded) => &self.decoded,
-            Source::Pixels(view) if view.format() == PixelFormat::Bgra8 => &self.decoded,
-            _ => &self.scaled,
+        let image = match self.read(source, size, false)? {
+            Place::Decoded => &self.decoded,
+            Place::Scaled => &self.scaled,
         };
         self.planes.fill_from(&image.view().ok_or(StreamEncodeError::Empty)?);
         Ok(&self.planes)

@@ -141,7 +141,7 @@ impl CameraApi {
                 epoch: reply.frame.epoch.0,
                 sequence: reply.frame.sequence.0,
                 application: reply.application,
-                payload: reply.payload,
+                content: Some(reply.content.into_reply()),
             }));
         }
     }

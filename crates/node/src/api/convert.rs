@@ -49,6 +49,8 @@ pub fn frame(
         clock_source: meta.clock_source as i32,
         width: meta.width,
         height: meta.height,
+        published_width: meta.published.0,
+        published_height: meta.published.1,
         encoding: meta.encoding as i32,
         rung: meta.rung.as_str().into(),
         chain_sequence: meta.chain.chain.0,

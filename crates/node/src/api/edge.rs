@@ -23,6 +23,7 @@ use crate::clock::wall_now;
 use crate::edge::{EdgeHandle, ReplyFailure, ResetFailure, Stopped};
 use crate::profile::ReadProfileError;
 use crate::profiles::{HeldProfile, ProfileStoreError};
+use crate::reply::ReplyContent;
 
 /// The interface of an edge broker, for every way in. Cheap to clone.
 #[derive(Clone)]
@@ -159,15 +160,16 @@ impl EdgeApi {
     pub async fn reply(
         &self,
         principal: &Principal,
-        request: pb::ReplyRequest,
+        mut request: pb::ReplyRequest,
     ) -> Result<pb::ReplyResponse, ApiError> {
+        let content = ReplyContent::parse(&mut request)?;
         let camera = parse_camera(&request.camera)?;
         let frame = FrameId { epoch: Epoch(request.epoch), sequence: Sequence(request.sequence) };
         let mut application = application(request.application)?;
         if application.is_empty() {
             application = principal.name();
         }
-        self.edge.reply(camera, frame, application, request.payload).await?;
+        self.edge.reply(camera, frame, application, content).await?;
         Ok(pb::ReplyResponse {})
     }
 
@@ -271,7 +273,7 @@ impl From<ReplyFailure> for ApiError {
                 Self::new(Code::FailedPrecondition, "CAMERA_NOT_CONNECTED", message).at("camera")
             }
             ReplyFailure::Refused(ReplyError::TooLarge { .. }) => {
-                Self::invalid("payload", "REPLY_TOO_LARGE", message)
+                Self::invalid("content", "REPLY_TOO_LARGE", message)
             }
         }
     }

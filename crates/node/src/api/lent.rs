@@ -220,6 +220,7 @@ mod tests {
             clock_source: ClockSource::Broker,
             width: 4,
             height: 4,
+            published: (4, 4),
             encoding: Encoding::Gray8,
             rung: Rung::original(),
             chain: ChainLink::still(Sequence(sequence)),

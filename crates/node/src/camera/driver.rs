@@ -27,6 +27,7 @@ use crate::link::{CameraEvent, Command, CommandSender, Dialler};
 use crate::ports::EdgeAddress;
 use crate::profile::NamedProfile;
 use crate::reading::LocalPast;
+use crate::reply::ReplyContent;
 use crate::state::CameraState;
 
 /// The loop that owns the state machine, and all that the state machine may not have: sockets, threads, clocks.
@@ -198,9 +199,10 @@ impl Driver {
             CameraOutput::RaiseEpoch { above } => self.raise_epoch(above),
             CameraOutput::Refused { code, text } => self.report_refusal(code, text),
             CameraOutput::LinkChanged { up } => self.report_link(up),
-            CameraOutput::Reply { frame, application, payload } => {
-                self.shared.add_reply(Reply { frame, application, payload });
-            }
+            CameraOutput::Reply { frame, application, result } => match ReplyContent::from_result(result) {
+                Ok(content) => self.shared.add_reply(Reply { frame, application, content }),
+                Err(error) => debug!(%frame, application, "a reply cannot be read: {error}"),
+            },
         }
     }
 

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use mez_core::broker::Intake;
 use mez_core::frame::FrameId;
 use mez_core::log::LogReader;
@@ -13,19 +12,20 @@ use tokio::sync::{Notify, watch};
 use crate::persist::{LogFiles, LogKeeper};
 use crate::ports::EdgeAddress;
 use crate::reading::PastSources;
+use crate::reply::ReplyContent;
 
 /// Replies that wait for the publisher. Beyond that the oldest is dropped.
 const REPLIES_MAX: usize = 64;
 
 /// An application's result for a frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     /// The frame.
     pub frame: FrameId,
     /// The application.
     pub application: String,
-    /// The result, opaque to Mez.
-    pub payload: Bytes,
+    /// The result. Detections are in the pixels of the frame as it was published.
+    pub content: ReplyContent,
 }
 
 /// What the handles and the driver share.

@@ -21,6 +21,8 @@ use super::frame::BrokerClock;
 use crate::api::pb::camera_broker_client::CameraBrokerClient;
 use crate::api::pb::edge_broker_client::EdgeBrokerClient;
 use crate::api::pb::publish_event::Event as PublishEvent;
+use crate::api::pb::reply::Content as ReplyContent;
+use crate::api::pb::reply_request::Content;
 use crate::api::pb::subscribe_event::Event as SubscribeEvent;
 use crate::api::socket::Which;
 use crate::api::{MESSAGE_BYTES_MAX, SOFTWARE, VERSION, pb};
@@ -209,7 +211,11 @@ impl Dialler {
 
     /// Sends a result back.
     pub(super) async fn reply(&self, request: pb::ReplyRequest) -> Result<pb::ReplyResponse, ClientError> {
-        self.call(Kind::Reply, "Reply", request, |request| std::mem::take(&mut request.payload)).await
+        let opaque = |request: &mut pb::ReplyRequest| match &mut request.content {
+            Some(Content::Payload(payload)) => std::mem::take(payload),
+            Some(Content::Detections(_)) | None => Bytes::new(),
+        };
+        self.call(Kind::Reply, "Reply", request, opaque).await
     }
 
     /// Asks one question and waits up to 5 s for the answer. `payload` takes out of the request what travels
@@ -569,8 +575,10 @@ impl AnswerStream {
                     }
                 };
                 let mut message: pb::PublishEvent = packet.decode(Kind::PublishEvent).map_err(fault)?;
-                if let Some(PublishEvent::Reply(reply)) = &mut message.event {
-                    reply.payload = packet.payload;
+                if let Some(PublishEvent::Reply(pb::Reply { content, .. })) = &mut message.event
+                    && let Some(ReplyContent::Payload(payload)) = content
+                {
+                    *payload = packet.payload;
                 }
                 message.event
             }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use mez_core::frame::FrameId;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::wire::REPLY_BYTES_MAX;
+use prost::Message as _;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -20,7 +21,9 @@ use super::starts::{CameraStarts, ResetCamera};
 use super::subscription::{SubscribeOptions, Subscription};
 use super::{OwnedTask, persist};
 use crate::api::pb;
+use crate::api::pb::reply_request::Content;
 use crate::identity::Credentials;
+use crate::reply::Detections;
 
 /// The most replies that wait to be sent. Beyond that, the oldest is dropped.
 const REPLIES_MAX: usize = 64;
@@ -142,14 +145,43 @@ impl EdgeClient {
         if payload.len() > REPLY_BYTES_MAX {
             return Err(ReplyError { bytes: payload.len() });
         }
+        let content = Some(Content::Payload(payload));
+        self.put_reply(camera, frame, pb::ReplyRequest { content, ..Default::default() });
+        Ok(())
+    }
+
+    /// Like [`EdgeClient::reply`], for what was found in an image of the frame. The edge converts it to the pixels of
+    /// the frame as it was published, whose width and height are `published`.
+    pub fn reply_detections(
+        &self,
+        camera: &CameraName,
+        frame: FrameId,
+        published: (u32, u32),
+        detections: Detections,
+    ) -> Result<(), ReplyError> {
+        let detections = detections.into_message();
+        // What counts is the size after the conversion, of which only that of the picture can change.
+        let (width, height) = published;
+        let converted = pb::Detections { width, height, ..Default::default() }.encoded_len()
+            + pb::Detections { width: 0, height: 0, ..detections.clone() }.encoded_len();
+        if converted > REPLY_BYTES_MAX {
+            return Err(ReplyError { bytes: converted });
+        }
+        let (published_width, published_height) = published;
+        let content = Some(Content::Detections(detections));
+        let request = pb::ReplyRequest { content, published_width, published_height, ..Default::default() };
+        self.put_reply(camera, frame, request);
+        Ok(())
+    }
+
+    fn put_reply(&self, camera: &CameraName, frame: FrameId, request: pb::ReplyRequest) {
         self.0.replies.put(pb::ReplyRequest {
             camera: camera.as_str().into(),
             epoch: frame.epoch.0,
             sequence: frame.sequence.0,
             application: self.0.application.clone(),
-            payload,
+            ..request
         });
-        Ok(())
     }
 
     /// What became of the replies so far.

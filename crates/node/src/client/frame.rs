@@ -108,6 +108,7 @@ impl ReceivedFrame {
                 },
                 width: frame.width,
                 height: frame.height,
+                published: (frame.published_width, frame.published_height),
                 encoding: u8::try_from(frame.encoding)
                     .ok()
                     .and_then(Encoding::from_code)
@@ -362,7 +363,7 @@ mod tests {
     prop_compose! {
         fn meta()(
             numbers in any::<(u64, u64, u64, u64, u32)>(),
-            size in any::<(u32, u32)>(),
+            size in any::<(u32, u32, (u32, u32))>(),
             publisher in any::<bool>(),
             encoding in 1u8..=6,
             reference in prop_oneof![
@@ -379,6 +380,7 @@ mod tests {
                 clock_source: if publisher { ClockSource::Publisher } else { ClockSource::Broker },
                 width: size.0,
                 height: size.1,
+                published: size.2,
                 encoding: Encoding::from_code(encoding).unwrap(),
                 rung: Rung::new(&rung).unwrap(),
                 chain: ChainLink { chain: Sequence(chain), index, reference },

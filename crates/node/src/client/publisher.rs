@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use mez_core::broker::Published;
 use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
@@ -20,6 +19,7 @@ use crate::api::socket::Which;
 use crate::api::{ApiError, pb};
 use crate::clock::monotonic_now;
 use crate::identity::Credentials;
+use crate::reply::ReplyContent;
 
 /// The most events that wait for the program. Beyond that, the oldest is dropped.
 const EVENTS_MAX: usize = 1024;
@@ -94,8 +94,8 @@ pub enum PublisherEvent {
         frame: FrameId,
         /// The application.
         application: String,
-        /// The result.
-        payload: Bytes,
+        /// The result. Detections are in the pixels of the frame as it was published.
+        content: ReplyContent,
     },
     /// The broker was lost, and is being dialled. Frames sent meanwhile are dropped and counted.
     Disconnected {
@@ -464,10 +464,15 @@ fn event(answer: Message) -> Option<PublisherEvent> {
         Message::Refused(pb::Refused { number, error }) => {
             PublisherEvent::Refused { number, error: error.unwrap_or_default().into() }
         }
-        Message::Reply(reply) => PublisherEvent::Reply {
-            frame: id(reply.epoch, reply.sequence),
-            application: reply.application,
-            payload: reply.payload,
-        },
+        Message::Reply(pb::Reply { epoch, sequence, application, content }) => {
+            let frame = id(epoch, sequence);
+            match ReplyContent::from_reply(content) {
+                Ok(content) => PublisherEvent::Reply { frame, application, content },
+                Err(error) => {
+                    tracing::debug!(%frame, application, "a reply cannot be read: {error}");
+                    return None;
+                }
+            }
+        }
     })
 }

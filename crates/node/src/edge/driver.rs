@@ -182,8 +182,8 @@ impl Driver {
             }
             Request::Reset(camera, uid, answer) => self.reset(camera, uid, answer),
             Request::Reply(reply, answer) => {
-                let (camera, frame, application, payload) = *reply;
-                let _ = answer.send(self.broker.handle_reply(&camera, frame, &application, payload));
+                let (camera, frame, application, result) = *reply;
+                let _ = answer.send(self.broker.handle_reply(&camera, frame, &application, result));
             }
         }
     }

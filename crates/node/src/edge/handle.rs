@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::frame::FrameId;
@@ -26,6 +25,7 @@ use crate::clock::anchor;
 use crate::persist::{LogFiles, LogKeeper};
 use crate::profiles::{HeldProfile, ProfileStore};
 use crate::reading::{PastSources, Reading};
+use crate::reply::ReplyContent;
 
 /// An edge broker that runs. Cheap to clone.
 #[derive(Clone)]
@@ -145,16 +145,17 @@ impl EdgeHandle {
         self.starts.read(camera).await
     }
 
-    /// Passes an application's result for a frame on to the camera.
+    /// Passes an application's result for a frame on to the camera. Detections are in the pixels of the frame as it was
+    /// published.
     pub async fn reply(
         &self,
         camera: CameraName,
         frame: FrameId,
         application: String,
-        payload: Bytes,
+        content: ReplyContent,
     ) -> Result<(), ReplyFailure> {
         let (answer, done) = oneshot::channel();
-        let request = Request::Reply(Box::new((camera, frame, application, payload)), answer);
+        let request = Request::Reply(Box::new((camera, frame, application, content.into_result())), answer);
         self.requests.send(request).await.map_err(|_| Stopped)?;
         Ok(done.await.map_err(|_| Stopped)??)
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, ReplyError, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::frame::FrameId;
@@ -10,6 +9,7 @@ use mez_core::history::{PastAnswer, PastQuery, Unanswered};
 use mez_core::name::CameraName;
 use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::{ClockAnchor, Instant};
+use mez_core::wire::ReplyResult;
 use tokio::sync::{mpsc, oneshot};
 
 use super::reset::{ResetFailure, ResetReport};
@@ -38,7 +38,7 @@ pub(super) enum Request {
     Cameras(oneshot::Sender<Vec<CameraInfo>>),
     /// Somebody, by the number of the user, resets a camera.
     Reset(CameraName, u32, oneshot::Sender<Result<ResetReport, ResetFailure>>),
-    Reply(Box<(CameraName, FrameId, String, Bytes)>, oneshot::Sender<Result<(), ReplyError>>),
+    Reply(Box<(CameraName, FrameId, String, ReplyResult)>, oneshot::Sender<Result<(), ReplyError>>),
 }
 
 /// Asks cameras for frames of the past. Keeps no broker alive.

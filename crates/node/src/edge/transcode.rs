@@ -171,6 +171,7 @@ mod tests {
             clock_source: ClockSource::Broker,
             width: 64,
             height: 64,
+            published: (64, 64),
             encoding: Encoding::H264,
             rung: Rung::original(),
             chain: ChainLink::still(id.sequence),

@@ -308,6 +308,7 @@ async fn what_cannot_be_decoded_is_counted_and_left_out() {
             clock_source: ClockSource::Broker,
             width: 64,
             height: 48,
+            published: (64, 48),
             encoding,
             rung: Rung::original(),
             chain,

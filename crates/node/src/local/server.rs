@@ -19,6 +19,7 @@ use super::shared::{Incoming, Layout, MappedByClient, Outgoing};
 use crate::api::camera::{CameraApi, PublishAnswers, PublishRequests};
 use crate::api::feed::{Feed, Told};
 use crate::api::pb::publish_event::Event as PublishEvent;
+use crate::api::pb::{reply, reply_request};
 use crate::api::principal::Principal;
 use crate::api::{ApiError, Broker, pb};
 use crate::clock::monotonic_now;
@@ -133,7 +134,10 @@ async fn call(
             answer(writer, kind, api.reset_camera(principal, packet.decode(kind)?).await).await
         }
         (Kind::Reply, Edge(api)) => {
-            let request = pb::ReplyRequest { payload: packet.payload.clone(), ..packet.decode(kind)? };
+            let mut request: pb::ReplyRequest = packet.decode(kind)?;
+            if let Some(reply_request::Content::Payload(payload)) = &mut request.content {
+                *payload = packet.payload.clone();
+            }
             answer(writer, kind, api.reply(principal, request).await).await
         }
         (_, Camera(_)) => match not_of_a_camera(kind) {
@@ -277,7 +281,9 @@ async fn take_frames(
             tokio::task::yield_now().await;
             let mut event = answer?;
             let payload = match &mut event {
-                PublishEvent::Reply(reply) => std::mem::take(&mut reply.payload),
+                PublishEvent::Reply(pb::Reply {
+                    content: Some(reply::Content::Payload(payload)), ..
+                }) => std::mem::take(payload),
                 _ => Bytes::new(),
             };
             writer.write(Kind::PublishEvent, &pb::PublishEvent { event: Some(event) }, payload).await?;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bytes::Bytes;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{ClockSource, Epoch, FrameId, Quality, Reference, Rung, Sequence, SkipReason};
 use mez_core::history::Tier;
@@ -12,7 +11,7 @@ use mez_core::name::CameraName;
 use mez_core::session::CameraRest;
 use mez_core::subscription::{Deliver, Delivery, NotHeld, NotHeldReason, Span};
 use mez_core::units::{Instant, Timestamp};
-use mez_core::wire::SKIP_RANGES_MAX;
+use mez_core::wire::{ReplyResult, SKIP_RANGES_MAX};
 
 use super::Checks;
 use super::frames::NEVER_LIVE;
@@ -213,16 +212,18 @@ impl Checks {
         camera: &CameraName,
         frame: FrameId,
         application: &str,
-        payload: &Bytes,
+        result: &ReplyResult,
     ) {
         let said = self.replies.get_mut(&(camera.clone(), frame, application.to_owned()));
         let known = said.is_some_and(|said| {
             let on_its_way = *said > 0;
             *said = said.saturating_sub(1);
-            on_its_way && *payload == reply_to(frame)
+            on_its_way && *result == reply_to(frame)
         });
         self.expect(known, "replies", || {
-            format!("camera {camera} got {payload:?} for {frame}, which {application} did not say, or not so often")
+            format!(
+                "camera {camera} got {result:?} for {frame}, which {application} did not say, or not so often"
+            )
         });
     }
 

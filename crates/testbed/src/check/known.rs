@@ -56,7 +56,7 @@ pub(super) struct PublishedFrame {
 }
 
 impl PublishedFrame {
-    /// Whether a payload is this frame, or one that was made of it, with the right rung.
+    /// Whether a payload is this frame, or one that was made of it, with the right rung and published size.
     pub(super) fn is(&self, meta: &FrameMeta, payload: &Bytes) -> bool {
         let named = match &self.made {
             Some((rung, made)) if *rung == meta.rung => same(made, payload),
@@ -66,7 +66,7 @@ impl PublishedFrame {
             // It is a frame of the past, or no codec made it.
             _ => meta.rung.as_str() == PAST_RUNG && same(&reduced(&self.payload), payload),
         };
-        named && self.captured == meta.captured
+        named && self.captured == meta.captured && self.pixels == meta.published
     }
 }
 

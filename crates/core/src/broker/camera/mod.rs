@@ -169,8 +169,8 @@ impl CameraBroker {
                 }
             }
             Message::Report(report) => self.live.handle_report(now, link, &mut self.adapter, report),
-            Message::Reply { frame, application, payload } => {
-                self.outputs.push_back(CameraOutput::Reply { frame, application, payload });
+            Message::Reply { frame, application, result } => {
+                self.outputs.push_back(CameraOutput::Reply { frame, application, result });
             }
             Message::HistoryRequest(request) if link.welcomed => {
                 self.outputs.extend(self.history.handle_request(id, request));

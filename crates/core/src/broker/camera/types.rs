@@ -10,7 +10,7 @@ use crate::name::CameraName;
 use crate::profile::ProfileHash;
 use crate::setting::Setting;
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{FrameHeader, Message, RefuseCode};
+use crate::wire::{FrameHeader, Message, RefuseCode, ReplyResult};
 
 /// Who a camera broker is.
 #[derive(Clone, Debug)]
@@ -117,8 +117,8 @@ pub enum CameraOutput {
         frame: FrameId,
         /// The application.
         application: String,
-        /// Its result, opaque to Mez.
-        payload: Bytes,
+        /// Its result.
+        result: ReplyResult,
     },
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::broker::{CAPTURED_MAX, NUMBER_MAX};
-use crate::frame::{ChainLink, Epoch, FrameId, Reference, Sequence};
+use crate::frame::{ChainLink, Epoch, FrameId, FrameMeta, Reference, Sequence};
 use crate::units::{Instant, Timestamp};
 use crate::wire::{FrameHeader, Report};
 
@@ -330,7 +330,8 @@ pub(super) fn admit_size(header: &FrameHeader, bytes_max: u32) -> Result<(), Fra
     if header.payload_bytes > bytes_max {
         return Err(FrameRefused::TooLarge { bytes: header.payload_bytes, bytes_max });
     }
-    if header.payload_bytes == 0 || header.meta.width == 0 || header.meta.height == 0 {
+    let FrameMeta { width, height, published, .. } = header.meta;
+    if header.payload_bytes == 0 || [width, height, published.0, published.1].contains(&0) {
         return Err(FrameRefused::Empty);
     }
     Ok(())

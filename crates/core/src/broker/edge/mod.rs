@@ -63,7 +63,7 @@ use crate::name::{CameraName, CameraPattern};
 use crate::profile::ProfileHash;
 use crate::subscription::SubscriptionSpec;
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{FrameHeader, Hello, Message, RefuseCode};
+use crate::wire::{FrameHeader, Hello, Message, RefuseCode, ReplyResult};
 
 /// An edge broker. See the [module](super) for how to drive it.
 pub struct EdgeBroker {
@@ -344,9 +344,9 @@ impl EdgeBroker {
         camera: &CameraName,
         frame: FrameId,
         application: &str,
-        payload: Bytes,
+        result: ReplyResult,
     ) -> Result<(), ReplyError> {
-        self.outputs.push_back(self.roster.reply(camera, frame, application, payload)?);
+        self.outputs.push_back(self.roster.reply(camera, frame, application, result)?);
         Ok(())
     }
 

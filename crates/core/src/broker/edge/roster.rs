@@ -15,7 +15,7 @@ use crate::contract::Contract;
 use crate::frame::{ChainKinds, FrameId};
 use crate::name::CameraName;
 use crate::units::Instant;
-use crate::wire::{FrameHeader, Message, REPLY_BYTES_MAX, Report, ShareRequest};
+use crate::wire::{FrameHeader, Message, REPLY_BYTES_MAX, ReplyResult, Report, ShareRequest};
 
 /// The known cameras and the connections on which they come. A connection has a session, and a camera is on
 /// its channel, as long as the connection belongs to the camera.
@@ -72,10 +72,11 @@ impl Roster {
         camera: &CameraName,
         frame: FrameId,
         application: &str,
-        payload: Bytes,
+        result: ReplyResult,
     ) -> Result<EdgeOutput, ReplyError> {
-        if payload.len() > REPLY_BYTES_MAX {
-            return Err(ReplyError::TooLarge { bytes: payload.len() });
+        let bytes = result.bytes().len();
+        if bytes > REPLY_BYTES_MAX {
+            return Err(ReplyError::TooLarge { bytes });
         }
         if self.cameras.get(camera).is_none() {
             return Err(ReplyError::UnknownCamera { camera: camera.clone() });
@@ -83,7 +84,7 @@ impl Roster {
         // Nothing is heard of one that is silent, so it would not be known whether the result arrives.
         let reached = self.reached(camera).map(|link| link.id);
         let link = reached.ok_or_else(|| ReplyError::NotConnected { camera: camera.clone() })?;
-        let message = Message::Reply { frame, application: application.into(), payload };
+        let message = Message::Reply { frame, application: application.into(), result };
         Ok(EdgeOutput::Send { link, message })
     }
 

@@ -80,6 +80,7 @@ fn record(sequence: u64, encoding: Encoding, chain: ChainLink) -> Record {
         clock_source: ClockSource::Broker,
         width: 4,
         height: 4,
+        published: (4, 4),
         encoding,
         rung: Rung::original(),
         chain,

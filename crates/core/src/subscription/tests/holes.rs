@@ -29,6 +29,7 @@ fn frame(id: FrameId, captured: Timestamp) -> Frame {
         clock_source: ClockSource::Broker,
         width: 1,
         height: 1,
+        published: (1, 1),
         encoding: Encoding::Jpeg,
         rung: Rung::original(),
         chain: ChainLink::still(id.sequence),

@@ -35,6 +35,7 @@ fn append(
             clock_source: ClockSource::Broker,
             width: 1,
             height: 1,
+            published: (1, 1),
             encoding: Encoding::Jpeg,
             rung: Rung::original(),
             chain: ChainLink::still(Sequence(sequence)),

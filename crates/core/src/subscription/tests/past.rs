@@ -157,6 +157,7 @@ impl Rig {
             clock_source: ClockSource::Broker,
             width: 1,
             height: 1,
+            published: (1, 1),
             encoding: Encoding::Jpeg,
             rung: Rung::original(),
             chain: self.chain,

@@ -21,6 +21,7 @@ fn record(sequence: u64, rung: &str) -> Record {
         clock_source: ClockSource::Broker,
         width: 1,
         height: 1,
+        published: (1, 1),
         encoding: Encoding::Jpeg,
         rung: Rung::new(rung).unwrap(),
         chain: ChainLink::still(Sequence(sequence)),

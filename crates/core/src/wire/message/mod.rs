@@ -94,9 +94,52 @@ pub enum Message {
         frame: FrameId,
         /// The application, for people.
         application: String,
-        /// At most [`REPLY_BYTES_MAX`] bytes, opaque to Mez.
-        payload: Bytes,
+        /// The result.
+        result: ReplyResult,
     },
+}
+
+/// An application's result for a frame, in at most [`REPLY_BYTES_MAX`] bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplyResult {
+    /// Bytes that mean something to the application and the publisher only.
+    Opaque(Bytes),
+    /// A message `Detections` of `mez.proto`, in the pixels of the frame as it was published.
+    Detections(Bytes),
+}
+
+impl ReplyResult {
+    /// Its bytes.
+    pub const fn bytes(&self) -> &Bytes {
+        match self {
+            Self::Opaque(bytes) | Self::Detections(bytes) => bytes,
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.u8(match self {
+            Self::Opaque(_) => 0,
+            Self::Detections(_) => 1,
+        });
+        let bytes = &self.bytes()[..self.bytes().len().min(REPLY_BYTES_MAX)];
+        out.u32(bytes.len() as u32);
+        out.extend_from_slice(bytes);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
+        let kind = r.u8("kind of result")?;
+        let length = r.u32("result length")? as usize;
+        if length > REPLY_BYTES_MAX {
+            let (length, max) = (length as u64, REPLY_BYTES_MAX as u64);
+            return Err(WireError::TooLong { field: "result", length, max });
+        }
+        let bytes = Bytes::copy_from_slice(r.bytes("result", length)?);
+        match kind {
+            0 => Ok(Self::Opaque(bytes)),
+            1 => Ok(Self::Detections(bytes)),
+            value => Err(WireError::Value { field: "kind of result", value: value.into() }),
+        }
+    }
 }
 
 impl Message {
@@ -176,12 +219,10 @@ impl Message {
             Self::ShareRequest(claim) => claim.encode(out),
             Self::ProfileRequest(request) => request.encode(out),
             Self::ProfilePart(part) => part.encode(out),
-            Self::Reply { frame, application, payload } => {
+            Self::Reply { frame, application, result } => {
                 out.frame_id(*frame);
                 out.text(application, TEXT_BYTES_MAX);
-                let payload = &payload[..payload.len().min(REPLY_BYTES_MAX)];
-                out.u32(payload.len() as u32);
-                out.extend_from_slice(payload);
+                result.encode(out);
             }
         }
     }
@@ -201,7 +242,7 @@ impl Message {
             0x8a => Self::Reply {
                 frame: r.frame_id()?,
                 application: r.text("application", TEXT_BYTES_MAX)?.into(),
-                payload: reply_payload(r)?,
+                result: ReplyResult::decode(r)?,
             },
             0x8c => Self::DiskStatus(DiskStatus::decode(r)?),
             0x8d => Self::HistoryRequest(HistoryRequest::decode(r)?),
@@ -218,15 +259,6 @@ impl Message {
             kind => return Err(WireError::Value { field: "kind", value: kind.into() }),
         }))
     }
-}
-
-fn reply_payload(r: &mut Reader<'_>) -> Result<Bytes, WireError> {
-    let length = r.u32("payload length")? as usize;
-    if length > REPLY_BYTES_MAX {
-        let (length, max) = (length as u64, REPLY_BYTES_MAX as u64);
-        return Err(WireError::TooLong { field: "payload", length, max });
-    }
-    Ok(Bytes::copy_from_slice(r.bytes("payload", length)?))
 }
 
 /// Cuts a stream of bytes into messages.

@@ -163,8 +163,12 @@ fn any_other() -> impl Strategy<Value = Message> {
             })
         ),
         any_id().prop_map(|frame| Message::Refresh { frame }),
-        (any_id(), TEXT, prop::collection::vec(any::<u8>(), 0..100)).prop_map(
-            |(frame, application, payload)| Message::Reply { frame, application, payload: payload.into() }
+        (any_id(), TEXT, prop::collection::vec(any::<u8>(), 0..100), any::<bool>()).prop_map(
+            |(frame, application, bytes, typed)| {
+                let bytes = bytes.into();
+                let result = if typed { ReplyResult::Detections(bytes) } else { ReplyResult::Opaque(bytes) };
+                Message::Reply { frame, application, result }
+            }
         ),
     ]
 }
@@ -332,6 +336,8 @@ fn any_header() -> impl Strategy<Value = FrameHeader> {
                         clock_source: if broker { ClockSource::Broker } else { ClockSource::Publisher },
                         width,
                         height,
+                        // Often it is not scaled.
+                        published: if index % 2 == 0 { (width, height) } else { (height, payload_bytes) },
                         encoding: Encoding::from_code(encoding).unwrap(),
                         rung: Rung::new(&rung).unwrap(),
                         chain: ChainLink {
@@ -430,6 +436,7 @@ fn the_largest_header_stays_within_its_limit() {
             clock_source: ClockSource::Broker,
             width: 1,
             height: 1,
+            published: (1, 1),
             encoding: Encoding::Jpeg,
             rung: Rung::new(&"x".repeat(64)).unwrap(),
             chain: ChainLink::still(Sequence(0)),
@@ -460,6 +467,7 @@ fn stamps_are_passed_over_by_whoever_does_not_know_them() {
             clock_source: ClockSource::Broker,
             width: 1,
             height: 1,
+            published: (1, 1),
             encoding: Encoding::Jpeg,
             rung: Rung::original(),
             chain: ChainLink::still(Sequence(0)),

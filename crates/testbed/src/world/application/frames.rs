@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::ContractState;
 use mez_core::contract::watch::{Change, FrameVerdict, LOOK_INTERVAL};
@@ -10,6 +9,7 @@ use mez_core::frame::{SkipCounts, SkipReason};
 use mez_core::session::{AtEdge, Session, SessionOutput};
 use mez_core::subscription::{Delivery, LastFrame};
 use mez_core::units::Instant;
+use mez_core::wire::ReplyResult;
 
 use super::{Application, Delivered, Told};
 use crate::payload::reply_to;
@@ -178,10 +178,10 @@ impl Application {
         {
             let (camera, frame) = (delivery.camera, delivery.record.frame.meta.id);
             let altered = stage.bug == Some(Bug::ReplyAltered);
-            let payload = if altered { Bytes::from("something else") } else { reply_to(frame) };
+            let said = if altered { ReplyResult::Opaque("something else".into()) } else { reply_to(frame) };
             let name = format!("application {}", self.index);
             let told = edge.with_process(stage, |process, _| {
-                process.broker.handle_reply(&camera, frame, &name, payload).is_ok()
+                process.broker.handle_reply(&camera, frame, &name, said).is_ok()
             });
             if told == Some(true) {
                 stage.checks.replies(&camera, frame, &name);

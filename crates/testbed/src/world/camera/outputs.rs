@@ -83,10 +83,10 @@ impl CameraHost {
                 return Effect::Refused;
             }
             CameraOutput::LinkChanged { up } => self.link_changed(up, stage),
-            CameraOutput::Reply { frame, application, payload } => {
+            CameraOutput::Reply { frame, application, result } => {
                 self.counts.replies += 1;
                 stage.trace.record(stage.now, What::Replied { camera: self.index, frame });
-                stage.checks.replied(&self.name, frame, &application, &payload);
+                stage.checks.replied(&self.name, frame, &application, &result);
             }
         }
         Effect::Link

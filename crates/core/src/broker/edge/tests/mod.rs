@@ -109,6 +109,7 @@ pub(super) fn header(epoch: u64, sequence: u64, bytes: u32, skipped: Vec<SkipRan
             clock_source: ClockSource::Broker,
             width: 4,
             height: 4,
+            published: (4, 4),
             encoding: Encoding::Jpeg,
             rung: Rung::original(),
             chain: ChainLink::still(Sequence(sequence)),
