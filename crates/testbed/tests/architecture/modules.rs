@@ -23,7 +23,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("unread", &["units"]),
     ("window", &["units"]),
     ("admission", &["units"]),
-    ("contract", &["units", "profile"]),
+    ("contract", &["frame", "units", "profile"]),
     // Frames that are kept.
     ("log", &["buffer", "frame", "sync", "trace", "units", "unread"]),
     ("history", &["frame", "log", "name", "setting", "units"]),
