@@ -404,6 +404,12 @@ fn an_accuracy_that_is_forgotten_is_noticed() {
 }
 
 #[test]
+fn an_application_that_takes_frames_late_unnoticed_is_noticed() {
+    let slow = Library { way: ms(0), takes_after: ms(300) };
+    assert_noticed_in_session(Bug::TakenForgotten, "contract", &[(4, Ask::Library(slow))]);
+}
+
+#[test]
 fn a_chain_that_goes_on_for_who_has_lost_it_is_noticed() {
     assert_noticed_in_session(Bug::ChainLossForgotten, "decodable", &[(4, Ask::ChainsLost)]);
 }

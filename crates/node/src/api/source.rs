@@ -31,8 +31,9 @@ impl Source {
     /// and no chains.
     pub(super) async fn handle_asks(&mut self, asks: Asks) -> Result<(), Stopped> {
         let Self::Edge(subscription) = self else { return Ok(()) };
-        let Asks { update, accuracies, undecodable } = asks;
+        let Asks { update, accuracies, taken, undecodable } = asks;
         subscription.handle_accuracies(accuracies);
+        subscription.handle_taken(taken);
         undecodable.into_iter().for_each(|camera| subscription.restart_chain(camera));
         match update {
             Some((contract, profile)) => subscription.update(contract, profile).await,

@@ -29,12 +29,17 @@ const MEASURED_MIN: Duration = ms(9_998);
 /// The ten seconds, and what clocks may differ by in them.
 const MEASURED_MAX: Duration = ms(10_002);
 
+/// A frame that is taken sooner than this after it was handed over, and a little, counts from the latter.
+const TAKEN_SOON: Duration = ms(501);
+
 /// What one application was promised and got.
 pub(crate) struct Kept {
     contract: Contract,
     profile: Option<SizedProfile>,
     /// The frames of each camera in the last second: when they came, and whether they were clearly late.
     frames: BTreeMap<CameraName, VecDeque<(Moment, bool)>>,
+    /// The frames of each camera that it has taken lately, by its client library.
+    taken: BTreeMap<CameraName, VecDeque<Taken>>,
     /// Since when no frame has come on time.
     unkept_since: Moment,
     /// The state that it was told last, of each camera.
@@ -49,6 +54,7 @@ impl Kept {
             contract,
             profile,
             frames: BTreeMap::new(),
+            taken: BTreeMap::new(),
             unkept_since: now,
             states: BTreeMap::new(),
             measured: BTreeMap::new(),
@@ -56,7 +62,29 @@ impl Kept {
     }
 }
 
+/// A frame that an application has taken from its client library.
+struct Taken {
+    handed: Moment,
+    taken: Moment,
+    /// It was clearly late.
+    late: bool,
+}
+
 impl Kept {
+    /// How many frames the application has taken lately, and how many of these were clearly late in its hands.
+    fn takes_late(&mut self, camera: &CameraName, now: Moment) -> (usize, usize) {
+        let Some(taken) = self.taken.get_mut(camera) else { return (0, 0) };
+        while taken.front().is_some_and(|frame| now.since(frame.taken) >= WINDOW_MAX) {
+            taken.pop_front();
+        }
+        // A frame counts from when it was handed over, or, if it was taken much later, from then on.
+        let counts = |frame: &&Taken| {
+            let soon = frame.taken.since(frame.handed) < TAKEN_SOON;
+            now.since(if soon { frame.handed } else { frame.taken }) < WINDOW_MIN
+        };
+        (taken.len(), taken.iter().filter(|frame| frame.late).filter(counts).count())
+    }
+
     /// Whether the accuracies that the application measured in the last ten seconds lie below its floor, wherever exactly the ten
     /// seconds begin and however sums are rounded.
     fn misses_floor(&mut self, camera: &CameraName, now: Moment) -> bool {
@@ -115,6 +143,12 @@ impl Checks {
         }
         kept.states.insert(camera.clone(), verdict.state);
         let misses = kept.misses_floor(camera, now);
+        let (taken, taken_late) = kept.takes_late(camera, now);
+        let in_hand_late = taken_late as f64 > (1.0 - kept.contract.on_time_share) * taken as f64;
+        self.expect(!in_hand_late || verdict.state != ContractState::Ok, "contract", || {
+            format!("{taken_late} of {taken} frames were taken late, and {frame} says that all is well: {verdict:?}")
+        });
+        let Some(kept) = self.contracts.get_mut(&id) else { return };
         let too_late = lates as f64 > (1.0 - kept.contract.on_time_share) * frames as f64;
         self.expect(!below || verdict.infeasible, "floor", || {
             format!("{frame} lies below the floor {floor:?} and is not marked: {verdict:?}")
@@ -136,6 +170,14 @@ impl Checks {
         self.expect(!misses || state != ContractState::Ok, "contract", || {
             format!("{id:?} measured less than its floor on {camera}, and is told that all is well")
         });
+    }
+
+    /// An application took a frame that was handed over at `handed`. It was so old then, by the edge's clock.
+    pub(crate) fn took(&mut self, id: SubscriptionId, camera: &CameraName, handed: Moment, age: Duration) {
+        let now = self.now;
+        let Some(kept) = self.contracts.get_mut(&id) else { return };
+        let late = kept.contract.latency_bound.is_some_and(|bound| age > bound + ROUNDING);
+        kept.taken.entry(camera.clone()).or_default().push_back(Taken { handed, taken: now, late });
     }
 
     /// An application says how accurate its own result on a camera's frames was.

@@ -412,11 +412,13 @@ impl World {
             encoding: meta.encoding,
         });
         got.into_iter().for_each(|got| application.deliveries.push(got));
+        let camera = delivery.camera.clone();
         application.held = Some(*delivery);
         application.frames += 1;
         let done = self.now + application.spec.consumes.max(CONSUMES_MIN);
         let frames = application.frames;
         self.events.push(done, Event::Ready { application: index, frames });
+        self.give_to_library(index, id, camera, (frame, stated.map(|(captured, _)| captured)));
         self.watch_age(index);
         self.watch_holes(index, had);
         self.watch_told(index, had);

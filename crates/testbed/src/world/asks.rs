@@ -7,6 +7,7 @@ use mez_core::name::CameraName;
 
 use super::camera::PROFILE_BYTES;
 use super::events::Event;
+use super::hands::Library;
 use super::{ApplicationId, Bug, Node, World};
 use crate::check::Kept;
 use crate::time::Moment;
@@ -21,6 +22,8 @@ pub enum Ask {
     Accuracy(f64),
     /// It cannot decode the chains of its cameras any further.
     ChainsLost,
+    /// From now on it has a client library that reports when it takes frames.
+    Library(Library),
 }
 
 impl World {
@@ -45,6 +48,7 @@ impl World {
             Ask::Update(contract) => self.update_contract(index, contract),
             Ask::Accuracy(accuracy) => self.report_accuracy(index, accuracy),
             Ask::ChainsLost => self.lose_chains(index),
+            Ask::Library(library) => self.applications[index].spec.library = Some(library),
         }
         self.touch(Node::Application(index));
     }

@@ -13,6 +13,7 @@ use mez_core::name::CameraName;
 
 use super::asks::Ask;
 use super::door::{AttackSpec, Step};
+use super::hands::Took;
 use super::storage::Owner;
 use super::{Action, Node};
 use crate::time::{Moment, ms};
@@ -51,6 +52,8 @@ pub(super) enum Event {
     Contract { application: usize, subscription: SubscriptionId },
     /// An application asks something of its session.
     Ask { application: usize, ask: Box<Ask> },
+    /// An application has taken a frame from its client library.
+    Took { application: usize, took: Box<Took> },
     /// An attacker opens a connection.
     Attack(AttackSpec),
     /// A visitor goes on.

@@ -41,6 +41,7 @@ mod edge;
 mod edges;
 mod events;
 mod fault;
+mod hands;
 mod lent;
 mod links;
 mod medium;
@@ -71,6 +72,7 @@ pub use self::door::{AttackSpec, Conduct, VisitorId, VisitorSpec};
 use self::edge::EdgeHost;
 use self::events::{Event, EventQueue};
 pub use self::fault::{Action, Counter, Host};
+pub use self::hands::Library;
 use self::links::LinkNode;
 use self::medium::MediumNode;
 pub use self::spec::{
@@ -344,6 +346,7 @@ impl World {
             Event::Look { application, subscription } => self.look(application, subscription),
             Event::Contract { application, subscription } => self.look_at_contract(application, subscription),
             Event::Ask { application, ask } => self.asked(application, *ask),
+            Event::Took { application, took } => self.took(application, &took),
             Event::Attack(spec) => self.attacked(spec),
             Event::Visit { visitor, attempt, step } => self.visited(visitor, attempt, step),
             Event::Action(action) => self.apply(action),

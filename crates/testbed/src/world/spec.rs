@@ -8,6 +8,7 @@ use mez_core::controller::share::Channels;
 use mez_core::history::Reach;
 use mez_core::subscription::Deliver;
 
+use super::hands::Library;
 use super::storage::DiskSpec;
 use crate::channel::wifi::Scene;
 use crate::footage::Footage;
@@ -226,6 +227,8 @@ pub struct ApplicationSpec {
     pub consumes: Duration,
     /// What it does about frames that it did not get when they were new. Default: it begins anew with every subscription.
     pub resumes: Resumes,
+    /// The client library between the edge and its hands, which reports when it takes frames. Default: none.
+    pub library: Option<Library>,
     /// Whether it replies to each frame when it has done with it. Default no.
     pub replies: bool,
 }
@@ -245,6 +248,7 @@ impl ApplicationSpec {
             chains: false,
             consumes: ms(1),
             resumes: Resumes::Anew,
+            library: None,
             replies: false,
         }
     }
