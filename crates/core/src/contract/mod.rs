@@ -132,7 +132,7 @@ pub enum ContractError {
 /// The joint demand of the contracts of one camera. Frames cross the link once, however many applications
 /// want them.
 ///
-/// Only the contracts of the highest priority count. Their strictest floor and tightest bound hold if some
+/// Only contracts with an accuracy floor count, and of these those of the highest priority. Their strictest floor and tightest bound hold if some
 /// rung keeps both. Otherwise the camera chooses which of them to keep together ([`negotiation`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Joint {

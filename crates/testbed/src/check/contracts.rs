@@ -35,6 +35,8 @@ const TAKEN_SOON: Duration = ms(501);
 /// What one application was promised and got.
 pub(crate) struct Kept {
     contract: Contract,
+    /// Since when it is watched. What was handed over before is forgotten.
+    since: Moment,
     profile: Option<SizedProfile>,
     /// The frames of each camera in the last second: when they came, and whether they were clearly late.
     frames: BTreeMap<CameraName, VecDeque<(Moment, bool)>>,
@@ -52,6 +54,7 @@ impl Kept {
     pub(crate) fn new(contract: Contract, profile: Option<SizedProfile>, now: Moment) -> Self {
         Self {
             contract,
+            since: now,
             profile,
             frames: BTreeMap::new(),
             taken: BTreeMap::new(),
@@ -173,9 +176,15 @@ impl Checks {
     }
 
     /// An application took a frame that was handed over at `handed`. It was so old then, by the edge's clock.
-    pub(crate) fn took(&mut self, id: SubscriptionId, camera: &CameraName, handed: Moment, age: Duration) {
+    pub(crate) fn took_in_hand(
+        &mut self,
+        id: SubscriptionId,
+        camera: &CameraName,
+        handed: Moment,
+        age: Duration,
+    ) {
         let now = self.now;
-        let Some(kept) = self.contracts.get_mut(&id) else { return };
+        let Some(kept) = self.contracts.get_mut(&id).filter(|kept| handed > kept.since) else { return };
         let late = kept.contract.latency_bound.is_some_and(|bound| age > bound + ROUNDING);
         kept.taken.entry(camera.clone()).or_default().push_back(Taken { handed, taken: now, late });
     }

@@ -40,7 +40,8 @@ impl World {
         (frame, captured): (FrameId, Option<Instant>),
     ) {
         let application = &self.applications[index];
-        let (Some(Library { way, takes_after }), Some(captured)) = (application.spec.library, captured) else {
+        let (Some(Library { way, takes_after }), Some(captured)) = (application.spec.library, captured)
+        else {
             return;
         };
         let now = self.edges[application.spec.edge.0].clock.monotonic(self.now);
@@ -69,7 +70,7 @@ impl World {
             session.handle_taken(now, camera, report);
         }
         let way = session.poll_way(now);
-        self.checks.took(id, camera, *handed, report.taken.unwrap_or_default());
+        self.checks.took_in_hand(id, camera, *handed, report.taken.unwrap_or_default());
         let Some(way) = way else { return };
         self.with_edge(edge, |process, _| process.broker.handle_way(id, way));
         // Cameras choose their rungs again.

@@ -331,7 +331,7 @@ fn a_camera_is_asked_for_what_the_way_to_the_application_leaves() {
         demands.collect()
     };
     let (bound, ms) = (Duration::from_millis(100), Duration::from_millis);
-    for id in 10..60 {
+    for id in 10..90 {
         subscribe(&mut rig, id, Contract { priority: 5, ..Contract::default() });
     }
     subscribe(
