@@ -52,10 +52,10 @@ def subscribe(
             `mez.edge()` of this process. Or up to eight of them, of one site, in order of preference: while
             one is gone, or has none of the cameras connected and another one has, frames come from that one.
             Else `MEZ_EDGE` (several with commas between them), else the edge broker of this host.
-        latency_ms: The most milliseconds from capture until the edge hands the frame on. Default: as soon as
+        latency_ms: The most milliseconds from capture until your loop gets the frame. Default: as soon as
             possible.
-        accuracy: The accuracy floor: the lowest accuracy that you accept, 0 to 1. Default: frames are not
-            modified.
+        accuracy: The accuracy floor: the lowest accuracy that you accept, 0 to 1. Default: you take frames
+            as the contracts of others need them, and as they were published where there are none.
         on_time_share: The share of frames that must be on time, above 0 and at most 1.
         profile: The profile of your detector, which `mez profile run` measures: its path (anything that ends
             in `.json` or holds a `/`), its content, or the name of one at the edge. Every edge has

@@ -45,7 +45,7 @@ pub(crate) struct SubscribeArgs {
     pattern: CameraPattern,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Latency bound: the most time from capture until the edge hands a frame on, in milliseconds
+    /// Latency bound: the most time from capture until this program has a frame, in milliseconds
     #[arg(long, value_name = "MS")]
     latency_ms: Option<f64>,
     /// Accuracy floor: the lowest accuracy that is acceptable, from 0 to 1

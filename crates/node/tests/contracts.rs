@@ -341,12 +341,40 @@ async fn silence_is_told() {
     let reason = within(async {
         loop {
             let event = subscription.next().await.expect("it goes on");
-            if let Some(reason) = a_state(ContractState::LatencyMiss)(event) {
+            if let Some(reason) = a_state(ContractState::Absent)(event) {
                 return reason;
             }
         }
     });
-    assert!(["the camera is not connected", "no frame in the last second"].contains(&reason.await.as_str()));
+    assert_eq!(reason.await, "the camera is not connected");
+}
+
+/// A contract ends in the hands of the application: who takes frames long after they arrived is not told that all is well, over the local
+/// protocol and gRPC. Who then takes them at once is.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_frames_late_is_told_so() {
+    let rig = Served::new().await;
+    for client in [rig.client_by(0).await, rig.client_by(1).await] {
+        let bound = Duration::from_millis(400);
+        let contract = Contract { latency_bound: Some(bound), on_time_share: 0.6, ..Contract::default() };
+        let options = SubscribeOptions { contract, ..SubscribeOptions::new("dock/*".parse().unwrap()) };
+        let mut subscription = client.subscribe(options).await.unwrap();
+        let reason = within(async {
+            for number in 0.. {
+                rig.camera.publish(picture(number)).unwrap();
+                tokio::time::sleep(bound * 2).await;
+                while let Some(event) = subscription.try_next() {
+                    if let Some(reason) = a_state(ContractState::ApplicationLate)(event) {
+                        return reason;
+                    }
+                }
+            }
+            unreachable!()
+        });
+        let reason = reason.await;
+        assert!(reason.contains("frames wait") || reason.contains("has taken no frame"), "{reason}");
+        until(&rig.camera, &mut subscription, a_state(ContractState::Ok)).await;
+    }
 }
 
 /// A program that cannot decide what it wants holds up nobody, and gets what it asked for last.

@@ -38,7 +38,7 @@ pub use crate::payload::PAYLOAD_BYTES_MAX;
 pub use crate::time::{HostClock, Moment, ms, secs};
 pub use crate::world::{
     Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, Bug, CameraCounts, CameraId, CameraSpec,
-    CaptureTimes, Conduct, Counter, Delivered, DiskSpec, EdgeId, EdgeSpec, Failure, Host, MediumId,
+    CaptureTimes, Conduct, Counter, Delivered, DiskSpec, EdgeId, EdgeSpec, Failure, Host, Library, MediumId,
     MediumSpec, Resumes, Told, VisitorId, VisitorSpec, World,
 };
 

@@ -20,7 +20,7 @@ use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{
     Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct,
-    Counter, DiskSpec, EdgeId, EdgeSpec, Host, MediumSpec, Resumes, VisitorSpec, World,
+    Counter, DiskSpec, EdgeId, EdgeSpec, Host, Library, MediumSpec, Resumes, VisitorSpec, World,
 };
 
 /// No fault comes before this moment.
@@ -97,6 +97,7 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
 
     if variety.asks {
         asks(&mut world, seed, &applications, people, length);
+        libraries(&mut world, seed, &applications);
     }
     flood(&mut world, seed, cameras.len(), length);
     let faults = random.within(0..=7);
@@ -177,6 +178,20 @@ fn asks(
             _ => {
                 world.asks_at(at, application, Ask::ChainsLost);
             }
+        }
+    }
+}
+
+/// Gives some applications a client library that reports when they take frames. It is drawn from a stream of its own, so that nothing else of a
+/// seed is drawn otherwise.
+fn libraries(world: &mut World, seed: u64, applications: &[ApplicationId]) {
+    let mut random = Random::seeded(seed ^ 0x7461_6b65_6e21_2121);
+    for application in applications {
+        let way = *random.pick(&[ms(0), ms(1), ms(20), ms(80)]);
+        let takes_after = *random.pick(&[ms(0), ms(5), ms(60), ms(300), ms(1_500)]);
+        if random.one_in(2) {
+            let at = Moment::START + random.duration(secs(0)..=secs(2));
+            world.asks_at(at, *application, Ask::Library(Library { way, takes_after }));
         }
     }
 }

@@ -5,8 +5,8 @@ use mez_core::broker::NUMBER_MAX;
 use mez_core::contract::{Contract, OnInfeasible};
 use mez_testbed::footage::Footage;
 use mez_testbed::{
-    Action, ApplicationSpec, Ask, Bug, CameraSpec, Counter, EdgeId, EdgeSpec, Failure, HostClock, Moment,
-    World, mbps, ms, secs,
+    Action, ApplicationSpec, Ask, Bug, CameraSpec, Counter, EdgeId, EdgeSpec, Failure, HostClock, Library,
+    Moment, World, mbps, ms, secs,
 };
 
 /// Two cameras, one of them on a slow link; applications that come, go and are slow; a cut and two restarts.
@@ -401,6 +401,12 @@ fn a_contract_that_is_judged_by_what_was_asked_before_is_noticed() {
 #[test]
 fn an_accuracy_that_is_forgotten_is_noticed() {
     assert_noticed_in_session(Bug::AccuracyForgotten, "contract", &[(4, Ask::Accuracy(0.3))]);
+}
+
+#[test]
+fn an_application_that_takes_frames_late_unnoticed_is_noticed() {
+    let slow = Library { way: ms(0), takes_after: ms(1_200) };
+    assert_noticed_in_session(Bug::TakenForgotten, "contract", &[(4, Ask::Library(slow))]);
 }
 
 #[test]

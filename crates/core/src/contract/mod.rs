@@ -78,6 +78,11 @@ impl Contract {
         self.latency_bound.is_none() && self.accuracy_floor.is_none() && self.min_fps <= 0.0
     }
 
+    /// Whether its application takes frames at the rung that others have, whatever that keeps.
+    pub fn takes_any_rung(&self) -> bool {
+        self.accuracy_floor.is_none() && self.on_infeasible == OnInfeasible::Degrade
+    }
+
     /// Refuses bounds that make no sense.
     pub fn validate(&self) -> Result<(), ContractError> {
         if self.latency_bound.is_some_and(|bound| bound.is_zero()) {
@@ -127,7 +132,7 @@ pub enum ContractError {
 /// The joint demand of the contracts of one camera. Frames cross the link once, however many applications
 /// want them.
 ///
-/// Only the contracts of the highest priority count. Their strictest floor and tightest bound hold if some
+/// Only contracts with an accuracy floor count, and of these those of the highest priority. Their strictest floor and tightest bound hold if some
 /// rung keeps both. Otherwise the camera chooses which of them to keep together ([`negotiation`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Joint {
@@ -146,19 +151,23 @@ pub struct Joint {
 }
 
 impl Joint {
-    /// The joint demand of the contracts of the highest priority. `None` if there is no contract, or if one
-    /// of them gives no floor: frames then go unmodified.
+    /// The joint demand of the contracts of the highest priority. A contract without a floor counts only in
+    /// that somebody wants frames even while the bounds cannot be kept: its application takes the rung that
+    /// the others have. `None` if no contract gives a floor: frames then go unmodified.
     pub fn of<'a>(contracts: impl IntoIterator<Item = &'a Contract> + Clone) -> Option<Self> {
-        let highest = contracts.clone().into_iter().map(|contract| contract.priority).max()?;
-        Self::together(contracts.into_iter().filter(|contract| contract.priority == highest))
+        let all = || contracts.clone().into_iter();
+        let highest = all().filter(|contract| contract.accuracy_floor.is_some());
+        let highest = highest.map(|contract| contract.priority).max()?;
+        let joint = Self::together(all().filter(|contract| contract.priority == highest))?;
+        Some(Self { degrade: joint.degrade || all().any(Contract::takes_any_rung), ..joint })
     }
 
-    /// The joint demand of all given contracts, whatever their priorities. `None` if there is none, or if one
-    /// gives no floor.
+    /// The joint demand of those of the given contracts that give a floor, whatever their priorities. `None`
+    /// if there is none.
     pub fn together<'a>(contracts: impl IntoIterator<Item = &'a Contract>) -> Option<Self> {
         let mut joint: Option<Self> = None;
         for contract in contracts {
-            let accuracy_floor = contract.accuracy_floor?;
+            let Some(accuracy_floor) = contract.accuracy_floor else { continue };
             let degrade = contract.on_infeasible == OnInfeasible::Degrade;
             let Contract { latency_bound, on_time_share, profile, min_fps, .. } = *contract;
             let Some(joint) = &mut joint else {
@@ -239,6 +248,23 @@ impl ContractState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever gives no floor asks nothing of the rung, and wants frames even where the others would rather have none.
+    #[test]
+    fn a_contract_without_a_floor_takes_the_rung_of_the_others() {
+        let bounded = |bound_ms: u64, accuracy_floor| Contract {
+            latency_bound: Some(Duration::from_millis(bound_ms)),
+            accuracy_floor,
+            on_infeasible: OnInfeasible::Skip,
+            ..Contract::default()
+        };
+        let (contract, looker) = (bounded(100, Some(0.9)), Contract { priority: 3, ..bounded(20, None) });
+        let alone = Joint::of([&contract]).expect("it gives a floor");
+        assert_eq!(Joint::of([&looker, &contract]), Some(alone));
+        let curious = Contract { on_infeasible: OnInfeasible::Degrade, ..looker.clone() };
+        assert_eq!(Joint::of([&curious, &contract]), Some(Joint { degrade: true, ..alone }));
+        assert_eq!(Joint::of([&looker]), None);
+    }
 
     /// The list for users names every state once, in order of precedence.
     #[test]

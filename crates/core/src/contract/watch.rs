@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::monitor::{FrameOutcome, Monitor, Need, OVERDUE_MIN, Surroundings, WINDOW};
+use super::monitor::{
+    FrameOutcome, Handed, Monitor, Need, OVERDUE_MIN, Surroundings, TakenReport, WINDOW, Way,
+};
 use super::{Contract, ContractState, Joint, OnInfeasible, negotiation};
 use crate::broker::edge::{CameraView, NamedContract, SubscriptionId};
 use crate::frame::{Rung, SkipCounts, SkipReason};
@@ -94,12 +96,14 @@ pub struct ContractWatch {
     cameras: BTreeMap<CameraName, Watched>,
     /// When all cameras are due for a look.
     look_due: Instant,
+    /// How long frames take from the edge into the application's client library.
+    way: Way,
 }
 
 impl ContractWatch {
     /// A watch without cameras.
     pub fn new(id: SubscriptionId, contract: Contract, profile: Option<Arc<SizedProfile>>) -> Self {
-        Self { id, contract, profile, cameras: BTreeMap::new(), look_due: Instant::ZERO }
+        Self { id, contract, profile, cameras: BTreeMap::new(), look_due: Instant::ZERO, way: Way::default() }
     }
 
     /// The contract that is watched.
@@ -157,8 +161,9 @@ impl ContractWatch {
         let own = self.leads(view);
         let watched = self.cameras.get_mut(&delivery.camera).expect("attached above");
         watched.note_lost(now, &delivery.skipped);
+        let waited = watched.waited_for_application(now, &delivery);
         let on_time = match (captured, self.contract.latency_bound) {
-            (Some(captured), Some(bound)) => now.saturating_since(captured) <= bound,
+            (Some(captured), Some(bound)) => now.saturating_since(captured).saturating_sub(waited) <= bound,
             _ => true,
         };
         // If others ask for more, the mark refers to their contracts.
@@ -166,7 +171,8 @@ impl ContractWatch {
         let marked = quality.infeasible && (own || !on_time) && self.contract.accuracy_floor.is_some();
         let infeasible = below || marked;
         let outcome = FrameOutcome { on_time, infeasible, expected_accuracy: verified, came: true };
-        watched.monitor.handle_frame(now, outcome);
+        let handed = Handed { frame: delivery.record.frame.meta.id, captured, waited };
+        watched.monitor.handle_handed(now, outcome, handed);
         (watched.last, watched.waits_since, watched.waited) = (Some(now), None, None);
         watched.one_in = delivery.record.frame.meta.rung.one_in();
         watched.unmodified = delivery.record.frame.meta.rung == Rung::original();
@@ -205,6 +211,22 @@ impl ContractWatch {
             watched.monitor.handle_accuracy(now, accuracy);
             watched.changed = true;
         }
+    }
+
+    /// Takes in what the application's client library says of one of a camera's frames.
+    pub fn handle_taken(&mut self, now: Instant, camera: &CameraName, report: &TakenReport) {
+        if let Some(watched) = self.cameras.get_mut(camera) {
+            if let Some(way) = watched.monitor.handle_taken(now, report) {
+                self.way.handle_frame(now, way);
+            }
+            watched.changed = true;
+        }
+    }
+
+    /// How long frames take from the edge into the application's client library, if that has changed since
+    /// last asked. Nine of ten frames take no longer.
+    pub fn poll_way(&mut self, now: Instant) -> Option<Duration> {
+        self.way.poll(now, self.contract.latency_bound?)
     }
 
     /// Notes that the application has taken every frame there is, and waits for the next.
@@ -301,6 +323,7 @@ impl ContractWatch {
                 .filter(|_| feasibility.profile == self.contract.profile && !watched.unmodified),
             unverified: self.why_unverified(own, view),
             conflict: self.conflict(view).unwrap_or_default(),
+            way: self.way.known(),
         }
     }
 
@@ -358,7 +381,11 @@ impl ContractWatch {
         }
         let floor = |contract: &Contract| contract.accuracy_floor.unwrap_or(f64::INFINITY);
         let bound = |contract: &Contract| contract.latency_bound.unwrap_or(Duration::MAX);
-        let others = || view.demands.iter().filter(|other| other.subscription != self.id);
+        // Whoever gives no floor takes the rung of the others, and stands against nobody.
+        let others = || {
+            let others = view.demands.iter().filter(|other| other.subscription != self.id);
+            others.filter(|other| other.contract.accuracy_floor.is_some())
+        };
         if let Some(first) = others().find(|other| other.contract.priority > mine.priority)
             && (floor(&first.contract), bound(&first.contract)) != (floor(mine), bound(mine))
         {
@@ -369,10 +396,7 @@ impl ContractWatch {
             .filter(|other| floor(&other.contract) > floor(mine))
             .max_by(|a, b| floor(&a.contract).total_cmp(&floor(&b.contract)));
         if let Some(strict) = strict {
-            return Some(match strict.contract.accuracy_floor {
-                Some(floor) => format!("{} asks for the floor {floor}", name(strict)),
-                None => format!("{} asks for frames as they are", name(strict)),
-            });
+            return Some(format!("{} asks for the floor {}", name(strict), floor(&strict.contract)));
         }
         let hasty = peers().filter(|other| bound(&other.contract) < bound(mine));
         let hasty = hasty.min_by_key(|other| bound(&other.contract))?;
@@ -399,6 +423,13 @@ fn name(demand: &NamedContract) -> String {
 }
 
 impl Watched {
+    /// How long a frame that is handed over now was in the log while the application was busy.
+    fn waited_for_application(&self, now: Instant, delivery: &Delivery) -> Duration {
+        let was_busy = self.waits_since.is_none() && self.last.is_some();
+        let logged = delivery.record.trace.as_ref().filter(|_| was_busy).map(|trace| trace.logged);
+        logged.map(|logged| now.saturating_since(logged)).unwrap_or_default()
+    }
+
     /// Takes in frames that were skipped since the last one. Those that were sent and lost count as late.
     fn note_lost(&mut self, now: Instant, skipped: &SkipCounts) {
         let lost = [

@@ -7,11 +7,12 @@
 //!
 //! 1. It reports what happens: [`Session::handle_attach`] and [`Session::handle_chains`] for each log that is
 //!    to be read, [`Session::handle_view_changed`], and [`Session::handle_past`] for each answer. It also
-//!    passes on what the application asks: [`Session::handle_update`], [`Session::handle_accuracy`] and
-//!    [`Session::handle_chain_lost`].
+//!    passes on what the application asks and says: [`Session::handle_update`],
+//!    [`Session::handle_accuracy`], [`Session::handle_taken`] and [`Session::handle_chain_lost`].
 //! 2. When a log has grown, something was reported, or [`Session::poll_timeout`] has passed, it calls
 //!    [`Session::poll`] until that returns nothing.
-//! 3. It then calls [`Session::poll_past`] until that returns nothing, and finds the answers.
+//! 3. It then calls [`Session::poll_past`] until that returns nothing, and finds the answers. It passes what
+//!    [`Session::poll_way`] returns on to the broker.
 //!
 //! A frame is chosen only when the application can take one, so it is the newest of that moment. Changes of
 //! the contract's state are told between frames.
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use crate::broker::edge::{CameraView, CaptureClock, EdgeBroker, SubscriptionId};
 use crate::contract::Contract;
+use crate::contract::monitor::TakenReport;
 use crate::contract::watch::{Change, ContractWatch, FrameVerdict, Judged, LOOK_INTERVAL};
 use crate::frame::{ChainKinds, SkipCounts};
 use crate::history::{PastAnswer, PastQuery};
@@ -212,6 +214,14 @@ impl Session {
         }
     }
 
+    /// Takes in when the application had one of a camera's frames, by its client library. Ignored for frames
+    /// that it was not given.
+    pub fn handle_taken(&mut self, now: Instant, camera: &CameraName, report: &TakenReport) {
+        if let Some(watch) = &mut self.watch {
+            watch.handle_taken(now, camera, report);
+        }
+    }
+
     /// Gives stills until another chain begins, because the application lost the chain that it was decoding.
     /// Returns whether the broker must ask the camera for a keyframe: not for a camera that is not read.
     pub fn handle_chain_lost(&mut self, camera: &CameraName) -> bool {
@@ -264,6 +274,12 @@ impl Session {
     /// A question about the past that was not asked yet. At most one per camera is open.
     pub fn poll_past(&mut self) -> Option<(CameraName, PastQuery)> {
         self.subscription.poll_past()
+    }
+
+    /// How long frames take from here to the application, if that has changed: the broker must be told
+    /// ([`EdgeBroker::handle_way`]), because cameras work with what is left of the latency bound.
+    pub fn poll_way(&mut self, now: Instant) -> Option<Duration> {
+        self.watch.as_mut()?.poll_way(now)
     }
 
     /// When to call [`Session::poll`] again at the latest, if it had nothing at `looked` and nothing happens

@@ -9,6 +9,7 @@ use crate::frame::{
 };
 use crate::log::{LogConfig, LogWriter, log};
 use crate::subscription::Deliver;
+use crate::trace::{CameraTrace, FrameTrace};
 
 const WALL: ClockAnchor = ClockAnchor { wall: Timestamp::from_nanos(0), monotonic: Instant::ZERO };
 
@@ -34,6 +35,17 @@ fn camera() -> CameraName {
 }
 
 fn append(writer: &mut LogWriter, sequence: u64, infeasible: bool) {
+    append_record(writer, sequence, infeasible, None);
+}
+
+/// A frame that was in the log at `logged`.
+fn append_at(writer: &mut LogWriter, sequence: u64, logged: Instant) {
+    let camera = CameraTrace::default();
+    let trace = FrameTrace { camera, arriving: logged, arrived: logged, decoded: None, logged };
+    append_record(writer, sequence, false, Some(Arc::new(trace)));
+}
+
+fn append_record(writer: &mut LogWriter, sequence: u64, infeasible: bool, trace: Option<Arc<FrameTrace>>) {
     let id = FrameId { epoch: Epoch(1), sequence: Sequence(sequence) };
     let meta = FrameMeta {
         id,
@@ -52,7 +64,7 @@ fn append(writer: &mut LogWriter, sequence: u64, infeasible: bool) {
         skipped: Arc::default(),
         arrived: Instant::ZERO,
         quality,
-        trace: None,
+        trace,
         link_bytes: None,
     };
     writer.append_record(record).unwrap();
@@ -158,4 +170,56 @@ fn a_camera_that_never_came_is_told_at_the_end() {
     assert_eq!((name, not_held.reason), (&camera(), NotHeldReason::CameraAbsent));
     assert!(!session.handle_update(at(6_000), floor(), None), "the past has no contract");
     assert!(!session.handle_chain_lost(&camera()), "it does not read that camera");
+}
+
+/// A camera whose frame with sequence n was captured at 100 n milliseconds.
+struct Regular;
+
+impl KnownCameras for Regular {
+    fn times(&self, _: &CameraName, record: &Record) -> FrameTimes {
+        let captured = at(100 * record.frame.meta.id.sequence.0);
+        FrameTimes { captured: Some((captured, Duration::ZERO)), trace: None }
+    }
+
+    fn view(&self, camera: &CameraName) -> Arc<CameraView> {
+        Known.view(camera)
+    }
+}
+
+/// A frame that lay in the log while the application was busy was late by the application's doing; one that came while it waited was not.
+#[test]
+fn who_was_busy_when_a_frame_came_is_late_itself() {
+    let bound = Contract { latency_bound: Some(Duration::from_millis(40)), ..Contract::default() };
+    let story = |busy: bool| {
+        let (mut session, mut writer) = open(&spec(bound.clone(), Span::LIVE));
+        let mut told = Vec::new();
+        for sequence in 0..20u64 {
+            let captured = at(100 * sequence);
+            if !busy {
+                assert!(all_of(&mut session, captured).is_empty(), "it has all, and waits");
+            }
+            append_at(&mut writer, sequence, captured + Duration::from_millis(20));
+            let taken = captured + Duration::from_millis(90);
+            // Whoever is busy with a frame does not look for another.
+            while let Some(output) = session.poll(taken, true, &Regular) {
+                if let SessionOutput::Frame { verdict: Some(verdict), .. } = output {
+                    told.push((verdict.state, verdict.reason));
+                    break;
+                }
+            }
+        }
+        told.pop().expect("frames came")
+    };
+    let (state, reason) = story(false);
+    assert_eq!(state, ContractState::LatencyMiss, "{reason}");
+    let (state, reason) = story(true);
+    let wanted = "; the application takes a frame every 100 ms; frames wait 70 ms for it";
+    assert!(state == ContractState::ApplicationLate && reason.ends_with(wanted), "{state:?}: {reason}");
+}
+
+/// The frames that a session gives at a moment.
+fn all_of(session: &mut Session, now: Instant) -> Vec<SessionOutput> {
+    std::iter::from_fn(|| session.poll(now, true, &Regular))
+        .filter(|output| matches!(output, SessionOutput::Frame { .. }))
+        .collect()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::codec::{Reader, WireError, Write};
 use crate::contract::{Contract, OnInfeasible};
 
-/// The most contracts in a demand. If there are more, the edge sends those of the highest priority.
+/// The most contracts in a demand. If there are more, the edge sends the first.
 pub const CONTRACTS_MAX: usize = 64;
 
 /// What the applications want of a camera. Without contracts, the camera sends nothing.
@@ -13,7 +13,8 @@ pub const CONTRACTS_MAX: usize = 64;
 pub struct Demand {
     /// The revision of the demand, from one edge for one camera. An older one is ignored.
     pub revision: u64,
-    /// One contract per subscription, highest priority first.
+    /// One contract per subscription: those with an accuracy floor first, and of these the highest priority
+    /// first.
     pub contracts: Vec<Contract>,
 }
 

@@ -15,7 +15,7 @@ use super::connect::answer_connect;
 use super::contract::Profile;
 use super::feed::Feed;
 use super::principal::Principal;
-use super::request::{Subscribe, application, measured, parse_camera, parse_pattern};
+use super::request::{Subscribe, application, measured, parse_camera, parse_pattern, taken};
 use super::source::Source;
 use super::subscriptions::Subscriptions;
 use super::{ApiError, ApiLimits, contract, convert, pb};
@@ -117,6 +117,16 @@ impl EdgeApi {
         let measured = measured(request)?;
         self.subscriptions.measured(principal, request.subscription_id, measured)?;
         Ok(pb::ReportAccuracyResponse {})
+    }
+
+    /// Takes in when an application had frames.
+    pub fn report_taken(
+        &self,
+        principal: &Principal,
+        request: &pb::ReportTakenRequest,
+    ) -> Result<pb::ReportTakenResponse, ApiError> {
+        self.subscriptions.taken(principal, request.subscription_id, taken(request)?)?;
+        Ok(pb::ReportTakenResponse {})
     }
 
     /// Notes that a subscription of the same principal cannot decode its chain any further.

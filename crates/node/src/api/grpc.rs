@@ -117,6 +117,13 @@ impl EdgeBroker for EdgeService {
         Ok(Response::new(self.0.report_accuracy(&principal(&request)?, request.get_ref())?))
     }
 
+    async fn report_taken(
+        &self,
+        request: Request<pb::ReportTakenRequest>,
+    ) -> Result<Response<pb::ReportTakenResponse>, Status> {
+        Ok(Response::new(self.0.report_taken(&principal(&request)?, request.get_ref())?))
+    }
+
     async fn restart_chain(
         &self,
         request: Request<pb::RestartChainRequest>,

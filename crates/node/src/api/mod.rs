@@ -30,7 +30,7 @@ pub mod camera;
 mod connect;
 pub mod contract;
 pub mod convert;
-mod duration;
+pub(crate) mod duration;
 pub mod edge;
 pub mod error;
 mod events;

@@ -1,6 +1,9 @@
 //! Checks requests once: what leaves this module is valid.
 
+use std::time::Duration;
+
 use mez_core::broker::{NUMBER_MAX, PublishError, Published};
+use mez_core::contract::monitor::TakenReport;
 use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, Sequence};
 use mez_core::history::{self, PastOptions, Tier};
 use mez_core::log::AppendError;
@@ -16,6 +19,9 @@ use super::{APPLICATION_BYTES_MAX, contract, pb};
 
 /// The most cameras for which one subscription may resume, with one frame each.
 pub const AFTER_MAX: usize = 1024;
+
+/// The most frames of which one report may say when the application had them.
+pub const TAKEN_MAX: usize = 256;
 
 /// What an application asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +67,25 @@ pub fn measured(request: &pb::ReportAccuracyRequest) -> Result<(CameraName, f64)
         return Err(ApiError::invalid("accuracy", "INVALID_ACCURACY", text));
     }
     Ok((camera, accuracy))
+}
+
+/// When an application had frames.
+pub fn taken(request: &pb::ReportTakenRequest) -> Result<Vec<(CameraName, TakenReport)>, ApiError> {
+    let frames = &request.frames;
+    if frames.len() > TAKEN_MAX {
+        let text = format!("the report is of {} frames; report at most {TAKEN_MAX} at once", frames.len());
+        return Err(ApiError::invalid("frames", "TOO_MANY_FRAMES", text));
+    }
+    let report = |frame: &pb::TakenFrame| {
+        let report = TakenReport {
+            frame: FrameId { epoch: Epoch(frame.epoch), sequence: Sequence(frame.sequence) },
+            received: frame.received_since_capture_ns.map(Duration::from_nanos),
+            taken: frame.taken_since_capture_ns.map(Duration::from_nanos),
+            error: Duration::from_nanos(frame.error_ns),
+        };
+        Ok((parse_camera(&frame.camera)?, report))
+    };
+    frames.iter().map(report).collect()
 }
 
 /// A pattern of camera names.
@@ -125,7 +150,9 @@ fn past(request: &pb::SubscribeRequest, span: &Span, now: Timestamp) -> Result<P
     };
     let reads_past = span.begin.is_some_and(|begin| begin < now) && span.deliver == Deliver::Every;
     if quality.is_some() && !reads_past {
-        let message = "a quality is for frames of the past: give begin_utc_ns in the past, and every frame";
+        let message = "a quality is for frames of the past: give begin_utc_ns in the past, and every frame. Live frames come at \
+                       the rung of the contracts on their camera, and as originals where there is none; for originals, ask \
+                       for the accuracy_floor 1 in a contract of your own";
         return Err(invalid(message.into()));
     }
     if quality.is_some() && request.held_only {

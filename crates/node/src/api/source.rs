@@ -31,8 +31,9 @@ impl Source {
     /// and no chains.
     pub(super) async fn handle_control(&mut self, requests: ControlRequests) -> Result<(), Stopped> {
         let Self::Edge(subscription) = self else { return Ok(()) };
-        let ControlRequests { update, accuracies, undecodable } = requests;
+        let ControlRequests { update, accuracies, taken, undecodable } = requests;
         subscription.handle_accuracies(accuracies);
+        subscription.handle_taken(taken);
         undecodable.into_iter().for_each(|camera| subscription.restart_chain(camera));
         match update {
             Some((contract, profile)) => subscription.update(contract, profile).await,

@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mez_core::contract::Contract;
+use mez_core::contract::monitor::TakenReport;
 use mez_core::name::CameraName;
 use tokio::sync::Notify;
 use tonic::Code;
@@ -43,6 +44,8 @@ pub(super) struct ControlRequests {
     pub(super) update: Option<Update>,
     /// How accurate the application's results were.
     pub(super) accuracies: VecDeque<(CameraName, f64)>,
+    /// When the application had frames.
+    pub(super) taken: VecDeque<(CameraName, TakenReport)>,
     /// Cameras whose chain the application cannot decode any further.
     pub(super) undecodable: Vec<CameraName>,
 }
@@ -70,6 +73,10 @@ const UNDECODABLE_MAX: usize = 256;
 
 /// The most accuracies that wait. Beyond that, the oldest are forgotten.
 const ACCURACIES_MAX: usize = 256;
+
+/// The most frames of which it waits when the application had them. Beyond that, the oldest are forgotten, and
+/// count as they were handed over.
+const TAKEN_MAX: usize = 1024;
 
 /// A contract, with the profile that it names.
 pub(super) type Update = (Contract, Option<Arc<HeldProfile>>);
@@ -136,6 +143,21 @@ impl Subscriptions {
                 requests.accuracies.pop_front();
             }
             requests.accuracies.push_back(measured);
+        });
+        Ok(())
+    }
+
+    /// Takes in when the application of a subscription of `principal` had frames.
+    pub(super) fn taken(
+        &self,
+        principal: &Principal,
+        id: u64,
+        taken: Vec<(CameraName, TakenReport)>,
+    ) -> Result<(), ApiError> {
+        self.control_of(principal, id)?.request(|asks| {
+            let surplus = (asks.taken.len() + taken.len()).saturating_sub(TAKEN_MAX);
+            asks.taken.drain(..surplus.min(asks.taken.len()));
+            asks.taken.extend(taken);
         });
         Ok(())
     }

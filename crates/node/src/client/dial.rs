@@ -201,6 +201,14 @@ impl Dialler {
         self.call(Kind::ReportAccuracy, "ReportAccuracy", request, |_| Bytes::new()).await
     }
 
+    /// Says when the program had frames.
+    pub(super) async fn report_taken(
+        &self,
+        request: pb::ReportTakenRequest,
+    ) -> Result<pb::ReportTakenResponse, ClientError> {
+        self.call(Kind::ReportTaken, "ReportTaken", request, |_| Bytes::new()).await
+    }
+
     /// Says that a chain cannot be decoded any further.
     pub(super) async fn restart_chain(
         &self,

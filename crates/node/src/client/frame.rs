@@ -44,6 +44,8 @@ pub struct ReceivedFrame {
     pub skipped: SkipCounts,
     /// A part of the past that was asked for and is not held.
     pub not_held: Option<NotHeld>,
+    /// Whether the client library read it later than it could, because it was waiting for the program.
+    pub held_back: bool,
     /// When it passed each stage since its capture, from the camera to this program. Empty if `captured_at`
     /// is not known.
     pub trace: Trace,
@@ -136,6 +138,7 @@ impl ReceivedFrame {
             infeasible: frame.infeasible,
             skipped: convert::skips_back(&frame.skipped),
             not_held: frame.not_held.map(convert::not_held_back),
+            held_back: false,
             trace,
             link_bytes: frame.link_bytes,
             payload: frame.payload,

@@ -62,19 +62,20 @@ impl Mailbox {
     }
 
     /// Takes in a frame; one that is not newer than the last of its camera is dropped: a broker that is asked
-    /// anew may begin where it likes. Accounts for what was missed while there was no connection.
+    /// anew may begin where it likes. Accounts for what was missed while there was no connection. Returns the
+    /// frame whose place it took.
     ///
     /// A camera broker whose state was wiped counts its starts from 1 again. An edge that still knows the
     /// camera has it go on from there; after one that was started anew as well, the only sign is an earlier
     /// epoch with later frames.
-    pub(super) fn put_frame(&mut self, mut frame: Box<ReceivedFrame>) {
+    pub(super) fn put_frame(&mut self, mut frame: Box<ReceivedFrame>) -> Option<Box<ReceivedFrame>> {
         let deliver = self.deliver;
         let camera = self.camera(&frame.camera);
         let (id, captured) = (frame.meta.id, frame.meta.captured);
         if let Some((last, last_captured)) = camera.last {
             let wiped = camera.resumed && id.epoch < last.epoch && captured > last_captured;
             if id <= last && !wiped {
-                return;
+                return None;
             }
         }
         if let (true, Some((last, _))) = (std::mem::take(&mut camera.resumed), camera.last) {
@@ -85,14 +86,16 @@ impl Mailbox {
         camera.last = Some((id, captured));
         if deliver == Deliver::Every {
             self.queue.push_back(frame);
-            return;
+            return None;
         }
-        if let Some(superseded) = camera.waiting.take() {
+        let superseded = camera.waiting.take();
+        if let Some(superseded) = &superseded {
             frame.skipped.merge(&superseded.skipped);
             frame.skipped.add(SkipReason::ApplicationBusy, 1);
             frame.not_held = merged(superseded.not_held, frame.not_held);
         }
         camera.waiting = Some(frame);
+        superseded
     }
 
     /// Takes in a notice.

@@ -169,6 +169,7 @@ impl Driver {
             Request::Unsubscribe(id) => self.unsubscribe(id),
             Request::ChainLost(camera) => self.broker.handle_chain_lost(monotonic_now(), &camera),
             Request::Update(id, contract, profile) => self.update(id, *contract, profile),
+            Request::Way(id, way) => self.broker.handle_way(id, way),
             Request::History(asked, answer) => {
                 let (camera, query) = *asked;
                 // Whoever no longer waits has closed the other end.

@@ -1,6 +1,7 @@
 //! Requests that the edge's loop gets from applications.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mez_core::broker::edge::{CameraInfo, ReplyError, SubscriptionId};
 use mez_core::contract::Contract;
@@ -31,6 +32,8 @@ pub(super) enum Request {
     /// Answered with how many cameras that match are connected, and until when others may come that are not known yet.
     Subscribe(Box<Opening>, oneshot::Sender<(usize, Option<Instant>)>),
     Update(SubscriptionId, Box<Contract>, Option<Arc<HeldProfile>>),
+    /// Frames take so long from here to the application of a subscription.
+    Way(SubscriptionId, Duration),
     Unsubscribe(SubscriptionId),
     /// A subscription waits for another chain of a camera.
     ChainLost(CameraName),

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use mez_core::broker::edge::{CameraView, SubscriptionId};
 use mez_core::contract::Contract;
+use mez_core::contract::monitor::TakenReport;
 use mez_core::contract::watch::{Change, FrameVerdict};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
@@ -145,6 +146,19 @@ impl EdgeSubscription {
         let now = monotonic_now();
         for (camera, accuracy) in measured {
             self.reading.session().handle_accuracy(now, &camera, accuracy);
+        }
+    }
+
+    /// Takes in when the application had frames, by its client library. Cameras that it does not read are ignored.
+    pub fn handle_taken(&mut self, taken: impl IntoIterator<Item = (CameraName, TakenReport)>) {
+        let now = monotonic_now();
+        let session = self.reading.session();
+        for (camera, report) in taken {
+            session.handle_taken(now, &camera, &report);
+        }
+        if let Some(way) = session.poll_way(now) {
+            // Where the broker has too much to do, the next change tells.
+            let _ = self.requests.try_send(Request::Way(self.id, way));
         }
     }
 

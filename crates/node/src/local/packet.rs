@@ -58,6 +58,8 @@ pub enum Kind {
     GetCameraStarts = 15,
     /// [`pb::ResetCameraRequest`], [`pb::ResetCameraResponse`].
     ResetCamera = 16,
+    /// [`pb::ReportTakenRequest`], [`pb::ReportTakenResponse`].
+    ReportTaken = 17,
 }
 
 impl Kind {
@@ -80,6 +82,7 @@ impl Kind {
             RestartChain,
             GetCameraStarts,
             ResetCamera,
+            ReportTaken,
         ];
         all.into_iter().find(|kind| *kind as u8 == code)
     }

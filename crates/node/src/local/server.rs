@@ -121,6 +121,9 @@ async fn call(
         (Kind::ReportAccuracy, Edge(api)) => {
             answer(writer, kind, api.report_accuracy(principal, &packet.decode(kind)?)).await
         }
+        (Kind::ReportTaken, Edge(api)) => {
+            answer(writer, kind, api.report_taken(principal, &packet.decode(kind)?)).await
+        }
         (Kind::RestartChain, Edge(api)) => {
             answer(writer, kind, api.restart_chain(principal, &packet.decode(kind)?)).await
         }
@@ -151,7 +154,9 @@ async fn call(
 /// Why a camera broker does not answer a call that an edge broker does.
 fn not_of_a_camera(kind: Kind) -> Option<&'static str> {
     match kind {
-        Kind::UpdateContract | Kind::ReportAccuracy => Some("a camera broker keeps no contracts"),
+        Kind::UpdateContract | Kind::ReportAccuracy | Kind::ReportTaken => {
+            Some("a camera broker keeps no contracts")
+        }
         Kind::RestartChain => Some("a camera broker hands on what was published"),
         Kind::GetCameraInfo => Some("a camera broker knows no other cameras"),
         Kind::GetCameraStarts | Kind::ResetCamera => Some("a camera broker takes in no cameras"),

@@ -9,7 +9,7 @@ use mez_core::frame::{FrameId, Rung};
 use mez_core::name::CameraName;
 
 use super::Checks;
-use super::known::Kept;
+use super::known::{Kept, Taken, WINDOW_MAX, WINDOW_MIN};
 use crate::time::{Moment, ms};
 
 /// Stamps are whole nanoseconds, and a frame is stamped a moment after it is published.
@@ -17,11 +17,6 @@ const ROUNDING: Duration = Duration::from_micros(2);
 /// I6: an application that gets no frame in time is told within a second. The contract watch looks every 250 ms, and what is late by then is
 /// still on its way.
 const TOLD_MAX: Duration = ms(1_500);
-
-/// The sliding second of contracts, less what clocks may differ by in it. A frame at its border may count or not.
-const WINDOW_MIN: Duration = ms(999);
-/// The sliding second, and what clocks may differ by in it.
-const WINDOW_MAX: Duration = ms(1_001);
 
 impl Checks {
     /// Begins to watch a contract.
@@ -65,6 +60,12 @@ impl Checks {
         }
         kept.states.insert(camera.clone(), verdict.state);
         let misses = kept.misses_floor(camera, now);
+        let (taken, taken_late) = kept.takes_late(camera, now);
+        let in_hand_late = taken_late as f64 > (1.0 - kept.contract.on_time_share) * taken as f64;
+        self.expect(!in_hand_late || verdict.state != ContractState::Ok, "contract", || {
+            format!("{taken_late} of {taken} frames were taken late, and {frame} says that all is well: {verdict:?}")
+        });
+        let Some(kept) = self.contracts.get_mut(&id) else { return };
         let too_late = lates as f64 > (1.0 - kept.contract.on_time_share) * frames as f64;
         self.expect(!below || verdict.infeasible, "floor", || {
             format!("{frame} lies below the floor {floor:?} and is not marked: {verdict:?}")
@@ -86,6 +87,20 @@ impl Checks {
         self.expect(!misses || state != ContractState::Ok, "contract", || {
             format!("{id:?} measured less than its floor on {camera}, and is told that all is well")
         });
+    }
+
+    /// An application took a frame that was handed over at `handed`. It was so old then, by the edge's clock.
+    pub(crate) fn took_in_hand(
+        &mut self,
+        id: SubscriptionId,
+        camera: &CameraName,
+        handed: Moment,
+        age: Duration,
+    ) {
+        let now = self.now;
+        let Some(kept) = self.contracts.get_mut(&id).filter(|kept| handed > kept.since) else { return };
+        let late = kept.contract.latency_bound.is_some_and(|bound| age > bound + ROUNDING);
+        kept.taken.entry(camera.clone()).or_default().push_back(Taken { handed, taken: now, late });
     }
 
     /// An application says how accurate its own result on a camera's frames was.

@@ -22,6 +22,14 @@ const MEASURED_MIN: Duration = ms(9_998);
 /// The ten seconds, and what clocks may differ by in them.
 const MEASURED_MAX: Duration = ms(10_002);
 
+/// A frame that is taken sooner than this after it was handed over, and a little, counts from the latter.
+const TAKEN_SOON: Duration = ms(501);
+
+/// The sliding second of contracts, less what clocks may differ by in it. A frame at its border may count or not.
+pub(super) const WINDOW_MIN: Duration = ms(999);
+/// The sliding second, and what clocks may differ by in it.
+pub(super) const WINDOW_MAX: Duration = ms(1_001);
+
 // ---- frames -----------------------------------------------------------------------------------------------
 
 /// What one process published in one epoch; its sequence is the index.
@@ -123,9 +131,13 @@ impl Reading {
 /// What one application was promised and got.
 pub(crate) struct Kept {
     pub(super) contract: Contract,
+    /// Since when it is watched. What was handed over before is forgotten.
+    pub(super) since: Moment,
     pub(super) profile: Option<SizedProfile>,
     /// The frames of each camera in the last second: when they came, and whether they were clearly late.
     pub(super) frames: BTreeMap<CameraName, VecDeque<(Moment, bool)>>,
+    /// The frames of each camera that it has taken lately, by its client library.
+    pub(super) taken: BTreeMap<CameraName, VecDeque<Taken>>,
     /// Since when no frame has come on time.
     pub(super) unkept_since: Moment,
     /// The state that it was told last, of each camera.
@@ -138,12 +150,28 @@ impl Kept {
     pub(crate) fn new(contract: Contract, profile: Option<SizedProfile>, now: Moment) -> Self {
         Self {
             contract,
+            since: now,
             profile,
             frames: BTreeMap::new(),
+            taken: BTreeMap::new(),
             unkept_since: now,
             states: BTreeMap::new(),
             measured: BTreeMap::new(),
         }
+    }
+
+    /// How many frames the application has taken lately, and how many of these were clearly late in its hands.
+    pub(super) fn takes_late(&mut self, camera: &CameraName, now: Moment) -> (usize, usize) {
+        let Some(taken) = self.taken.get_mut(camera) else { return (0, 0) };
+        while taken.front().is_some_and(|frame| now.since(frame.taken) >= WINDOW_MAX) {
+            taken.pop_front();
+        }
+        // A frame counts from when it was handed over, or, if it was taken much later, from then on.
+        let counts = |frame: &&Taken| {
+            let soon = frame.taken.since(frame.handed) < TAKEN_SOON;
+            now.since(if soon { frame.handed } else { frame.taken }) < WINDOW_MIN
+        };
+        (taken.len(), taken.iter().filter(|frame| frame.late).filter(counts).count())
     }
 
     /// Whether the accuracies that the application measured in the last ten seconds lie below its floor, wherever exactly the ten
@@ -160,6 +188,14 @@ impl Kept {
         let sum: f64 = measured.iter().map(|(_, accuracy)| accuracy).sum();
         clear && !measured.is_empty() && sum / (measured.len() as f64) < floor - 1e-9
     }
+}
+
+/// A frame that an application has taken from its client library.
+pub(super) struct Taken {
+    pub(super) handed: Moment,
+    pub(super) taken: Moment,
+    /// It was clearly late.
+    pub(super) late: bool,
 }
 
 /// Compares two payloads. They are windows of one block, so equal bytes are mostly at the same address.

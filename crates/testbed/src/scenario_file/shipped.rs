@@ -14,6 +14,7 @@ shipped![
     "five_cameras",
     "interference",
     "interference_step",
+    "looker",
     "outage",
     "shared_queue",
     "shared_wifi",

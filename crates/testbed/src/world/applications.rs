@@ -7,7 +7,7 @@ use mez_core::session::CameraRest;
 use super::World;
 use super::application::{Application, Delivered, Effect, Told};
 use super::edge::EdgeHost;
-use super::events::Event;
+use super::events::{Event, Took};
 use super::spec::{ApplicationId, ApplicationSpec, Ask};
 use super::stage::{Stage, stage};
 use crate::time::Moment;
@@ -100,6 +100,18 @@ impl World {
     pub(super) fn ask(&mut self, index: usize, ask: Ask) {
         let updated =
             self.with_application(index, |application, edge, stage| application.ask(ask, edge, stage));
+        self.disturb_cameras_of(index, updated);
+    }
+
+    /// An application has taken a frame from its client library.
+    pub(super) fn took(&mut self, index: usize, took: &Took) {
+        let updated = self
+            .with_application(index, |application, edge, stage| application.handle_took(took, edge, stage));
+        self.disturb_cameras_of(index, updated);
+    }
+
+    /// The cameras that an application reads choose their rungs again, if `updated`.
+    fn disturb_cameras_of(&mut self, index: usize, updated: bool) {
         for camera in (0..self.cameras.len()).filter(|_| updated) {
             let (known, host) = (&self.applications[index], &self.cameras[camera]);
             if known.reads(known.spec.edge.0, &host.name) {

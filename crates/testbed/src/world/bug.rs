@@ -75,6 +75,8 @@ pub enum Bug {
     RestForgotten,
     /// A session is not told what its application measured.
     AccuracyForgotten,
+    /// A session is not told when its application took frames.
+    TakenForgotten,
     /// A session goes on with a chain that its application cannot decode any further.
     ChainLossForgotten,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use mez_core::broker::LinkId;
 use mez_core::broker::camera::Transformed;
 use mez_core::broker::edge::SubscriptionId;
+use mez_core::contract::monitor::TakenReport;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::name::CameraName;
@@ -23,6 +24,15 @@ pub(super) enum VisitStep {
     Speaks,
     Proves,
     IsIn,
+}
+
+/// A frame that an application has taken from its client library.
+#[derive(Clone, Debug)]
+pub(super) struct Took {
+    pub(super) subscription: SubscriptionId,
+    pub(super) camera: CameraName,
+    pub(super) handed: Moment,
+    pub(super) report: TakenReport,
 }
 
 #[derive(Clone, Debug)]
@@ -59,6 +69,8 @@ pub(super) enum Event {
     Contract { application: usize, subscription: SubscriptionId },
     /// An application asks something of its session.
     Ask { application: usize, ask: Box<Ask> },
+    /// An application has taken a frame from its client library.
+    Took { application: usize, took: Box<Took> },
     /// An attacker opens a connection.
     Attack(AttackSpec),
     /// A visitor goes on.

@@ -71,7 +71,7 @@ use self::network::Network;
 use self::node::{Node, Owner, Timer, Touched};
 pub use self::spec::{
     ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct, DiskSpec,
-    EdgeId, EdgeSpec, MediumId, MediumSpec, Resumes, VisitorId, VisitorSpec,
+    EdgeId, EdgeSpec, Library, MediumId, MediumSpec, Resumes, VisitorId, VisitorSpec,
 };
 use self::stage::stage;
 use self::thieves::Thieves;
@@ -353,6 +353,7 @@ impl World {
                 });
             }
             Event::Ask { application, ask } => self.ask(application, *ask),
+            Event::Took { application, took } => self.took(application, &took),
             Event::Attack(spec) => self.attacked(spec),
             Event::Visit { visitor, attempt, step } => self.visited(visitor, attempt, step),
             Event::Action(action) => self.apply(action),

@@ -221,6 +221,15 @@ pub enum Resumes {
     Filling,
 }
 
+/// A client library that reports when its application has taken a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Library {
+    /// How long a frame takes from the edge into the library.
+    pub way: Duration,
+    /// How long after that the application takes it.
+    pub takes_after: Duration,
+}
+
 /// An application, at an edge.
 #[derive(Clone, Debug)]
 pub struct ApplicationSpec {
@@ -247,6 +256,8 @@ pub struct ApplicationSpec {
     pub consumes: Duration,
     /// What it does about frames that it did not get when they were new. Default: it begins anew with every subscription.
     pub resumes: Resumes,
+    /// The client library between the edge and its hands, which reports when it takes frames. Default: none.
+    pub library: Option<Library>,
     /// Whether it replies to each frame when it has done with it. Default no.
     pub replies: bool,
 }
@@ -266,6 +277,7 @@ impl ApplicationSpec {
             chains: false,
             consumes: ms(1),
             resumes: Resumes::Anew,
+            library: None,
             replies: false,
         }
     }
@@ -312,6 +324,8 @@ pub enum Ask {
     Accuracy(f64),
     /// It cannot decode the chains of its cameras any further.
     ChainsLost,
+    /// From now on it has a client library that reports when it takes frames.
+    Library(Library),
 }
 
 /// How an attacker's connections go on.

@@ -38,7 +38,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("reader_memory", &["units"]),
     ("window", &["units"]),
     ("admission", &["units"]),
-    ("contract", &["units", "profile"]),
+    ("contract", &["frame", "units", "profile"]),
     // Frames that are kept.
     ("log", &["buffer", "frame", "sync", "trace", "units", "reader_memory"]),
     ("history", &["frame", "log", "name", "setting", "units"]),

@@ -37,6 +37,7 @@ mod types;
 mod view;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -325,6 +326,14 @@ impl EdgeBroker {
     /// Replaces a subscription's contract, at most ten times a second. Of more changes, the last counts.
     pub fn handle_update(&mut self, now: Instant, id: SubscriptionId, contract: Contract) {
         self.outputs.extend(self.applications.handle_update(now, &mut self.roster, id, contract));
+    }
+
+    /// Frames take so long from here to a subscription's application. Cameras are asked for a latency bound
+    /// that is shorter by that, so that frames are in the application's hands in time.
+    pub fn handle_way(&mut self, id: SubscriptionId, way: Duration) {
+        if self.subscriptions.handle_way(id, way) {
+            self.update_demands();
+        }
     }
 
     /// Holds a profile for cameras whose contracts name it. The caller bounds the number of profiles, and

@@ -1,5 +1,6 @@
 //! Holds the applications' subscriptions, and computes what they want of a camera together.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 struct Entry {
     pattern: CameraPattern,
     contract: Contract,
+    /// How long frames take from the edge to its application.
+    way: Duration,
     /// Chains that its application decodes itself.
     chains: ChainKinds,
     /// Its application's name, for people.
@@ -40,10 +43,23 @@ impl Entry {
         self.is_live && self.pattern.matches(camera)
     }
 
+    /// What a camera is asked: the contract, less the way from the edge to the application. That takes at most
+    /// half of the bound, whatever the application says.
+    fn asks_camera(&self) -> Contract {
+        let bound = self.contract.latency_bound.map(|bound| bound - self.way.min(bound / 2));
+        Contract { latency_bound: bound, ..self.contract.clone() }
+    }
+
     /// When a change that waits takes effect.
     fn update_due(&self) -> Option<Instant> {
         self.pending.as_ref().map(|_| self.updated + UPDATE_INTERVAL)
     }
+}
+
+/// Where a contract stands among those of a camera. Whoever gives no floor takes the rung of the others, and
+/// must not push them out of the demand.
+fn rank(contract: &Contract) -> (bool, Reverse<i32>) {
+    (contract.accuracy_floor.is_none(), Reverse(contract.priority))
 }
 
 /// What came of a new subscription.
@@ -79,11 +95,12 @@ impl Subscriptions {
         self.entries.values().any(|entry| !entry.chains.is_none() && entry.pattern.matches(camera))
     }
 
-    /// What they ask of a camera together: those of the highest priority first, as many as a demand holds.
+    /// What they ask of a camera together, as many as a demand holds: those with an accuracy floor first, and
+    /// of these those of the highest priority.
     pub(super) fn contracts(&self, camera: &CameraName) -> Vec<Contract> {
         let wanting = self.entries.values().filter(|entry| entry.wants(camera));
-        let mut contracts: Vec<Contract> = wanting.map(|entry| entry.contract.clone()).collect();
-        contracts.sort_by_key(|contract| std::cmp::Reverse(contract.priority));
+        let mut contracts: Vec<Contract> = wanting.map(Entry::asks_camera).collect();
+        contracts.sort_by_key(rank);
         contracts.truncate(CONTRACTS_MAX);
         contracts
     }
@@ -98,7 +115,7 @@ impl Subscriptions {
                 contract: entry.contract.clone(),
             })
             .collect();
-        demands.sort_by_key(|demand| std::cmp::Reverse(demand.contract.priority));
+        demands.sort_by_key(|demand| rank(&demand.contract));
         demands
     }
 
@@ -132,6 +149,7 @@ impl Subscriptions {
             let entry = Entry {
                 pattern,
                 contract,
+                way: Duration::ZERO,
                 chains,
                 application,
                 pending: None,
@@ -159,6 +177,14 @@ impl Subscriptions {
     pub(super) fn handle_update(&mut self, id: SubscriptionId, contract: Contract) -> bool {
         let entry = self.entries.get_mut(&id);
         entry.map(|entry| entry.pending = Some(contract)).is_some()
+    }
+
+    /// Frames take so long from the edge to an application. True if cameras are asked for something else then.
+    pub(super) fn handle_way(&mut self, id: SubscriptionId, way: Duration) -> bool {
+        let Some(entry) = self.entries.get_mut(&id) else { return false };
+        let before = entry.asks_camera();
+        entry.way = way;
+        entry.asks_camera() != before
     }
 
     /// Lets changes of contracts take effect that are due. True if something else is asked for.

@@ -271,7 +271,7 @@ pub struct CameraView {
     pub size: (u32, u32),
     /// What the path takes at least, one way, before any byte of a frame has passed.
     pub one_way_delay: Option<Duration>,
-    /// The contracts on the camera, highest priority first.
+    /// The contracts on the camera: those with an accuracy floor first, and of these the highest priority first.
     pub demands: Vec<NamedContract>,
     /// The outcome that the camera reports for each of `demands`, and since when. Empty if there was nothing
     /// to choose, or if the camera does not report it.

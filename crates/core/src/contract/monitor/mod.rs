@@ -1,9 +1,18 @@
 //! Judges over a sliding second whether a contract is kept, and says in a sentence for people why not.
+//!
+//! A frame is judged when it is handed over, and again when the client library reports that the application
+//! took it ([`TakenReport`]). What it waited for the application is the application's own.
+
+mod hands;
+mod way;
 
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::time::Duration;
 
+pub use self::hands::{Handed, TakenReport};
+use self::hands::{Hands, Seen, Step, Took};
+pub use self::way::Way;
 use super::{Contract, ContractState};
 use crate::profile::SizeDrift;
 use crate::units::{BitsPerSecond, Instant};
@@ -19,6 +28,8 @@ const FRAMES_MAX: usize = 1024;
 /// A contract is called infeasible if more than this share of its frames were. One doubtful frame does not
 /// change the state.
 const INFEASIBLE_SHARE: f64 = 0.5;
+/// What is less than this share of the latency bound is not mentioned.
+const MENTIONED_SHARE: f64 = 0.1;
 /// A camera or an edge must call a contract infeasible for this long before it counts, where no frames say
 /// so. No contract is given up sooner.
 const INFEASIBLE_LASTS: Duration = Duration::from_millis(300);
@@ -31,9 +42,10 @@ pub const OVERDUE_MIN: Duration = Duration::from_millis(300);
 /// The outcome of one frame that an application was due to get.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FrameOutcome {
-    /// It was handed over within the bound; a frame that was lost or given up on its way was not. A frame
-    /// that was passed over for a newer one has no outcome: [`Contract::min_fps`] limits how often that may
-    /// happen.
+    /// It arrived within the bound: at the application's client library if that reports, otherwise at the
+    /// edge. What it waited for the application does not count. A frame that was lost or given up on its way
+    /// did not arrive. A frame that was passed over for a newer one has no outcome: [`Contract::min_fps`]
+    /// limits how often that may happen.
     pub on_time: bool,
     /// It is below the floor, or no rung that keeps the floor was expected to be on time often enough.
     pub infeasible: bool,
@@ -81,13 +93,16 @@ pub struct Surroundings {
     pub unverified: String,
     /// What stands against the contract besides the link. May be empty.
     pub conflict: String,
+    /// How long frames take from the edge into the application's client library.
+    pub way: Duration,
 }
 
 /// Watches one contract on one camera.
 #[derive(Debug)]
 pub struct Monitor {
     contract: Contract,
-    frames: VecDeque<(Instant, FrameOutcome)>,
+    frames: VecDeque<Seen>,
+    hands: Hands,
     /// Frames that the application was too busy to take.
     passed: VecDeque<(Instant, u64)>,
     /// Accuracies that the application measured.
@@ -117,10 +132,43 @@ struct Counts {
     frames: usize,
     came: usize,
     passed: usize,
+    /// Frames of which it is known whether they were on time: those that the application took and those that
+    /// were lost, if its client library reports, otherwise all.
+    judged: usize,
     on_time: usize,
+    /// Frames that the application had within the bound.
+    in_hand: usize,
+    takes: Takes,
     infeasible: usize,
     unverified: usize,
     measured: Option<f64>,
+}
+
+/// How the application took the frames of the last second.
+#[derive(Clone, Copy, Default)]
+struct Takes {
+    /// Whether its client library says so. Otherwise it took them when they were handed over.
+    reported: bool,
+    /// The mean time between two frames, and the mean time that a frame waited for the application.
+    every: Option<Duration>,
+    waited: Duration,
+    /// The largest error of the times.
+    error: Duration,
+}
+
+impl Takes {
+    fn of(took: &[Took], reported: bool, gap: Option<Duration>) -> Self {
+        let count = took.len() as u32;
+        let times = || took.iter().map(|took| took.at);
+        let span = times().min().zip(times().max()).map(|(first, last)| last.saturating_since(first));
+        let waited: Duration = took.iter().map(|took| took.waited).sum();
+        Self {
+            reported,
+            every: if count > 1 { span.map(|span| span / (count - 1)) } else { gap },
+            waited: waited.checked_div(count).unwrap_or_default(),
+            error: took.iter().map(|took| took.error).max().unwrap_or_default(),
+        }
+    }
 }
 
 impl Monitor {
@@ -129,19 +177,46 @@ impl Monitor {
         Self {
             contract,
             frames: VecDeque::new(),
+            hands: Hands::default(),
             passed: VecDeque::new(),
             measured: VecDeque::new(),
             began: now,
         }
     }
 
-    /// Takes in one frame that was handed over, or that is known not to come.
+    /// Takes in one frame that came, or that is known not to come. Who took it is not followed.
     pub fn handle_frame(&mut self, now: Instant, outcome: FrameOutcome) {
+        self.see(now, Seen { at: now, outcome, step: Step::None });
+    }
+
+    /// Takes in one frame that was handed over to the application.
+    pub fn handle_handed(&mut self, now: Instant, outcome: FrameOutcome, handed: Handed) {
+        let step = self.hands.handle_handed(now, (handed, outcome), self.contract.latency_bound);
+        self.see(now, Seen { at: now, outcome, step });
+    }
+
+    /// Takes in what the application's client library says of a frame. Returns how long the frame took from
+    /// the edge into the library, if that is known. Ignored for frames that were not handed over.
+    pub fn handle_taken(&mut self, now: Instant, report: &TakenReport) -> Option<Duration> {
+        let reported = self.hands.handle_report(now, report, self.contract.latency_bound)?;
+        let is_it = |seen: &Seen| matches!(seen.step, Step::Handed(took) if took.frame == report.frame);
+        let place = self.frames.iter().rposition(is_it);
+        // A frame that has left the window, or is about to, counts as one of now.
+        if let Some(place) = place.filter(|_| now.saturating_since(reported.seen.at) < WINDOW / 2) {
+            self.frames[place] = reported.seen;
+        } else {
+            place.map(|place| self.frames.remove(place));
+            self.see(now, Seen { at: now, ..reported.seen });
+        }
+        reported.way
+    }
+
+    fn see(&mut self, now: Instant, seen: Seen) {
         self.forget(now);
         if self.frames.len() == FRAMES_MAX {
             self.frames.pop_front();
         }
-        self.frames.push_back((now, outcome));
+        self.frames.push_back(seen);
     }
 
     /// Takes in frames that came while the application was busy. They count in the frame rate only.
@@ -167,7 +242,7 @@ impl Monitor {
     fn forget(&mut self, now: Instant) {
         let is_old = |at: Instant| now.saturating_since(at) >= WINDOW;
         let is_stale = |at: Instant| now.saturating_since(at) >= ACCURACY_WINDOW;
-        while self.frames.front().is_some_and(|(at, _)| is_old(*at)) {
+        while self.frames.front().is_some_and(|seen| is_old(seen.at)) {
             self.frames.pop_front();
         }
         while self.passed.front().is_some_and(|(at, _)| is_old(*at)) {
@@ -180,16 +255,33 @@ impl Monitor {
 
     fn counts(&self, now: Instant) -> Counts {
         let is_new = |at: Instant| now.saturating_since(at) < WINDOW;
-        let frames = || self.frames.iter().filter(|(at, _)| is_new(*at)).map(|(_, outcome)| outcome);
+        let seen = || self.frames.iter().filter(|seen| is_new(seen.at));
+        let frames = || seen().map(|seen| &seen.outcome);
         let is_fresh = |at: Instant| now.saturating_since(at) < ACCURACY_WINDOW;
         let measured = || self.measured.iter().filter(|(at, _)| is_fresh(*at)).map(|(_, accuracy)| accuracy);
         let feedback = measured().count();
         let passed = self.passed.iter().filter(|(at, _)| is_new(*at)).map(|(_, frames)| *frames as usize);
+        let reported = seen().any(|seen| matches!(seen.step, Step::Taken(_)));
+        let judged = || {
+            seen().filter(|seen| match seen.step {
+                Step::None | Step::Taken(_) => true,
+                Step::Handed(_) => !reported,
+                Step::Replaced => false,
+            })
+        };
+        let took = judged().filter_map(|seen| match seen.step {
+            Step::Handed(took) | Step::Taken(took) => Some(took),
+            Step::None | Step::Replaced => None,
+        });
+        let took: Vec<Took> = took.collect();
         Counts {
             frames: frames().count(),
             came: frames().filter(|outcome| outcome.came).count(),
             passed: passed.sum(),
-            on_time: frames().filter(|outcome| outcome.on_time).count(),
+            judged: judged().count(),
+            on_time: judged().filter(|seen| seen.outcome.on_time).count(),
+            in_hand: judged().filter(|seen| seen.is_in_hand()).count(),
+            takes: Takes::of(&took, reported, self.hands.gap()),
             infeasible: frames().filter(|outcome| outcome.infeasible).count(),
             unverified: frames()
                 .filter(|outcome| outcome.came && outcome.expected_accuracy.is_none())
@@ -222,10 +314,11 @@ impl Monitor {
             .or_else(|| self.without_frames(look))
             .or_else(|| self.late(look))
             .or_else(|| self.slow(look))
+            .or_else(|| self.application_late(look))
             .or_else(|| self.inaccurate(look))
             .or_else(|| self.drifted(look))
             .or_else(|| self.unverified(look))
-            .unwrap_or_else(|| (ContractState::Ok, self.on_time_text(&look.counts)))
+            .unwrap_or_else(|| (ContractState::Ok, self.ok_text(&look.counts)))
     }
 
     /// Whether the camera is disconnected, and the frames sent before that have been waited for long enough.
@@ -267,7 +360,7 @@ impl Monitor {
         }
         // Frames that came since then are better evidence than what the camera says.
         around.infeasible_since.into_iter().chain(shed_since).min().is_some_and(|since| {
-            let came = self.frames.iter().filter(|(at, _)| *at >= since).map(|(_, outcome)| outcome);
+            let came = self.frames.iter().filter(|seen| seen.at >= since).map(|seen| &seen.outcome);
             let kept = came.clone().filter(|outcome| !outcome.infeasible).count();
             long(since) && kept as f64 <= (1.0 - INFEASIBLE_SHARE) * came.count() as f64
         })
@@ -301,16 +394,47 @@ impl Monitor {
     /// Whether too few of the frames were on time.
     fn late(&self, look: &Look) -> Option<(ContractState, String)> {
         let Contract { latency_bound, on_time_share, .. } = self.contract;
-        let Counts { frames, on_time, .. } = look.counts;
-        if latency_bound.is_none() || on_time as f64 >= on_time_share * frames as f64 {
+        let Counts { judged, on_time, .. } = look.counts;
+        let bound = latency_bound?;
+        if on_time as f64 >= on_time_share * judged as f64 {
             return None;
         }
-        let mut text = self.on_time_text(&look.counts);
+        let mut text = self.on_time_text(&look.counts, on_time);
         let _ = write!(text, ", {:.1} % asked", on_time_share * 100.0);
         if let Some(rate) = look.around.link_rate {
             let _ = write!(text, "; the link carries {}", megabits(rate));
         }
+        let way = look.around.way;
+        if way >= bound.mul_f64(MENTIONED_SHARE) {
+            let _ = write!(text, "; the way from the edge to the application takes {}", milliseconds(way));
+        }
         Some((ContractState::LatencyMiss, text))
+    }
+
+    /// Whether enough frames arrived in time, and the application took too few of them in time.
+    fn application_late(&self, look: &Look) -> Option<(ContractState, String)> {
+        let Contract { latency_bound, on_time_share, .. } = self.contract;
+        latency_bound?;
+        let Counts { judged, in_hand, takes, .. } = look.counts;
+        let text = if let Some(idle) = self.hands.idle(look.now) {
+            format!("the application has taken no frame for {:.1} s", idle.as_secs_f64())
+        } else if (in_hand as f64) < on_time_share * judged as f64 {
+            let mut text = self.on_time_text(&look.counts, in_hand);
+            let _ = write!(text, ", {:.1} % asked", on_time_share * 100.0);
+            let waited = milliseconds(takes.waited);
+            let _ = match takes.every {
+                Some(every) => write!(
+                    text,
+                    "; the application takes a frame every {}; frames wait {waited} for it",
+                    milliseconds(every)
+                ),
+                None => write!(text, "; frames wait {waited} for the application"),
+            };
+            text
+        } else {
+            return None;
+        };
+        Some((ContractState::ApplicationLate, text))
     }
 
     /// Whether too few frames came.
@@ -375,13 +499,29 @@ impl Monitor {
         around.waited.filter(|waited| *waited > most)
     }
 
-    fn on_time_text(&self, counts: &Counts) -> String {
-        match self.contract.latency_bound {
-            Some(bound) => {
-                format!("{} of {} frames within {}", counts.on_time, counts.frames, milliseconds(bound))
-            }
-            None => format!("{} frames in the last second", counts.came),
+    fn ok_text(&self, counts: &Counts) -> String {
+        // Newer frames took the place of all that came.
+        if counts.judged == 0 && counts.came > 0 {
+            return match self.hands.gap() {
+                Some(gap) => format!("the application takes a frame every {}", milliseconds(gap)),
+                None => "the application has taken no frame yet".to_owned(),
+            };
         }
+        self.on_time_text(counts, counts.in_hand)
+    }
+
+    /// How many frames were on time, and where that was measured.
+    fn on_time_text(&self, counts: &Counts, on_time: usize) -> String {
+        let Some(bound) = self.contract.latency_bound else {
+            return format!("{} frames in the last second", counts.came);
+        };
+        let Counts { judged, takes, .. } = counts;
+        let where_ = if takes.reported { "" } else { " handed over" };
+        let mut text = format!("{on_time} of {judged} frames{where_} within {}", milliseconds(bound));
+        if takes.error >= bound.mul_f64(MENTIONED_SHARE) {
+            let _ = write!(text, " (their ages may be wrong by {})", milliseconds(takes.error));
+        }
+        text
     }
 
     fn infeasible_text(&self, around: &Surroundings) -> String {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::frame::{Epoch, FrameId, Sequence};
 
 const GOOD: FrameOutcome =
     FrameOutcome { on_time: true, infeasible: false, expected_accuracy: Some(0.96), came: true };
@@ -35,10 +36,10 @@ fn each_state_has_its_cause_and_its_sentence() {
     };
     let describe = |monitor: &Monitor| monitor.describe(at(1000), &around);
     let (state, text) = describe(&after(contract(), |_| GOOD));
-    assert_eq!((state, text.as_str()), (ContractState::Ok, "15 of 15 frames within 100 ms"));
+    assert_eq!((state, text.as_str()), (ContractState::Ok, "15 of 15 frames handed over within 100 ms"));
 
     let late = after(contract(), |frame| FrameOutcome { on_time: frame != 3, ..GOOD });
-    let text = "14 of 15 frames within 100 ms, 98.0 % asked; the link carries 2.1 Mbit/s";
+    let text = "14 of 15 frames handed over within 100 ms, 98.0 % asked; the link carries 2.1 Mbit/s";
     assert_eq!(describe(&late), (ContractState::LatencyMiss, text.into()));
 
     let slow = after(contract(), |frame| FrameOutcome { infeasible: frame > 5, on_time: false, ..GOOD });
@@ -183,6 +184,113 @@ fn frames_that_the_rung_leaves_out_are_not_overdue() {
     assert_eq!(said(440, 1), ContractState::LatencyMiss);
     assert_eq!([said(440, 3), said(560, 3)], [ContractState::Ok; 2]);
     assert_eq!(said(570, 3), ContractState::LatencyMiss);
+}
+
+/// What a story of an application tells of one frame of 15 in a second, which arrives 20 ms after its capture.
+fn hand(monitor: &mut Monitor, frame: u64) -> (Instant, TakenReport) {
+    let captured = at(frame * 66);
+    let handed = captured + Duration::from_millis(20);
+    let id = FrameId { epoch: Epoch(1), sequence: Sequence(frame) };
+    monitor.handle_handed(
+        handed,
+        GOOD,
+        Handed { frame: id, captured: Some(captured), waited: Duration::ZERO },
+    );
+    let received = Some(Duration::from_millis(25));
+    (handed, TakenReport { frame: id, received, taken: received, error: Duration::from_micros(100) })
+}
+
+/// A contract of 100 ms whose application takes every frame so long after it arrived, reporting five times a second.
+fn taking_after(wait_ms: u64) -> (ContractState, String) {
+    let mut monitor = Monitor::new(contract(), at(0));
+    let mut reports = Vec::new();
+    for frame in 0..60 {
+        let (handed, report) = hand(&mut monitor, frame);
+        let taken = Duration::from_millis(25 + wait_ms);
+        reports.push((at(frame * 66) + taken, TakenReport { taken: Some(taken), ..report }));
+        if frame % 3 == 0 {
+            for (_, report) in reports.extract_if(.., |(due, _)| *due <= handed) {
+                assert_eq!(monitor.handle_taken(handed, &report), Some(Duration::from_millis(5)));
+            }
+        }
+    }
+    monitor.describe(at(59 * 66 + 21), &around())
+}
+
+/// A frame that arrived in time and waited for its application is late by the application's doing alone, however long it waited.
+#[test]
+fn who_takes_frames_late_is_told_so() {
+    let (state, text) = taking_after(10);
+    assert!(state == ContractState::Ok && text.ends_with("frames within 100 ms"), "{state:?}: {text}");
+    for wait_ms in [100, 600, 1_500] {
+        let (state, text) = taking_after(wait_ms);
+        assert_eq!(state, ContractState::ApplicationLate, "{wait_ms} ms: {text}");
+        let wanted = format!("; the application takes a frame every 66 ms; frames wait {wait_ms} ms for it");
+        assert!(text.starts_with("0 of ") && text.ends_with(&wanted), "{text}");
+    }
+}
+
+/// What is late on its way is a missed latency, whoever is slow besides.
+#[test]
+fn a_long_way_to_the_application_misses_the_latency() {
+    let mut monitor = Monitor::new(contract(), at(0));
+    for frame in 0..30 {
+        let (handed, report) = hand(&mut monitor, frame);
+        let (received, taken) = (Some(Duration::from_millis(130)), Some(Duration::from_millis(150)));
+        monitor.handle_taken(handed + Duration::from_millis(200), &TakenReport { received, taken, ..report });
+    }
+    let far = Surroundings { way: Duration::from_millis(110), ..around() };
+    let (state, text) = monitor.describe(at(29 * 66 + 300), &far);
+    assert_eq!(state, ContractState::LatencyMiss);
+    assert!(text.ends_with("; the way from the edge to the application takes 110 ms"), "{text}");
+}
+
+/// An application that hangs is told so; one that takes a frame every two seconds is only slow.
+#[test]
+fn an_application_that_hangs_is_not_well_served() {
+    let story = |takes_one_in: u64, until: u64| {
+        let mut monitor = Monitor::new(contract(), at(0));
+        let mut states = Vec::new();
+        for frame in 0..150 {
+            let (handed, report) = hand(&mut monitor, frame);
+            let takes = frame % takes_one_in == 0 && frame < until;
+            let taken = report.taken.filter(|_| takes);
+            monitor.handle_taken(handed + Duration::from_millis(30), &TakenReport { taken, ..report });
+            states.push(monitor.describe(handed + Duration::from_millis(31), &around()));
+        }
+        states
+    };
+    let slow = story(30, 150);
+    // Until it has taken two, nobody knows how often it takes one.
+    assert!(
+        slow[61..].iter().all(|(state, _)| *state == ContractState::Ok),
+        "{:?}",
+        slow[61..].iter().find(|(state, _)| *state != ContractState::Ok)
+    );
+    let (state, text) = story(1, 60).pop().expect("a state with each frame");
+    assert_eq!(
+        (state, text.as_str()),
+        (ContractState::ApplicationLate, "the application has taken no frame for 5.9 s")
+    );
+}
+
+/// Reports are bytes from outside: a claim counts between what the edge saw, and of a frame that was handed over, once.
+#[test]
+fn claims_of_an_application_stay_within_what_the_edge_saw() {
+    let mut monitor = Monitor::new(contract(), at(0));
+    let (handed, report) = hand(&mut monitor, 3);
+    let unknown = TakenReport { frame: FrameId { epoch: Epoch(1), sequence: Sequence(2) }, ..report };
+    assert_eq!(monitor.handle_taken(handed, &unknown), None);
+    let early = TakenReport { received: Some(Duration::ZERO), taken: Some(Duration::ZERO), ..report };
+    assert_eq!(monitor.handle_taken(handed, &early), Some(Duration::ZERO), "not before it was handed over");
+    assert_eq!(monitor.handle_taken(handed, &early), None, "once");
+    let (handed, report) = hand(&mut monitor, 4);
+    let late = TakenReport { received: Some(Duration::MAX), taken: Some(Duration::MAX), ..report };
+    let reported = handed + Duration::from_millis(7);
+    assert_eq!(monitor.handle_taken(reported, &late), Some(Duration::from_millis(7)), "not after the report");
+    let (_, report) = hand(&mut monitor, 5);
+    let future = TakenReport { frame: FrameId { epoch: Epoch(u64::MAX), sequence: Sequence(0) }, ..report };
+    assert_eq!(monitor.handle_taken(reported, &future), None);
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl DecodedFrames {
 
 impl Sink for DecodedFrames {
     fn put(&self, frame: Box<ReceivedFrame>) {
-        self.shared.put(|mailbox| mailbox.put_frame(frame));
+        self.shared.put_frame(frame);
     }
 
     fn restart(&self, camera: &CameraName) {

@@ -100,6 +100,8 @@ impl EventReader {
         stream: &mut EventStream,
     ) -> Result<Vec<(CameraName, SkipCounts, Option<NotHeld>)>, Lost> {
         let mut look = tokio::time::Instant::now() + LOOK_INTERVAL;
+        // Whether the last frame waited for the program, and what comes next waited behind it.
+        let mut held_back = false;
         loop {
             let lost = || ClientError::Unreachable {
                 address: self.dialler.address().clone(),
@@ -114,7 +116,8 @@ impl EventReader {
                     let mut frame = Box::new(frame.map_err(|what| self.dialler.protocol(what))?);
                     self.note(&frame);
                     frame.not_held = merged(self.untold.remove(&frame.camera), frame.not_held);
-                    self.shared.has_room().await;
+                    frame.held_back = held_back;
+                    held_back = self.shared.has_room().await;
                     self.decoders.take(frame).await;
                 }
                 Message::CameraChange(change) => {

@@ -9,6 +9,7 @@
 //! | `event_reader` | the task that reads events, and subscribes again when the broker is lost |
 //! | `decoded` | takes the pictures of decoders |
 //! | `shared` | what program and task share |
+//! | `taken`, `reporter` | when the program had frames, and the task that tells the edge |
 //! | `control` | changes and informs a running subscription |
 
 mod control;
@@ -16,7 +17,9 @@ mod decoded;
 mod event;
 mod event_reader;
 mod options;
+mod reporter;
 mod shared;
+mod taken;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -32,7 +35,9 @@ use self::decoded::DecodedFrames;
 pub use self::event::Event;
 use self::event_reader::EventReader;
 pub use self::options::{Resume, SubscribeOptions};
+use self::reporter::report;
 use self::shared::{Opened, Shared};
+use self::taken::TakenFrames;
 use super::OwnedTask;
 use super::chains::ChainDecoders;
 use super::edges::Edges;
@@ -55,7 +60,7 @@ pub struct Subscription {
     shared: Arc<Shared>,
     deliver: Deliver,
     cameras: Vec<CameraName>,
-    _task: OwnedTask,
+    _tasks: [OwnedTask; 2],
 }
 
 impl Subscription {
@@ -81,6 +86,7 @@ impl Subscription {
                 id: started.subscription_id,
                 request: pb::SubscribeRequest { deliver: started.deliver, ..request },
             }),
+            taken: TakenFrames::default(),
         });
         let reader = EventReader {
             edges,
@@ -95,7 +101,8 @@ impl Subscription {
             untold: HashMap::new(),
         };
         let cameras = started.cameras.iter().filter_map(|camera| camera.parse().ok()).collect();
-        Ok(Self { shared, deliver, cameras, _task: OwnedTask::spawn(reader.run(stream)) })
+        let tasks = [OwnedTask::spawn(reader.run(stream)), OwnedTask::spawn(report(Arc::clone(&shared)))];
+        Ok(Self { shared, deliver, cameras, _tasks: tasks })
     }
 
     /// The cameras that matched at the start, connected or not.
@@ -137,6 +144,7 @@ impl Subscription {
         self.shared.went.notify_one();
         if let Some(Event::Frame(frame)) = &mut event {
             frame.stamp(Stage::Taken);
+            self.shared.taken.note(frame);
         }
         event
     }

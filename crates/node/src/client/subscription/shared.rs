@@ -4,8 +4,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::taken::TakenFrames;
 use crate::api::pb;
 use crate::client::dial::Dialler;
+use crate::client::frame::ReceivedFrame;
 use crate::client::mailbox::Mailbox;
 
 #[derive(Debug)]
@@ -16,6 +18,8 @@ pub(super) struct Shared {
     /// Something was taken out of the mailbox.
     pub(super) went: Notify,
     pub(super) opened: Mutex<Opened>,
+    /// What the edge is to be told of frames that the program had.
+    pub(super) taken: TakenFrames,
 }
 
 /// The request and the broker that it goes to. Both may change.
@@ -43,9 +47,22 @@ impl Shared {
         self.came.notify_one();
     }
 
-    pub(super) async fn has_room(&self) {
+    /// Puts a frame in, perhaps in the place of an older one.
+    pub(super) fn put_frame(&self, frame: Box<ReceivedFrame>) {
+        let superseded = self.lock().put_frame(frame);
+        if let Some(superseded) = superseded {
+            self.taken.note(&superseded);
+        }
+        self.came.notify_one();
+    }
+
+    /// Waits until one more frame may come. Returns whether it had to wait.
+    pub(super) async fn has_room(&self) -> bool {
+        let mut waited = false;
         while !self.lock().has_room() {
+            waited = true;
             self.went.notified().await;
         }
+        waited
     }
 }

@@ -29,6 +29,10 @@ impl Application {
                 self.lose_chains(edge, stage);
                 false
             }
+            Ask::Library(library) => {
+                self.spec.library = Some(library);
+                false
+            }
         };
         stage.touch(Node::Application(self.index));
         updated

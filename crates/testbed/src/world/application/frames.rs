@@ -160,10 +160,12 @@ impl Application {
             encoding: meta.encoding,
         });
         got.into_iter().for_each(|got| self.deliveries.push(got));
+        let camera = delivery.camera.clone();
         self.held = Some(*delivery);
         self.frames += 1;
         let done = now + self.spec.consumes.max(CONSUMES_MIN);
         stage.events.push(done, Event::Ready { application: self.index, frames: self.frames });
+        self.give_to_library(id, camera, (frame, stated.map(|(captured, _)| captured)), edge, stage);
         Effect::Took { had }
     }
 

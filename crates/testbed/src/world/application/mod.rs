@@ -8,12 +8,14 @@
 //! | `mod.rs` | subscribes and unsubscribes |
 //! | `frames.rs` | takes frames, and learns of changes of its contract |
 //! | `asks.rs` | asks something of a running session |
+//! | `hands.rs` | has a client library, which reports when it takes frames |
 //! | `past.rs` | has questions for the past answered |
 //! | `deliveries.rs` | records what it got |
 
 mod asks;
 mod deliveries;
 mod frames;
+mod hands;
 mod past;
 
 use std::collections::BTreeMap;

@@ -1,9 +1,8 @@
 //! Decides how a frame is encoded before it is sent, from the contracts, the rungs that are available, and
 //! the policy's choice.
 //!
-//! A frame is adapted only if every application of the highest priority gives an accuracy floor
-//! ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)). If one of them gives none, frames go
-//! unchanged. The rungs are those of the profile that the strictest application names. While that profile is
+//! A frame is adapted if any application gives an accuracy floor
+//! ([`accuracy_floor`](crate::contract::Contract::accuracy_floor)). Otherwise frames go unchanged. The rungs are those of the profile that the strictest application names. While that profile is
 //! missing, or if none is named, they are those of the [`default_ladder`](crate::setting::default_ladder).
 //! Their accuracy is unknown, so the floor has no effect.
 //!
@@ -233,7 +232,8 @@ impl Adapter {
         contracts: &[Contract],
     ) -> Option<Vec<Option<KeptBy>>> {
         let Candidate { profiles, interval, .. } = *candidate;
-        let lowest_rate = contracts.iter().map(|contract| contract.min_fps).fold(f64::INFINITY, f64::min);
+        let with_floor = contracts.iter().filter(|contract| contract.accuracy_floor.is_some());
+        let lowest_rate = with_floor.map(|contract| contract.min_fps).fold(f64::INFINITY, f64::min);
         let rungs = self.forms.widest(candidate, lowest_rate);
         let offer = candidate.offer(rungs, self.cap);
         let mut known: Vec<(Duration, Vec<f64>)> = Vec::new();

@@ -5,8 +5,8 @@
 //! takes a contract back only after that contract could have been kept for a while, so that the rung does not
 //! change with every frame. The camera tells the edge what became of each contract ([`NegotiationResult`]).
 //!
-//! If a contract of the highest priority gives no accuracy floor, frames go unchanged, and there is nothing
-//! to negotiate.
+//! A contract without an accuracy floor takes part in nothing: beside contracts with a floor, its application
+//! takes the rung that they have. If no contract gives a floor, frames go unchanged.
 
 use std::time::Duration;
 
@@ -52,8 +52,12 @@ impl ServedContracts {
         let kept = kept
             .filter(|(_, verdict)| **verdict == Some(ContractOutcome::Kept))
             .map(|(contract, _)| contract);
-        let joint = Joint::together(kept)
-            .map(|joint| Joint { accuracy_floor: joint.accuracy_floor.max(self.floor), ..joint });
+        let takes_any_rung = || contracts.iter().any(Contract::takes_any_rung);
+        let joint = Joint::together(kept).map(|joint| Joint {
+            accuracy_floor: joint.accuracy_floor.max(self.floor),
+            degrade: joint.degrade || takes_any_rung(),
+            ..joint
+        });
         Some(joint.unwrap_or(all))
     }
 
@@ -78,7 +82,8 @@ impl ServedContracts {
             let Contract { latency_bound, accuracy_floor, on_time_share, profile, min_fps, .. } = *contract;
             (latency_bound, accuracy_floor, on_time_share, profile, min_fps)
         };
-        let differ = link.demand.contracts.windows(2).any(|pair| asks(&pair[0]) != asks(&pair[1]));
+        let with_floor = || link.demand.contracts.iter().filter(|contract| contract.accuracy_floor.is_some());
+        let differ = with_floor().zip(with_floor().skip(1)).any(|(one, next)| asks(one) != asks(next));
         self.joint(link).filter(|_| differ)
     }
 

@@ -230,12 +230,14 @@ fn without_a_profile_frames_are_made_smaller_and_nothing_is_promised() {
     assert!(steady.iter().all(|frame| frame.rung != "original"));
 }
 
+/// Whoever gives no floor takes the rung of those who do, whatever the priorities; and without any floor frames go as they are.
 #[test]
-fn frames_go_as_they_are_where_somebody_who_leads_gives_no_floor() {
+fn looking_on_without_a_floor_changes_nothing() {
     let unmodified = Contract { accuracy_floor: None, ..contract(false) };
     for (contracts, original) in [
         (vec![unmodified.clone()], true),
-        (vec![contract(false), unmodified.clone()], true),
+        (vec![contract(false), unmodified.clone()], false),
+        (vec![Contract { priority: 1, ..unmodified.clone() }, contract(false)], false),
         (vec![Contract { priority: 1, ..contract(false) }, unmodified.clone()], false),
         (vec![contract(false), Contract { priority: -1, ..unmodified }], false),
     ] {

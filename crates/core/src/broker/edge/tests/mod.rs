@@ -334,6 +334,45 @@ fn demand_follows_the_subscriptions() {
     assert_eq!(demands(&mut rig).last().unwrap().1.len(), CONTRACTS_MAX);
 }
 
+/// A camera works with what the way to the application leaves of the bound, and nobody can claim more than half of it. However many
+/// look on without a floor, the contract stays in the demand.
+#[test]
+fn a_camera_is_asked_for_what_the_way_to_the_application_leaves() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    let subscribe = |rig: &mut Rig, id, contract| {
+        let spec = SubscriptionSpec { contract, ..SubscriptionSpec::live("dock/*".parse().unwrap()) };
+        let clock = ClockAnchor { wall: WALL, monotonic: rig.now };
+        rig.broker.handle_subscribe(clock, SubscriptionId(id), spec);
+    };
+    let asked = |rig: &mut Rig| -> Vec<Option<Duration>> {
+        let messages = rig.messages(1);
+        let demands = messages.into_iter().filter_map(|message| match message {
+            Message::Demand(demand) => Some(demand.contracts[0].latency_bound),
+            _ => None,
+        });
+        demands.collect()
+    };
+    let (bound, ms) = (Duration::from_millis(100), Duration::from_millis);
+    for id in 10..90 {
+        subscribe(&mut rig, id, Contract { priority: 5, ..Contract::default() });
+    }
+    subscribe(
+        &mut rig,
+        1,
+        Contract { latency_bound: Some(bound), accuracy_floor: Some(0.9), ..Contract::default() },
+    );
+    assert_eq!(asked(&mut rig).last(), Some(&Some(bound)));
+    for (way, left) in [(ms(30), ms(70)), (Duration::MAX, ms(50)), (ms(0), bound)] {
+        rig.broker.handle_way(SubscriptionId(1), way);
+        assert_eq!(asked(&mut rig), [Some(left)]);
+        let view = rig.broker.view(rig.now, &"dock/cam1".parse().unwrap());
+        assert_eq!(view.demands[0].contract.latency_bound, Some(bound), "people are told what was asked");
+    }
+    rig.broker.handle_way(SubscriptionId(99), ms(30));
+    assert!(asked(&mut rig).is_empty());
+}
+
 /// What a camera says of whose contracts it keeps counts for the demand that it has, and for no other; a camera that goes says nothing any more.
 #[test]
 fn what_a_camera_says_of_contracts_is_of_one_demand() {
