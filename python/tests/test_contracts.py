@@ -1,6 +1,7 @@
 """What an application asks for, what comes of it, and what it is told."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +90,23 @@ def test_what_an_application_measures_counts(edge: mez.Edge) -> None:
         assert refused.value.field == "accuracy"
     with pytest.raises(mez.EndedError):
         frames.report_accuracy(frame, 1.0)
+
+
+def test_a_program_that_takes_frames_late_is_told_so(edge: mez.Edge) -> None:
+    """The contract ends in its hands: frames that waited for it longer than the bound are not on time."""
+    with (
+        mez.publisher("cam", edge) as camera,
+        edge.subscribe("cam", latency_ms=300, on_time_share=0.6) as frames,
+    ):
+        camera.wait_connected(timeout=30)
+        for number in range(40):
+            camera.send(picture(number))
+            time.sleep(0.6)
+            frame = frames.next(timeout=10)
+            if frame.contract.state == "application_late":
+                break
+        assert "for it" in frame.contract.reason or "has taken no frame" in frame.contract.reason
+        until(camera, frames, lambda frame: frame.contract.state == "ok")
 
 
 def test_a_subscription_that_wants_all_or_nothing_ends(edge: mez.Edge) -> None:

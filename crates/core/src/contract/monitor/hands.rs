@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{FrameOutcome, WINDOW};
+use super::outcome::{FrameOutcome, WINDOW};
 use crate::frame::FrameId;
 use crate::units::Instant;
 
@@ -66,6 +66,33 @@ pub(super) struct Took {
     pub(super) waited: Duration,
     /// The largest error of the clocks.
     pub(super) error: Duration,
+}
+
+/// How the application took the frames of the last second.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Takes {
+    /// Whether its client library says so. Otherwise it took them when they were handed over.
+    pub(super) reported: bool,
+    /// The mean time between two frames, and the mean time that a frame waited for the application.
+    pub(super) every: Option<Duration>,
+    pub(super) waited: Duration,
+    /// The largest error of the times.
+    pub(super) error: Duration,
+}
+
+impl Takes {
+    pub(super) fn of(took: &[Took], reported: bool, gap: Option<Duration>) -> Self {
+        let count = took.len() as u32;
+        let times = || took.iter().map(|took| took.at);
+        let span = times().min().zip(times().max()).map(|(first, last)| last.saturating_since(first));
+        let waited: Duration = took.iter().map(|took| took.waited).sum();
+        Self {
+            reported,
+            every: if count > 1 { span.map(|span| span / (count - 1)) } else { gap },
+            waited: waited.checked_div(count).unwrap_or_default(),
+            error: took.iter().map(|took| took.error).max().unwrap_or_default(),
+        }
+    }
 }
 
 /// A frame of the last second.

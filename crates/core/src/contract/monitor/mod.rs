@@ -4,6 +4,7 @@
 //! took it ([`TakenReport`]). What it waited for the application is the application's own.
 
 mod hands;
+mod outcome;
 mod way;
 
 use std::collections::VecDeque;
@@ -11,14 +12,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 pub use self::hands::{Handed, TakenReport};
-use self::hands::{Hands, Seen, Step, Took};
+use self::hands::{Hands, Seen, Step, Takes, Took};
+pub use self::outcome::{FrameOutcome, WINDOW};
 pub use self::way::Way;
 use super::{Contract, ContractState};
 use crate::profile::SizeDrift;
 use crate::units::{BitsPerSecond, Instant};
 
-/// The span of time over which a contract is judged.
-pub const WINDOW: Duration = Duration::from_secs(1);
 /// The span of time over which measured accuracies are averaged. It is longer than [`WINDOW`], because a
 /// single frame says little and applications score few frames.
 pub const ACCURACY_WINDOW: Duration = Duration::from_secs(10);
@@ -38,22 +38,6 @@ const INFEASIBLE_LASTS: Duration = Duration::from_millis(300);
 const OVERDUE_FRAMES: u32 = 5;
 /// An application misses its latency bound only after it has waited for the bound and at least this long.
 pub const OVERDUE_MIN: Duration = Duration::from_millis(300);
-
-/// The outcome of one frame that an application was due to get.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FrameOutcome {
-    /// It arrived within the bound: at the application's client library if that reports, otherwise at the
-    /// edge. What it waited for the application does not count. A frame that was lost or given up on its way
-    /// did not arrive. A frame that was passed over for a newer one has no outcome: [`Contract::min_fps`]
-    /// limits how often that may happen.
-    pub on_time: bool,
-    /// It is below the floor, or no rung that keeps the floor was expected to be on time often enough.
-    pub infeasible: bool,
-    /// The accuracy that the profile gives for its rung. `None`: no profile, or a rung that is not in it.
-    pub expected_accuracy: Option<f64>,
-    /// The application got it, or could have had it when ready. It counts in the frame rate.
-    pub came: bool,
-}
 
 /// What it takes to keep the floor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -132,8 +116,8 @@ struct Counts {
     frames: usize,
     came: usize,
     passed: usize,
-    /// Frames of which it is known whether they were on time: those that the application took and those that
-    /// were lost, if its client library reports, otherwise all.
+    /// Frames of which it is known whether they were on time: if the application's client library reports,
+    /// those that it took and those that were lost or handed over late, otherwise all.
     judged: usize,
     on_time: usize,
     /// Frames that the application had within the bound.
@@ -142,33 +126,6 @@ struct Counts {
     infeasible: usize,
     unverified: usize,
     measured: Option<f64>,
-}
-
-/// How the application took the frames of the last second.
-#[derive(Clone, Copy, Default)]
-struct Takes {
-    /// Whether its client library says so. Otherwise it took them when they were handed over.
-    reported: bool,
-    /// The mean time between two frames, and the mean time that a frame waited for the application.
-    every: Option<Duration>,
-    waited: Duration,
-    /// The largest error of the times.
-    error: Duration,
-}
-
-impl Takes {
-    fn of(took: &[Took], reported: bool, gap: Option<Duration>) -> Self {
-        let count = took.len() as u32;
-        let times = || took.iter().map(|took| took.at);
-        let span = times().min().zip(times().max()).map(|(first, last)| last.saturating_since(first));
-        let waited: Duration = took.iter().map(|took| took.waited).sum();
-        Self {
-            reported,
-            every: if count > 1 { span.map(|span| span / (count - 1)) } else { gap },
-            waited: waited.checked_div(count).unwrap_or_default(),
-            error: took.iter().map(|took| took.error).max().unwrap_or_default(),
-        }
-    }
 }
 
 impl Monitor {
@@ -265,7 +222,8 @@ impl Monitor {
         let judged = || {
             seen().filter(|seen| match seen.step {
                 Step::None | Step::Taken(_) => true,
-                Step::Handed(_) => !reported,
+                // What was late when it was handed over will not be on time in the application's hands.
+                Step::Handed(took) => !reported || !took.in_time,
                 Step::Replaced => false,
             })
         };
