@@ -168,7 +168,7 @@ impl CameraBroker {
                 let message = Message::Pong { t1, t2: now, t3: now };
                 self.outputs.push_back(CameraOutput::Send { link, message });
             }
-            Message::Pong { t1, t2, t3 } => known.clock.record(Exchange { t1, t2, t3, t4: now }),
+            Message::Pong { t1, t2, t3 } => known.answered(now, Exchange { t1, t2, t3, t4: now }),
             Message::Demand(demand) => self.handle_demand(now, link, demand),
             Message::Report(Report::Refused { frame }) => {
                 if known.refused(now, frame) {

@@ -42,7 +42,7 @@ fn each_state_has_its_cause_and_its_sentence() {
     assert_eq!(describe(&late), (ContractState::LatencyMiss, text.into()));
 
     let slow = after(contract(), |frame| FrameOutcome { infeasible: frame > 5, on_time: false, ..GOOD });
-    let text = "the link carries 2.1 Mbit/s; the floor 0.9 needs 16.8 at 15 fps";
+    let text = "the link carries 2.1 Mbit/s; the floor 0.9 needs 16.8 Mbit/s at 15 fps";
     assert_eq!(describe(&slow), (ContractState::Infeasible, text.into()));
 
     let best = Surroundings { need: Some(Need::Best(0.999)), ..around.clone() };
