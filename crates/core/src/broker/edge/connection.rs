@@ -55,7 +55,7 @@ pub(super) struct Connection {
     /// When its last silence ended.
     resumed: Option<Instant>,
     ping_due: Instant,
-    clock: ClockEstimator,
+    pub(super) clock: ClockEstimator,
     /// How many pings it has answered.
     answers: u32,
     pub(super) arrivals: Arrivals,

@@ -26,6 +26,8 @@ const USUAL_GAP_MAX: Duration = Duration::from_secs(1);
 const USUAL_GAP_WINDOW: Duration = Duration::from_secs(10);
 /// The driver reports within this time how many bytes of a frame have left, if any have.
 const SAID_WITHIN: Duration = Duration::from_millis(10);
+/// How many pings are answered before the path counts as measured: those of two seconds.
+const ANSWERS_MIN: u32 = 8;
 /// The round trip that is assumed before one is measured.
 const ROUND_TRIP_TIME_DEFAULT: Duration = Duration::from_millis(100);
 
@@ -41,6 +43,8 @@ pub(crate) struct EdgeLink {
     pub(super) ping_due: Instant,
     /// The estimate of the edge's clock relative to ours.
     pub(crate) clock: ClockEstimator,
+    /// How many pings the edge has answered.
+    answers: u32,
     /// The applications' demand, as the edge last sent it.
     pub(crate) demand: Demand,
     /// The tightest latency bound of the contracts that the camera serves; `None` before they are negotiated.
@@ -100,6 +104,7 @@ impl EdgeLink {
             heard: now,
             ping_due: now,
             clock: ClockEstimator::default(),
+            answers: 0,
             demand: Demand::default(),
             kept_bound: None,
             frame_bytes_max: u32::MAX,
@@ -139,9 +144,10 @@ impl EdgeLink {
             && self.out_since.is_none()
     }
 
-    /// What the path takes at least, one way, if it was measured.
+    /// What the path takes at least, one way, once it is measured well.
     pub(crate) fn path(&self) -> Option<Duration> {
-        self.clock.round_trip_time_min().map(|round_trip_time| round_trip_time / 2)
+        let round_trip_time = self.clock.round_trip_time_min().filter(|_| self.answers >= ANSWERS_MIN)?;
+        Some(round_trip_time / 2)
     }
 
     /// When a frame was last given to the link; before the first, when the link was made.
@@ -259,6 +265,7 @@ impl EdgeLink {
     /// on gets through.
     pub(crate) fn answered(&mut self, now: Instant, exchange: Exchange) {
         self.clock.record(exchange);
+        self.answers = self.answers.saturating_add(1);
         let arrived = self.clock.estimate(now).map(|clock| clock.to_ours(exchange.t2));
         self.out_since.take_if(|since| arrived.is_some_and(|arrived| arrived > *since));
     }
