@@ -6,10 +6,8 @@
 //! not kept is told which contract stands against it.
 //!
 //! On a link where no rung keeps a contract in full, some rungs may still keep it for most frames. Such a
-//! contract is *marginal*. It gives way to contracts of its own priority that can be kept in full, and to none
-//! of a lower one: those must leave it what it would have alone.
-
-use std::cmp::Reverse;
+//! contract is *marginal*. It gives way to contracts of its own or a higher priority that can be kept in full,
+//! and to none of a lower one: those must leave it what it would have alone.
 
 /// The outcome of one contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,20 +43,25 @@ pub struct Standing {
     pub marginal: bool,
 }
 
-/// Finds the rung of `rungs` that keeps the most contracts, those of the highest priority first. Within a
-/// priority, contracts that are kept in full count before marginal ones. Among equal rungs, the highest wins.
-/// If no contract can be kept, the lowest rung is chosen.
+/// Finds the rung of `rungs` that keeps the most contracts, those of the highest priority first. A marginal
+/// contract counts only if all that can be kept in full have a lower priority. Among equal rungs, the highest
+/// wins. If no contract can be kept, the lowest rung is chosen.
 ///
 /// `keeps(contract, rung)` tells whether a rung has the accuracy and the on-time probability that a contract
 /// asks for; of a marginal one, whether it is among the cheapest that keep its accuracy.
 pub fn negotiate(contracts: &[Standing], rungs: usize, keeps: impl Fn(usize, usize) -> bool) -> Agreement {
-    let mut levels: Vec<_> = contracts.iter().map(|of| (Reverse(of.priority), of.marginal)).collect();
-    levels.sort_unstable();
+    let firm = (0..contracts.len()).filter(|contract| !contracts[*contract].marginal);
+    let firm = firm.filter(|contract| (0..rungs).any(|rung| keeps(*contract, rung)));
+    let firm = firm.map(|contract| contracts[contract].priority).max();
+    let counts =
+        |contract: &Standing| !contract.marginal || firm.is_some_and(|firm| contract.priority > firm);
+    let keeps = |contract: usize, rung: usize| counts(&contracts[contract]) && keeps(contract, rung);
+    let mut levels: Vec<i32> = contracts.iter().map(|contract| contract.priority).collect();
+    levels.sort_unstable_by(|a, b| b.cmp(a));
     levels.dedup();
     let kept_of = |rung: usize| -> Vec<usize> {
-        let count = |(Reverse(priority), marginal): &(Reverse<i32>, bool)| {
-            let level = Standing { priority: *priority, marginal: *marginal };
-            let of_level = contracts.iter().enumerate().filter(|(_, of)| **of == level);
+        let count = |level: &i32| {
+            let of_level = contracts.iter().enumerate().filter(|(_, of)| of.priority == *level);
             of_level.filter(|(contract, _)| keeps(*contract, rung)).count()
         };
         levels.iter().map(count).collect()
@@ -137,8 +140,10 @@ mod tests {
         let told = |contracts: &[Standing]| negotiate(contracts, 10, &keeps).outcomes;
         let conflict = |with| ContractOutcome::Conflict { with };
         assert_eq!(told(&[marginal(1), firm(0)]), [ContractOutcome::Kept, conflict(0)]);
-        assert_eq!(told(&[marginal(0), firm(0)]), [conflict(1), ContractOutcome::Kept]);
-        assert_eq!(told(&[marginal(0), firm(1)]), [conflict(1), ContractOutcome::Kept]);
+        let infeasible = ContractOutcome::Infeasible;
+        assert_eq!(told(&[marginal(0), firm(0)]), [infeasible, ContractOutcome::Kept]);
+        assert_eq!(told(&[marginal(0), firm(1)]), [infeasible, ContractOutcome::Kept]);
+        assert_eq!(told(&[marginal(1), marginal(0)]), [infeasible; 2], "nobody takes anything from the first");
         let both = negotiate(&[marginal(1), firm(0)], 10, between(&[(0, 6), (6, 9)]));
         assert_eq!((both.rung, both.outcomes), (6, vec![ContractOutcome::Kept; 2]), "if it costs nothing");
     }

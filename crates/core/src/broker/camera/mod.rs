@@ -326,6 +326,8 @@ impl CameraBroker {
         for link in self.connections.unanswered(now) {
             self.close(now, link);
         }
+        // An outage begins with a ping.
+        self.reset_stalled(now);
         self.outputs.extend(self.connections.ping(now));
         if self.status.take_due(now)
             && let Some(link) = self.connections.active()
@@ -333,7 +335,6 @@ impl CameraBroker {
             self.outputs.extend(self.status.tell(link.id, self.rate.frames_per_second(now)));
             self.outputs.extend(self.feasibility.tell(now, link, &self.negotiation, &self.adapter));
         }
-        self.reset_stalled(now);
         self.pump(now);
     }
 

@@ -267,7 +267,7 @@ impl EdgeLink {
         self.clock.record(exchange);
         self.answers = self.answers.saturating_add(1);
         let arrived = self.clock.estimate(now).map(|clock| clock.to_ours(exchange.t2));
-        self.out_since.take_if(|since| arrived.is_some_and(|arrived| arrived > *since));
+        self.out_since.take_if(|since| arrived.is_some_and(|arrived| arrived >= *since));
     }
 
     /// The edge has refused a frame. Returns true if the frame was on its way; the link then works.

@@ -129,22 +129,17 @@ impl Negotiation {
                 other => other,
             });
         }
-        // At first, frames are made for the highest priority. The link is hardly known yet.
-        let first = contracts.iter().map(|contract| contract.priority).max();
-        let is_kept = |outcomes: &[Option<ContractOutcome>], place: usize| match outcomes.get(place) {
-            Some(outcome) => *outcome == Some(ContractOutcome::Kept),
-            None => Some(contracts[place].priority) == first,
-        };
+        let (present, next) = (served(contracts, &self.outcomes), served(contracts, &outcomes));
         let places = || looked.iter().map(|(place, _)| *place);
-        let same = places().all(|place| is_kept(&self.outcomes, place) == is_kept(&outcomes, place));
-        // The highest priority of the contracts that are kept by one choice and not by the other.
-        let highest = |kept: &[Option<ContractOutcome>], not: &[Option<ContractOutcome>]| {
-            let gained = places().filter(|place| is_kept(kept, *place) && !is_kept(not, *place));
+        let same = places().all(|place| present[place] == next[place]);
+        // The highest priority of the contracts that one choice serves and the other does not.
+        let highest = |served: &[bool], not: &[bool]| {
+            let gained = places().filter(|place| served[*place] && !not[*place]);
             gained.map(|place| contracts[place].priority).max()
         };
-        let (lost, won) = (highest(&self.outcomes, &outcomes), highest(&outcomes, &self.outcomes));
+        let (lost, won) = (highest(&present, &next), highest(&next, &present));
         let (rises, falls) = (lost.is_some() && won > lost, won.is_some() && lost > won);
-        let mut kept = looked.iter().filter(|(place, _)| is_kept(&self.outcomes, *place)).peekable();
+        let mut kept = looked.iter().filter(|(place, _)| present[*place]).peekable();
         let holds =
             kept.peek().is_some() && (0..rungs).any(|rung| kept.clone().all(|(_, look)| look.rungs[rung]));
         let since = *self.better_since.get_or_insert(now);
@@ -164,5 +159,16 @@ impl Negotiation {
             self.outcomes = outcomes;
             self.better_since = None;
         }
+    }
+}
+
+/// Which contracts frames are made for, by what became of each: those that are kept, or else all of the highest
+/// priority. That is also so at first, while the link is hardly known.
+fn served(contracts: &[Contract], outcomes: &[Option<ContractOutcome>]) -> Vec<bool> {
+    let is_kept = |place: usize| outcomes.get(place).copied().flatten() == Some(ContractOutcome::Kept);
+    let first = contracts.iter().map(|contract| contract.priority).max();
+    match (0..contracts.len()).any(is_kept) {
+        true => (0..contracts.len()).map(is_kept).collect(),
+        false => contracts.iter().map(|contract| Some(contract.priority) == first).collect(),
     }
 }

@@ -79,6 +79,31 @@ fn a_contract_of_a_lower_priority_is_kept_where_that_is_possible() {
     assert_eq!(told(&rig), [Some(ContractOutcome::Kept), Some(ContractOutcome::Infeasible)]);
 }
 
+/// A link that keeps the first contract for most of its frames only is not given to one of lower priority, whose
+/// large frames would make all of the first one's late. The other is told whose contract stands against it.
+#[test]
+fn a_contract_of_lower_priority_takes_nothing_from_a_marginal_one() {
+    let first = Contract { latency_bound: Some(34 * MS), priority: 1, ..contract(true) };
+    // In one second of three, a frame of the first one's rung takes 48 ms.
+    let in_time = |contracts: Vec<Contract>| {
+        let mut rig = rig(contracts);
+        rig.broker.handle_profile(rig.now, HASH, Some(sized()));
+        let (mut in_time, mut told_of_it) = (0, Vec::new());
+        for second in 0..30 {
+            let delivered = run(&mut rig, 1, if second % 3 == 2 { 500.0 } else { SLOW });
+            in_time += delivered.iter().filter(|frame| frame.latency <= 34 * MS).count();
+            told_of_it.push(told(&rig));
+        }
+        (in_time, told_of_it)
+    };
+    let (alone, _) = in_time(vec![first.clone()]);
+    let (beside, told) = in_time(vec![first.clone(), patient(0)]);
+    assert!(alone > 50, "{alone} frames in time");
+    assert!(beside * 100 >= alone * 95, "{beside} of the {alone} frames that it has alone");
+    let against = Some(ContractOutcome::Conflict { with: 0 });
+    assert!(told.iter().any(|told| *told == [Some(ContractOutcome::Kept), against]), "{told:?}");
+}
+
 /// Who needs more frames a second than a rung sends keeps no other from it, where none that sends more would be in time; once one is, both have theirs.
 #[test]
 fn who_needs_more_frames_does_not_keep_others_from_fewer() {
