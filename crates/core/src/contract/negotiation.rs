@@ -143,7 +143,11 @@ mod tests {
         let infeasible = ContractOutcome::Infeasible;
         assert_eq!(told(&[marginal(0), firm(0)]), [infeasible, ContractOutcome::Kept]);
         assert_eq!(told(&[marginal(0), firm(1)]), [infeasible, ContractOutcome::Kept]);
-        assert_eq!(told(&[marginal(1), marginal(0)]), [infeasible; 2], "nobody takes anything from the first");
+        assert_eq!(
+            told(&[marginal(1), marginal(0)]),
+            [infeasible; 2],
+            "nobody takes anything from the first"
+        );
         let both = negotiate(&[marginal(1), firm(0)], 10, between(&[(0, 6), (6, 9)]));
         assert_eq!((both.rung, both.outcomes), (6, vec![ContractOutcome::Kept; 2]), "if it costs nothing");
     }

@@ -400,7 +400,11 @@ impl Monitor {
         };
         match around.link_rate {
             Some(rate) if rate.0 < needed => {
-                format!("the link carries {}; {wanted} needs {} {how}", per_second(rate.0), per_second(needed))
+                format!(
+                    "the link carries {}; {wanted} needs {} {how}",
+                    per_second(rate.0),
+                    per_second(needed)
+                )
             }
             Some(rate) => format!(
                 "the link carries {} and {wanted} needs {} {how}, but the link is too unsteady, or frames take too long to be made",

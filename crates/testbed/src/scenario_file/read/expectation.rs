@@ -64,7 +64,10 @@ impl RawExpectation {
         }
         let bounded = |place: usize| scenario.subscriptions[place].1.contract.latency_bound.is_some();
         if on_time_min.is_some() && !bounded(expectation.subscription) {
-            return wrong(format!("{field}.on_time_min"), "this subscription gives no latency_ms to be in time by");
+            return wrong(
+                format!("{field}.on_time_min"),
+                "this subscription gives no latency_ms to be in time by",
+            );
         }
         Ok(expectation)
     }

@@ -145,7 +145,8 @@ impl Negotiation {
         let since = *self.better_since.get_or_insert(now);
         let at_once = same || rises || !holds && !falls;
         let more = won.is_some() && !rises && !falls;
-        let wait = if more { TAKEN_BACK_AFTER * (1 << self.in_vain.min(IN_VAIN_MAX)) } else { TAKEN_BACK_AFTER };
+        let wait =
+            if more { TAKEN_BACK_AFTER * (1 << self.in_vain.min(IN_VAIN_MAX)) } else { TAKEN_BACK_AFTER };
         if at_once || now.saturating_since(since) >= wait {
             if lost.is_some()
                 && let Some(taken_back) = self.taken_back.take()

@@ -427,6 +427,7 @@ fn a_report_of_a_frame_given_up_ends_the_outage() {
 #[test]
 fn after_an_outage_the_first_frame_is_the_newest() {
     let mut rig = Rig::connected(bound(100 * MS));
+    rig.answer(1);
     let lost = rig.publish(10);
     rig.sent(1, lost);
     rig.pass(400 * MS, &[1]);

@@ -297,13 +297,7 @@ impl Replica {
 
     /// Appends a frame that decodes by itself to the log. If it is stale, it waits for a newer one first: of a
     /// burst after a silence, only the newest frame is for those who take the newest.
-    fn append(
-        &mut self,
-        now: Instant,
-        header: FrameHeader,
-        payload: Bytes,
-        times: Times,
-    ) -> Vec<EdgeOutput> {
+    fn append(&mut self, now: Instant, header: FrameHeader, payload: Bytes, times: Times) -> Vec<EdgeOutput> {
         debug_assert!(!header.meta.encoding.is_chained(), "a frame that needs others enters the replica log");
         let is_newest = |stale: &mut Stale| stale.header.meta.id < header.meta.id;
         let mut outputs = Vec::new();
