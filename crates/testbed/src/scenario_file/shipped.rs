@@ -9,6 +9,7 @@ macro_rules! shipped {
 }
 
 shipped![
+    "cut",
     "elevator",
     "far_edge",
     "five_cameras",
@@ -16,6 +17,7 @@ shipped![
     "interference_step",
     "looker",
     "outage",
+    "priority",
     "shared_queue",
     "shared_wifi",
     "walking_away",

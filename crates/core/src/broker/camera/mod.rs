@@ -294,15 +294,16 @@ impl CameraBroker {
         for link in self.connections.unanswered(now) {
             self.close(now, link);
         }
+        // An outage begins with a ping.
+        if let Some(link) = self.connections.active_mut() {
+            self.outputs.extend(self.live.handle_timeout(now, link, &mut self.adapter));
+        }
         self.outputs.extend(self.connections.ping(now));
         if self.status.take_due(now)
             && let Some(link) = self.connections.active()
         {
             self.outputs.extend(self.status.tell(link.id, self.published.frames_per_second(now)));
             self.outputs.extend(self.negotiation.tell(now, link, &self.adapter));
-        }
-        if let Some(link) = self.connections.active_mut() {
-            self.outputs.extend(self.live.handle_timeout(now, link, &mut self.adapter));
         }
         self.pump(now);
     }
