@@ -227,6 +227,9 @@ async fn frames_of_other_sizes_and_of_a_clock_that_was_set_back_are_shown_as_wel
     let options = log.options("video.mp4");
     let summary = export(&options, |_| {}).await.unwrap();
     assert_eq!((summary.frames, summary.moved), (6, 3));
+    let sizes: Vec<_> = summary.sizes.into_iter().collect();
+    assert_eq!(sizes, [((31, 23), 1), ((63, 48), 1), ((64, 48), 4)]);
+    assert_eq!(summary.first_size, (64, 48));
     assert_times(&shown(&options.output), &[0.0, 0.067, 0.1, 0.101, 0.201, 0.301]);
 }
 
