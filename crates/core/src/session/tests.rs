@@ -41,7 +41,8 @@ fn append(writer: &mut LogWriter, sequence: u64, infeasible: bool) {
 /// A frame that was in the log at `logged`.
 fn append_at(writer: &mut LogWriter, sequence: u64, logged: Instant) {
     let camera = CameraTrace::default();
-    let trace = FrameTrace { camera, arriving: logged, arrived: logged, decoded: None, logged };
+    let trace =
+        FrameTrace { camera, arriving: logged, arrived: logged, decoded: None, logged, overtaken: None };
     append_record(writer, sequence, false, Some(Arc::new(trace)));
 }
 

@@ -1,6 +1,8 @@
 //! Knows what applications want, and passes it on to the cameras: contracts, the profiles that they name, and
 //! who reads which log.
 
+use std::time::Duration;
+
 use super::connection::Connection;
 use super::profiles::Profiles;
 use super::roster::Roster;
@@ -79,6 +81,16 @@ impl Applications {
     ) -> Vec<EdgeOutput> {
         let is_known = self.subscriptions.handle_update(id, contract);
         if is_known { self.handle_updates(now, roster) } else { Vec::new() }
+    }
+
+    /// Frames take so long from the edge to a subscription's application.
+    pub(super) fn handle_way(
+        &mut self,
+        roster: &mut Roster,
+        id: SubscriptionId,
+        way: Duration,
+    ) -> Vec<EdgeOutput> {
+        if self.subscriptions.handle_way(id, way) { self.ask_all(roster) } else { Vec::new() }
     }
 
     /// Lets changes of contracts take effect that are due.

@@ -331,9 +331,7 @@ impl EdgeBroker {
     /// Frames take so long from here to a subscription's application. Cameras are asked for a latency bound
     /// that is shorter by that, so that frames are in the application's hands in time.
     pub fn handle_way(&mut self, id: SubscriptionId, way: Duration) {
-        if self.subscriptions.handle_way(id, way) {
-            self.update_demands();
-        }
+        self.outputs.extend(self.applications.handle_way(&mut self.roster, id, way));
     }
 
     /// Holds a profile for cameras whose contracts name it. The caller bounds the number of profiles, and
