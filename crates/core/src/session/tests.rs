@@ -42,7 +42,7 @@ fn append(writer: &mut LogWriter, sequence: u64, infeasible: bool) {
 fn append_at(writer: &mut LogWriter, sequence: u64, logged: Instant) {
     let camera = CameraTrace::default();
     let trace =
-        FrameTrace { camera, arriving: logged, arrived: logged, decoded: None, logged, overtaken: None };
+        FrameTrace { camera, arriving: logged, arrived: logged, decoded: None, logged, overtaken: false };
     append_record(writer, sequence, false, Some(Arc::new(trace)));
 }
 
