@@ -17,6 +17,7 @@ shipped![
     "outage",
     "shared_queue",
     "shared_wifi",
+    "square_wave",
     "walking_away",
     "wifi_hidden",
 ];

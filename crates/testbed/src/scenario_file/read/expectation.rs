@@ -19,6 +19,7 @@ pub(super) struct RawExpectation {
     age_ms_p50_max: Option<f64>,
     age_ms_p95_max: Option<f64>,
     gap_ms_max: Option<f64>,
+    infeasible_share_max: Option<f64>,
 }
 
 impl RawExpectation {
@@ -36,6 +37,10 @@ impl RawExpectation {
             Some(value) => milliseconds(&format!("{field}.{name}"), value).map(Some),
             None => Ok(None),
         };
+        let infeasible_share_max = match self.infeasible_share_max {
+            Some(share) => Some(within(&format!("{field}.infeasible_share_max"), share, 0.0, 1.0)?),
+            None => None,
+        };
         let expectation = Expectation {
             subscription: place_of(field, &self.subscription, scenario)?,
             camera: self.camera.clone(),
@@ -46,12 +51,14 @@ impl RawExpectation {
             age_p50_max: duration("age_ms_p50_max", self.age_ms_p50_max)?,
             age_p95_max: duration("age_ms_p95_max", self.age_ms_p95_max)?,
             gap_max: duration("gap_ms_max", self.gap_ms_max)?,
+            infeasible_share_max,
         };
         let Expectation { frames_min, frames_max, age_p50_max, age_p95_max, gap_max, .. } = &expectation;
-        if frames_min.or(*frames_max).is_none() && age_p50_max.or(*age_p95_max).or(*gap_max).is_none() {
+        let of_times = age_p50_max.or(*age_p95_max).or(*gap_max);
+        if frames_min.or(*frames_max).is_none() && of_times.is_none() && infeasible_share_max.is_none() {
             return wrong(
                 field,
-                "nothing is expected; give frames_min, frames_max, age_ms_p50_max, age_ms_p95_max or gap_ms_max",
+                "nothing is expected; give frames_min, frames_max, age_ms_p50_max, age_ms_p95_max, gap_ms_max or infeasible_share_max",
             );
         }
         Ok(expectation)

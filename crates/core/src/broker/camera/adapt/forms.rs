@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::budgets::Spendable;
 use super::candidate::Candidate;
 use super::encode_plan::EncodePlan;
 use super::rungs::{Basis, Costs, Ratios, Rungs, chains_take, coarsened, skip_max};
@@ -32,6 +33,8 @@ const REST_TIME_MAX: Duration = Duration::from_secs(64);
 const REST_TIME_KEPT: f64 = 0.99;
 /// Each encoded frame of a chain multiplies the lift of budgets by this, down to 1.
 const LIFT_KEPT: f64 = 0.9;
+/// A frame fits if it is at least as likely on time as late.
+const LIKELY: f64 = 0.5;
 /// The highest lift: the factor on the smallest budget after frames that exceeded theirs.
 const LIFT_MAX: f64 = 64.0;
 
@@ -124,8 +127,11 @@ impl Forms {
         let (basis, profile, profile_use) = self.basis(candidate);
         let rungs = renewed(&mut self.rungs, basis, profile);
         let offer = candidate.offer(rungs, cap);
-        let in_time = policy.bytes_in_time(&offer, rungs.chain_time());
-        let costs = rungs.costs(candidate.before, in_time, self.lift);
+        let in_time =
+            |on_time_share: f64| policy.bytes_in_time(&Offer { on_time_share, ..offer }, rungs.chain_time());
+        let spendable = in_time(offer.on_time_share).zip(in_time(LIKELY));
+        let spendable = spendable.map(|(in_time, likely)| Spendable { in_time, likely });
+        let costs = rungs.costs(candidate.before, spendable, offer.accuracy_floor, self.lift);
         Prepared { rungs, costs, profile_use, offer }
     }
 
