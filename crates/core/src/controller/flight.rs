@@ -49,9 +49,9 @@ pub struct Flight {
     pub(super) on_time_probability: Option<f64>,
     /// The congestion window in bytes when it was sent, while its path had never been full.
     window: Option<u64>,
-    /// Whether it was cancelled for a newer one. It then occupies the link only until the bytes that have
-    /// left are through.
-    cancelled: bool,
+    /// If it was cancelled for a newer one, what had arrived of it by then. It occupies the link only until
+    /// the bytes that have left are through.
+    cancelled: Option<Seen>,
     /// Bytes that the receiver has reported.
     arrived: f64,
     /// When the first byte arrived.
@@ -60,6 +60,14 @@ pub struct Flight {
     last: Instant,
     /// The bytes and times of the two reports before the last one, oldest first.
     before: [Option<(f64, Instant)>; 2],
+}
+
+/// What had arrived of a frame when it was cancelled. What arrives later is its tail.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    bytes: f64,
+    /// When the last of them arrived. `None`: nothing had.
+    until: Option<Instant>,
 }
 
 impl Flight {
@@ -120,6 +128,8 @@ impl Service {
 /// A connection's window opens within this factor of the time that it needs at best
 /// ([`Flights::opening_ms`]).
 const OPENING_MAX: f64 = 2.5;
+/// A frame that waited longer than this behind cancelled ones, in milliseconds, found the link busy with them.
+const TAIL_WAIT_MS_MIN: f64 = 2.0;
 /// The most parts of a backlog that are kept separate. Beyond that, the oldest two become one.
 const BACKLOG_PARTS_MAX: usize = 8;
 
@@ -203,6 +213,8 @@ pub struct Flights {
     round_trip: LeastDelay,
     /// When the last byte arrived of the last frame that is through: whole, or cancelled and all that had left.
     last_end: Option<Instant>,
+    /// What passed of cancelled frames after they had been cancelled, until it is taken.
+    tail: Option<Passage>,
 }
 
 impl Default for Flights {
@@ -219,6 +231,7 @@ impl Flights {
             delay: LeastDelay::new(),
             round_trip: LeastDelay::new(),
             last_end: None,
+            tail: None,
         }
     }
 
@@ -238,7 +251,7 @@ impl Flights {
             due: frame.due,
             on_time_probability,
             window: frame.window,
-            cancelled: false,
+            cancelled: None,
             arrived: 0.0,
             first: None,
             last: frame.sent,
@@ -261,15 +274,49 @@ impl Flights {
     pub(super) fn cancel(&mut self, frame: FrameId, left_bytes: f64) {
         let Some(flight) = self.flights.iter_mut().find(|flight| flight.frame == frame) else { return };
         flight.bytes = left_bytes.min(flight.bytes);
-        flight.cancelled = true;
+        flight.cancelled = Some(Seen { bytes: flight.arrived, until: flight.first.map(|_| flight.last) });
+    }
+
+    /// What passed of cancelled frames after they had been cancelled, once it is known.
+    pub(super) fn take_tail(&mut self) -> Option<Passage> {
+        self.tail.take()
+    }
+
+    /// The oldest `count` frames, of which some were cancelled, were through at `end`, and `more` bytes after
+    /// them.
+    fn end_tail(&mut self, count: usize, more: f64, end: Instant) {
+        let cancelled =
+            || self.flights.iter().take(count).filter_map(|flight| Some((flight, flight.cancelled?)));
+        let Some((oldest, seen)) = cancelled().next() else { return };
+        let ms = match seen.until {
+            Some(until) => ms_between(until, end),
+            // Its first byte could start when it was sent, or when the frame before it was through, whichever
+            // was later.
+            None => {
+                let since_sent = ms_between(oldest.sent, end) - self.delay_ms();
+                self.last_end.map_or(since_sent, |before| since_sent.min(ms_between(before, end)))
+            }
+        };
+        let left = cancelled().map(|(flight, seen)| (flight.bytes - seen.bytes).max(0.0));
+        let bytes = left.sum::<f64>() + more;
+        self.tail = (ms > 0.0 && bytes > 0.0).then_some(Passage { bytes, ms });
+        self.last_end = Some(end);
     }
 
     /// Takes in a report. Returns how the frame landed once it is whole.
     pub fn report(&mut self, now: Instant, arrival: &Arrival) -> Option<Landed> {
         let position = self.flights.iter().position(|flight| flight.frame == arrival.frame)?;
         // One queue keeps the order: a frame that was cancelled before this one has passed, or never will.
-        let cancelled = self.flights.iter().take(position).filter(|flight| flight.cancelled).count();
-        self.flights.retain(|flight| !flight.cancelled || flight.frame >= arrival.frame);
+        let is_cancelled = |flight: &Flight| flight.cancelled.is_some();
+        let cancelled = self.flights.iter().take(position).filter(|flight| is_cancelled(flight)).count();
+        if cancelled > 0 && cancelled == position {
+            // If this frame had to wait, the link was busy with them until the turn of its first packet.
+            let waited_ms = ms_between(self.flights[position].sent, arrival.first) - self.delay_ms();
+            if waited_ms > TAIL_WAIT_MS_MIN {
+                self.end_tail(cancelled, PACKET_BYTES, arrival.first);
+            }
+        }
+        self.flights.retain(|flight| !is_cancelled(flight) || flight.frame >= arrival.frame);
         let position = position - cancelled;
         let flight = &mut self.flights[position];
         debug_assert_eq!(flight.frame, arrival.frame, "a report is taken for another frame's");
@@ -282,8 +329,8 @@ impl Flights {
         }
         flight.arrived = f64::from(arrival.bytes).min(flight.bytes);
         flight.last = arrival.last;
-        if flight.cancelled && flight.arrived >= flight.bytes {
-            self.last_end = Some(arrival.last);
+        if is_cancelled(flight) && flight.arrived >= flight.bytes {
+            self.end_tail(position + 1, 0.0, arrival.last);
             self.flights.remove(position);
             return None;
         }

@@ -161,4 +161,5 @@ struct Expectation {
     age_p50_max: Option<Duration>,
     age_p95_max: Option<Duration>,
     gap_max: Option<Duration>,
+    infeasible_share_max: Option<f64>,
 }

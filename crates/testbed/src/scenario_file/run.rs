@@ -243,6 +243,17 @@ impl Expectation {
                 expect(holds, format!("age {name} {age:?}, at most {max:?} expected"));
             }
         }
+        if let Some(max) = self.infeasible_share_max {
+            let is_infeasible =
+                |got: &&&Delivered| got.verdict.as_ref().is_some_and(|verdict| verdict.infeasible);
+            let infeasible = mine.iter().filter(is_infeasible).count();
+            let share = infeasible as f64 / mine.len().max(1) as f64;
+            let text = format!(
+                "{infeasible} of {} frames infeasible, a share of at most {max} expected",
+                mine.len()
+            );
+            expect(share <= max, text);
+        }
         if let Some(max) = self.gap_max {
             expect(seen.gap <= max, format!("{:?} without a frame, at most {max:?} expected", seen.gap));
         }

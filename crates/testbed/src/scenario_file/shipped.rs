@@ -20,6 +20,7 @@ shipped![
     "priority",
     "shared_queue",
     "shared_wifi",
+    "square_wave",
     "walking_away",
     "wifi_hidden",
 ];

@@ -208,7 +208,13 @@ impl Policy for Quantile {
         if std::mem::take(&mut self.out) {
             rate.renew(config);
         }
-        let Some(landed) = flights.report(now, arrival) else { return };
+        let landed = flights.report(now, arrival);
+        // A frame that is cancelled at its first report has shown nothing but a packet. What had left of it
+        // shows what the link has become; otherwise the next frame would be as large, and be cancelled too.
+        if let Some(Passage { bytes, ms: took_ms }) = flights.take_tail() {
+            rate.record(config, &Sample::passed(bytes, took_ms));
+        }
+        let Some(landed) = landed else { return };
         let sample = Sample {
             bytes: landed.flight.bytes - PACKET_BYTES,
             took_ms: landed.took_ms,
@@ -330,9 +336,7 @@ impl Policy for Quantile {
         let Knowledge { config, flights, rate, .. } = &mut self.knows;
         if let Some(Passage { bytes, ms: took_ms }) = flights.in_service(now).map(|service| service.slower())
         {
-            let sample =
-                Sample { bytes, took_ms, lately: None, wait_ms: 0.0, window_limited: false, cancelled: true };
-            rate.record(config, &sample);
+            rate.record(config, &Sample { cancelled: true, ..Sample::passed(bytes, took_ms) });
         }
         flights.cancel(frame, left_bytes as f64);
     }

@@ -63,6 +63,13 @@ pub(super) struct Sample {
     pub(super) cancelled: bool,
 }
 
+impl Sample {
+    /// Bytes that took so long, of a frame that waited for nobody.
+    pub(super) const fn passed(bytes: f64, took_ms: f64) -> Self {
+        Self { bytes, took_ms, lately: None, wait_ms: 0.0, window_limited: false, cancelled: false }
+    }
+}
+
 /// The moving average `x` of the logarithm of the rate, and its past errors.
 #[derive(Debug)]
 pub(super) struct Rate {
@@ -70,6 +77,8 @@ pub(super) struct Rate {
     log_rate: Option<f64>,
     pairs: Vec<Pair>,
     next: usize,
+    /// The place of the pair whose error goes with the next wait that comes without one.
+    waits: usize,
     /// The number of further samples that weigh more than usual.
     renewed: u32,
     /// The last error, in standard deviations.
@@ -95,6 +104,7 @@ impl Rate {
             log_rate: None,
             pairs: Vec::with_capacity(PAIRS_MAX),
             next: 0,
+            waits: 0,
             renewed: 0,
             deviations: 0.0,
             catching_up: false,
@@ -113,6 +123,7 @@ impl Rate {
         self.blind = sample.bytes < 1.0;
         (self.is_dull, self.is_faster, self.is_another) = (self.blind, false, false);
         if self.blind {
+            self.remember_wait(config, sample);
             return;
         }
         // A short burst, or a few packets that nothing held up, may show the rate of a buffer on the way
@@ -131,6 +142,7 @@ impl Rate {
         // Too few bytes to be sure, as long as the estimate holds.
         self.is_dull = few;
         if at_least && error < 0.0 {
+            self.remember_wait(config, sample);
             return;
         }
         let deviation = self.deviation();
@@ -165,6 +177,21 @@ impl Rate {
         self.log_rate = Some(log_rate + gain * error);
         // Frames without bytes or without a duration are not recorded.
         debug_assert!(self.log_rate.is_some_and(f64::is_finite), "a rate of {:?}", self.log_rate);
+    }
+
+    /// Remembers the wait of a frame that told nothing about the rate, with the error of another frame.
+    /// Otherwise one long wait would count for as long as frames are too small to measure the rate.
+    fn remember_wait(&mut self, config: &Config, sample: &Sample) {
+        let Some(log_rate) = self.log_rate.filter(|_| config.has(Mechanism::Waits)) else { return };
+        if self.pairs.is_empty() || sample.cancelled {
+            return;
+        }
+        // The pair whose place it takes, or the pairs in turn while there is room.
+        let like = if self.pairs.len() < PAIRS_MAX { self.waits } else { self.next };
+        self.waits = (like + 1) % self.pairs.len();
+        let Pair { slowness, catching_up, .. } = self.pairs[like];
+        let pair = Pair::waiting(sample.wait_ms.max(0.0), log_rate.exp(), slowness);
+        self.remember(Pair { catching_up, ..pair });
     }
 
     /// The standard deviation of the remembered errors, once there are enough of them.
@@ -241,7 +268,7 @@ mod tests {
     use super::*;
 
     fn sample(bytes: f64, took_ms: f64) -> Sample {
-        Sample { bytes, took_ms, lately: None, wait_ms: 0.0, window_limited: false, cancelled: false }
+        Sample::passed(bytes, took_ms)
     }
 
     #[test]

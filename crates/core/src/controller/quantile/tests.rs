@@ -477,3 +477,78 @@ fn where_the_profile_does_not_hold_the_finest_rung_that_is_on_time_goes() {
     assert_eq!(chosen(9e3), 2);
     assert_eq!(chosen(1.5e3), 1, "200 kB would be late");
 }
+
+/// A frame that is cancelled at its first report has shown one packet, which says nothing about the rate. What had left of it is measured:
+/// by its own report where there is one, otherwise by the first packet behind it.
+#[test]
+fn what_is_left_of_a_cancelled_frame_shows_what_the_link_has_become() {
+    for reported in [true, false] {
+        let mut story = Story::new();
+        for _ in 0..30 {
+            story.frame(5_000.0);
+        }
+        let begun = story.now;
+        let at = |ms: u64| begun + DELAY + Duration::from_millis(ms);
+        story.policy.handle_sent(&sent(99, 6, 200e3, begun));
+        let packet = Arrival { complete: false, ..arrival(99, 1_200.0, at(2), at(2)) };
+        story.policy.handle_arrival(at(2) + DELAY, &packet);
+        story.policy.handle_cancelled(at(2) + DELAY, frame_id(99), 65_200);
+        let rate = |story: &Story| story.policy.link_rate().expect("frames were measured").0 / 8e3;
+        assert!(rate(&story) > 4_000.0, "one packet tells nothing: {}", rate(&story));
+        story.policy.handle_sent(&sent(100, 0, 20e3, at(2) + DELAY));
+        // 64 kB at 500 bytes per millisecond.
+        let tail = match reported {
+            true => Arrival { bytes: 65_200, complete: false, ..arrival(99, 0.0, at(2), at(130)) },
+            false => Arrival { complete: false, ..arrival(100, 1_200.0, at(130), at(130)) },
+        };
+        story.policy.handle_arrival(at(130) + DELAY, &tail);
+        assert!((rate(&story) / 500.0 - 1.0).abs() < 0.1, "{} bytes per millisecond", rate(&story));
+        let waits = story.policy.knows.rate.pairs().map(|pair| pair.wait_at(500.0));
+        assert!(waits.fold(0.0, f64::max) < 10.0, "its own bytes are no wait behind others");
+    }
+}
+
+/// A frame that finds the link idle says nothing about when the bytes before it were through.
+#[test]
+fn bytes_of_a_cancelled_frame_that_were_through_long_before_the_next_are_no_measurement() {
+    let mut story = Story::new();
+    for _ in 0..30 {
+        story.frame(5_000.0);
+    }
+    let before = story.policy.link_rate();
+    let begun = story.now;
+    let at = |ms: u64| begun + DELAY + Duration::from_millis(ms);
+    story.policy.handle_sent(&sent(99, 6, 200e3, begun));
+    let packet = Arrival { complete: false, ..arrival(99, 1_200.0, at(0), at(0)) };
+    story.policy.handle_arrival(at(0) + DELAY, &packet);
+    story.policy.handle_cancelled(at(0) + DELAY, frame_id(99), 65_200);
+    story.policy.handle_sent(&sent(100, 0, 20e3, at(500)));
+    let next = Arrival { complete: false, ..arrival(100, 1_200.0, at(500) + DELAY, at(500) + DELAY) };
+    story.policy.handle_arrival(at(500) + DELAY + DELAY, &next);
+    assert_eq!(story.policy.link_rate(), before);
+}
+
+/// Frames of one packet measure no rate. What they show of waits counts nevertheless: one long wait at the start is forgotten like any other.
+#[test]
+fn a_long_first_wait_is_outweighed_by_frames_of_one_packet() {
+    let mut policy = Quantile::new(Config::default());
+    let ladder = two_rungs([800.0, 2_400.0]);
+    let mut pass = |sequence: u64, bytes: f64, wait_ms: u64, took_ms: u64| {
+        let at = Instant::ZERO + INTERVAL * 4 * sequence as u32;
+        let first = at + DELAY + Duration::from_millis(wait_ms);
+        let last = first + Duration::from_millis(took_ms);
+        policy.handle_sent(&sent(sequence, 0, bytes, at));
+        policy.handle_arrival(last + DELAY, &arrival(sequence, bytes, first, last));
+        match policy.decide(&offer(last + DELAY, &ladder)) {
+            Decision::Send(choice) => choice.on_time_probability,
+            Decision::Wait { until } => panic!("the link is idle, and it waits until {until:?}"),
+        }
+    };
+    pass(0, 2_400.0, 0, 2);
+    assert_eq!(pass(1, 2_400.0, 150, 2), Some(0.0), "all that is known is a wait beyond the bound");
+    // One frame in six waits as long, so five in six are on time.
+    let on_time =
+        (2..100).map(|sequence| pass(sequence, 800.0, if sequence % 6 == 0 { 150 } else { 0 }, 0)).last();
+    let on_time = on_time.flatten().expect("it predicts");
+    assert!((on_time - 5.0 / 6.0).abs() < 0.05, "{on_time}");
+}

@@ -21,6 +21,7 @@ pub(super) struct RawExpectation {
     age_ms_p50_max: Option<f64>,
     age_ms_p95_max: Option<f64>,
     gap_ms_max: Option<f64>,
+    infeasible_share_max: Option<f64>,
 }
 
 impl RawExpectation {
@@ -38,6 +39,10 @@ impl RawExpectation {
             Some(value) => milliseconds(&format!("{field}.{name}"), value).map(Some),
             None => Ok(None),
         };
+        let infeasible_share_max = match self.infeasible_share_max {
+            Some(share) => Some(within(&format!("{field}.infeasible_share_max"), share, 0.0, 1.0)?),
+            None => None,
+        };
         let expectation = Expectation {
             subscription: place_of(field, &self.subscription, scenario)?,
             camera: self.camera.clone(),
@@ -50,16 +55,17 @@ impl RawExpectation {
             age_p50_max: duration("age_ms_p50_max", self.age_ms_p50_max)?,
             age_p95_max: duration("age_ms_p95_max", self.age_ms_p95_max)?,
             gap_max: duration("gap_ms_max", self.gap_ms_max)?,
+            infeasible_share_max,
         };
         let Expectation { frames_min, frames_max, on_time_min, .. } = &expectation;
         let Expectation { first_age_max, age_p50_max, age_p95_max, gap_max, .. } = &expectation;
         let counts = frames_min.or(*frames_max).or(*on_time_min);
         let times = first_age_max.or(*age_p50_max).or(*age_p95_max).or(*gap_max);
-        if counts.is_none() && times.is_none() {
+        if counts.is_none() && times.is_none() && infeasible_share_max.is_none() {
             return wrong(
                 field,
                 "nothing is expected; give frames_min, frames_max, on_time_min, first_age_ms_max, age_ms_p50_max, \
-                 age_ms_p95_max or gap_ms_max",
+                 age_ms_p95_max, gap_ms_max or infeasible_share_max",
             );
         }
         let bounded = |place: usize| scenario.subscriptions[place].1.contract.latency_bound.is_some();

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::budgets::Spendable;
 use super::candidate::Candidate;
 use super::drift::Drift;
 use super::encode_plan::EncodePlan;
@@ -33,6 +34,8 @@ const REST_TIME_MAX: Duration = Duration::from_secs(64);
 const REST_TIME_KEPT: f64 = 0.99;
 /// Each encoded frame of a chain multiplies the lift of budgets by this, down to 1.
 const LIFT_KEPT: f64 = 0.9;
+/// A frame fits if it is at least as likely on time as late.
+const LIKELY: f64 = 0.5;
 /// The highest lift: the factor on the smallest budget after frames that exceeded theirs.
 const LIFT_MAX: f64 = 64.0;
 
@@ -142,8 +145,11 @@ impl Forms {
         let drift = self.drift.drift().filter(|_| basis.profile.is_some());
         let rungs = renewed(&mut self.rungs, basis, profile);
         let offer = Offer { prefers_finer: drift.is_some(), ..candidate.offer(rungs, cap) };
-        let in_time = policy.bytes_in_time(&offer, rungs.chain_time());
-        let costs = rungs.costs(candidate.before, in_time, self.lift);
+        let in_time =
+            |on_time_share: f64| policy.bytes_in_time(&Offer { on_time_share, ..offer }, rungs.chain_time());
+        let spendable = in_time(offer.on_time_share).zip(in_time(LIKELY));
+        let spendable = spendable.map(|(in_time, likely)| Spendable { in_time, likely });
+        let costs = rungs.costs(candidate.before, spendable, offer.accuracy_floor, self.lift);
         Prepared { rungs, costs, profile_use, drift, offer }
     }
 

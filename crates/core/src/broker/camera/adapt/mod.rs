@@ -7,10 +7,11 @@
 //! Their accuracy is unknown, so the floor has no effect.
 //!
 //! A frame of a chain has a byte budget: the bytes that arrive in time with the requested probability, as far
-//! as the policy can predict. A rung with frame skip is used only if the frames that it sends reach the
+//! as the policy can predict. It makes no frame coarser than a measured rung while one of those fits. A rung with frame skip is used only if the frames that it sends reach the
 //! requested frame rate. Rungs that skip frames because of their content are not used. After the video codec
 //! fails, frames are encoded as changed tiles for a while; after that codec fails too, as stills.
 
+mod budgets;
 mod candidate;
 mod drift;
 mod encode_plan;

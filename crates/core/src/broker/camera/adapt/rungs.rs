@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::budgets::{Fallbacks, Measured, Spendable};
 use crate::controller::{Coding, bytes_needed};
 use crate::frame::{Encoding, Rung};
 use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
@@ -185,6 +186,8 @@ pub(crate) struct Rungs {
     /// The accuracies of all rungs, including those that the ladder leaves out. A budget can turn a frame
     /// into one of these.
     known: Vec<(Setting, f64)>,
+    /// For each place of the ladder, the measured rungs that a budget may turn its frames into.
+    fallbacks: Vec<Fallbacks>,
 }
 
 /// What each rung costs for the waiting frame.
@@ -230,21 +233,31 @@ impl Rungs {
                 rung.camera_time = rung.camera_time.mul_f64(basis.ratios.time);
             }
         }
-        let known = rungs.iter().map(|rung| (setting_of(&rung.rung), rung.accuracy)).collect();
+        let alone_of = |setting: &Setting, bytes: ByteSizes| {
+            let factor = basis.ratios.of(setting).map(|ratios| ALONE_FACTOR * ratios.alone / ratios.going_on);
+            factor.map_or(bytes, |factor| ByteSizes::around(bytes.mean * factor, JPEG_DEVIATION))
+        };
+        let measured = rungs.iter().map(|rung| {
+            let setting = setting_of(&rung.rung);
+            let bytes = (rung.bytes.p95, alone_of(&setting, rung.bytes).p95);
+            Measured { setting, accuracy: rung.accuracy, bytes }
+        });
+        let measured: Vec<Measured> = measured.collect();
+        let known = measured.iter().map(|measured| (measured.setting, measured.accuracy)).collect();
         let ladder =
             Profile::new(rungs).expect("rungs of a profile that was checked, or assumed ones").ladder();
         let settings: Vec<Setting> = ladder.rungs().iter().map(|rung| setting_of(&rung.rung)).collect();
-        let alone = ladder.rungs().iter().zip(&settings).map(|(rung, setting)| {
-            let factor = basis.ratios.of(setting).map(|ratios| ALONE_FACTOR * ratios.alone / ratios.going_on);
-            factor.map_or(rung.bytes, |factor| ByteSizes::around(rung.bytes.mean * factor, JPEG_DEVIATION))
-        });
+        let places = || ladder.rungs().iter().zip(&settings);
+        let fallbacks = places().map(|(rung, setting)| Fallbacks::of(setting, rung.accuracy, &measured));
+        let fallbacks = fallbacks.collect();
+        let alone = places().map(|(rung, setting)| alone_of(setting, rung.bytes));
         let (alone, every) = (alone.collect(), settings.iter().map(Setting::one_in).collect());
         let profiled = ladder.rungs().iter().zip(&settings).map(|(rung, setting)| {
             let measured = profile?.get(&rung.rung)?.bytes;
             (setting.form != Form::Original).then_some(measured)
         });
         let profiled = profiled.collect();
-        let mut rungs = Self { basis, ladder, settings, alone, profiled, every, skips, known };
+        let mut rungs = Self { basis, ladder, settings, alone, profiled, every, skips, known, fallbacks };
         // All three were built from the ladder's rungs. A place in the ladder is a place in each of them.
         debug_assert!(
             [rungs.settings.len(), rungs.alone.len(), rungs.every.len()] == [rungs.ladder.len(); 3],
@@ -286,13 +299,30 @@ impl Rungs {
         self.settings.iter().any(|setting| setting.is_chained() || setting.skip > 0)
     }
 
-    /// What each rung costs for a frame that may refer to `before`, if `in_time` bytes arrive in time.
-    pub(crate) fn costs(&self, before: Option<Before<'_>>, in_time: Option<f64>, lift: f64) -> Costs {
+    /// Whether a frame of some measured rung that keeps the floor is rather on time than late, if it may refer
+    /// to `before`.
+    fn any_fits(&self, before: Option<&Setting>, likely: f64, floor: Option<f64>) -> bool {
+        let lowest = self.ladder.lowest_at(floor).unwrap_or(self.ladder.len() - 1);
+        let goes_on = |setting: &Setting| before.is_some_and(|before| goes_on(before, setting));
+        let places = self.settings.iter().zip(&self.fallbacks).skip(lowest);
+        places.map(|(setting, measured)| measured.bytes(goes_on(setting), floor)).any(|bytes| bytes <= likely)
+    }
+
+    /// What each rung costs for a frame that may refer to `before`, given what may be spent on it.
+    pub(crate) fn costs(
+        &self,
+        before: Option<Before<'_>>,
+        spendable: Option<Spendable>,
+        floor: Option<f64>,
+        lift: f64,
+    ) -> Costs {
         let lost = before.map_or(0, |before| before.lost);
         let before = before.map(|before| before.setting);
         let continues = before.and_then(|before| self.settings.iter().position(|setting| setting == before));
         let mut costs =
             Costs { continues, lost, goes_on: Vec::new(), sizes: Vec::new(), bytes_max: Vec::new() };
+        let keeps_measured = self.basis.profile.is_some()
+            && spendable.is_some_and(|spendable| self.any_fits(before, spendable.likely, floor));
         for (place, setting) in self.settings.iter().enumerate() {
             let sizes = self.ladder.rungs()[place].bytes;
             if !setting.is_chained() {
@@ -310,7 +340,11 @@ impl Rungs {
             let (width, height) = setting.size(self.basis.pixels);
             let area = f64::from(width) * f64::from(height);
             let least = least.max(BUDGET_BYTES_MIN + BUDGET_BYTES_PER_PIXEL * area) * lift;
-            let bytes_max = in_time.map(|bytes| bytes.max(least));
+            let least = match keeps_measured {
+                true => least.max(self.fallbacks[place].bytes_max(goes_on, floor)),
+                false => least,
+            };
+            let bytes_max = spendable.map(|Spendable { in_time, .. }| in_time.max(least));
             costs.sizes.push(bytes_max.map_or(sizes, |most| within(sizes, most)));
             costs.bytes_max.push(bytes_max);
         }
