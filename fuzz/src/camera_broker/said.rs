@@ -11,8 +11,8 @@ use mez_core::history::{PastAnswer, PastQuery, Tier};
 use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, FeasibilityReport, Hello, HistoryCode, HistoryEnd, HistoryRequest,
-    Message, NegotiationResult, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, RefuseCode,
-    ReplyResult, Report, Share, Status, VERSION, Welcome,
+    Message, NegotiationResult, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, RefuseCode, ReplyResult,
+    Report, Share, Status, VERSION, Welcome,
 };
 
 use super::{ASKED_MAX, EPOCH, ORIGIN, World};

@@ -17,8 +17,8 @@ use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, FeasibilityReport, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest,
-    Message, NegotiationResult, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, Report, SKIP_RANGES_MAX,
-    ReplyResult, ShareRequest, Status, VERSION, Welcome,
+    Message, NegotiationResult, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, ReplyResult, Report,
+    SKIP_RANGES_MAX, ShareRequest, Status, VERSION, Welcome,
 };
 
 use super::applications::past_query;
