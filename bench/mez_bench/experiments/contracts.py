@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from rich.table import Table
@@ -102,9 +103,7 @@ class Application:
 
     def on_time(self) -> int:
         """Count the frames within the bound, once the link is known."""
-        return sum(
-            taken.age_ms <= self.asked.latency_ms for taken in self.frames if taken.at_s >= SETTLE_S
-        )
+        return sum(taken.age_ms <= self.asked.latency_ms for taken in self.frames if taken.at_s >= SETTLE_S)
 
 
 def _played(run: Run, scenario: str, asked: Sequence[Asked], name: str) -> tuple[list[Application], Scenario]:
@@ -168,7 +167,7 @@ def _cuts(run: Run, number: int, outcome: Outcome) -> tuple[int, int]:
     (application,), scenario = _played(run, "cut", [CUT], f"cut{number}")
     run.step("a link that is cut")
     steps = scenario.links[0].steps
-    restored = [at_s for (_, before), (at_s, _) in zip(steps, steps[1:], strict=False) if before == 0]
+    restored = [at_s for (_, before), (at_s, _) in pairwise(steps) if before == 0]
     newest = 0
     for at_s in restored:
         after = [taken for taken in application.frames if at_s <= taken.at_s <= at_s + AFTER_CUT_S]
@@ -210,8 +209,8 @@ def _run(run: Run) -> Outcome:
         _table(outcome.rows, "cut", ("restored_s", "first_age_ms", "stale_before", "first_after_ms")),
     ]
     outcome.notes = [
-        "priority_kept_share: frames of the first contract on time beside a contract of lower priority, of those "
-        "that it has alone on the same link",
+        "priority_kept_share: frames of the first contract on time beside a contract of lower priority, of "
+        "those that it has alone on the same link",
         "first_after_cut_is_newest: share of cuts after which the first delivered frame is within the bound",
     ]
     return outcome
