@@ -155,6 +155,9 @@ struct Expectation {
     until: Duration,
     frames_min: Option<u64>,
     frames_max: Option<u64>,
+    /// Frames within the latency bound of the subscription's contract.
+    on_time_min: Option<u64>,
+    first_age_max: Option<Duration>,
     age_p50_max: Option<Duration>,
     age_p95_max: Option<Duration>,
     gap_max: Option<Duration>,

@@ -28,6 +28,10 @@ pub struct Seen {
     pub camera: Option<String>,
     /// Frames that were delivered.
     pub frames: u64,
+    /// Those of them within the latency bound of the contract; all, if it has none.
+    pub on_time: u64,
+    /// The age of the first one.
+    pub first_age: Option<Duration>,
     /// Their median age.
     pub age_p50: Option<Duration>,
     /// The 95th percentile of their age.
@@ -150,7 +154,8 @@ impl Happening {
     fn action(self, cameras: &[CameraId], applications: &[ApplicationId]) -> Action {
         let edge = EdgeId::default();
         match self {
-            Self::Rate(camera, bits_per_second) => Action::Rate(cameras[camera], bits_per_second),
+            // A bit in a second is nothing, and no rule divides by it in vain.
+            Self::Rate(camera, bits_per_second) => Action::Rate(cameras[camera], bits_per_second.max(1)),
             Self::Cut(camera) => Action::Cut(cameras[camera]),
             Self::Restore(camera) => Action::Restore(cameras[camera]),
             Self::Break(camera) => Action::Break(cameras[camera]),
@@ -191,6 +196,8 @@ impl Expectation {
             .filter(|delivered| delivered.at >= from && delivered.at <= until)
             .filter(|delivered| self.camera.as_ref().is_none_or(|name| delivered.camera.as_str() == name))
             .collect();
+        let bound = scenario.subscriptions[self.subscription].1.contract.latency_bound;
+        let in_time = |delivered: &&&Delivered| bound.is_none_or(|bound| delivered.age() <= bound);
         let mut ages: Vec<Duration> = mine.iter().map(|delivered| delivered.age()).collect();
         ages.sort();
         let moments: Vec<Moment> =
@@ -200,6 +207,8 @@ impl Expectation {
             subscription: scenario.subscriptions[self.subscription].0.clone(),
             camera: self.camera.clone(),
             frames: mine.len() as u64,
+            on_time: mine.iter().filter(in_time).count() as u64,
+            first_age: mine.first().map(|delivered| delivered.age()),
             age_p50: percentile(&ages, 50),
             age_p95: percentile(&ages, 95),
             gap: gaps.max().unwrap_or_default(),
@@ -221,9 +230,14 @@ impl Expectation {
         if let Some(max) = self.frames_max {
             expect(seen.frames <= max, format!("{} frames, at most {max} expected", seen.frames));
         }
-        for (name, age, max) in
-            [("p50", seen.age_p50, self.age_p50_max), ("p95", seen.age_p95, self.age_p95_max)]
-        {
+        if let Some(min) = self.on_time_min {
+            expect(seen.on_time >= min, format!("{} frames on time, at least {min} expected", seen.on_time));
+        }
+        for (name, age, max) in [
+            ("of the first frame", seen.first_age, self.first_age_max),
+            ("p50", seen.age_p50, self.age_p50_max),
+            ("p95", seen.age_p95, self.age_p95_max),
+        ] {
             if let Some(max) = max {
                 let holds = age.is_some_and(|age| age <= max);
                 expect(holds, format!("age {name} {age:?}, at most {max:?} expected"));

@@ -85,7 +85,9 @@ impl RawChange {
             Ok(named.into_iter().map(|camera| Change { entry, at, what: what(camera) }).collect())
         };
         if let Some(rate) = self.megabits_per_second {
-            let rate = within(&format!("{field}.megabits_per_second"), rate, 0.01, MEGABITS_MAX)?;
+            // At 0 nothing passes, and what waits in the network's queue stays there.
+            let least = if rate == 0.0 { 0.0 } else { 0.01 };
+            let rate = within(&format!("{field}.megabits_per_second"), rate, least, MEGABITS_MAX)?;
             return of_cameras(&|camera| Happening::Rate(camera, (rate * 1e6) as u64));
         }
         if let Some(seconds) = self.step_wall_clock_s {

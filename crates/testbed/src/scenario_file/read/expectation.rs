@@ -16,6 +16,8 @@ pub(super) struct RawExpectation {
     until_s: Option<f64>,
     frames_min: Option<u64>,
     frames_max: Option<u64>,
+    on_time_min: Option<u64>,
+    first_age_ms_max: Option<f64>,
     age_ms_p50_max: Option<f64>,
     age_ms_p95_max: Option<f64>,
     gap_ms_max: Option<f64>,
@@ -43,15 +45,28 @@ impl RawExpectation {
             until: Duration::from_secs_f64(until_s),
             frames_min: self.frames_min,
             frames_max: self.frames_max,
+            on_time_min: self.on_time_min,
+            first_age_max: duration("first_age_ms_max", self.first_age_ms_max)?,
             age_p50_max: duration("age_ms_p50_max", self.age_ms_p50_max)?,
             age_p95_max: duration("age_ms_p95_max", self.age_ms_p95_max)?,
             gap_max: duration("gap_ms_max", self.gap_ms_max)?,
         };
-        let Expectation { frames_min, frames_max, age_p50_max, age_p95_max, gap_max, .. } = &expectation;
-        if frames_min.or(*frames_max).is_none() && age_p50_max.or(*age_p95_max).or(*gap_max).is_none() {
+        let Expectation { frames_min, frames_max, on_time_min, .. } = &expectation;
+        let Expectation { first_age_max, age_p50_max, age_p95_max, gap_max, .. } = &expectation;
+        let counts = frames_min.or(*frames_max).or(*on_time_min);
+        let times = first_age_max.or(*age_p50_max).or(*age_p95_max).or(*gap_max);
+        if counts.is_none() && times.is_none() {
             return wrong(
                 field,
-                "nothing is expected; give frames_min, frames_max, age_ms_p50_max, age_ms_p95_max or gap_ms_max",
+                "nothing is expected; give frames_min, frames_max, on_time_min, first_age_ms_max, age_ms_p50_max, \
+                 age_ms_p95_max or gap_ms_max",
+            );
+        }
+        let bounded = |place: usize| scenario.subscriptions[place].1.contract.latency_bound.is_some();
+        if on_time_min.is_some() && !bounded(expectation.subscription) {
+            return wrong(
+                format!("{field}.on_time_min"),
+                "this subscription gives no latency_ms to be in time by",
             );
         }
         Ok(expectation)
