@@ -141,6 +141,9 @@ pub struct FrameTrace {
     pub decoded: Option<Instant>,
     /// When the frame was appended to the log, by the edge's clock.
     pub logged: Instant,
+    /// Whether it came after a silence of its link and a newer one came right behind it. Whoever takes the
+    /// newest frame does not get it.
+    pub overtaken: bool,
 }
 
 impl FrameTrace {
@@ -233,7 +236,7 @@ mod tests {
             let mut camera = CameraTrace::default();
             claims.iter().for_each(|(stage, at)| camera.stamp(Stage::ALL[*stage], *at));
             let (arriving, arrived, decoded, logged) = here;
-            let stamps = FrameTrace { camera, arriving, arrived, decoded, logged };
+            let stamps = FrameTrace { camera, arriving, arrived, decoded, logged, overtaken: false };
             let trace = stamps.since(captured.0, (captured.1, Duration::ZERO));
             let times: Vec<_> = trace.iter().map(|(_, since)| since).collect();
             prop_assert!(times.is_sorted(), "{trace:?}");

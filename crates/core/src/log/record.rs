@@ -31,6 +31,13 @@ pub struct Record {
     pub arrived: Instant,
 }
 
+impl Record {
+    /// Whether it came after a silence of its link, with a newer one right behind it.
+    pub fn is_overtaken(&self) -> bool {
+        self.trace.as_ref().is_some_and(|trace| trace.overtaken)
+    }
+}
+
 /// The size of a record in a log's budget, in bytes.
 pub(super) fn footprint(payload_bytes: usize, is_stamped: bool) -> u64 {
     let stamps = if is_stamped { TRACE_BYTES } else { 0 };

@@ -316,6 +316,8 @@ impl Checks {
         let Some(known) = self.run(camera, run, id) else { return };
         let (arrived, lost) = self.arrived_and_lost(known, edge_run, camera, from, id);
         let (busy, late) = (skipped.of(SkipReason::ApplicationBusy), skipped.of(SkipReason::LateOrLost));
+        // Whoever takes the newest is not given those, and told that they came too late.
+        let overtaken = self.overtaken_between(edge_run, camera, from, id);
         let ledger_full = known.ledger_full;
         // Evicted records take their counts of skipped frames with them. A span of time leaves frames out on purpose.
         if skipped.of(SkipReason::Evicted) > 0 || past {
@@ -324,13 +326,13 @@ impl Checks {
         let passed = if span.deliver == Deliver::Newest { arrived } else { 0 };
         // What a contract did not want has arrived as well, but is not told apart from what the camera did not send for its sake.
         let withheld = skipped.of(SkipReason::Infeasible);
-        self.expect(busy <= passed && passed <= busy + withheld, "reasons", || {
+        self.expect(busy <= passed && passed <= busy + withheld + overtaken, "reasons", || {
             format!("{busy} frames of {camera} before {id} passed by a busy application, but it was {passed}")
         });
         // The edge's own account of frames that it did not show is bounded as well: the oldest then count as late or lost.
         let unshown = skipped.of(SkipReason::EdgeBusy) + skipped.of(SkipReason::NotDecoded);
         let edge_full = unshown > 0 && gap > SKIP_RANGES_MAX as u64;
-        self.expect(ledger_full || edge_full || late <= lost, "reasons", || {
+        self.expect(ledger_full || edge_full || late <= lost + overtaken, "reasons", || {
             format!(
                 "{late} frames of {camera} between {last} and {id} are called late or lost, but of no more than {lost} \
                  it could not be known better: {skipped:?}"

@@ -195,6 +195,7 @@ impl Checks {
     /// Begins another replica log after one was put aside.
     pub(crate) fn put_aside(&mut self, edge_run: u64, camera: &CameraName) {
         self.appended.remove(&(edge_run, camera.clone()));
+        self.overtaken.remove(&(edge_run, camera.clone()));
         self.starts.retain(|(of, known, _), _| *of != edge_run || known != camera);
     }
 
@@ -204,6 +205,9 @@ impl Checks {
         let ids = self.appended.entry((edge_run, camera.clone())).or_default();
         let before = ids.last().copied();
         ids.push(id);
+        if record.is_overtaken() {
+            self.overtaken.entry((edge_run, camera.clone())).or_default().insert(id);
+        }
         self.expect(before.is_none_or(|before| before < id), "order", || {
             format!("the replica of {camera} has {id} after {before:?}")
         });
@@ -308,6 +312,18 @@ impl Checks {
             lost += u64::from(frame.sent.is_some() && !known_before);
         }
         (arrived.len() as u64, lost)
+    }
+
+    /// How many of the frames from `from` to before `to` came after a silence, with a newer one right behind.
+    pub(super) fn overtaken_between(
+        &self,
+        edge_run: u64,
+        camera: &CameraName,
+        from: FrameId,
+        to: FrameId,
+    ) -> u64 {
+        let overtaken = self.overtaken.get(&(edge_run, camera.clone()));
+        overtaken.map_or(0, |overtaken| overtaken.range(from..to).count() as u64)
     }
 
     /// What a replica took from `from` to before `to`.

@@ -91,6 +91,8 @@ pub(crate) struct Checks {
     published: BTreeMap<(CameraName, Epoch), Vec<Run>>,
     /// What each run of an edge holds or has held.
     appended: BTreeMap<(u64, CameraName), Vec<FrameId>>,
+    /// Those of them that came after a silence, with a newer one right behind.
+    overtaken: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
     /// For each run of an edge and each epoch that it holds or has held: which run published its frames.
     starts: BTreeMap<(u64, CameraName, Epoch), u64>,
     /// Frames of chains that each run of an edge has received whole.

@@ -168,7 +168,7 @@ impl CameraBroker {
                 let message = Message::Pong { t1, t2: now, t3: now };
                 self.outputs.push_back(CameraOutput::Send { link, message });
             }
-            Message::Pong { t1, t2, t3 } => known.clock.record(Exchange { t1, t2, t3, t4: now }),
+            Message::Pong { t1, t2, t3 } => known.answered(now, Exchange { t1, t2, t3, t4: now }),
             Message::Demand(demand) => self.handle_demand(now, link, demand),
             Message::Report(Report::Refused { frame }) => {
                 if known.refused(now, frame) {
@@ -326,6 +326,8 @@ impl CameraBroker {
         for link in self.connections.unanswered(now) {
             self.close(now, link);
         }
+        // An outage begins with a ping.
+        self.reset_stalled(now);
         self.outputs.extend(self.connections.ping(now));
         if self.status.take_due(now)
             && let Some(link) = self.connections.active()
@@ -333,7 +335,6 @@ impl CameraBroker {
             self.outputs.extend(self.status.tell(link.id, self.rate.frames_per_second(now)));
             self.outputs.extend(self.feasibility.tell(now, link, &self.negotiation, &self.adapter));
         }
-        self.reset_stalled(now);
         self.pump(now);
     }
 

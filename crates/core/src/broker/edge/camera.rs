@@ -83,6 +83,11 @@ impl Cameras {
         self.known.iter()
     }
 
+    /// All of them, to be changed.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&CameraName, &mut Camera)> {
+        self.known.iter_mut()
+    }
+
     /// The names of those for which something holds.
     pub(super) fn names(&self, which: impl Fn(&CameraName, &Camera) -> bool) -> Vec<CameraName> {
         self.known.iter().filter(|(name, camera)| which(name, camera)).map(|(name, _)| name.clone()).collect()

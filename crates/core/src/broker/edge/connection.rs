@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::arrivals::Arrivals;
 use super::types::{CaptureClock, EdgeOutput, Peer};
 use crate::broker::{LinkId, PING_INTERVAL};
-use crate::clock::ClockEstimator;
-use crate::frame::{Epoch, FrameId};
+use crate::clock::{ClockEstimator, Exchange};
+use crate::frame::{Epoch, FrameId, FrameMeta};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::{Abilities, Message};
@@ -16,6 +16,17 @@ use crate::wire::{Abilities, Message};
 const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
 /// After this long without a message, a connection is given up.
 const LINK_SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How many pings are answered before it is said how long the path takes: those of two seconds.
+const ANSWERS_MIN: u32 = 8;
+/// A connection of which nothing was heard for longer than this was silent. Both sides ping more often.
+const SILENCE_MIN: Duration = Duration::from_millis(300);
+/// How long, beside two round trips, a stale frame waits for a newer one after a silence: time to make one and
+/// to send it over a slow link.
+const STALE_WAIT: Duration = Duration::from_millis(250);
+/// The most that a stale frame waits for a newer one.
+const STALE_WAIT_MAX: Duration = Duration::from_secs(1);
+/// The time between frames that is assumed while the camera has not said how often it publishes.
+const INTERVAL_DEFAULT: Duration = Duration::from_millis(100);
 /// The most connections that have not said which camera they are; one more is closed. Connections that have
 /// said so are at most as many as the cameras.
 pub const NAMELESS_LINKS_MAX: usize = 256;
@@ -41,8 +52,12 @@ pub(super) struct Connection {
     pub(super) abilities: Option<Abilities>,
     opened: Instant,
     pub(super) heard: Instant,
+    /// When its last silence ended.
+    resumed: Option<Instant>,
     ping_due: Instant,
     pub(super) clock: ClockEstimator,
+    /// How many pings it has answered.
+    answers: u32,
     pub(super) arrivals: Arrivals,
 }
 
@@ -60,6 +75,32 @@ impl Connection {
         debug_assert!(self.session.is_none(), "a connection is taken in twice");
         self.session = Some(session);
         self.ping_due = now;
+    }
+
+    /// Something came on it.
+    pub(super) fn hear(&mut self, now: Instant) {
+        if now.saturating_since(self.heard) > SILENCE_MIN {
+            self.resumed = Some(now);
+        }
+        self.heard = now;
+    }
+
+    /// Until when a newer frame may come right behind this one: it was captured before the last silence ended,
+    /// and the camera has captured others since, whose `interval` this is. They come in a burst with those that
+    /// were in the network, oldest first. `None`: it is not stale.
+    pub(super) fn stale_until(
+        &self,
+        now: Instant,
+        meta: &FrameMeta,
+        interval: Option<Duration>,
+    ) -> Option<Instant> {
+        let clock = self.clock.estimate(now)?;
+        let resumed = self.resumed?;
+        let until = resumed + (clock.round_trip_time * 2 + STALE_WAIT).min(STALE_WAIT_MAX);
+        let (captured, error) = self.capture_clock(now)?.captured_at(meta.id, meta.captured)?;
+        // The newest frame may be as old as this when the link is back.
+        let newest = interval.unwrap_or(INTERVAL_DEFAULT).mul_f64(1.5) + clock.round_trip_time + error;
+        (now < until && captured + newest < resumed).then_some(until)
     }
 
     /// The camera whose frames come on this connection.
@@ -80,9 +121,17 @@ impl Connection {
         Some(CaptureClock::new(now, *epoch, *anchor, self.clock.estimate(now)?))
     }
 
-    /// What a camera's path takes at least, one way.
+    /// What a camera's path takes at least, one way. `None` before it is measured well: the first answers may
+    /// have waited behind the first frames, or behind the start of a codec.
     pub(super) fn one_way_delay(&self, now: Instant) -> Option<Duration> {
-        self.clock.estimate(now).map(|clock| clock.round_trip_time / 2)
+        let clock = self.clock.estimate(now).filter(|_| self.answers >= ANSWERS_MIN)?;
+        Some(clock.round_trip_time / 2)
+    }
+
+    /// The camera has answered a ping.
+    pub(super) fn handle_answer(&mut self, exchange: Exchange) {
+        self.clock.record(exchange);
+        self.answers = self.answers.saturating_add(1);
     }
 
     /// Why it is given up, if it is.
@@ -151,8 +200,10 @@ impl Connections {
             abilities: None,
             opened: now,
             heard: now,
+            resumed: None,
             ping_due: now,
             clock: ClockEstimator::default(),
+            answers: 0,
             arrivals: Arrivals::default(),
         };
         let before = self.links.insert(id, link);

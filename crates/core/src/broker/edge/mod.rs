@@ -179,11 +179,11 @@ impl EdgeBroker {
     /// A message arrived on a connection's control stream.
     pub fn handle_message(&mut self, now: Instant, id: LinkId, message: Message) {
         let Some(link) = self.roster.connections.get_mut(id) else { return };
-        link.heard = now;
+        link.hear(now);
         match message {
             Message::Hello(hello) if link.session.is_none() => self.handle_hello(now, id, &hello),
             Message::Ping { t1 } => self.send(id, Message::Pong { t1, t2: now, t3: now }),
-            Message::Pong { t1, t2, t3 } => link.clock.record(Exchange { t1, t2, t3, t4: now }),
+            Message::Pong { t1, t2, t3 } => link.handle_answer(Exchange { t1, t2, t3, t4: now }),
             Message::Abilities(abilities) => link.abilities = Some(abilities),
             Message::Status(status) => {
                 // A camera that sends other messages before its abilities has a version that answers no

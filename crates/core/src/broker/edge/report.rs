@@ -1,5 +1,7 @@
 //! Holds what a camera is asked for, and what it reports about itself and that.
 
+use std::time::Duration;
+
 use crate::contract::Contract;
 use crate::contract::negotiation::ContractOutcome;
 use crate::units::Instant;
@@ -30,6 +32,12 @@ pub(super) struct CameraReport {
 }
 
 impl CameraReport {
+    /// The time between frames that it publishes, if it said so.
+    pub(super) fn interval(&self) -> Option<Duration> {
+        let rate = self.status.frames_per_second;
+        (rate > 0.0).then(|| Duration::from_secs_f64(1.0 / rate.clamp(1e-3, 1e6)))
+    }
+
     /// The highest priority of the contracts that it is asked to keep.
     pub(super) fn priority(&self) -> i32 {
         self.demand.contracts.first().map_or(0, |first| first.priority)

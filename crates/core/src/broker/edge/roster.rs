@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::arrivals::{Completed, FrameRefused, Whole};
 use super::camera::{Camera, Cameras};
 use super::connection::{Connection, Connections, Due, Session, Way};
-use super::replica::Decoded;
+use super::replica::{Decoded, Replica};
 use super::types::EdgeOutput;
 use crate::broker::LinkId;
 use crate::frame::FrameId;
@@ -65,8 +65,10 @@ impl Roster {
 
     /// When something is due of connections, or of cameras that are waited for.
     pub(super) fn due(&self) -> Option<Instant> {
-        let joins = self.cameras.iter().filter_map(|(_, camera)| camera.replica.join_due());
-        joins.chain(self.connections.due()).min()
+        let replicas = || self.cameras.iter().map(|(_, camera)| &camera.replica);
+        let joins = replicas().filter_map(Replica::join_due);
+        let stale = replicas().filter_map(Replica::stale_due);
+        joins.chain(stale).chain(self.connections.due()).min()
     }
 
     // ---- what happened ------------------------------------------------------------------------------------
@@ -96,12 +98,15 @@ impl Roster {
         self.connections.handle_timeout(now)
     }
 
-    /// Notes which cameras are silent, takes frames that have waited long enough, and asks for chains that
+    /// Notes which cameras are silent, takes frames that have waited long enough for others, and asks for chains that
     /// somebody waits for.
     pub(super) fn handle_waits(&mut self, now: Instant) -> Vec<EdgeOutput> {
         let mut outputs = self.cameras.handle_timeout(now, &self.connections);
         for link in self.connections.held(now) {
             outputs.extend(self.take_ready(now, link));
+        }
+        for (_, camera) in self.cameras.iter_mut() {
+            outputs.extend(camera.replica.take_stale(now));
         }
         let is_due = |camera: &Camera| camera.replica.join_due().is_some_and(|due| now >= due);
         for name in self.cameras.names(|_, camera| is_due(camera)) {
@@ -117,7 +122,7 @@ impl Roster {
     /// A camera says something on its connection. Fails if it has not been taken in there.
     pub(super) fn handle_heard(&mut self, now: Instant, id: LinkId) -> Result<(), FrameRefused> {
         let Some((link, _)) = self.both(id) else { return Err(FrameRefused::NotWelcome) };
-        link.heard = now;
+        link.hear(now);
         Ok(())
     }
 
@@ -130,7 +135,7 @@ impl Roster {
     ) -> (Result<(), FrameRefused>, Option<EdgeOutput>) {
         let (frame, bytes_max) = (header.meta.id, self.cameras.frame_bytes_max());
         let Some((link, camera)) = self.both(id) else { return (Err(FrameRefused::NotWelcome), None) };
-        link.heard = now;
+        link.hear(now);
         let epoch = camera.newest_start.0;
         let taken = link.arrivals.handle_header(now, header, epoch, bytes_max);
         let refused = taken.is_err().then(|| report(id, Report::Refused { frame }));
@@ -147,7 +152,7 @@ impl Roster {
         bytes: u32,
     ) -> Option<EdgeOutput> {
         let link = self.connections.get_mut(id)?;
-        link.heard = now;
+        link.hear(now);
         link.arrivals.handle_progress(now, frame, bytes).map(|progress| report(id, progress))
     }
 
@@ -162,7 +167,7 @@ impl Roster {
         let Some((link, camera)) = self.both(id) else { return (None, Vec::new()) };
         let completed = link.arrivals.handle_complete(now, frame, payload);
         let Some(Completed { report: complete, bytes, whole }) = completed else { return (None, Vec::new()) };
-        link.heard = now;
+        link.hear(now);
         camera.replica.counters.bytes += u64::from(bytes);
         camera.replica.counters.refused += u64::from(whole.is_none());
         let mut outputs = vec![report(id, complete)];
@@ -178,7 +183,7 @@ impl Roster {
         frame: FrameId,
     ) -> Vec<EdgeOutput> {
         let Some(link) = self.connections.get_mut(id) else { return Vec::new() };
-        link.heard = now;
+        link.hear(now);
         if !link.arrivals.handle_cancelled(frame) {
             return Vec::new();
         }
@@ -212,7 +217,8 @@ impl Roster {
         loop {
             let has_room = |bytes| camera.replica.has_room_for(bytes);
             let Some(ready) = link.arrivals.next(now, has_room) else { return outputs };
-            outputs.extend(camera.replica.handle_ready(now, id, ready, link.way()));
+            let stale_until = link.stale_until(now, &ready.header.meta, camera.report.interval());
+            outputs.extend(camera.replica.handle_ready(now, id, ready, (link.way(), stale_until)));
         }
     }
 

@@ -168,7 +168,7 @@ impl Feed {
                 continue;
             }
             if let Some(skipped) = newest.replace(record) {
-                self.tally.skip(SkipReason::ApplicationBusy);
+                self.tally.skip(passed_over(&skipped));
                 self.has_read(&skipped.frame.meta);
             }
             let record = newest.as_ref().expect("just put there");
@@ -178,6 +178,12 @@ impl Feed {
             }
         }
         let record = newest?;
+        if span.deliver == Deliver::Newest && self.is_live && record.is_overtaken() {
+            // A newer one is about to enter the log.
+            self.tally.skip(passed_over(&record));
+            self.has_read(&record.frame.meta);
+            return None;
+        }
         let log = (self.elsewhere != Some(record.frame.meta.id)).then(|| self.reader.clone());
         Some(self.delivery(record, log))
     }
@@ -450,4 +456,9 @@ impl Feed {
                 && self.is_live
                 && self.live >= self.reader.held().end
     }
+}
+
+/// Why a frame was not given to an application that takes the newest.
+fn passed_over(record: &Record) -> SkipReason {
+    if record.is_overtaken() { SkipReason::LateOrLost } else { SkipReason::ApplicationBusy }
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::broker::{EdgeIndex, LinkId};
-use crate::clock::ClockEstimator;
+use crate::clock::{ClockEstimator, Exchange};
 use crate::controller::Arrival;
 use crate::frame::FrameId;
 use crate::units::Instant;
@@ -26,8 +26,8 @@ const USUAL_GAP_MAX: Duration = Duration::from_secs(1);
 const USUAL_GAP_WINDOW: Duration = Duration::from_secs(10);
 /// The driver reports within this time how many bytes of a frame have left, if any have.
 const SAID_WITHIN: Duration = Duration::from_millis(10);
-/// How often a frame is tried during an outage.
-const OUTAGE_INTERVAL: Duration = Duration::from_millis(100);
+/// How many pings are answered before the path counts as measured: those of two seconds.
+const ANSWERS_MIN: u32 = 8;
 /// The round trip that is assumed before one is measured.
 const ROUND_TRIP_TIME_DEFAULT: Duration = Duration::from_millis(100);
 
@@ -43,6 +43,8 @@ pub(crate) struct EdgeLink {
     pub(super) ping_due: Instant,
     /// The estimate of the edge's clock relative to ours.
     pub(crate) clock: ClockEstimator,
+    /// How many pings the edge has answered.
+    answers: u32,
     /// The applications' demand, as the edge last sent it.
     pub(crate) demand: Demand,
     /// The tightest latency bound of the contracts that the camera serves; `None` before they are negotiated.
@@ -66,8 +68,8 @@ pub(crate) struct EdgeLink {
     /// timer does (RFC 6298, section 5.5). So even on a link that is slower than expected, a frame gets
     /// through in the end.
     stalls: u32,
-    /// When the next frame may be tried. Set only during an outage.
-    outage_retry: Option<Instant>,
+    /// Since when the link is in an outage; `None` if it is not.
+    out_since: Option<Instant>,
     /// When this process last resumed after a pause.
     went_on: Instant,
 }
@@ -102,6 +104,7 @@ impl EdgeLink {
             heard: now,
             ping_due: now,
             clock: ClockEstimator::default(),
+            answers: 0,
             demand: Demand::default(),
             kept_bound: None,
             frame_bytes_max: u32::MAX,
@@ -113,7 +116,7 @@ impl EdgeLink {
             progress: now,
             usual_gap: (Duration::ZERO, now),
             stalls: 0,
-            outage_retry: None,
+            out_since: None,
             went_on: now,
         }
     }
@@ -126,23 +129,25 @@ impl EdgeLink {
         }
     }
 
-    /// Whether the link is in an outage: nothing arrived for too long, so frames are only tried from time to
-    /// time.
+    /// Whether the link is in an outage: nothing arrived for too long. No frame is sent before the edge answers
+    /// a ping or reports a frame. A frame that was tried meanwhile would be stale when the link is back, and
+    /// stand before the newest.
     pub(crate) fn is_out(&self) -> bool {
-        self.outage_retry.is_some()
-    }
-
-    /// When the next frame may be tried, if the link is in an outage.
-    pub(crate) fn retry_due(&self) -> Option<Instant> {
-        self.outage_retry
+        self.out_since.is_some()
     }
 
     /// Whether the link is free for a frame.
-    pub(crate) fn is_free(&self, now: Instant) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.sending.is_none()
             && self.unacknowledged.len() < UNACKNOWLEDGED_FRAMES_MAX
             && self.unacknowledged.iter().map(|f| f.bytes).sum::<u64>() < UNACKNOWLEDGED_BYTES_MAX
-            && self.outage_retry.is_none_or(|retry| now >= retry)
+            && self.out_since.is_none()
+    }
+
+    /// What the path takes at least, one way, once it is measured well.
+    pub(crate) fn path(&self) -> Option<Duration> {
+        let round_trip_time = self.clock.round_trip_time_min().filter(|_| self.answers >= ANSWERS_MIN)?;
+        Some(round_trip_time / 2)
     }
 
     /// When a frame was last given to the link; before the first, when the link was made.
@@ -176,13 +181,9 @@ impl EdgeLink {
         // Frames are given only to a free link, and never while another one is in a codec.
         debug_assert!(self.sending.is_none(), "two frames have bytes not yet sent");
         if self.unacknowledged.is_empty() {
-            // The link was idle, so the time without progress begins now, even in an outage. Otherwise a
-            // camera with a low frame rate would give up each frame at once, and never notice that the link
-            // is back.
+            // The link was idle, so the time without progress begins now. Otherwise a camera with a low frame
+            // rate would give up each frame at once.
             self.progress = now;
-        }
-        if let Some(retry) = &mut self.outage_retry {
-            *retry = now + OUTAGE_INTERVAL;
         }
         self.newest_sent = self.newest_sent.max(Some(frame));
         self.begun = now;
@@ -252,7 +253,7 @@ impl EdgeLink {
             self.usual_gap = (gap, now);
         }
         self.progress = now;
-        self.outage_retry = None;
+        self.out_since = None;
         if complete {
             self.give_up(frame);
             self.stalls = 0;
@@ -260,12 +261,21 @@ impl EdgeLink {
         complete
     }
 
+    /// The edge has answered a ping. That ends an outage, if the ping arrived during it: what is sent from now
+    /// on gets through.
+    pub(crate) fn answered(&mut self, now: Instant, exchange: Exchange) {
+        self.clock.record(exchange);
+        self.answers = self.answers.saturating_add(1);
+        let arrived = self.clock.estimate(now).map(|clock| clock.to_ours(exchange.t2));
+        self.out_since.take_if(|since| arrived.is_some_and(|arrived| arrived >= *since));
+    }
+
     /// The edge has refused a frame. Returns true if the frame was on its way; the link then works.
     pub(crate) fn refused(&mut self, now: Instant, frame: FrameId) -> bool {
         let known = self.give_up(frame);
         if known {
             self.progress = now;
-            self.outage_retry = None;
+            self.out_since = None;
         }
         known
     }
@@ -300,7 +310,9 @@ impl EdgeLink {
         let stalled = self.in_flight().collect();
         self.unacknowledged.clear();
         self.sending = None;
-        self.outage_retry = Some(self.outage_retry.unwrap_or(now));
+        self.out_since = Some(now);
+        // The answer shows at once that the link is back.
+        self.ping_due = now;
         self.progress = now;
         self.stalls = self.stalls.saturating_add(1);
         stalled

@@ -22,6 +22,10 @@ use crate::wire::{Demand, Hello, Message, RefuseCode, VERSION, Welcome};
 /// round trips, and time to repeat lost packets.
 const WELCOME_TIME_MAX: Duration = Duration::from_secs(3);
 
+/// How often a ping is sent during an outage. No frame is sent meanwhile, so the answer tells that the link is
+/// back.
+const OUTAGE_PING_INTERVAL: Duration = Duration::from_millis(100);
+
 /// What the camera tells every edge about itself.
 pub(super) struct Identity {
     pub(super) camera: CameraName,
@@ -226,7 +230,7 @@ impl Connections {
         for link in &mut self.links {
             link.note_pause(now);
             if now >= link.ping_due {
-                link.ping_due = now + PING_INTERVAL;
+                link.ping_due = now + if link.is_out() { OUTAGE_PING_INTERVAL } else { PING_INTERVAL };
                 pings.push(CameraOutput::Send { link: link.id, message: Message::Ping { t1: now } });
             }
         }

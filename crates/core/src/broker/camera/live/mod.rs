@@ -137,8 +137,7 @@ impl Live {
         if self.waiting.is_none() || self.making.is_some() || link.demand.contracts.is_empty() {
             return None;
         }
-        // While the link is out both have to be over: its pause, and the policy's.
-        link.retry_due().max(self.ask_again).filter(|again| link.is_free(*again))
+        self.ask_again.filter(|_| link.is_free())
     }
 
     // ---- what happened ------------------------------------------------------------------------------------
@@ -233,6 +232,8 @@ impl Live {
         let mut again = None;
         let reason = match (transformed, link) {
             (_, None) => SkipReason::LinkDown,
+            // The link went out while the codec was at work. A newer frame goes when it is back.
+            (Transformed::Made { .. }, Some(link)) if link.is_out() => SkipReason::Stalled,
             (Transformed::Made { payload, encoding, width, height, rung, chain }, Some(link))
                 if !link.demand.contracts.is_empty() && (!chained || self.chain.holds(link.id, &chain)) =>
             {
@@ -320,7 +321,7 @@ impl Live {
     fn send_next(&mut self, lent: Lent<'_>) -> Option<CameraOutput> {
         let Lent { present, link, adapter, negotiation } = lent;
         let (now, link) = (present.now, link?);
-        if link.demand.contracts.is_empty() || self.making.is_some() || !link.is_free(now) {
+        if link.demand.contracts.is_empty() || self.making.is_some() || !link.is_free() {
             return None;
         }
         self.waiting.take_if(|waiting| waiting.id().epoch != self.epoch);

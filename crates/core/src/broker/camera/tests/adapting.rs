@@ -108,6 +108,7 @@ pub(super) fn run_while(
             rig.message(1, Message::Report(report));
         }
         rig.message(1, Message::Ping { t1: now });
+        rig.answer_ping(1);
         rig.broker.handle_timeout(now);
         for output in rig.take() {
             match output {

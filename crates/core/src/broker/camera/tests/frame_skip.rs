@@ -40,6 +40,7 @@ impl Camera {
     fn publish(&mut self) -> (FrameId, Step) {
         self.rig.now += INTERVAL;
         self.rig.message(1, Message::Ping { t1: self.rig.now });
+        self.rig.answer_ping(1);
         let id = self.rig.publish_image(500, (64, 48));
         self.rig.broker.handle_timeout(self.rig.now);
         (id, self.serve())
@@ -227,6 +228,7 @@ proptest! {
                 Event::Pass => {
                     camera.rig.now += 300 * MS;
                     camera.rig.message(1, Message::Ping { t1: camera.rig.now });
+                    camera.rig.answer_ping(1);
                 }
             }
             camera.rig.broker.handle_timeout(camera.rig.now);

@@ -35,6 +35,8 @@ struct Rig {
     broker: CameraBroker,
     /// What the broker wanted done, but for pings and statuses.
     outputs: Vec<CameraOutput>,
+    /// It has sent a ping that was not answered.
+    asked: bool,
 }
 
 impl Rig {
@@ -56,7 +58,7 @@ impl Rig {
         };
         let broker = CameraBroker::new(config, &reader, now);
         let intake = Intake::new(writer, IntakeConfig::new(Epoch(3), anchor));
-        Self { now, intake, broker, outputs: Vec::new() }
+        Self { now, intake, broker, outputs: Vec::new(), asked: false }
     }
 
     /// With a connection on which the camera is welcome and wanted.
@@ -74,11 +76,10 @@ impl Rig {
 
     fn drain(&mut self) {
         while let Some(output) = self.broker.poll_output() {
-            if !matches!(
-                output,
-                CameraOutput::Send { message: Message::Ping { .. } | Message::Status(_), .. }
-            ) {
-                self.outputs.push(output);
+            match output {
+                CameraOutput::Send { message: Message::Ping { .. }, .. } => self.asked = true,
+                CameraOutput::Send { message: Message::Status(_), .. } => {}
+                output => self.outputs.push(output),
             }
         }
     }
@@ -105,6 +106,19 @@ impl Rig {
 
     fn message(&mut self, link: u64, message: Message) {
         self.broker.handle_message(self.now, LinkId(link), message);
+    }
+
+    /// The edge answers the last ping, if it has not.
+    fn answer_ping(&mut self, link: u64) {
+        self.drain();
+        if std::mem::take(&mut self.asked) {
+            self.answer(link);
+        }
+    }
+
+    /// The edge answers a ping, which took no time.
+    fn answer(&mut self, link: u64) {
+        self.message(link, Message::Pong { t1: self.now, t2: self.now, t3: self.now });
     }
 
     fn welcome(&mut self, link: u64, newest: Option<FrameId>) {
@@ -386,6 +400,7 @@ fn the_time_without_progress_begins_with_the_frame() {
     rig.pass(400 * MS, &[1]);
     assert_eq!(resets(&rig.take()), [first]);
     rig.pass(Duration::from_secs(60), &[1]);
+    rig.answer(1);
     let second = rig.publish(10);
     assert_eq!(frames_sent(&rig.take())[0].0, second);
     rig.pass(100 * MS, &[1]);
@@ -398,13 +413,44 @@ fn a_report_of_a_frame_given_up_ends_the_outage() {
     let mut rig = Rig::connected(bound(100 * MS));
     let first = rig.publish(10);
     rig.pass(400 * MS, &[1]);
-    let second = rig.publish(10);
-    rig.sent(1, second);
     rig.publish(10);
+    let newest = rig.publish(10);
     let outputs = rig.take();
-    assert_eq!((resets(&outputs), frames_sent(&outputs).len()), (vec![first], 2), "no retry before its time");
+    assert_eq!((resets(&outputs), frames_sent(&outputs).len()), (vec![first], 1), "a frame was tried");
     rig.complete(1, first, 10);
-    assert_eq!(frames_sent(&rig.take()).len(), 1, "the outage goes on");
+    let sent = frames_sent(&rig.take());
+    assert_eq!(sent.iter().map(|(frame, _)| *frame).collect::<Vec<_>>(), [newest], "the outage goes on");
+}
+
+/// During an outage pings ask whether the link is back. Frames that were tried would be stale by then, and
+/// stand before the newest.
+#[test]
+fn after_an_outage_the_first_frame_is_the_newest() {
+    let mut rig = Rig::connected(bound(100 * MS));
+    rig.answer(1);
+    let lost = rig.publish(10);
+    rig.sent(1, lost);
+    rig.pass(400 * MS, &[1]);
+    assert_eq!(resets(&rig.take()), [lost]);
+    let asked = rig.now;
+    let mut pings = 0;
+    let mut newest = lost;
+    for _ in 0..20 {
+        newest = rig.publish(10);
+        rig.now += 100 * MS;
+        rig.broker.handle_timeout(rig.now);
+        while let Some(output) = rig.broker.poll_output() {
+            pings += u32::from(matches!(output, CameraOutput::Send { message: Message::Ping { .. }, .. }));
+            assert!(!matches!(output, CameraOutput::SendFrame { .. }), "a frame is tried");
+        }
+    }
+    assert!(pings >= 19, "{pings} pings in two seconds");
+    let before = Instant::from_nanos(asked.as_nanos() - 350_000_000);
+    rig.message(1, Message::Pong { t1: before, t2: before, t3: before });
+    assert_eq!(frames_sent(&rig.take()), [], "an answer to a ping from before the outage");
+    rig.answer(1);
+    let sent = frames_sent(&rig.take());
+    assert_eq!(sent.iter().map(|(frame, _)| *frame).collect::<Vec<_>>(), [newest]);
 }
 
 /// The limit doubles with every frame given up, up to five seconds, until one arrives.
@@ -413,6 +459,7 @@ fn patience_grows_with_every_frame_given_up() {
     let mut rig = Rig::connected(bound(100 * MS));
     let mut limits = Vec::new();
     for _ in 0..8 {
+        rig.answer(1);
         let frame = rig.publish(10);
         let begun = rig.now;
         while !resets(&rig.take()).contains(&frame) {

@@ -357,6 +357,7 @@ impl<'a> Run<'a> {
             self.rig.message(1, report);
         }
         self.rig.message(1, Message::Ping { t1: now });
+        self.rig.answer_ping(1);
         self.rig.broker.handle_timeout(now);
     }
 

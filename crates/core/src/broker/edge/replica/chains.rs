@@ -95,7 +95,8 @@ impl Chains {
         }
         self.joins &= !(meta.encoding.is_chained() && meta.chain.reference == Reference::Independent);
         let skipped = self.account.shown(meta.id, skipped);
-        let record = record(header.clone(), payload.clone(), times, times.arrived, (newest, &skipped));
+        let record =
+            record(header.clone(), payload.clone(), times, (times.arrived, false), (newest, &skipped));
         self.log.append(record)
     }
 }

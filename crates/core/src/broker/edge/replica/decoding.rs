@@ -121,7 +121,8 @@ mod tests {
     #[should_panic(expected = "more frames wait for the decoder than may")]
     fn a_frame_too_many_is_noticed() {
         let mut decoding = Decoding::default();
-        let times = Times { arriving: Instant::ZERO, arrived: Instant::ZERO, decoded: None };
+        let times =
+            Times { arriving: Instant::ZERO, arrived: Instant::ZERO, decoded: None, stale_until: None };
         for sequence in 0..=DECODING_FRAMES_MAX as u64 {
             let header = header(1, sequence, 10, Vec::new());
             decoding.push(Pending { link: LinkId(1), header, bytes: 10, times, outcome: None });

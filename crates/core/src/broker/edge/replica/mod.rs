@@ -35,6 +35,14 @@ use crate::name::CameraName;
 use crate::units::{Instant, Timestamp};
 use crate::wire::FrameHeader;
 
+/// A frame that decodes by itself, and waits until this instant for a newer one.
+struct Stale {
+    header: FrameHeader,
+    payload: Bytes,
+    times: Times,
+    until: Instant,
+}
+
 /// The frames of one camera.
 pub(super) struct Replica {
     camera: CameraName,
@@ -42,6 +50,8 @@ pub(super) struct Replica {
     /// What its frames may take in memory, in bytes.
     share: u64,
     decoding: Decoding,
+    /// The newest frame, if it is stale and a newer one may come right behind it.
+    stale: Option<Stale>,
     /// Of frames that are not in the log.
     account: Account,
     /// Its frames as they come, once somebody has wanted them.
@@ -60,6 +70,7 @@ impl Replica {
             log: writer,
             share,
             decoding: Decoding::default(),
+            stale: None,
             account: Account::default(),
             chains: None,
             refresh: Refresh::default(),
@@ -104,6 +115,11 @@ impl Replica {
     /// When the camera may be asked for a frame that stands alone, if somebody waits for one.
     pub(super) fn join_due(&self) -> Option<Instant> {
         self.chains.as_ref().filter(|chains| chains.is_awaited()).map(|_| self.refresh.due())
+    }
+
+    /// When a stale frame has waited long enough for a newer one.
+    pub(super) fn stale_due(&self) -> Option<Instant> {
+        self.stale.as_ref().map(|stale| stale.until)
     }
 
     // ---- readers ------------------------------------------------------------------------------------------
@@ -161,13 +177,14 @@ impl Replica {
 
     // ---- frames -------------------------------------------------------------------------------------------
 
-    /// It is the turn of a frame that is here.
+    /// It is the turn of a frame that is here. `stale_until`: it was captured before its link's last silence
+    /// ended, and a newer one may come until then.
     pub(super) fn handle_ready(
         &mut self,
         now: Instant,
         link: LinkId,
         ready: Ready,
-        way: Option<Way>,
+        (way, stale_until): (Option<Way>, Option<Instant>),
     ) -> Vec<EdgeOutput> {
         let Ready { header, payload, first, is_overtaken, overtakes } = ready;
         if is_overtaken {
@@ -186,7 +203,7 @@ impl Replica {
                 account.note(header.meta.id, &header.skipped);
             }
         }
-        let times = Times { arriving: first, arrived: now, decoded: None };
+        let times = Times { arriving: first, arrived: now, decoded: None, stale_until };
         let mut outputs = Vec::new();
         if let Some(chains) = self.chains.as_mut().filter(|chains| chains.is_wanted())
             && chains.append(&header, &payload, times)
@@ -194,7 +211,7 @@ impl Replica {
             outputs.push(EdgeOutput::Came { camera: self.camera.clone() });
         }
         outputs.extend(if header.meta.encoding.is_chained() {
-            self.decode(now, link, (header, payload), times, way)
+            Vec::from_iter(self.decode(now, link, (header, payload), times, way))
         } else {
             self.take_still(now, link, (header, payload), times)
         });
@@ -209,7 +226,7 @@ impl Replica {
         link: LinkId,
         (header, payload): (FrameHeader, Bytes),
         times: Times,
-    ) -> Option<EdgeOutput> {
+    ) -> Vec<EdgeOutput> {
         if self.decoding.is_empty() {
             return self.append(now, header, payload, times);
         }
@@ -221,7 +238,7 @@ impl Replica {
         } else {
             self.not_decoded(&header, SkipReason::EdgeBusy);
         }
-        None
+        Vec::new()
     }
 
     /// A frame that may need others is here.
@@ -278,22 +295,45 @@ impl Replica {
         self.counters.not_decoded += 1;
     }
 
-    /// Appends a frame that decodes by itself to the log.
-    fn append(
+    /// Appends a frame that decodes by itself to the log. If it is stale, it waits for a newer one first: of a
+    /// burst after a silence, only the newest frame is for those who take the newest.
+    fn append(&mut self, now: Instant, header: FrameHeader, payload: Bytes, times: Times) -> Vec<EdgeOutput> {
+        debug_assert!(!header.meta.encoding.is_chained(), "a frame that needs others enters the replica log");
+        let is_newest = |stale: &mut Stale| stale.header.meta.id < header.meta.id;
+        let mut outputs = Vec::new();
+        if let Some(Stale { header, payload, times, .. }) = self.stale.take_if(is_newest) {
+            outputs.extend(self.append_now(now, header, payload, (times, true)));
+        }
+        match times.stale_until {
+            // It came late, even of those that are stale.
+            _ if self.stale.is_some() => outputs.extend(self.append_now(now, header, payload, (times, true))),
+            Some(until) if now < until => self.stale = Some(Stale { header, payload, times, until }),
+            _ => outputs.extend(self.append_now(now, header, payload, (times, false))),
+        }
+        outputs
+    }
+
+    /// Appends the stale frame if it has waited long enough: no newer one came.
+    pub(super) fn take_stale(&mut self, now: Instant) -> Option<EdgeOutput> {
+        let Stale { header, payload, times, .. } = self.stale.take_if(|stale| now >= stale.until)?;
+        self.append_now(now, header, payload, (times, false))
+    }
+
+    /// Appends a frame to the log; `overtaken`: a newer one came right behind it.
+    fn append_now(
         &mut self,
         now: Instant,
         header: FrameHeader,
         payload: Bytes,
-        times: Times,
+        (times, overtaken): (Times, bool),
     ) -> Option<EdgeOutput> {
-        debug_assert!(!header.meta.encoding.is_chained(), "a frame that needs others enters the replica log");
         let (id, newest) = (header.meta.id, self.log.last().map(|(id, _)| id));
         if newest.is_some_and(|newest| newest >= id) {
             self.counters.late += 1;
             return None;
         }
         let skipped = self.account.shown(id, &header.skipped);
-        match self.log.append_record(record(header, payload, times, now, (newest, &skipped))) {
+        match self.log.append_record(record(header, payload, times, (now, overtaken), (newest, &skipped))) {
             Ok(_) => {
                 self.counters.received += 1;
                 return Some(EdgeOutput::Appended { camera: self.camera.clone() });

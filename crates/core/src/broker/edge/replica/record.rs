@@ -19,26 +19,28 @@ pub(super) struct Times {
     pub(super) arrived: Instant,
     /// When it had been decoded, if it had to be.
     pub(super) decoded: Option<Instant>,
+    /// It was captured before its link's last silence ended. Until then, a newer frame may come right behind it.
+    pub(super) stale_until: Option<Instant>,
 }
 
 /// A record of a frame, with the known skips between the newest frame of the log and this one. It is appended
-/// at `logged`.
+/// at `logged`; `overtaken`: a newer one came right behind it.
 pub(super) fn record(
     header: FrameHeader,
     payload: Bytes,
     times: Times,
-    logged: Instant,
+    (logged, overtaken): (Instant, bool),
     (newest, skipped): (Option<FrameId>, &[SkipRange]),
 ) -> Record {
     let FrameHeader { meta, expected_accuracy, infeasible, trace: camera, .. } = header;
-    let Times { arriving, arrived, decoded } = times;
+    let Times { arriving, arrived, decoded, .. } = times;
     // A clock that went back would show a frame in a log before it was here.
     debug_assert!(arriving <= arrived && arrived <= logged, "a frame is logged before it arrived");
     Record {
         skipped: skipped_since(newest, meta.id, skipped),
         frame: Frame { meta, payload },
         quality: Quality { expected_accuracy, infeasible },
-        trace: Some(Arc::new(FrameTrace { camera, arriving, arrived, decoded, logged })),
+        trace: Some(Arc::new(FrameTrace { camera, arriving, arrived, decoded, logged, overtaken })),
         arrived,
     }
 }
