@@ -4,11 +4,15 @@
 //! the strictest floor and the tightest bound together, although each alone is possible. The rung is then the
 //! one that keeps the most contracts, those of the highest priority first. Each application whose contract is
 //! not kept is told which contract stands against it.
+//!
+//! On a link where no rung keeps a contract in full, some rungs may still keep it for most frames. Such a
+//! contract is *marginal*. It gives way to contracts of its own or a higher priority that can be kept in full,
+//! and to none of a lower one: those must leave it what it would have alone.
 
 /// The outcome of one contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContractOutcome {
-    /// The rung keeps it.
+    /// The rung keeps it, or serves it as well as any.
     Kept,
     /// No rung keeps both this contract and the one at index `with`, which is kept.
     Conflict {
@@ -30,18 +34,34 @@ pub struct Agreement {
     pub outcomes: Vec<ContractOutcome>,
 }
 
-/// Finds the rung of `rungs` that keeps the most contracts, those of the highest priority first. Among equal
-/// rungs, the highest wins. If no contract can be kept, the lowest rung is chosen.
+/// What a contract brings into a negotiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its priority.
+    pub priority: i32,
+    /// No rung keeps it in full. The rungs that keep it leave it what it would have alone.
+    pub marginal: bool,
+}
+
+/// Finds the rung of `rungs` that keeps the most contracts, those of the highest priority first. A marginal
+/// contract counts only if all that can be kept in full have a lower priority. Among equal rungs, the highest
+/// wins. If no contract can be kept, the lowest rung is chosen.
 ///
 /// `keeps(contract, rung)` tells whether a rung has the accuracy and the on-time probability that a contract
-/// asks for.
-pub fn negotiate(priorities: &[i32], rungs: usize, keeps: impl Fn(usize, usize) -> bool) -> Agreement {
-    let mut levels = priorities.to_vec();
+/// asks for; of a marginal one, whether it is among the cheapest that keep its accuracy.
+pub fn negotiate(contracts: &[Standing], rungs: usize, keeps: impl Fn(usize, usize) -> bool) -> Agreement {
+    let firm = (0..contracts.len()).filter(|contract| !contracts[*contract].marginal);
+    let firm = firm.filter(|contract| (0..rungs).any(|rung| keeps(*contract, rung)));
+    let firm = firm.map(|contract| contracts[contract].priority).max();
+    let counts =
+        |contract: &Standing| !contract.marginal || firm.is_some_and(|firm| contract.priority > firm);
+    let keeps = |contract: usize, rung: usize| counts(&contracts[contract]) && keeps(contract, rung);
+    let mut levels: Vec<i32> = contracts.iter().map(|contract| contract.priority).collect();
     levels.sort_unstable_by(|a, b| b.cmp(a));
     levels.dedup();
     let kept_of = |rung: usize| -> Vec<usize> {
         let count = |level: &i32| {
-            let of_level = priorities.iter().enumerate().filter(|(_, priority)| *priority == level);
+            let of_level = contracts.iter().enumerate().filter(|(_, of)| of.priority == *level);
             of_level.filter(|(contract, _)| keeps(*contract, rung)).count()
         };
         levels.iter().map(count).collect()
@@ -62,12 +82,12 @@ pub fn negotiate(priorities: &[i32], rungs: usize, keeps: impl Fn(usize, usize) 
         if !(0..rungs).any(|rung| keeps(contract, rung)) {
             return ContractOutcome::Infeasible;
         }
-        let kept = (0..priorities.len()).filter(|other| keeps(*other, rung));
+        let kept = (0..contracts.len()).filter(|other| keeps(*other, rung));
         let mut against =
             kept.filter(|other| !(0..rungs).any(|rung| keeps(contract, rung) && keeps(*other, rung)));
         against.next().map_or(ContractOutcome::Outvoted, |with| ContractOutcome::Conflict { with })
     };
-    Agreement { rung, outcomes: (0..priorities.len()).map(verdict).collect() }
+    Agreement { rung, outcomes: (0..contracts.len()).map(verdict).collect() }
 }
 
 #[cfg(test)]
@@ -81,9 +101,17 @@ mod tests {
         move |contract, rung| (spans[contract].0..=spans[contract].1).contains(&rung)
     }
 
+    fn firm(priority: i32) -> Standing {
+        Standing { priority, marginal: false }
+    }
+
+    fn marginal(priority: i32) -> Standing {
+        Standing { priority, marginal: true }
+    }
+
     #[test]
     fn the_most_contracts_are_kept_and_the_loser_is_told_by_whom() {
-        let agreement = negotiate(&[0, 0, 0], 10, between(&[(0, 4), (3, 5), (7, 9)]));
+        let agreement = negotiate(&[firm(0), firm(0), firm(0)], 10, between(&[(0, 4), (3, 5), (7, 9)]));
         assert_eq!(agreement.rung, 4);
         let conflict = ContractOutcome::Conflict { with: 0 };
         assert_eq!(agreement.outcomes, [ContractOutcome::Kept, ContractOutcome::Kept, conflict]);
@@ -91,7 +119,7 @@ mod tests {
 
     #[test]
     fn priority_goes_before_number() {
-        let agreement = negotiate(&[0, 0, 1], 10, between(&[(0, 4), (3, 5), (7, 9)]));
+        let agreement = negotiate(&[firm(0), firm(0), firm(1)], 10, between(&[(0, 4), (3, 5), (7, 9)]));
         assert_eq!(agreement.rung, 9);
         assert_eq!(agreement.outcomes[2], ContractOutcome::Kept);
         assert_eq!(agreement.outcomes[0], ContractOutcome::Conflict { with: 2 });
@@ -99,9 +127,29 @@ mod tests {
 
     #[test]
     fn a_contract_that_nobody_could_keep_is_not_blamed_on_others() {
-        let agreement = negotiate(&[0, 0], 5, between(&[(0, 4), (7, 3)]));
+        let agreement = negotiate(&[firm(0), firm(0)], 5, between(&[(0, 4), (7, 3)]));
         assert_eq!(agreement.outcomes, [ContractOutcome::Kept, ContractOutcome::Infeasible]);
-        assert_eq!(negotiate(&[0], 5, |_, _| false).rung, 0);
+        assert_eq!(negotiate(&[firm(0)], 5, |_, _| false).rung, 0);
+    }
+
+    /// A contract that the link keeps for some frames only is not given up for one of lower priority, which
+    /// would cost it all of them.
+    #[test]
+    fn a_marginal_contract_gives_way_to_its_equals_only() {
+        let keeps = between(&[(0, 2), (6, 9)]);
+        let told = |contracts: &[Standing]| negotiate(contracts, 10, &keeps).outcomes;
+        let conflict = |with| ContractOutcome::Conflict { with };
+        assert_eq!(told(&[marginal(1), firm(0)]), [ContractOutcome::Kept, conflict(0)]);
+        let infeasible = ContractOutcome::Infeasible;
+        assert_eq!(told(&[marginal(0), firm(0)]), [infeasible, ContractOutcome::Kept]);
+        assert_eq!(told(&[marginal(0), firm(1)]), [infeasible, ContractOutcome::Kept]);
+        assert_eq!(
+            told(&[marginal(1), marginal(0)]),
+            [infeasible; 2],
+            "nobody takes anything from the first"
+        );
+        let both = negotiate(&[marginal(1), firm(0)], 10, between(&[(0, 6), (6, 9)]));
+        assert_eq!((both.rung, both.outcomes), (6, vec![ContractOutcome::Kept; 2]), "if it costs nothing");
     }
 
     proptest! {
@@ -111,11 +159,11 @@ mod tests {
         fn nobody_of_the_highest_priority_is_left_out_without_need(
             spans in proptest::collection::vec((0usize..8, 0usize..8, 0i32..3), 1..8),
         ) {
-            let priorities: Vec<i32> = spans.iter().map(|(_, _, priority)| *priority).collect();
+            let priorities: Vec<Standing> = spans.iter().map(|(_, _, priority)| firm(*priority)).collect();
             let keeps = |contract: usize, rung: usize| (spans[contract].0..=spans[contract].1).contains(&rung);
             let agreement = negotiate(&priorities, 8, keeps);
-            let highest = priorities.iter().max().copied().unwrap_or_default();
-            let kept = |rung: usize| (0..spans.len()).filter(|c| priorities[*c] == highest && keeps(*c, rung)).count();
+            let highest = spans.iter().map(|(_, _, priority)| *priority).max().unwrap_or_default();
+            let kept = |rung: usize| (0..spans.len()).filter(|c| spans[*c].2 == highest && keeps(*c, rung)).count();
             prop_assert!((0..8).all(|rung| kept(rung) <= kept(agreement.rung)));
             for (contract, verdict) in agreement.outcomes.iter().enumerate() {
                 prop_assert_eq!(*verdict == ContractOutcome::Kept, keeps(contract, agreement.rung));

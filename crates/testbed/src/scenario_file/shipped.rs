@@ -9,12 +9,14 @@ macro_rules! shipped {
 }
 
 shipped![
+    "cut",
     "elevator",
     "far_edge",
     "five_cameras",
     "interference",
     "interference_step",
     "outage",
+    "priority",
     "shared_queue",
     "shared_wifi",
     "walking_away",

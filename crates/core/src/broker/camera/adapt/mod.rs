@@ -27,7 +27,7 @@ pub use self::profiles::PROFILES_MAX;
 pub(super) use self::profiles::Profiles;
 pub(super) use self::rungs::Before;
 use self::rungs::{Rungs, finer, skip_max};
-use crate::contract::Contract;
+use crate::contract::{Contract, OnInfeasible};
 use crate::controller::named::PolicyName;
 use crate::controller::share::{SHED_INTERVAL, Step};
 use crate::controller::{Arrival, Calibration, Cap, Choice, Decision, Offer, Policy, SentFrame};
@@ -46,11 +46,19 @@ const STRETCHED_MAX: f64 = 1.25;
 /// of it. Each costs one prediction for every rung.
 const BOUNDS_MAX: usize = 16;
 
+/// A marginal contract is served by rungs that need at most this many times the bytes of the cheapest one. How
+/// many frames finer ones would have on time is not known: what was measured with large frames says little of
+/// small ones.
+const CHEAPEST_MAX: f64 = 1.05;
+
 /// Which rungs keep a contract.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct KeptBy {
-    /// For each place in the ladder, whether its rung keeps the contract.
+    /// For each place in the ladder, whether its rung keeps the contract; if the contract is marginal, whether
+    /// it is among the cheapest that keep the floor.
     pub(super) rungs: Vec<bool>,
+    /// No rung keeps the contract in full, but some may keep it for a part of the frames.
+    pub(super) marginal: bool,
     /// The contract's accuracy floor, converted to the profile of the ladder: the accuracy of the lowest rung
     /// that keeps the floor by the contract's own profile. 0 if both are the same profile.
     pub(super) floor: f64,
@@ -220,11 +228,13 @@ impl Adapter {
     }
 
     /// For each contract, the rungs that keep it with frames like this one; `None` for a contract that was
-    /// not considered. Returns `None` while the policy cannot tell.
+    /// not considered. `path`: what the path takes at least, if it was measured. Returns `None` while the policy
+    /// cannot tell.
     pub(super) fn kept_by(
         &mut self,
         candidate: &Candidate<'_>,
         contracts: &[Contract],
+        path: Option<Duration>,
     ) -> Option<Vec<Option<KeptBy>>> {
         let Candidate { profiles, interval, .. } = *candidate;
         let lowest_rate = contracts.iter().map(|contract| contract.min_fps).fold(f64::INFINITY, f64::min);
@@ -243,17 +253,16 @@ impl Adapter {
             looks.push(on_time.zip(contract.accuracy_floor).map(|(on_time, floor)| {
                 let own = profiles.own(contract, rungs);
                 let lowest = rungs.lowest_for(own, floor);
-                let in_time =
-                    |on_time: &f64| contract.latency_bound.is_none() || *on_time >= contract.on_time_share;
                 let skip_max = skip_max(interval, contract.min_fps);
-                let keeps = |(place, on_time): (usize, &f64)| {
+                let fine = (0..on_time.len()).map(|place| {
                     let often = rungs.settings[place].skip <= skip_max;
-                    in_time(on_time) && often && lowest.is_some_and(|lowest| place >= lowest)
-                };
-                let rungs_kept = on_time.iter().enumerate().map(keeps).collect();
+                    let is_fine = often && lowest.is_some_and(|lowest| place >= lowest);
+                    is_fine.then(|| rungs.bytes_needed(place, interval, bound))
+                });
+                let fine: Vec<Option<f64>> = fine.collect();
                 let translated = lowest.filter(|_| own.is_some());
                 let floor = translated.map_or(0.0, |place| rungs.ladder.rungs()[place].accuracy);
-                KeptBy { rungs: rungs_kept, floor }
+                KeptBy { floor, ..served(contract, &fine, on_time, path) }
             }));
         }
         Some(looks)
@@ -336,6 +345,25 @@ impl Adapter {
     /// A frame was cancelled although the link works.
     pub(super) fn handle_cancelled(&mut self, now: Instant, frame: FrameId, left_bytes: u64) {
         self.policy.handle_cancelled(now, frame, left_bytes);
+    }
+}
+
+/// Which rungs keep a contract, given the bytes of each rung that keeps all but the latency bound, and the
+/// on-time probability of each rung. If none does, and the contract wants frames all the same, it is marginal,
+/// and the cheapest serve it.
+fn served(contract: &Contract, fine: &[Option<f64>], on_time: &[f64], path: Option<Duration>) -> KeptBy {
+    let least = contract.latency_bound.map_or(0.0, |_| contract.on_time_share);
+    let keeps = |(fine, on_time): (&Option<f64>, &f64)| fine.is_some() && *on_time >= least;
+    let rungs: Vec<bool> = fine.iter().zip(on_time).map(keeps).collect();
+    let is_hopeless = path.is_some_and(|path| contract.latency_bound.is_some_and(|bound| path >= bound));
+    let cheapest = fine.iter().flatten().copied().reduce(f64::min);
+    let cheapest = cheapest.filter(|_| contract.on_infeasible == OnInfeasible::Degrade && !is_hopeless);
+    match cheapest.filter(|_| !rungs.contains(&true)) {
+        Some(cheapest) => {
+            let serves = |bytes: &Option<f64>| bytes.is_some_and(|bytes| bytes <= cheapest * CHEAPEST_MAX);
+            KeptBy { rungs: fine.iter().map(serves).collect(), marginal: true, floor: 0.0 }
+        }
+        None => KeptBy { rungs, marginal: false, floor: 0.0 },
     }
 }
 

@@ -336,7 +336,7 @@ impl Live {
         if let Some(wish) = negotiation.prepare(link) {
             let like_this = self.candidate(Considered::OneOfMany, present, link, &wish)?;
             // During an outage the policy cannot tell, and the negotiation stays as it was.
-            if let Some(looks) = adapter.kept_by(&like_this, &link.demand.contracts) {
+            if let Some(looks) = adapter.kept_by(&like_this, &link.demand.contracts, link.path()) {
                 link.kept_bound = negotiation.negotiate(now, link, &looks);
             }
         }

@@ -3,7 +3,9 @@
 //! As long as some rung keeps all contracts, the camera serves all. Once none does, it serves those that
 //! [`negotiate`] finds. It changes to fewer at once, because a frame that is late for all serves nobody. It
 //! takes a contract back only after that contract could have been kept for a while, so that the rung does not
-//! change with every frame. The camera tells the edge what became of each contract ([`NegotiationResult`]).
+//! change with every frame. Priority goes before both: a contract is given up for one of lower priority only
+//! after it was hopeless for a while, and is taken back at once. The camera tells the edge what became of each
+//! contract ([`NegotiationResult`]).
 //!
 //! If a contract of the highest priority gives no accuracy floor, frames go unchanged, and there is nothing
 //! to negotiate.
@@ -13,26 +15,36 @@ use std::time::Duration;
 use crate::broker::LinkId;
 use crate::broker::camera::adapt::KeptBy;
 use crate::broker::camera::connection::EdgeLink;
-use crate::contract::negotiation::{ContractOutcome, negotiate};
+use crate::contract::negotiation::{ContractOutcome, Standing, negotiate};
 use crate::contract::{Contract, Joint};
 use crate::units::Instant;
 use crate::wire::NegotiationResult;
 
-/// A contract that was given up is served again after it could have been kept for this long: the time over
-/// which a contract's state is judged.
+/// A contract that was given up is served again after it could have been kept for this long, and one that is
+/// hopeless is given up for others of lower priority after as long: the time over which a contract's state is
+/// judged.
 const TAKEN_BACK_AFTER: Duration = Duration::from_secs(1);
+
+/// How often that time doubles at most, while contracts that were taken back have to be given up again soon: up
+/// to 32 s.
+const IN_VAIN_MAX: u32 = 5;
 
 /// Which contracts the camera serves.
 #[derive(Debug, Default)]
 pub(crate) struct Negotiation {
     /// The connection and the revision of the demand that this is about.
     demand: Option<(LinkId, u64)>,
-    /// The verdict on each contract; `None`: not considered. Empty: all are served together.
+    /// The verdict on each contract; `None`: not considered. Empty: those of the highest priority are served.
     outcomes: Vec<Option<ContractOutcome>>,
     /// The accuracy floor of the served contracts, by the ladder at the time of the negotiation.
     floor: f64,
     /// Since when other contracts, or more of them, could be kept.
     better_since: Option<Instant>,
+    /// When a contract was last taken back.
+    taken_back: Option<Instant>,
+    /// How often in succession a contract had to be given up soon after it was taken back. Each time costs the
+    /// others some frames.
+    in_vain: u32,
 }
 
 impl Negotiation {
@@ -101,14 +113,15 @@ impl Negotiation {
     /// Adopts the choice that keeps the most contracts, if it is time for a change. `looks` has the rungs
     /// that keep each contract, if it was considered.
     fn consider(&mut self, now: Instant, contracts: &[Contract], looks: &[Option<KeptBy>]) {
-        let looked: Vec<(usize, &[bool])> = looks
-            .iter()
-            .enumerate()
-            .filter_map(|(place, look)| Some((place, look.as_ref()?.rungs.as_slice())))
-            .collect();
-        let rungs = looked.first().map_or(0, |(_, rungs)| rungs.len());
-        let priorities: Vec<i32> = looked.iter().map(|(place, _)| contracts[*place].priority).collect();
-        let agreement = negotiate(&priorities, rungs, |contract, rung| looked[contract].1[rung]);
+        let looked: Vec<(usize, &KeptBy)> =
+            looks.iter().enumerate().filter_map(|(place, look)| Some((place, look.as_ref()?))).collect();
+        let rungs = looked.first().map_or(0, |(_, look)| look.rungs.len());
+        let standing = |(place, look): &(usize, &KeptBy)| Standing {
+            priority: contracts[*place].priority,
+            marginal: look.marginal,
+        };
+        let standings: Vec<Standing> = looked.iter().map(standing).collect();
+        let agreement = negotiate(&standings, rungs, |contract, rung| looked[contract].1.rungs[rung]);
         let mut outcomes = vec![None; contracts.len()];
         for ((place, _), verdict) in looked.iter().zip(agreement.outcomes) {
             outcomes[*place] = Some(match verdict {
@@ -116,18 +129,47 @@ impl Negotiation {
                 other => other,
             });
         }
-        let is_kept = |outcomes: &[Option<ContractOutcome>], place: usize| {
-            outcomes.is_empty() || outcomes[place] == Some(ContractOutcome::Kept)
-        };
+        let (present, next) = (served(contracts, &self.outcomes), served(contracts, &outcomes));
         let places = || looked.iter().map(|(place, _)| *place);
-        let same = places().all(|place| is_kept(&self.outcomes, place) == is_kept(&outcomes, place));
-        let mut kept = looked.iter().filter(|(place, _)| is_kept(&self.outcomes, *place)).peekable();
+        let same = places().all(|place| present[place] == next[place]);
+        // The highest priority of the contracts that one choice serves and the other does not.
+        let highest = |served: &[bool], not: &[bool]| {
+            let gained = places().filter(|place| served[*place] && !not[*place]);
+            gained.map(|place| contracts[place].priority).max()
+        };
+        let (lost, won) = (highest(&present, &next), highest(&next, &present));
+        let (rises, falls) = (lost.is_some() && won > lost, won.is_some() && lost > won);
+        let mut kept = looked.iter().filter(|(place, _)| present[*place]).peekable();
         let holds =
-            kept.peek().is_some() && (0..rungs).any(|rung| kept.clone().all(|(_, rungs)| rungs[rung]));
+            kept.peek().is_some() && (0..rungs).any(|rung| kept.clone().all(|(_, look)| look.rungs[rung]));
         let since = *self.better_since.get_or_insert(now);
-        if same || !holds || now.saturating_since(since) >= TAKEN_BACK_AFTER {
+        let at_once = same || rises || !holds && !falls;
+        let more = won.is_some() && !rises && !falls;
+        let wait =
+            if more { TAKEN_BACK_AFTER * (1 << self.in_vain.min(IN_VAIN_MAX)) } else { TAKEN_BACK_AFTER };
+        if at_once || now.saturating_since(since) >= wait {
+            if lost.is_some()
+                && let Some(taken_back) = self.taken_back.take()
+            {
+                let lasted = now.saturating_since(taken_back) >= TAKEN_BACK_AFTER * (2 << IN_VAIN_MAX);
+                self.in_vain = if lasted { 0 } else { self.in_vain + 1 };
+            }
+            if more && !same {
+                self.taken_back = Some(now);
+            }
             self.outcomes = outcomes;
             self.better_since = None;
         }
+    }
+}
+
+/// Which contracts frames are made for, by what became of each: those that are kept, or else all of the highest
+/// priority. That is also so at first, while the link is hardly known.
+fn served(contracts: &[Contract], outcomes: &[Option<ContractOutcome>]) -> Vec<bool> {
+    let is_kept = |place: usize| outcomes.get(place).copied().flatten() == Some(ContractOutcome::Kept);
+    let first = contracts.iter().map(|contract| contract.priority).max();
+    match (0..contracts.len()).any(is_kept) {
+        true => (0..contracts.len()).map(is_kept).collect(),
+        false => contracts.iter().map(|contract| Some(contract.priority) == first).collect(),
     }
 }

@@ -1,6 +1,6 @@
 //! Applications that do not ask all the same of one camera.
 
-use super::adapting::{Delivered, HASH, contract, rig, run, sized, still};
+use super::adapting::{Delivered, HASH, contract, rig, run, run_while, sized, still};
 use super::*;
 use crate::contract::negotiation::ContractOutcome;
 use crate::wire::NegotiationResult;
@@ -77,6 +77,33 @@ fn a_contract_of_a_lower_priority_is_kept_where_that_is_possible() {
     let slow = negotiated(&mut rig, 6, SLOW);
     assert!(on_time(&slow) > 0.95, "{slow:?}");
     assert_eq!(told(&rig), [Some(ContractOutcome::Kept), Some(ContractOutcome::Infeasible)]);
+}
+
+/// A link that keeps the first contract for most of its frames only is not given to one of lower priority, whose
+/// large frames would make all of the first one's late. The other is told whose contract stands against it.
+#[test]
+fn a_contract_of_lower_priority_takes_nothing_from_a_marginal_one() {
+    let first = Contract { latency_bound: Some(34 * MS), priority: 1, ..contract(true) };
+    let second = Contract { latency_bound: Some(1_000 * MS), ..patient(0) };
+    // In one fifth of the time, a frame of the first one's rung takes 48 ms.
+    let in_time = |contracts: Vec<Contract>| {
+        let mut rig = rig(contracts);
+        rig.broker.handle_profile(rig.now, HASH, Some(sized()));
+        let (mut in_time, mut told_of_it) = (0, Vec::new());
+        for step in 0..100 {
+            let rate = if step % 5 == 4 { 500.0 } else { SLOW };
+            let delivered = run_while(&mut rig, 200 * MS, rate, |_, _| ());
+            in_time += delivered.iter().filter(|frame| frame.latency <= 34 * MS).count();
+            told_of_it.push(told(&rig));
+        }
+        (in_time, told_of_it)
+    };
+    let (alone, _) = in_time(vec![first.clone()]);
+    let (beside, told) = in_time(vec![first.clone(), second]);
+    assert!(alone > 50, "{alone} frames in time");
+    assert!(beside * 100 >= alone * 95, "{beside} of the {alone} frames that it has alone");
+    let against = Some(ContractOutcome::Conflict { with: 0 });
+    assert!(told.iter().any(|told| *told == [Some(ContractOutcome::Kept), against]), "{told:?}");
 }
 
 /// Who needs more frames a second than a rung sends keeps no other from it, where none that sends more would be in time; once one is, both have theirs.
