@@ -44,8 +44,8 @@ class Contract:
             `"accuracy_miss"`: what `Subscription.report_accuracy` was told is below the floor;
             `"unverified"`: nothing is known of it, for want of a profile. Over the last second, and with the
             first of them that holds: infeasible, latency_miss, accuracy_miss, unverified, ok.
-        reason: A sentence that says why, such as "the link carries 2.1 Mbit/s; the floor 0.95 needs 3.4 at 15
-            fps".
+        reason: A sentence that says why, such as "the link carries 2.1 Mbit/s; the floor 0.95 needs 3.4
+            Mbit/s at 15 fps".
         expected_accuracy: As `Frame.expected_accuracy`; `None` where it is not of a frame.
         infeasible: As `Frame.infeasible`.
     """

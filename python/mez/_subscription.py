@@ -424,6 +424,20 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             state = f"the edge at {self._client.address} is lost, and being dialled"
         elif not self._up:
             state = "no camera that matches is connected; see mez.cameras()"
+        elif left_out := self._left_out():
+            state = left_out
         else:
             state = f"connected: {', '.join(sorted(self._up))}; does it publish?"
         return WaitTimeoutError(f"no frame of {self._pattern} within {limit} s ({state})")
+
+    def _left_out(self) -> str | None:
+        """Say that frames come and are left out because the contract cannot be kept, where that is so."""
+        infeasible = {
+            camera: contract.reason
+            for camera, contract in sorted(self._contracts.items())
+            if camera in self._up and contract.state == "infeasible"
+        }
+        if self._terms.on_infeasible != "skip" or not infeasible:
+            return None
+        because = "; ".join(f"{camera}: {reason}" for camera, reason in infeasible.items())
+        return f'the contract is infeasible, and on_infeasible="skip" leaves such frames out; {because}'

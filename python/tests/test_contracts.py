@@ -56,6 +56,27 @@ def test_profiles_are_named_at_the_edge_and_refused_where_they_serve_nobody(tmp_
             edge.subscribe("cam", accuracy=0.9, profile={"rungs": []})
 
 
+def test_who_skips_is_told_that_the_contract_is_infeasible(edge: mez.Edge) -> None:
+    """Frames come and are left out: to ask whether the camera publishes would mislead."""
+    with (
+        mez.publisher("cam", edge) as camera,
+        edge.subscribe(
+            "cam", accuracy=0.9999, profile=profile_of(64, 48), on_infeasible="skip", latency_ms=1000
+        ) as frames,
+    ):
+        camera.wait_connected(timeout=30)
+        said = ""
+        for number in range(400):
+            camera.send(picture(number % 100))
+            try:
+                frames.next(timeout=0.05)
+            except mez.WaitTimeoutError as error:
+                said = str(error)
+                if "infeasible" in said:
+                    break
+        assert 'on_infeasible="skip" leaves such frames out; cam: no setting of the profile keeps' in said
+
+
 def test_what_cannot_be_kept_is_told_as_an_event(edge: mez.Edge) -> None:
     """A floor that no setting keeps: frames are marked, and the event says why."""
     events: list[mez.Event] = []

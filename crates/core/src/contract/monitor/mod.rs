@@ -306,7 +306,7 @@ impl Monitor {
         let mut text = self.on_time_text(&look.counts);
         let _ = write!(text, ", {:.1} % asked", on_time_share * 100.0);
         if let Some(rate) = look.around.link_rate {
-            let _ = write!(text, "; the link carries {}", megabits(rate));
+            let _ = write!(text, "; the link carries {}", per_second(rate.0));
         }
         Some((ContractState::LatencyMiss, text))
     }
@@ -400,20 +400,29 @@ impl Monitor {
         };
         match around.link_rate {
             Some(rate) if rate.0 < needed => {
-                format!("the link carries {}; {wanted} needs {:.1} {how}", megabits(rate), needed / 1e6)
+                format!(
+                    "the link carries {}; {wanted} needs {} {how}",
+                    per_second(rate.0),
+                    per_second(needed)
+                )
             }
             Some(rate) => format!(
-                "the link carries {} and {wanted} needs {:.1} {how}, but the link is too unsteady, or frames take too long to be made",
-                megabits(rate),
-                needed / 1e6
+                "the link carries {} and {wanted} needs {} {how}, but the link is too unsteady, or frames take too long to be made",
+                per_second(rate.0),
+                per_second(needed)
             ),
-            None => format!("nothing gets through; {wanted} needs {:.1} Mbit/s {how}", needed / 1e6),
+            None => format!("nothing gets through; {wanted} needs {} {how}", per_second(needed)),
         }
     }
 }
 
-fn megabits(rate: BitsPerSecond) -> String {
-    format!("{:.1} Mbit/s", rate.0 / 1e6)
+/// Bits per second in the unit that leaves a figure of at least 1.
+fn per_second(bits: f64) -> String {
+    match bits {
+        1e6.. => format!("{:.1} Mbit/s", bits / 1e6),
+        1e3.. => format!("{:.0} kbit/s", bits / 1e3),
+        _ => format!("{bits:.0} bit/s"),
+    }
 }
 
 /// The duration in whole milliseconds; short times with one decimal.

@@ -42,7 +42,7 @@ fn each_state_has_its_cause_and_its_sentence() {
     assert_eq!(describe(&late), (ContractState::LatencyMiss, text.into()));
 
     let slow = after(contract(), |frame| FrameOutcome { infeasible: frame > 5, on_time: false, ..GOOD });
-    let text = "the link carries 2.1 Mbit/s; the floor 0.9 needs 16.8 at 15 fps";
+    let text = "the link carries 2.1 Mbit/s; the floor 0.9 needs 16.8 Mbit/s at 15 fps";
     assert_eq!(describe(&slow), (ContractState::Infeasible, text.into()));
 
     let best = Surroundings { need: Some(Need::Best(0.999)), ..around.clone() };
@@ -174,4 +174,20 @@ fn memory_is_bounded() {
         monitor.handle_frame(at(5), GOOD);
     }
     assert_eq!(monitor.frames.len(), FRAMES_MAX);
+}
+
+/// Rates are told in the unit that leaves a figure of at least 1: tiny frames do not need "0.0 Mbit/s".
+#[test]
+fn what_is_needed_is_told_in_a_unit_of_its_size() {
+    for (bytes, needs) in [(140e3, "16.8 Mbit/s"), (157.0, "19 kbit/s"), (4.0, "480 bit/s")] {
+        let around = Surroundings {
+            link_rate: Some(BitsPerSecond(2.1e6)),
+            need: Some(Need::Bytes(bytes)),
+            interval: Some(Duration::from_secs(1) / 15),
+            ..Surroundings::default()
+        };
+        let marked = after(contract(), |_| FrameOutcome { infeasible: true, ..GOOD });
+        let (_, text) = marked.describe(at(1000), &around);
+        assert!(text.contains(&format!("the floor 0.9 needs {needs} at 15 fps")), "{text}");
+    }
 }
