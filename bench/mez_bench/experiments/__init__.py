@@ -9,6 +9,7 @@ from mez_bench.experiments.breakdown import BREAKDOWN
 from mez_bench.experiments.camera import CAMERA_COST
 from mez_bench.experiments.chains import CHAINS
 from mez_bench.experiments.channel import CHANNEL
+from mez_bench.experiments.contracts import CONTRACTS
 from mez_bench.experiments.flame import FLAME
 from mez_bench.experiments.flood import FLOOD
 from mez_bench.experiments.knobs import KNOBS
@@ -33,6 +34,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         CHAINS,
         OUTAGE,
         CHANNEL,
+        CONTRACTS,
         FLAME,
         FLOOD,
         MEMORY,
