@@ -126,7 +126,7 @@ async fn a_profile_comes_to_the_camera_and_its_rungs_are_used() {
     let kept =
         until(&rig.camera, &mut subscription, a_frame(|frame| frame.contract_state == ContractState::Ok));
     let kept = kept.await;
-    assert!(kept.contract_reason.ends_with("frames within 1000 ms"), "{}", kept.contract_reason);
+    assert!(kept.contract_reason.ends_with(" within 1000 ms"), "{}", kept.contract_reason);
     let standing = client.cameras(None).await.unwrap().remove(0).contracts.remove(0);
     assert_eq!((standing.application.as_str(), standing.state), ("viewer", ContractState::Ok));
 
