@@ -59,8 +59,8 @@ class Contract:
             `Subscription.report_accuracy` was told is below the floor; `"drifted"`: frames differ from those
             that the profile was made with; `"unverified"`: nothing is known of it, for want of a profile;
             `"ok"`. Over the last second; measured accuracies over the last ten.
-        reason: A sentence that says why, such as "the link carries 2.1 Mbit/s; the floor 0.95 needs 3.4 Mbit/s
-            at 15 fps".
+        reason: A sentence that says why, such as "the link carries 2.1 Mbit/s; the floor 0.95 needs 3.4
+            Mbit/s at 15 fps".
         expected_accuracy: As `Frame.expected_accuracy`; `None` where it is not of a frame.
         infeasible: As `Frame.infeasible`.
     """

@@ -43,8 +43,8 @@ def ladder(width: int) -> list[str]:
 
 
 def profile_for(rung: str, width: int, height: int) -> dict[str, object]:
-    """A profile by which this rung is the only one worth choosing."""
-    rungs = [(rung, 900, 0.95), ("original", 40_000, 0.5)]
+    """A profile that has this rung only."""
+    rungs = [(rung, 900, 0.95)]
     return {
         "format": "mez-profile",
         "version": 1,
