@@ -270,7 +270,10 @@ pub(crate) fn default_rungs(py: Python<'_>, width: u32, height: u32, family: &st
             return Err(error::argument(py, "family", message));
         }
     };
-    Ok(default_ladder((width, height), chains).iter().map(|setting| setting.rung().to_string()).collect())
+    Ok(default_ladder((width, height), chains)
+        .iter()
+        .map(|setting| setting.rung().as_str().to_owned())
+        .collect())
 }
 
 fn parse(py: Python<'_>, rung: &str) -> PyResult<Setting> {

@@ -90,7 +90,7 @@ def run(arguments: Sequence[str]) -> int:
                 beside[policy] = other.run()
             code = tell(console, demo.options, demo.gallery, results, beside)
         except (ProcessError, mez.Error) as error:
-            console.print(f"mez demo: {error}", style="bold red", markup=False)
+            console.print(f"mez demo: {error}", style="bold red", markup=False, soft_wrap=True)
             code = 1
         except EndedEarlyError:
             console.print("mez demo: ended before frames flowed")
