@@ -18,6 +18,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::address::Address;
 use super::error::ClientError;
 use super::frame::BrokerClock;
+use super::streams::{AnswerSource, AnswerStream, EventSource, EventStream, FrameSink, SharedFiller};
 use crate::api::pb::camera_broker_client::CameraBrokerClient;
 use crate::api::pb::edge_broker_client::EdgeBrokerClient;
 use crate::api::pb::publish_event::Event as PublishEvent;
@@ -320,7 +321,7 @@ impl Dialler {
                     sent.map_err(|error| ClientError::from_packet(error, &self.0.address))?;
                     let LocalConnection { reader, writer } = connection;
                     let from = EventSource::Local { reader, writer, memory: None };
-                    EventStream { dialler: self.clone(), from }
+                    EventStream { address: self.0.address.clone(), from }
                 }
                 Way::Grpc { endpoint, .. } => {
                     let channel = self.open_grpc(endpoint).await?;
@@ -337,7 +338,7 @@ impl Dialler {
                         }
                     };
                     let events = response.map_err(fault)?.into_inner();
-                    EventStream { dialler: self.clone(), from: EventSource::Grpc(events) }
+                    EventStream { address: self.0.address.clone(), from: EventSource::Grpc(events) }
                 }
             };
             match stream.next().await? {
@@ -364,7 +365,7 @@ impl Dialler {
                     let memory = Arc::default();
                     let sink = FrameSink::Local { writer, memory: Arc::clone(&memory) };
                     let from = AnswerSource::Local { reader, memory };
-                    (sink, AnswerStream { dialler: self.clone(), from })
+                    (sink, AnswerStream { address: self.0.address.clone(), from })
                 }
                 Way::Grpc { endpoint, .. } => {
                     let channel = self.open_grpc(endpoint).await?;
@@ -377,7 +378,10 @@ impl Dialler {
                     let answers = response
                         .map_err(|status| ClientError::from_status(&status, &self.0.address))?
                         .into_inner();
-                    (sink, AnswerStream { dialler: self.clone(), from: AnswerSource::Grpc(answers) })
+                    (
+                        sink,
+                        AnswerStream { address: self.0.address.clone(), from: AnswerSource::Grpc(answers) },
+                    )
                 }
             };
             match answers.next().await? {
@@ -399,204 +403,5 @@ impl Dialler {
 
     pub(super) fn protocol(&self, what: &str) -> ClientError {
         ClientError::Protocol { address: self.0.address.clone(), what: what.into() }
-    }
-}
-
-/// The events of a subscription.
-pub(super) struct EventStream {
-    dialler: Dialler,
-    from: EventSource,
-}
-
-enum EventSource {
-    Local {
-        reader: PacketReader<DescriptorReader>,
-        /// Closing it would end the subscription.
-        writer: PacketWriter<OwnedWriteHalf>,
-        /// What the broker puts frames into.
-        memory: Option<Taker>,
-    },
-    Grpc(Streaming<pb::SubscribeEvent>),
-}
-
-impl EventStream {
-    /// The next event, and `None` after the last. Must not be cancelled.
-    pub(super) async fn next(&mut self) -> Result<Option<SubscribeEvent>, ClientError> {
-        let address = &self.dialler.0.address;
-        let event = match &mut self.from {
-            EventSource::Local { reader, writer, memory } => {
-                let fault = |error| ClientError::from_packet(error, address);
-                let packet = loop {
-                    let Some(packet) = reader.read().await.map_err(fault)? else { return Ok(None) };
-                    if packet.kind != Kind::Memory {
-                        break packet;
-                    }
-                    let (layout, file) = reader.memory(&packet).map_err(fault)?;
-                    match Taker::map(file, layout) {
-                        Ok(mapped) => {
-                            *memory = Some(mapped);
-                            let said = writer.write(Kind::Mapped, &(), vec![layout.number].into()).await;
-                            said.map_err(|error| ClientError::from_io(&error, address))?;
-                        }
-                        // The broker goes on through the socket.
-                        Err(error) => shared::cannot(&error),
-                    }
-                };
-                let mut message: pb::SubscribeEvent = packet.decode(Kind::SubscribeEvent).map_err(fault)?;
-                if let Some(SubscribeEvent::Frame(frame)) = &mut message.event {
-                    frame.payload = match packet.shared {
-                        Some(place) => {
-                            let taken = match memory {
-                                Some(memory) => memory.take(place).await,
-                                None => Err(NotThere::NoPlace),
-                            };
-                            taken.map_err(|not_there| fault(not_there.into()))?
-                        }
-                        None => packet.payload,
-                    };
-                }
-                message.event
-            }
-            EventSource::Grpc(events) => {
-                let message = events.message().await;
-                let message = message.map_err(|status| ClientError::from_status(&status, address))?;
-                let Some(message) = message else { return Ok(None) };
-                message.event
-            }
-        };
-        // An empty event is one of a later version.
-        event.map(Some).ok_or_else(|| self.dialler.protocol("an event of an unknown kind"))
-    }
-}
-
-/// Takes frames for a camera broker.
-pub(super) enum FrameSink {
-    Local {
-        writer: PacketWriter<OwnedWriteHalf>,
-        /// What the broker takes frames out of.
-        memory: SharedFiller,
-    },
-    Grpc(mpsc::Sender<pb::PublishRequest>),
-}
-
-/// The connection does not take frames any more.
-pub(super) struct SinkLost(Option<std::io::Error>);
-
-impl SinkLost {
-    pub(super) fn explain(&self, address: &Address) -> ClientError {
-        match &self.0 {
-            Some(error) => ClientError::from_io(error, address),
-            None => ClientError::Unreachable {
-                address: address.clone(),
-                reason: "the broker closed the connection".into(),
-            },
-        }
-    }
-}
-
-impl FrameSink {
-    /// Whether a payload of `bytes` may be sent without waiting.
-    pub(super) fn is_at_once(&self, bytes: usize) -> bool {
-        match self {
-            Self::Local { memory, .. } => {
-                bytes >= SHARED_BYTES_MIN && memory.lock().unwrap_or_else(PoisonError::into_inner).is_some()
-            }
-            Self::Grpc(_) => false,
-        }
-    }
-
-    /// Sends a frame through shared memory on the calling thread. Returns false if that is not possible now;
-    /// the frame is then unchanged.
-    pub(super) fn send_at_once(&mut self, request: &mut pb::PublishRequest) -> bool {
-        let Self::Local { writer, memory } = self else { return false };
-        let Some(reserved) = reserve(memory, request.payload.len()) else { return false };
-        let payload = std::mem::take(&mut request.payload);
-        // The broker wakes up while the payload is being copied.
-        if writer.try_write_shared(Kind::Publish, request, reserved.place()) {
-            reserved.fill(&payload);
-            return true;
-        }
-        request.payload = payload;
-        reserved.give_back();
-        false
-    }
-
-    /// Sends a frame. Not to be cancelled.
-    pub(super) async fn send(&mut self, mut request: pb::PublishRequest) -> Result<(), SinkLost> {
-        match self {
-            Self::Local { writer, memory } => {
-                let payload = std::mem::take(&mut request.payload);
-                let sent = match reserve(memory, payload.len()) {
-                    Some(reserved) => {
-                        let told = writer.write_shared(Kind::Publish, &request, reserved.place()).await;
-                        reserved.fill(&payload);
-                        told
-                    }
-                    None => writer.write(Kind::Publish, &request, payload).await,
-                };
-                sent.map_err(|error| SinkLost(Some(error)))
-            }
-            Self::Grpc(frames) => frames.send(request).await.map_err(|_| SinkLost(None)),
-        }
-    }
-}
-
-/// What a camera broker answers to frames.
-pub(super) struct AnswerStream {
-    dialler: Dialler,
-    from: AnswerSource,
-}
-
-/// The memory that a broker has granted.
-type SharedFiller = Arc<Mutex<Option<Filler>>>;
-
-/// Reserves memory where the broker reads a payload of `bytes`. `None` if the payload must go through the
-/// socket.
-fn reserve(memory: &SharedFiller, bytes: usize) -> Option<Reserved> {
-    if bytes < SHARED_BYTES_MIN {
-        return None;
-    }
-    memory.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.reserve(bytes)
-}
-
-enum AnswerSource {
-    Local { reader: PacketReader<DescriptorReader>, memory: SharedFiller },
-    Grpc(Streaming<pb::PublishEvent>),
-}
-
-impl AnswerStream {
-    /// The next answer, and `None` after the last. Must not be cancelled.
-    pub(super) async fn next(&mut self) -> Result<Option<PublishEvent>, ClientError> {
-        let address = &self.dialler.0.address;
-        let event = match &mut self.from {
-            AnswerSource::Local { reader, memory } => {
-                let fault = |error| ClientError::from_packet(error, address);
-                let packet = loop {
-                    let Some(packet) = reader.read().await.map_err(fault)? else { return Ok(None) };
-                    if packet.kind != Kind::Memory {
-                        break packet;
-                    }
-                    let (layout, file) = reader.memory(&packet).map_err(fault)?;
-                    match Filler::map(file, layout, false) {
-                        Ok(mapped) => *memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(mapped),
-                        Err(error) => shared::cannot(&error),
-                    }
-                };
-                let mut message: pb::PublishEvent = packet.decode(Kind::PublishEvent).map_err(fault)?;
-                if let Some(PublishEvent::Reply(pb::Reply { content, .. })) = &mut message.event
-                    && let Some(ReplyContent::Payload(payload)) = content
-                {
-                    *payload = packet.payload;
-                }
-                message.event
-            }
-            AnswerSource::Grpc(events) => {
-                let message = events.message().await;
-                let message = message.map_err(|status| ClientError::from_status(&status, address))?;
-                let Some(message) = message else { return Ok(None) };
-                message.event
-            }
-        };
-        event.map(Some).ok_or_else(|| self.dialler.protocol("an answer of an unknown kind"))
     }
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::address::Address;
-use super::dial::{Dialler, EventStream};
+use super::dial::Dialler;
 use super::error::ClientError;
+use super::streams::EventStream;
 use crate::api::pb;
 use crate::api::socket::Which;
 use crate::identity::Credentials;

@@ -23,6 +23,7 @@ mod frame;
 mod mailbox;
 mod publisher;
 mod starts;
+mod streams;
 mod subscription;
 
 use std::time::Duration;

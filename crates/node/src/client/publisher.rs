@@ -11,8 +11,9 @@ use mez_core::units::{Instant, Timestamp};
 use tokio::sync::Notify;
 
 use super::address::Address;
-use super::dial::{AnswerStream, Dialler, FrameSink};
+use super::dial::Dialler;
 use super::error::ClientError;
+use super::streams::{AnswerStream, FrameSink};
 use super::{OwnedTask, REDIAL_INTERVAL, persist};
 use crate::api::pb::publish_event::Event as Message;
 use crate::api::socket::Which;

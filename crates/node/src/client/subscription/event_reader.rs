@@ -17,10 +17,11 @@ use crate::api::pb::subscribe_event::Event as Message;
 use crate::api::{convert, pb};
 use crate::client::REDIAL_INTERVAL;
 use crate::client::chains::ChainDecoders;
-use crate::client::dial::{Dialler, EventStream};
+use crate::client::dial::Dialler;
 use crate::client::edges::Edges;
 use crate::client::error::ClientError;
 use crate::client::frame::{ReceivedFrame, contract_state};
+use crate::client::streams::EventStream;
 use crate::clock::monotonic_now;
 
 /// How long to wait for a frame before looking whether the cameras have moved to another edge, and how often

@@ -1,0 +1,219 @@
+//! Streams between a client and its broker, over a Unix socket or over gRPC: events, frames and their answers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::mpsc;
+use tonic::Streaming;
+
+use super::address::Address;
+use super::error::ClientError;
+use crate::api::pb;
+use crate::api::pb::publish_event::Event as PublishEvent;
+use crate::api::pb::reply::Content as ReplyContent;
+use crate::api::pb::subscribe_event::Event as SubscribeEvent;
+use crate::local::shared::{self, Filler, NotThere, Reserved, SHARED_BYTES_MIN, Taker};
+use crate::local::{DescriptorReader, Kind, PacketReader, PacketWriter};
+
+/// The events of a subscription.
+pub(super) struct EventStream {
+    pub(super) address: Address,
+    pub(super) from: EventSource,
+}
+
+pub(super) enum EventSource {
+    Local {
+        reader: PacketReader<DescriptorReader>,
+        /// Closing it would end the subscription.
+        writer: PacketWriter<OwnedWriteHalf>,
+        /// What the broker puts frames into.
+        memory: Option<Taker>,
+    },
+    Grpc(Streaming<pb::SubscribeEvent>),
+}
+
+impl EventStream {
+    /// The next event, and `None` after the last. Must not be cancelled.
+    pub(super) async fn next(&mut self) -> Result<Option<SubscribeEvent>, ClientError> {
+        let address = &self.address;
+        let event = match &mut self.from {
+            EventSource::Local { reader, writer, memory } => {
+                let fault = |error| ClientError::from_packet(error, address);
+                let packet = loop {
+                    let Some(packet) = reader.read().await.map_err(fault)? else { return Ok(None) };
+                    if packet.kind != Kind::Memory {
+                        break packet;
+                    }
+                    let (layout, file) = reader.memory(&packet).map_err(fault)?;
+                    match Taker::map(file, layout) {
+                        Ok(mapped) => {
+                            *memory = Some(mapped);
+                            let said = writer.write(Kind::Mapped, &(), vec![layout.number].into()).await;
+                            said.map_err(|error| ClientError::from_io(&error, address))?;
+                        }
+                        // The broker goes on through the socket.
+                        Err(error) => shared::cannot(&error),
+                    }
+                };
+                let mut message: pb::SubscribeEvent = packet.decode(Kind::SubscribeEvent).map_err(fault)?;
+                if let Some(SubscribeEvent::Frame(frame)) = &mut message.event {
+                    frame.payload = match packet.shared {
+                        Some(place) => {
+                            let taken = match memory {
+                                Some(memory) => memory.take(place).await,
+                                None => Err(NotThere::NoPlace),
+                            };
+                            taken.map_err(|not_there| fault(not_there.into()))?
+                        }
+                        None => packet.payload,
+                    };
+                }
+                message.event
+            }
+            EventSource::Grpc(events) => {
+                let message = events.message().await;
+                let message = message.map_err(|status| ClientError::from_status(&status, address))?;
+                let Some(message) = message else { return Ok(None) };
+                message.event
+            }
+        };
+        // An empty event is one of a later version.
+        event.map(Some).ok_or_else(|| unknown(address, "an event of an unknown kind"))
+    }
+}
+
+/// Takes frames for a camera broker.
+pub(super) enum FrameSink {
+    Local {
+        writer: PacketWriter<OwnedWriteHalf>,
+        /// What the broker takes frames out of.
+        memory: SharedFiller,
+    },
+    Grpc(mpsc::Sender<pb::PublishRequest>),
+}
+
+/// The connection does not take frames any more.
+pub(super) struct SinkLost(Option<std::io::Error>);
+
+impl SinkLost {
+    pub(super) fn explain(&self, address: &Address) -> ClientError {
+        match &self.0 {
+            Some(error) => ClientError::from_io(error, address),
+            None => ClientError::Unreachable {
+                address: address.clone(),
+                reason: "the broker closed the connection".into(),
+            },
+        }
+    }
+}
+
+impl FrameSink {
+    /// Whether a payload of `bytes` may be sent without waiting.
+    pub(super) fn is_at_once(&self, bytes: usize) -> bool {
+        match self {
+            Self::Local { memory, .. } => {
+                bytes >= SHARED_BYTES_MIN && memory.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+            }
+            Self::Grpc(_) => false,
+        }
+    }
+
+    /// Sends a frame through shared memory on the calling thread. Returns false if that is not possible now;
+    /// the frame is then unchanged.
+    pub(super) fn send_at_once(&mut self, request: &mut pb::PublishRequest) -> bool {
+        let Self::Local { writer, memory } = self else { return false };
+        let Some(reserved) = reserve(memory, request.payload.len()) else { return false };
+        let payload = std::mem::take(&mut request.payload);
+        // The broker wakes up while the payload is being copied.
+        if writer.try_write_shared(Kind::Publish, request, reserved.place()) {
+            reserved.fill(&payload);
+            return true;
+        }
+        request.payload = payload;
+        reserved.give_back();
+        false
+    }
+
+    /// Sends a frame. Not to be cancelled.
+    pub(super) async fn send(&mut self, mut request: pb::PublishRequest) -> Result<(), SinkLost> {
+        match self {
+            Self::Local { writer, memory } => {
+                let payload = std::mem::take(&mut request.payload);
+                let sent = match reserve(memory, payload.len()) {
+                    Some(reserved) => {
+                        let told = writer.write_shared(Kind::Publish, &request, reserved.place()).await;
+                        reserved.fill(&payload);
+                        told
+                    }
+                    None => writer.write(Kind::Publish, &request, payload).await,
+                };
+                sent.map_err(|error| SinkLost(Some(error)))
+            }
+            Self::Grpc(frames) => frames.send(request).await.map_err(|_| SinkLost(None)),
+        }
+    }
+}
+
+/// What a camera broker answers to frames.
+pub(super) struct AnswerStream {
+    pub(super) address: Address,
+    pub(super) from: AnswerSource,
+}
+
+/// The memory that a broker has granted.
+pub(super) type SharedFiller = Arc<Mutex<Option<Filler>>>;
+
+/// Reserves memory where the broker reads a payload of `bytes`. `None` if the payload must go through the
+/// socket.
+fn reserve(memory: &SharedFiller, bytes: usize) -> Option<Reserved> {
+    if bytes < SHARED_BYTES_MIN {
+        return None;
+    }
+    memory.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.reserve(bytes)
+}
+
+pub(super) enum AnswerSource {
+    Local { reader: PacketReader<DescriptorReader>, memory: SharedFiller },
+    Grpc(Streaming<pb::PublishEvent>),
+}
+
+impl AnswerStream {
+    /// The next answer, and `None` after the last. Must not be cancelled.
+    pub(super) async fn next(&mut self) -> Result<Option<PublishEvent>, ClientError> {
+        let address = &self.address;
+        let event = match &mut self.from {
+            AnswerSource::Local { reader, memory } => {
+                let fault = |error| ClientError::from_packet(error, address);
+                let packet = loop {
+                    let Some(packet) = reader.read().await.map_err(fault)? else { return Ok(None) };
+                    if packet.kind != Kind::Memory {
+                        break packet;
+                    }
+                    let (layout, file) = reader.memory(&packet).map_err(fault)?;
+                    match Filler::map(file, layout, false) {
+                        Ok(mapped) => *memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(mapped),
+                        Err(error) => shared::cannot(&error),
+                    }
+                };
+                let mut message: pb::PublishEvent = packet.decode(Kind::PublishEvent).map_err(fault)?;
+                if let Some(PublishEvent::Reply(pb::Reply { content, .. })) = &mut message.event
+                    && let Some(ReplyContent::Payload(payload)) = content
+                {
+                    *payload = packet.payload;
+                }
+                message.event
+            }
+            AnswerSource::Grpc(events) => {
+                let message = events.message().await;
+                let message = message.map_err(|status| ClientError::from_status(&status, address))?;
+                let Some(message) = message else { return Ok(None) };
+                message.event
+            }
+        };
+        event.map(Some).ok_or_else(|| unknown(address, "an answer of an unknown kind"))
+    }
+}
+
+fn unknown(address: &Address, what: &str) -> ClientError {
+    ClientError::Protocol { address: address.clone(), what: what.into() }
+}
