@@ -8,21 +8,18 @@ use mez_core::clock::{ClockEstimator, Exchange};
 use mez_core::frame::FRAME_BYTES_CEILING;
 use mez_core::units::Instant;
 use prost::Message;
-use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 
 use super::address::Address;
 use super::error::ClientError;
 use super::frame::BrokerClock;
-use super::streams::{AnswerSource, AnswerStream, EventSource, EventStream, FrameSink, SharedFiller};
+use super::streams::{AnswerSource, AnswerStream, EventSource, EventStream, FrameSink};
 use crate::api::pb::camera_broker_client::CameraBrokerClient;
 use crate::api::pb::edge_broker_client::EdgeBrokerClient;
 use crate::api::pb::publish_event::Event as PublishEvent;
-use crate::api::pb::reply::Content as ReplyContent;
 use crate::api::pb::reply_request::Content;
 use crate::api::pb::subscribe_event::Event as SubscribeEvent;
 use crate::api::socket::Which;
@@ -30,8 +27,7 @@ use crate::api::{MESSAGE_BYTES_MAX, SOFTWARE, VERSION, pb};
 use crate::clock::monotonic_now;
 use crate::identity::Credentials;
 use crate::identity::tls::tonic_client_config;
-use crate::local::shared::{self, Filler, NotThere, Reserved, SHARED_BYTES_MIN, Taker};
-use crate::local::{DescriptorReader, Kind, LocalConnection, PacketError, PacketReader, PacketWriter};
+use crate::local::{Kind, LocalConnection, PacketError};
 
 /// How long a broker may take to be reached, or to answer a call.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
