@@ -91,9 +91,9 @@ def enrolled(edge: mez.Edge, identity: str, folder: Path) -> Path:
     return folder / f"{identity.replace('/', '+')}.pem"
 
 
-def profile_of(width: int, height: int, small: float = 0.93, original: float = 0.91) -> dict[str, object]:
-    """A profile of frames of a size: a small rung, and the frame as it is, with what they keep."""
-    rungs = [("jpeg/w32/q44/420", 900, small), ("original", 4000, original)]
+def profile_of(width: int, height: int, small: float = 0.93) -> dict[str, object]:
+    """A profile of frames of a size: a small rung, with what it keeps."""
+    rungs = [("jpeg/w32/q44/420", 900, small)]
     return {
         "format": "mez-profile",
         "version": 1,
