@@ -91,9 +91,12 @@ def enrolled(edge: mez.Edge, identity: str, folder: Path) -> Path:
     return folder / f"{identity.replace('/', '+')}.pem"
 
 
-def profile_of(width: int, height: int, small: float = 0.93) -> dict[str, object]:
-    """A profile of frames of a size: a small rung, with what it keeps."""
+def profile_of(
+    width: int, height: int, small: float = 0.93, original: float | None = None
+) -> dict[str, object]:
+    """A profile of frames of a size: a small rung, and the frame as it is, if that is named."""
     rungs = [("jpeg/w32/q44/420", 900, small)]
+    rungs += [("original", 4000, original)] if original is not None else []
     return {
         "format": "mez-profile",
         "version": 1,

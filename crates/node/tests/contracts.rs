@@ -31,7 +31,6 @@ fn picture(number: u8) -> Published {
 }
 
 /// A profile of frames of a size: a small rung that keeps `small`, and the frame as it is, which keeps `original`.
-/// A small rung and the original, with their accuracies.
 fn profile(size: (u32, u32), small: f64, original: f64) -> Profile {
     profile_of(size, &[("jpeg/w320/q44/420", 9_000, small), ("original", 60_000, original)])
 }
