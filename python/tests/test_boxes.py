@@ -152,7 +152,7 @@ def test_boxes_are_drawn_where_they_were_seen(
     first, *others = ladder(size[0])
     overlaps = {}
     with (
-        mez.publisher("cam", edge) as camera,
+        mez.publisher("cam", edge=edge) as camera,
         mez.subscribe("cam", **options, **terms(first, size)) as frames,
         publishing(camera, image),
     ):
@@ -191,7 +191,7 @@ def test_boxes_of_plain_grpc_are_drawn_where_they_were_seen(edge: mez.Edge, size
     messages, stubs = example.generate(example.PROTO)
     image, there = scene(*size)
     overlaps = {}
-    with mez.publisher("cam", edge) as camera, publishing(camera, image):
+    with mez.publisher("cam", edge=edge) as camera, publishing(camera, image):
         options = [("grpc.default_authority", "localhost"), ("grpc.max_receive_message_length", 34 << 20)]
         with grpc.insecure_channel(f"unix:{edge.socket}", options=options) as channel:
             stub = stubs.EdgeBrokerStub(channel)
@@ -250,7 +250,7 @@ def test_boxes_in_frames_of_the_past_are_converted_too(edge: mez.Edge) -> None:
     size = SIZES[1]
     image, there = scene(*size)
     rung = f"jpeg/w{size[0] // 2 // 2 * 2}/q70/420"
-    with mez.publisher("cam", edge) as camera, publishing(camera, image):
+    with mez.publisher("cam", edge=edge) as camera, publishing(camera, image):
         with mez.subscribe("cam", edge=edge, **terms(rung, size)) as frames:
             kept = next(frame for frame in frames if frame.rung == rung)
         for quality in (None, "jpeg/w128/q70/420"):
@@ -272,7 +272,7 @@ def test_the_orientation_that_a_jpeg_states_does_not_turn_boxes(edge: mez.Edge) 
     exif = b"Exif\0\0" + tiff
     turned = jpeg[:2] + b"\xff\xe1" + (len(exif) + 2).to_bytes(2, "big") + exif + jpeg[2:]
     assert decoded(turned).shape == (320, 240, 3)
-    with mez.publisher("cam", edge) as camera, publishing(camera, turned):
+    with mez.publisher("cam", edge=edge) as camera, publishing(camera, turned):
         with mez.subscribe("cam", edge=edge, timeout=30) as frames:
             originals = [frames.next()]
         with mez.subscribe("cam", edge=edge, **terms("jpeg/w160/q70/420", size)) as frames:
@@ -287,7 +287,7 @@ def test_opaque_results_stay_as_they_are(edge: mez.Edge) -> None:
     """Mez does not know what is in them; `scale` converts what the application puts there."""
     image, there = scene(320, 240)
     asked = terms("jpeg/w160/q70/420", (320, 240))
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam", **asked) as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam", **asked) as frames:
         deliver(camera, frames, image)
         with publishing(camera, image):
             frame = next(frame for frame in frames if frame.width == 160)

@@ -60,7 +60,7 @@ def test_profiles_are_named_at_the_edge_and_refused_where_they_serve_nobody(tmp_
 def test_who_skips_is_told_that_the_contract_is_infeasible(edge: mez.Edge) -> None:
     """Frames come and are left out: to ask whether the camera publishes would mislead."""
     with (
-        mez.publisher("cam", edge) as camera,
+        mez.publisher("cam", edge=edge) as camera,
         edge.subscribe(
             "cam", accuracy=0.9999, profile=profile_of(64, 48), on_infeasible="skip", latency_ms=1000
         ) as frames,
@@ -116,7 +116,7 @@ def test_what_an_application_measures_counts(edge: mez.Edge) -> None:
 def test_a_program_that_takes_frames_late_is_told_so(edge: mez.Edge) -> None:
     """The contract ends in its hands: frames that waited for it longer than the bound are not on time."""
     with (
-        mez.publisher("cam", edge) as camera,
+        mez.publisher("cam", edge=edge) as camera,
         edge.subscribe("cam", latency_ms=300, on_time_share=0.6) as frames,
     ):
         camera.wait_connected(timeout=30)

@@ -143,7 +143,7 @@ def test_columns_fit_their_boxes() -> None:
 
 def test_all_that_is_known_reaches_the_publisher(edge: mez.Edge) -> None:
     """Masks are pixels of the published frame, whatever raster they came in; points scale with boxes."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam") as frames:
         frame = deliver(camera, frames)
         frame.reply(supervised())
         reply = camera.next_reply(timeout=30)
@@ -194,7 +194,7 @@ def test_all_that_is_known_reaches_the_publisher(edge: mez.Edge) -> None:
 
 def test_the_limit_of_replies_holds_for_boxes(edge: mez.Edge) -> None:
     """At the call, with the size."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam") as frames:
         frame = deliver(camera, frames)
         with pytest.raises(mez.ArgumentError, match="more than the limit of 4096"):
             frame.reply([[1, 2, 3, 4]] * 4097)

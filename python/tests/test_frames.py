@@ -270,7 +270,7 @@ def test_what_the_edge_knows_of_its_cameras(edge: mez.Edge) -> None:
 
 def test_the_past_at_several_sizes_says_so_once(edge: mez.Edge, caplog: pytest.LogCaptureFixture) -> None:
     """Programs expect one size. Nobody is said to wait for a camera that has gone."""
-    with mez.publisher("cam", edge) as camera, edge.subscribe("cam") as frames:
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam") as frames:
         for width, height in [(64, 48), (32, 24), (64, 48)]:
             deliver(camera, frames, picture(0, width, height))
     while edge.cameras()[0].connected:

@@ -81,7 +81,7 @@ def publishing(edge: mez.Edge) -> Iterator[None]:
     over = threading.Event()
 
     def publish(name: str) -> None:
-        with mez.publisher(name, edge) as camera:
+        with mez.publisher(name, edge=edge) as camera:
             while not over.wait(0.02):
                 camera.send(picture(0))
 
@@ -160,7 +160,7 @@ def test_more_cameras_than_rows_do_not_scroll(edge: mez.Edge) -> None:
     """The rest is counted."""
     with contextlib.ExitStack() as cameras:
         for number in range(ROWS + 6):
-            cameras.enter_context(mez.publisher(f"dock/cam{number}", edge))
+            cameras.enter_context(mez.publisher(f"dock/cam{number}", edge=edge))
         while len(edge.cameras()) < ROWS + 6:
             time.sleep(0.05)
         screen = watch(["cameras", "--watch", "--edge", f"unix://{edge.socket}"], 80, redraws=2)
