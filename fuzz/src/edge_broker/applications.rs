@@ -8,7 +8,7 @@ use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::monitor::TakenReport;
 use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, FrameMeta, Reference, Sequence};
-use mez_core::history::{PastQuery, PastOptions, Tier};
+use mez_core::history::{PastOptions, PastQuery, Tier};
 use mez_core::log::Read;
 use mez_core::name::CameraName;
 use mez_core::session::{AtEdge, Session, SessionOutput};

@@ -207,6 +207,7 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
         1 => Message::Pong { t1: now, t2: instant, t3: instant },
         2 => Message::Pong { t1: instant, t2: instant, t3: Instant::from_nanos(u64::MAX) },
         3 | 4 => Message::Status(Status {
+            published_bytes: number,
             published: number,
             refused: number,
             width: number as u32,
