@@ -451,6 +451,6 @@ def test_table_fits_the_terminal(columns: int) -> None:
     cam1, cam2 = [line.split() for line in lines if line.strip().startswith("dock/cam")][:2]
     assert (cam1[:4], cam1[-1]) == (["dock/cam1", "10.0", "4.0", "4.0"], "3"), text.getvalue()
     assert (cam2[0], cam2[-1]) == ("dock/cam2", "4"), text.getvalue()
-    assert lines[1].split()[-1] == "people"
+    assert lines[1].split()[-1] == "found"
     assert text.getvalue().count("latency_miss") == len(CONTRACTS)
     assert len(lines) < 24

@@ -150,7 +150,8 @@ def test_a_live_view_fits_the_terminal(edge: mez.Edge, command: str) -> None:
             assert not any("…" in line for line in table), text
             assert text.count("CAMERA ") == 1, text
             heads[columns] = re.split(r"  +", table[0])
-    assert set(heads[80]) <= set(heads[100]) <= set(heads[140])
+    # A narrow column may stand where a more important one has no room.
+    assert len(heads[80]) <= len(heads[100]) <= len(heads[140])
     assert len(heads[80]) < len(heads[140])
     important = {"subscribe": ["FPS", "AGE P50/P95", "SKIPPED"], "cameras": ["STATE", "PUBLISHES"]}[command]
     assert set(important) <= set(heads[80])
