@@ -24,6 +24,8 @@ def until(camera: mez.Publisher, frames: mez.Subscription, found: Callable[[mez.
             continue
         if found(frame):
             return frame
+        # Clients report five times a second when frames were taken.
+        time.sleep(0.01)
     raise AssertionError(f"it never came; {frames.contracts}")
 
 
