@@ -23,6 +23,10 @@ pub const RUNGS_MAX: usize = 4096;
 /// neighbours on it differ by less than measurement noise.
 pub const LADDER_RUNGS_MAX: usize = 32;
 
+/// The smallest and the largest size of a frame that is believed of a profile, in bytes. Sizes are multiplied by what was
+/// learned, a thousand times at most, and must stay above 0 and finite.
+const BYTES_MIN: f64 = 1e-3;
+const BYTES_MAX: f64 = 1e12;
 /// A finer rung ties with a coarser one if it keeps less than this more. Profiles of usual length cannot measure smaller
 /// differences: to resolve a hundredth of F1 takes about 120 frames.
 pub const TIE: f64 = 0.01;
@@ -153,7 +157,8 @@ impl Profile {
         }
         for RungProfile { rung, bytes, accuracy, .. } in &rungs {
             let ascending = 0.0 <= bytes.p05 && bytes.p05 <= bytes.p50 && bytes.p50 <= bytes.p95;
-            if !(ascending && bytes.p95.is_finite() && bytes.mean > 0.0 && bytes.mean.is_finite()) {
+            let sane = |size: f64| (BYTES_MIN..=BYTES_MAX).contains(&size);
+            if !(ascending && sane(bytes.mean) && bytes.p95 <= BYTES_MAX) {
                 return Err(ProfileError::Bytes { rung: rung.clone() });
             }
             if !(0.0..=1.0).contains(accuracy) {

@@ -171,15 +171,21 @@ impl ContractWatch {
         let marked = quality.infeasible && (own || !on_time) && self.contract.accuracy_floor.is_some();
         let infeasible = below || marked;
         let outcome = FrameOutcome { on_time, infeasible, expected_accuracy: verified, came: true };
-        let handed = Handed { frame: delivery.record.frame.meta.id, captured, waited };
-        watched.monitor.handle_handed(now, outcome, handed);
+        let withholds = infeasible && self.contract.on_infeasible != OnInfeasible::Degrade;
+        if withholds {
+            // No client will ever report that it has the frame.
+            watched.monitor.handle_frame(now, outcome);
+        } else {
+            let handed = Handed { frame: delivery.record.frame.meta.id, captured, waited };
+            watched.monitor.handle_handed(now, outcome, handed);
+        }
         (watched.last, watched.waits_since, watched.waited) = (Some(now), None, None);
         watched.one_in = delivery.record.frame.meta.rung.one_in();
         watched.unmodified = delivery.record.frame.meta.rung == Rung::original();
         watched.changed = true;
         let withheld = std::mem::take(&mut watched.withheld);
         withheld.tell(&mut delivery.skipped, &mut delivery.not_held);
-        if infeasible && self.contract.on_infeasible != OnInfeasible::Degrade {
+        if withholds {
             watched.withheld.merge(&delivery.skipped, delivery.not_held);
             watched.withheld.add(SkipReason::Infeasible);
             return Judged::Withheld;

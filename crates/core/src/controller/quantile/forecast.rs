@@ -121,11 +121,16 @@ impl Forecast<'_> {
     }
 
     /// Whether a frame of this rung is wanted if it is on time. One that is finer than the profile's scene needs is
-    /// wanted only if it leaves most of the link to others, or if the profile no longer holds.
+    /// wanted only if it leaves most of the link to others. If the profile no longer holds, it may take all of the link,
+    /// but no time of the next frame.
     pub(super) fn wants(&self, rung: usize) -> bool {
         let Offer { ladder, prefers_finer, .. } = self.offer;
-        let took_ms = ladder.rungs()[rung].bytes.mean / self.rate;
-        prefers_finer || !ladder.is_tied(rung) || took_ms <= SPARE_SHARE * ms(self.offer.interval_at(rung))
+        let share = match (prefers_finer, ladder.is_tied(rung)) {
+            (true, _) => 1.0,
+            (false, true) => SPARE_SHARE,
+            (false, false) => return true,
+        };
+        ladder.rungs()[rung].bytes.mean / self.rate <= share * ms(self.offer.interval_at(rung))
     }
 
     /// The part of `left_ms` that remains for the network at this rung: less the time to encode a frame, and

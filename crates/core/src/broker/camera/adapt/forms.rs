@@ -138,11 +138,8 @@ impl Forms {
         cap: Option<Cap>,
     ) -> Prepared<'a> {
         let (basis, profile, profile_use) = self.basis(candidate);
-        let measured_on = |basis: &Basis| (basis.profile, basis.pixels);
-        if self.rungs.as_ref().is_some_and(|rungs| measured_on(&rungs.basis) != measured_on(&basis)) {
-            self.drift.forget();
-        }
-        let drift = self.drift.drift().filter(|_| basis.profile.is_some());
+        let drift = self.drift.drift(candidate.now, (basis.profile, basis.pixels));
+        let drift = drift.filter(|_| basis.profile.is_some());
         let rungs = renewed(&mut self.rungs, basis, profile);
         let offer = Offer { prefers_finer: drift.is_some(), ..candidate.offer(rungs, cap) };
         let in_time =
@@ -228,7 +225,7 @@ impl Forms {
         }
         // A keyframe, and a frame that its budget made coarser, have sizes that the profile does not give.
         if let Some(profiled) = making.profiled.filter(|_| made == asked && !(asked.is_chained() && alone)) {
-            self.drift.handle_made(bytes as f64, &profiled);
+            self.drift.handle_made(now, bytes as f64, &profiled);
         }
         let took = now.saturating_since(making.begun);
         if !took.is_zero() && !making.expected_time.is_zero() {

@@ -37,6 +37,8 @@ const BUDGET_BYTES_PER_PIXEL: f64 = 0.004;
 /// The expected size of a frame as a share of its budget, if the budget limits it. Encoders stay below a
 /// budget.
 const BUDGET_USE: f64 = 0.8;
+/// The longest encoding time that is believed of a profile.
+const CAMERA_TIME_MAX: Duration = Duration::from_secs(3600);
 /// The longest time between sent frames that a rung with frame skip may have. A contract's state covers about
 /// a second; with one frame in it, nothing could be said.
 const SENT_INTERVAL_MAX: Duration = Duration::from_millis(500);
@@ -230,7 +232,7 @@ impl Rungs {
             } else {
                 let ratio = basis.ratios.of(&setting).map_or(basis.ratios.still, |ratios| ratios.going_on);
                 rung.bytes = rung.bytes.times(ratio);
-                rung.camera_time = rung.camera_time.mul_f64(basis.ratios.time);
+                rung.camera_time = rung.camera_time.min(CAMERA_TIME_MAX).mul_f64(basis.ratios.time);
             }
         }
         let alone_of = |setting: &Setting, bytes: ByteSizes| {
@@ -242,12 +244,18 @@ impl Rungs {
             let bytes = (rung.bytes.p95, alone_of(&setting, rung.bytes).p95);
             Measured { setting, accuracy: rung.accuracy, bytes }
         });
-        let measured: Vec<Measured> = measured.collect();
-        let known = measured.iter().map(|measured| (measured.setting, measured.accuracy)).collect();
+        let mut measured: Vec<Measured> = measured.collect();
         let ladder =
             Profile::new(rungs).expect("rungs of a profile that was checked, or assumed ones").ladder();
         let settings: Vec<Setting> = ladder.rungs().iter().map(|rung| setting_of(&rung.rung)).collect();
         let places = || ladder.rungs().iter().zip(&settings);
+        // The ladder lifts accuracies of rungs that tie. Floors are compared with those.
+        for (rung, setting) in places() {
+            for same in measured.iter_mut().filter(|measured| measured.setting == *setting) {
+                same.accuracy = rung.accuracy;
+            }
+        }
+        let known = measured.iter().map(|measured| (measured.setting, measured.accuracy)).collect();
         let fallbacks = places().map(|(rung, setting)| Fallbacks::of(setting, rung.accuracy, &measured));
         let fallbacks = fallbacks.collect();
         let alone = places().map(|(rung, setting)| alone_of(setting, rung.bytes));

@@ -172,9 +172,13 @@ impl ServedContracts {
 /// priority. That is also so at first, while the link is hardly known.
 fn served(contracts: &[Contract], outcomes: &[Option<ContractOutcome>]) -> Vec<bool> {
     let is_kept = |place: usize| outcomes.get(place).copied().flatten() == Some(ContractOutcome::Kept);
-    let first = contracts.iter().map(|contract| contract.priority).max();
+    // Contracts without a floor ask nothing of the rung.
+    let asks = |contract: &&Contract| contract.accuracy_floor.is_some();
+    let first = contracts.iter().filter(asks).map(|contract| contract.priority).max();
     match (0..contracts.len()).any(is_kept) {
         true => (0..contracts.len()).map(is_kept).collect(),
-        false => contracts.iter().map(|contract| Some(contract.priority) == first).collect(),
+        false => {
+            contracts.iter().map(|contract| asks(&contract) && Some(contract.priority) == first).collect()
+        }
     }
 }
