@@ -160,3 +160,154 @@ impl<'a> Queue<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use mez_core::broker::LinkId;
+    use mez_core::frame::{Epoch, FrameId, Sequence};
+
+    use super::*;
+    use crate::link::{Link, LinkOutput, LinkSpec};
+    use crate::random::Random;
+    use crate::time::{Moment, ms, secs};
+
+    /// Of each frame.
+    const HEADER_BYTES: usize = 100;
+    /// What a packet adds to a payload of 1,200 bytes.
+    const ON_THE_WIRE: f64 = 1_260.0 / 1_200.0;
+
+    /// A link between a camera and an edge, which transmits piece after piece.
+    struct Pieces {
+        link: Link,
+        connection: LinkId,
+        now: Moment,
+        arrived: Vec<(u64, Moment)>,
+    }
+
+    impl Pieces {
+        /// With a connection, from one second on, which is the moment 0 of the other model.
+        fn connected(bits_per_second: u64, queue_bytes_max: u64) -> Self {
+            let spec = LinkSpec {
+                bits_per_second,
+                delay_up: ms(5),
+                delay_down: ms(5),
+                queue_bytes_max,
+                lost_once_in: 0,
+                bounded: false,
+            };
+            let link = Link::new(spec, Random::seeded(1), 0);
+            let mut pieces = Self { link, connection: LinkId(1), now: Moment::START, arrived: Vec::new() };
+            pieces.link.dial(pieces.now, 1);
+            pieces.pass_until(Moment::START + secs(1));
+            pieces
+        }
+
+        fn pass_until(&mut self, end: Moment) {
+            while self.link.poll_timeout() <= end {
+                self.now = self.link.poll_timeout();
+                self.link.handle_timeout(self.now);
+                self.gather();
+            }
+            self.now = end;
+        }
+
+        fn gather(&mut self) {
+            while let Some(output) = self.link.poll_output() {
+                if let LinkOutput::FrameFinished { frame, .. } = output {
+                    self.arrived.push((frame.sequence.0, self.now));
+                }
+            }
+        }
+
+        fn send(&mut self, sequence: u64, bytes: usize) {
+            let (header, payload) = (Bytes::from(vec![1; HEADER_BYTES]), Bytes::from(vec![2; bytes]));
+            self.link.send_frame(self.now, self.connection, frame(sequence), header, payload);
+            self.gather();
+        }
+
+        /// How long after `since` a frame arrived, without the way to the edge, in ms.
+        fn arrival_ms(&self, sequence: u64, since: Moment) -> f64 {
+            let (_, at) = self.arrived.iter().find(|(of, _)| *of == sequence).expect("it arrives");
+            (at.since(since) - ms(5)).as_secs_f64() * 1e3
+        }
+    }
+
+    fn frame(sequence: u64) -> FrameId {
+        FrameId { epoch: Epoch(1), sequence: Sequence(sequence) }
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    fn wire_bytes(payload: usize) -> f64 {
+        (payload + HEADER_BYTES) as f64 * ON_THE_WIRE
+    }
+
+    fn passed_ms(plan: &Plan) -> f64 {
+        plan.passed.expect("the link carries it").as_nanos() as f64 / 1e6
+    }
+
+    /// A rate for each 100 ms, in bits per second, between 0.5 and 20 Mbit/s.
+    fn rates(random: &mut Random) -> Vec<u64> {
+        (0..200).map(|_| random.within(5..=200) * 100_000).collect()
+    }
+
+    fn capacity_of(rates: &[u64]) -> Capacity {
+        Capacity::new(rates.iter().flat_map(|rate| std::iter::repeat_n(*rate as f64 / 8_000.0, 100)))
+    }
+
+    #[test]
+    fn frames_arrive_when_a_link_that_carries_pieces_has_carried_them() {
+        for seed in 1..=20 {
+            let mut random = Random::seeded(seed);
+            let rates = rates(&mut random);
+            let capacity = capacity_of(&rates);
+            let mut queue = Queue::new(&capacity, 0.0);
+            // All that is sent enters its queue at once, so that frames are carried in their order.
+            let mut pieces = Pieces::connected(rates[0], 1 << 30);
+            let start = pieces.now;
+            let mut expected = Vec::new();
+            for step in 0..100 {
+                pieces.pass_until(start + ms(step * 100));
+                pieces.link.set_rate(pieces.now, rates[step as usize]);
+                let bytes = random.within(1_000..=30_000) as usize;
+                expected.push(queue.push(at(step * 100), 0, step as usize, wire_bytes(bytes), 0.0));
+                pieces.send(step, bytes);
+            }
+            for (step, rate) in rates.iter().enumerate().skip(100) {
+                pieces.pass_until(start + ms(step as u64 * 100));
+                pieces.link.set_rate(pieces.now, *rate);
+            }
+            for (step, plan) in expected.iter().enumerate() {
+                let apart = pieces.arrival_ms(step as u64, start) - passed_ms(plan);
+                // A piece takes about 2 ms. Headers of packets are rounded up, which adds up as long as frames wait.
+                assert!(apart.abs() < 3.0, "seed {seed}, frame {step}: {apart:.1} ms apart");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_taken_back_makes_room_at_the_same_moment() {
+        const WINDOW_BYTES: u64 = 12_600;
+        for sent_ms in [20, 50, 100, 150] {
+            let capacity = capacity_of(&[8_000_000; 20]);
+            let mut queue = Queue::new(&capacity, WINDOW_BYTES as f64);
+            let mut pieces = Pieces::connected(8_000_000, WINDOW_BYTES);
+            let start = pieces.now;
+            queue.push(at(0), 0, 0, wire_bytes(200_000), 0.0);
+            pieces.send(0, 200_000);
+            pieces.pass_until(start + ms(sent_ms));
+            queue.recall(at(sent_ms), 0);
+            pieces.link.reset(pieces.now, pieces.connection, frame(0));
+            let plan = queue.push(at(sent_ms), 0, 1, wire_bytes(20_000), 0.0);
+            pieces.send(1, 20_000);
+            pieces.pass_until(start + Duration::from_secs(1));
+            let apart = pieces.arrival_ms(1, start) - passed_ms(&plan);
+            assert!(apart.abs() < 2.0, "taken back after {sent_ms} ms: {apart:.1} ms apart");
+        }
+    }
+}
