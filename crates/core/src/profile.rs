@@ -23,8 +23,8 @@ pub const RUNGS_MAX: usize = 4096;
 /// neighbours on it differ by less than measurement noise.
 pub const LADDER_RUNGS_MAX: usize = 32;
 
-/// The smallest and the largest size of a frame that is believed of a profile, in bytes. Sizes are multiplied by what was
-/// learned, a thousand times at most, and must stay above 0 and finite.
+/// The smallest and the largest size of a frame that is believed, in bytes: of a profile, and after sizes were multiplied by
+/// what was learned.
 const BYTES_MIN: f64 = 1e-3;
 const BYTES_MAX: f64 = 1e12;
 /// A finer rung ties with a coarser one if it keeps less than this more. Profiles of usual length cannot measure smaller
@@ -59,10 +59,11 @@ impl ByteSizes {
         Self { mean, p05: (mean - reach).max(0.0), p50: mean, p95: mean + reach }
     }
 
-    /// Sizes that are `factor` times as large.
+    /// Sizes that are `factor` times as large, as far as sizes are believed at all.
     pub fn times(&self, factor: f64) -> Self {
         let Self { mean, p05, p50, p95 } = *self;
-        Self { mean: mean * factor, p05: p05 * factor, p50: p50 * factor, p95: p95 * factor }
+        let [mean, p05, p50, p95] = [mean, p05, p50, p95].map(|size| (size * factor).min(BYTES_MAX));
+        Self { mean: mean.max(BYTES_MIN), p05, p50, p95 }
     }
 
     /// The size at a `quantile` between 0 and 1: linear between the known quantiles, and extended beyond
@@ -394,6 +395,25 @@ mod tests {
         assert_eq!(ladder.lowest_at(Some(0.95)), None);
         assert_eq!(ladder.best_within(29e3), Some(0));
         assert_eq!(ladder.best_within(9e3), None);
+    }
+
+    /// Sizes that no frame has are refused, and none grows beyond them by what is learned.
+    #[test]
+    fn sizes_stay_within_what_is_believed() {
+        let of = |mean: f64| {
+            Profile::new(vec![RungProfile {
+                bytes: ByteSizes { mean, p05: 0.0, p50: 0.0, p95: mean },
+                ..rung("a", 1.0, 0.9)
+            }])
+        };
+        for mean in [0.0, -1.0, 1e-4, 1e13, f64::INFINITY, f64::NAN] {
+            assert!(matches!(of(mean), Err(ProfileError::Bytes { .. })), "{mean}");
+        }
+        for (mean, factor) in [(BYTES_MAX, 1e3), (BYTES_MIN, 1e-3)] {
+            let rung = of(mean).expect("the last that is believed").rungs()[0].clone();
+            let scaled = RungProfile { bytes: rung.bytes.times(factor), ..rung };
+            Profile::new(vec![scaled]).expect("it is as sound as before");
+        }
     }
 
     /// In this scene finer video brings nothing but noise. In another one it may, so it stays, as a tie, and the original

@@ -100,6 +100,24 @@ fn who_wants_nothing_below_the_bounds_gets_nothing_and_is_told() {
     assert!(skipped > 60, "{skipped} skipped as infeasible");
 }
 
+/// What is withheld from an application it cannot take: it is not called late for that when frames come again.
+#[test]
+fn who_is_given_nothing_below_the_bounds_is_not_called_late() {
+    let mut world = World::seeded(53);
+    let (dock, spec) = contracted(&mut world, OnInfeasible::Skip);
+    let library = Some(Library { way: ms(0), takes_after: ms(1) });
+    let application = world.application(ApplicationSpec { library, ..spec });
+    world.run(secs(4));
+    world.act(Action::Rate(dock, mbps(1))).run(secs(8));
+    let fast = world.now();
+    world.act(Action::Rate(dock, mbps(20))).run(secs(6));
+    assert!(told(&world, application, ContractState::Ok, fast).is_some());
+    let late = told(&world, application, ContractState::ApplicationLate, Moment::START);
+    let with_frames = world.deliveries(application).iter().filter_map(|got| got.verdict.as_ref());
+    let said = with_frames.filter(|said| said.state == ContractState::ApplicationLate).count();
+    assert!(late.is_none() && said == 0, "{late:?}; with {said} frames");
+}
+
 /// With `stop`, the subscription ends when the bounds cannot both be held, and says why.
 #[test]
 fn who_wants_it_all_or_nothing_is_ended() {

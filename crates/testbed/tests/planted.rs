@@ -95,6 +95,32 @@ fn a_camera_that_does_not_dial_again_is_noticed() {
     assert_noticed(Bug::NoRedial, "resumes");
 }
 
+/// A link that carries nothing for two seconds, twice: what was in the network's queue comes first when it carries again.
+fn cut_off(bug: Option<Bug>) -> Result<(), Box<Failure>> {
+    let mut world = World::seeded(13);
+    if let Some(bug) = bug {
+        world.plant(bug);
+    }
+    let dock = world.camera("dock/cam1", CameraSpec::frames(15, 50_000).at_rate(mbps(4)));
+    let contract =
+        Contract { latency_bound: Some(ms(150)), accuracy_floor: Some(0.9), ..Contract::default() };
+    world.application(ApplicationSpec { contract, ..ApplicationSpec::newest("dock/*") });
+    for second in [5, 10] {
+        let at = |s| Moment::START + secs(s);
+        world.at(at(second), Action::Rate(dock, 1)).at(at(second + 2), Action::Rate(dock, mbps(4)));
+    }
+    world.try_run(secs(15))
+}
+
+#[test]
+fn a_stale_frame_after_a_silence_is_noticed() {
+    if let Err(failure) = cut_off(None) {
+        panic!("{failure}");
+    }
+    let failure = cut_off(Some(Bug::SilenceHidden)).expect_err("it has to be noticed");
+    assert_eq!(failure.violation.rule, "newest", "{failure}");
+}
+
 #[test]
 fn a_frame_that_is_kept_back_is_noticed() {
     assert_noticed(Bug::FramesKeptBack, "silence");

@@ -43,26 +43,108 @@ pub struct Standing {
     pub marginal: bool,
 }
 
+/// What rungs mean for contracts.
+pub trait Rungs {
+    /// Whether a rung has the accuracy and the on-time probability that a contract asks for; of a marginal one,
+    /// whether it is among the cheapest that keep its accuracy.
+    fn keeps(&self, contract: usize, rung: usize) -> bool;
+
+    /// Whether a contract leaves a rung to contracts of a lower priority. By default it leaves them those that
+    /// keep it.
+    fn leaves(&self, contract: usize, rung: usize) -> bool {
+        self.keeps(contract, rung)
+    }
+}
+
+impl<F: Fn(usize, usize) -> bool> Rungs for F {
+    fn keeps(&self, contract: usize, rung: usize) -> bool {
+        self(contract, rung)
+    }
+}
+
+/// A negotiation: contracts, and what each of so many rungs means for them.
+struct Table<'a, R> {
+    contracts: &'a [Standing],
+    rungs: usize,
+    of: R,
+    /// For each contract, whether it counts. A marginal one does not, beside others that can be kept in full and have
+    /// its own priority or a higher one.
+    counts: Vec<bool>,
+}
+
+impl<'a, R: Rungs> Table<'a, R> {
+    fn new(contracts: &'a [Standing], rungs: usize, of: R) -> Self {
+        let any = |contract: usize| (0..rungs).any(|rung| of.keeps(contract, rung));
+        let places = || (0..contracts.len()).filter(|contract| any(*contract));
+        let firm = places().filter(|contract| !contracts[*contract].marginal);
+        let firm = firm.map(|contract| contracts[contract].priority).max();
+        // Beside nothing that can be kept, the first counts if it is the only one of its priority.
+        let highest = places().map(|contract| contracts[contract].priority).max();
+        let first = |contract: &Standing| {
+            let equals = places().filter(|other| contracts[*other].priority == contract.priority).count();
+            highest == Some(contract.priority) && equals == 1
+        };
+        let counts = |contract: &Standing| match firm {
+            _ if !contract.marginal => true,
+            Some(firm) => contract.priority > firm,
+            None => first(contract),
+        };
+        let counts = contracts.iter().map(counts).collect();
+        Self { contracts, rungs, of, counts }
+    }
+
+    /// Whether a rung keeps a contract, and those of a higher priority leave it that rung.
+    fn keeps(&self, contract: usize, rung: usize) -> bool {
+        self.counts[contract] && self.of.keeps(contract, rung) && self.is_left(contract, rung)
+    }
+
+    /// Whether the contracts of a higher priority leave a rung to one.
+    fn is_left(&self, contract: usize, rung: usize) -> bool {
+        let above = |other: &usize| self.contracts[*other].priority > self.contracts[contract].priority;
+        let is_kept = |other: &usize| self.counts[*other] && self.of.keeps(*other, rung);
+        (0..self.contracts.len()).filter(above).filter(is_kept).all(|other| self.of.leaves(other, rung))
+    }
+
+    /// Whether some rung keeps both of two contracts.
+    fn agree(&self, one: usize, other: usize) -> bool {
+        let both = |rung: usize| [one, other].iter().all(|contract| self.of.keeps(*contract, rung));
+        let left = |rung: usize| self.is_left(one, rung) && self.is_left(other, rung);
+        (0..self.rungs).any(|rung| both(rung) && left(rung))
+    }
+
+    fn verdict(&self, contract: usize, rung: usize) -> ContractOutcome {
+        if self.keeps(contract, rung) {
+            return ContractOutcome::Kept;
+        }
+        if !(0..self.rungs).any(|rung| self.of.keeps(contract, rung)) {
+            return ContractOutcome::Infeasible;
+        }
+        let mut kept = (0..self.contracts.len()).filter(|other| self.keeps(*other, rung)).peekable();
+        if kept.peek().is_none() {
+            return ContractOutcome::Infeasible;
+        }
+        let against = kept.find(|other| !self.agree(contract, *other));
+        match against {
+            Some(with) => ContractOutcome::Conflict { with },
+            None if self.counts[contract] => ContractOutcome::Outvoted,
+            None => ContractOutcome::Infeasible,
+        }
+    }
+}
+
 /// Finds the rung of `rungs` that keeps the most contracts, those of the highest priority first. A marginal
-/// contract counts only if all that can be kept in full have a lower priority. Among equal rungs, the highest
-/// wins. If no contract can be kept, the lowest rung is chosen.
-///
-/// `keeps(contract, rung)` tells whether a rung has the accuracy and the on-time probability that a contract
-/// asks for; of a marginal one, whether it is among the cheapest that keep its accuracy.
-pub fn negotiate(contracts: &[Standing], rungs: usize, keeps: impl Fn(usize, usize) -> bool) -> Agreement {
-    let firm = (0..contracts.len()).filter(|contract| !contracts[*contract].marginal);
-    let firm = firm.filter(|contract| (0..rungs).any(|rung| keeps(*contract, rung)));
-    let firm = firm.map(|contract| contracts[contract].priority).max();
-    let counts =
-        |contract: &Standing| !contract.marginal || firm.is_some_and(|firm| contract.priority > firm);
-    let keeps = |contract: usize, rung: usize| counts(&contracts[contract]) && keeps(contract, rung);
+/// contract counts only if all that can be kept in full have a lower priority. A contract of a lower priority is
+/// kept by those rungs only that all above it leave. Among equal rungs, the highest wins. If no contract can be
+/// kept, the lowest rung is chosen.
+pub fn negotiate(contracts: &[Standing], rungs: usize, of: impl Rungs) -> Agreement {
+    let table = Table::new(contracts, rungs, of);
     let mut levels: Vec<i32> = contracts.iter().map(|contract| contract.priority).collect();
     levels.sort_unstable_by(|a, b| b.cmp(a));
     levels.dedup();
     let kept_of = |rung: usize| -> Vec<usize> {
         let count = |level: &i32| {
             let of_level = contracts.iter().enumerate().filter(|(_, of)| of.priority == *level);
-            of_level.filter(|(contract, _)| keeps(*contract, rung)).count()
+            of_level.filter(|(contract, _)| table.keeps(*contract, rung)).count()
         };
         levels.iter().map(count).collect()
     };
@@ -75,19 +157,7 @@ pub fn negotiate(contracts: &[Standing], rungs: usize, keeps: impl Fn(usize, usi
         }
     }
     let rung = best.0;
-    let verdict = |contract: usize| {
-        if keeps(contract, rung) {
-            return ContractOutcome::Kept;
-        }
-        if !(0..rungs).any(|rung| keeps(contract, rung)) {
-            return ContractOutcome::Infeasible;
-        }
-        let kept = (0..contracts.len()).filter(|other| keeps(*other, rung));
-        let mut against =
-            kept.filter(|other| !(0..rungs).any(|rung| keeps(contract, rung) && keeps(*other, rung)));
-        against.next().map_or(ContractOutcome::Outvoted, |with| ContractOutcome::Conflict { with })
-    };
-    Agreement { rung, outcomes: (0..contracts.len()).map(verdict).collect() }
+    Agreement { rung, outcomes: (0..contracts.len()).map(|contract| table.verdict(contract, rung)).collect() }
 }
 
 #[cfg(test)]
@@ -140,16 +210,42 @@ mod tests {
         let told = |contracts: &[Standing]| negotiate(contracts, 10, &keeps).outcomes;
         let conflict = |with| ContractOutcome::Conflict { with };
         assert_eq!(told(&[marginal(1), firm(0)]), [ContractOutcome::Kept, conflict(0)]);
-        let infeasible = ContractOutcome::Infeasible;
-        assert_eq!(told(&[marginal(0), firm(0)]), [infeasible, ContractOutcome::Kept]);
-        assert_eq!(told(&[marginal(0), firm(1)]), [infeasible, ContractOutcome::Kept]);
+        assert_eq!(told(&[marginal(0), firm(0)]), [conflict(1), ContractOutcome::Kept]);
+        assert_eq!(told(&[marginal(0), firm(1)]), [conflict(1), ContractOutcome::Kept]);
         assert_eq!(
             told(&[marginal(1), marginal(0)]),
-            [infeasible; 2],
-            "nobody takes anything from the first"
+            [ContractOutcome::Kept, conflict(0)],
+            "nobody takes anything from the first, and who yields is told to whom"
+        );
+        assert_eq!(
+            told(&[marginal(0), marginal(0)]),
+            [ContractOutcome::Infeasible; 2],
+            "equals share the blame"
         );
         let both = negotiate(&[marginal(1), firm(0)], 10, between(&[(0, 6), (6, 9)]));
         assert_eq!((both.rung, both.outcomes), (6, vec![ContractOutcome::Kept; 2]), "if it costs nothing");
+    }
+
+    /// A contract that is not quite kept leaves those below it only what costs it nothing.
+    struct Leaving;
+
+    impl Rungs for Leaving {
+        fn keeps(&self, contract: usize, rung: usize) -> bool {
+            between(&[(0, 6), (3, 9), (5, 9)])(contract, rung)
+        }
+
+        fn leaves(&self, contract: usize, rung: usize) -> bool {
+            contract != 0 || rung <= 1
+        }
+    }
+
+    #[test]
+    fn who_is_below_gets_only_the_rungs_that_those_above_leave() {
+        let told = |contracts: &[Standing]| negotiate(contracts, 10, Leaving).outcomes;
+        let (kept, conflict) = (ContractOutcome::Kept, ContractOutcome::Conflict { with: 0 });
+        assert_eq!(told(&[firm(1), firm(0), firm(0)]), [kept, conflict, conflict]);
+        assert_eq!(told(&[firm(0), firm(0), firm(0)]), [kept; 3], "an equal gets what keeps both");
+        assert_eq!(told(&[firm(0), firm(1), firm(1)]), [kept; 3], "who is above asks nobody");
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 //!
 //! A reader inside a chain gets every frame of it in order. A reader outside gets the replica's stills until
 //! a chain begins. Frames of a chain may be left out only where nothing needs them any more: before another
-//! chain begins.
+//! chain begins, and before the newest of a burst after a silence if that refers to none of the burst.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -63,6 +63,9 @@ impl ChainPlace {
                 self.lost += 1;
                 self.leave();
             } else if next < held.end {
+                if deliver == Deliver::Newest && self.newer_follows(next..held.end) {
+                    return Look::Nothing;
+                }
                 if let Some(to) = self.ahead(next..held.end, deliver) {
                     return Look::Frame { from: next, to, enters: false };
                 }
@@ -106,12 +109,30 @@ impl ChainPlace {
                 // Frames before the beginning of a chain are not needed after it. Of successive stills, the
                 // last one is enough.
                 let begins = frames.clone().rev().find(|index| self.begins_chain(*index));
-                let stills = frames.take_while(|index| self.is(*index, |meta| !meta.encoding.is_chained()));
-                begins.or(stills.last())
+                let stills = frames
+                    .clone()
+                    .take_while(|index| self.is(*index, |meta| !meta.encoding.is_chained()))
+                    .last();
+                begins.or(stills).or_else(|| self.fresh(frames))
             }
         };
         let next = newest.unwrap_or(first);
         self.is(next, |meta| self.kinds.takes(meta.encoding) && self.handed.allows(meta)).then_some(next)
+    }
+
+    /// Whether all of these frames are of a burst after a silence, of which the newest is about to enter the log.
+    fn newer_follows(&self, mut frames: Range<u64>) -> bool {
+        frames.all(|index| self.is_overtaken(index))
+    }
+
+    /// The first frame of a burst after a silence that is not stale, if it needs none of those before it.
+    fn fresh(&self, mut frames: Range<u64>) -> Option<u64> {
+        let fresh = frames.find(|index| !self.is_overtaken(*index))?;
+        self.is(fresh, |meta| self.handed.allows(meta)).then_some(fresh)
+    }
+
+    fn is_overtaken(&self, index: u64) -> bool {
+        self.log.get(index).is_some_and(|record| record.is_overtaken())
     }
 
     /// Where a reader outside can enter a chain that begins after `last`: the newest chain, or the first if
@@ -130,6 +151,9 @@ impl ChainPlace {
             Deliver::Newest => begins.next_back(),
             Deliver::Every => begins.next(),
         }?;
+        if deliver == Deliver::Newest && self.newer_follows(to..held.end) {
+            return None;
+        }
         let waits = |still: FrameId| self.is(to, |meta| still < meta.id);
         if deliver == Deliver::Every && stills.next.is_some_and(waits) {
             return None;

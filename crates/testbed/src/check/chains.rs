@@ -36,6 +36,7 @@ impl Checks {
 
     /// Notes that an edge has all of a frame, and says so to the camera.
     pub(crate) fn whole(&mut self, edge_run: u64, camera: &CameraName, id: FrameId) {
+        self.note_whole(camera, id);
         let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();
         let mut frames = runs.filter_map(|run| run.frames.get(id.sequence.0 as usize));
         if !frames.any(|frame| frame.encoding.is_chained()) {

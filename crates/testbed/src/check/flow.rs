@@ -163,6 +163,7 @@ impl Checks {
     /// Checks that the newest frame wins. The age of the frame that an application has just got is little more than the time to
     /// carry it, and the frame that was on its way when it was published.
     pub(crate) fn watch_age(&mut self, path: &Path, got: &GotSeen) {
+        self.note_stale(path, got);
         let spec = LinkSpec { bits_per_second: path.link.bits_per_second, ..path.made };
         let (queue_time, service_time) = (queue_time(&spec), path.service_time());
         let settled = path.recovered() + path.window_time() + (queue_time + service_time) * 2;

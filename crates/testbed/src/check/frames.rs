@@ -153,6 +153,7 @@ impl Checks {
     /// Checks a frame that a replica log took.
     pub(crate) fn appended(&mut self, edge_run: u64, camera: &CameraName, record: &Record) {
         let id = record.frame.meta.id;
+        self.watch_burst(camera, id);
         let ids = self.appended.entry((edge_run, camera.clone())).or_default();
         let before = ids.last().copied();
         ids.push(id);

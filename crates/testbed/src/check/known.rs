@@ -202,3 +202,19 @@ pub(super) struct Taken {
 fn same(a: &Bytes, b: &Bytes) -> bool {
     a.len() == b.len() && (a.as_ptr() == b.as_ptr() || a == b)
 }
+
+/// How a camera's link carries.
+#[derive(Default)]
+pub(super) struct Carries {
+    /// Since when it has carried nothing.
+    pub(super) silent_since: Option<Moment>,
+    /// When its last silence ended.
+    pub(super) back: Option<Moment>,
+    /// Frames that have reached an edge since then.
+    pub(super) whole: BTreeSet<FrameId>,
+    /// Those of them from before that, which applications got.
+    pub(super) stale: Vec<(usize, FrameId)>,
+}
+
+/// How the links of cameras carry.
+pub(super) type Links = BTreeMap<CameraName, Carries>;

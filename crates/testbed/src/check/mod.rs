@@ -33,10 +33,12 @@
 //! | `admitted` | an honest client that comes to an edge gets in within two seconds, whatever attackers hold there | `memory.rs` |
 //! | `resumes` | two seconds after the last fault frames are delivered again (I12) | `flow.rs` |
 //! | `backlog` | the newest frame that an application gets is not older than the link makes it | `flow.rs` |
+//! | `newest` | of the burst when a link carries again, whoever takes the newest frame is given no older one first | `bursts.rs` |
 //! | `silence` | an idle link with a frame to send is not silent for more than 250 ms | `flow.rs` |
 //! | `progress` | a timer that has been served is not due again at the same moment | `flow.rs` |
 //! | `state` | what brokers say of a link is how it is | `flow.rs` |
 
+mod bursts;
 mod camera;
 mod chains;
 mod contracts;
@@ -61,7 +63,7 @@ use mez_core::name::CameraName;
 pub(crate) use self::camera::Cancelled;
 pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen};
 pub(crate) use self::known::{Kept, Reading};
-use self::known::{Run, Use};
+use self::known::{Links, Run, Use};
 pub(crate) use self::ledger::Ledger;
 pub(crate) use self::memory::{CameraHolds, DoorHolds};
 pub(crate) use self::passage::{Passage, PassageCamera, PassageProcess, PassageReader};
@@ -110,6 +112,8 @@ pub(crate) struct Checks {
     past: BTreeMap<(CameraName, u64), Use>,
     /// Since when each run of a camera has had something to send and sent nothing.
     silent_since: BTreeMap<u64, Moment>,
+    /// How the links of cameras carry.
+    links: Links,
 }
 
 impl Checks {

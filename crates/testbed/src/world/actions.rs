@@ -51,8 +51,14 @@ impl World {
         }
         let now = self.now;
         match action {
-            Action::Cut(camera) => self.change_link(camera.0, |link| link.cut(now)),
-            Action::Restore(camera) => self.change_link(camera.0, |link| link.restore(now)),
+            Action::Cut(camera) => {
+                self.change_link(camera.0, |link| link.cut(now));
+                self.note_carries(camera.0);
+            }
+            Action::Restore(camera) => {
+                self.change_link(camera.0, |link| link.restore(now));
+                self.note_carries(camera.0);
+            }
             Action::Break(camera) => self.change_link(camera.0, |link| link.break_all(now)),
             Action::Rate(camera, bits_per_second) => self.set_link_rate(camera.0, bits_per_second),
             Action::Slow(camera, divisor) => {

@@ -77,6 +77,8 @@ pub enum Bug {
     AccuracyForgotten,
     /// A session is not told when its application took frames.
     TakenForgotten,
+    /// Edges are told all the time that bytes of frames come, whether or not a link carries anything.
+    SilenceHidden,
     /// A session goes on with a chain that its application cannot decode any further.
     ChainLossForgotten,
 }

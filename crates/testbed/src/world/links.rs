@@ -3,6 +3,7 @@
 use mez_core::broker::LinkId;
 
 use super::World;
+use super::camera::CameraHost;
 use super::spec::{MediumId, MediumSpec};
 use super::stage::stage;
 use crate::link::{Link, LinkOutput, Side, request_of};
@@ -42,6 +43,15 @@ impl World {
         for link in self.network.set_rate(link, bits_per_second, &mut stage!(self)) {
             self.disturb_link(link);
         }
+        self.note_carries(camera);
+    }
+
+    /// Shows the rules what a camera's link carries from now on.
+    pub(super) fn note_carries(&mut self, camera: usize) {
+        let CameraHost { name, link, .. } = &self.cameras[camera];
+        let (made_for, link) = (self.network.made_with_rate(*link), self.network.link(*link));
+        let bits_per_second = if link.is_cut() { 0 } else { link.spec().bits_per_second };
+        self.checks.carries(name, bits_per_second, made_for);
     }
 
     /// Applies a fault to a camera's link.

@@ -299,6 +299,9 @@ impl World {
 
     /// Shows the rules everything that does not happen at a moment of its own.
     fn watch(&mut self) {
+        if self.bug == Some(Bug::SilenceHidden) {
+            self.edges.iter_mut().for_each(|edge| edge.hear_all(self.now));
+        }
         self.cameras.iter_mut().for_each(|camera| camera.note_held_back(self.now));
         let (view, checks) = self.view();
         view.watch(checks);

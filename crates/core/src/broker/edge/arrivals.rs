@@ -155,6 +155,11 @@ impl Arrivals {
         self.held_until
     }
 
+    /// Whether nothing of a frame is here that is not whole.
+    pub(super) fn is_empty(&self) -> bool {
+        self.arriving.iter().all(|arriving| arriving.whole.is_some())
+    }
+
     /// The first frame of the chain that is being taken.
     pub(super) fn chain(&self) -> Option<Sequence> {
         self.taken.map(|taken| taken.chain)

@@ -16,14 +16,21 @@ use crate::wire::{Abilities, Message};
 const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
 /// After this long without a message, a connection is given up.
 const LINK_SILENCE_MAX: Duration = Duration::from_secs(10);
-/// How many pings are answered before it is said how long the path takes: those of two seconds.
+/// How many pings are answered before it is said how long the path takes: those of two seconds in which no frame is on its way.
+/// Behind a frame an answer would wait for it.
 const ANSWERS_MIN: u32 = 8;
-/// A connection of which nothing was heard for longer than this was silent. Both sides ping more often.
+/// A connection on which nothing of any frame came for longer than this was silent. While a link carries next to nothing,
+/// pings come between the bytes of a frame.
 const SILENCE_MIN: Duration = Duration::from_millis(300);
+/// After a silence, a shorter one than that counts as its continuation: a link that carries next to nothing brings something
+/// now and then.
+const SILENCE_AGAIN_MIN: Duration = Duration::from_millis(100);
+/// How long after a silence that is so.
+const SILENCE_AGAIN_WITHIN: Duration = Duration::from_secs(1);
 /// How long, beside two round trips, a stale frame waits for a newer one after a silence: time to make one and
 /// to send it over a slow link.
 const STALE_WAIT: Duration = Duration::from_millis(250);
-/// The most that a stale frame waits for a newer one.
+/// How long after a silence stale frames wait at most.
 const STALE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// The time between frames that is assumed while the camera has not said how often it publishes.
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(100);
@@ -52,11 +59,13 @@ pub(super) struct Connection {
     pub(super) abilities: Option<Abilities>,
     opened: Instant,
     pub(super) heard: Instant,
-    /// When its last silence ended.
-    resumed: Option<Instant>,
+    /// When something of a frame last came; before the first, when the connection was made.
+    carried: Instant,
+    /// When its last silence ended, and when the last one ended that continued no other.
+    resumed: Option<(Instant, Instant)>,
     ping_due: Instant,
     pub(super) clock: ClockEstimator,
-    /// How many pings it has answered.
+    /// How many pings it has answered while no frame was on its way.
     answers: u32,
     pub(super) arrivals: Arrivals,
 }
@@ -92,10 +101,22 @@ impl Connection {
 
     /// Something came on it.
     pub(super) fn hear(&mut self, now: Instant) {
-        if now.saturating_since(self.heard) > SILENCE_MIN {
-            self.resumed = Some(now);
-        }
         self.heard = now;
+    }
+
+    /// Something of a frame came on it.
+    pub(super) fn hear_frame(&mut self, now: Instant) {
+        let silence = now.saturating_since(self.carried);
+        self.resumed = match self.resumed {
+            _ if silence > SILENCE_MIN => Some((now, now)),
+            Some((_, first))
+                if silence > SILENCE_AGAIN_MIN && now.saturating_since(first) < SILENCE_AGAIN_WITHIN =>
+            {
+                Some((now, first))
+            }
+            known => known,
+        };
+        (self.heard, self.carried) = (now, now);
     }
 
     /// Until when a newer frame may come right behind this one: it was captured before the last silence ended,
@@ -108,8 +129,8 @@ impl Connection {
         interval: Option<Duration>,
     ) -> Option<Instant> {
         let clock = self.clock.estimate(now)?;
-        let resumed = self.resumed?;
-        let until = resumed + (clock.round_trip_time * 2 + STALE_WAIT).min(STALE_WAIT_MAX);
+        let (resumed, _) = self.resumed?;
+        let until = (now + clock.round_trip_time * 2 + STALE_WAIT).min(resumed + STALE_WAIT_MAX);
         let (captured, error) = self.capture_clock(now)?.captured_at(meta.id, meta.captured)?;
         // The newest frame may be as old as this when the link is back.
         let newest = interval.unwrap_or(INTERVAL_DEFAULT).mul_f64(1.5) + clock.round_trip_time + error;
@@ -144,7 +165,9 @@ impl Connection {
     /// The camera has answered a ping.
     pub(super) fn handle_answer(&mut self, exchange: Exchange) {
         self.clock.record(exchange);
-        self.answers = self.answers.saturating_add(1);
+        if self.carried <= exchange.t1 && self.arrivals.is_empty() {
+            self.answers = self.answers.saturating_add(1);
+        }
     }
 
     /// Why it is given up, if it is.
@@ -213,6 +236,7 @@ impl Connections {
             abilities: None,
             opened: now,
             heard: now,
+            carried: now,
             resumed: None,
             ping_due: now,
             clock: ClockEstimator::default(),

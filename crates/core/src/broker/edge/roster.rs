@@ -216,7 +216,7 @@ impl Roster {
     ) -> (Result<(), FrameRefused>, Vec<EdgeOutput>) {
         let (frame, bytes_max) = (header.meta.id, self.cameras.frame_bytes_max());
         let Some((link, camera)) = self.both(id) else { return (Err(FrameRefused::NotWelcome), Vec::new()) };
-        link.hear(now);
+        link.hear_frame(now);
         let epoch = camera.newest_start.0;
         let taken = link.arrivals.handle_header(now, header, epoch, bytes_max);
         let refused = taken.is_err().then(|| report(id, Report::Refused { frame }));
@@ -233,7 +233,7 @@ impl Roster {
         bytes: u32,
     ) -> Option<EdgeOutput> {
         let link = self.connections.get_mut(id)?;
-        link.hear(now);
+        link.hear_frame(now);
         link.arrivals.handle_progress(now, frame, bytes).map(|progress| report(id, progress))
     }
 
@@ -248,7 +248,7 @@ impl Roster {
         let Some((link, camera)) = self.both(id) else { return Vec::new() };
         let completed = link.arrivals.handle_complete(now, frame, payload);
         let Some(Completed { report: complete, bytes, whole }) = completed else { return Vec::new() };
-        link.hear(now);
+        link.hear_frame(now);
         camera.replica.counters.bytes += u64::from(bytes);
         camera.replica.counters.refused += u64::from(whole.is_none());
         let name = link.camera().cloned();

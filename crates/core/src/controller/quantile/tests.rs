@@ -66,6 +66,21 @@ fn a_steady_link_is_used_and_not_overused() {
     assert!((rate.0 / 8e6 - 1.0).abs() < 0.05, "{rate:?}");
 }
 
+/// In a scene that the profile does not describe, the finest rung is wanted that is on time, but for one that takes the time of
+/// the next frame: of frames that all arrive within a second, fewer would come.
+#[test]
+fn the_finest_rung_in_a_drift_takes_no_time_of_the_next_frame() {
+    let mut story = Story::new();
+    for _ in 0..30 {
+        story.frame(3_300.0);
+    }
+    let bound = Duration::from_secs(1);
+    let drifted = Offer { latency_bound: bound, prefers_finer: true, ..offer(story.now, &story.ladder) };
+    let Decision::Send(choice) = story.policy.decide(&drifted) else { panic!("nothing holds it back") };
+    // 200 kB take 61 ms, 290 kB take 88. The next frame comes after 67.
+    assert_eq!((choice.rung, choice.on_time_probability), (6, Some(1.0)));
+}
+
 #[test]
 fn late_frames_cost_no_more_where_no_rung_would_avoid_them() {
     let mut story = Story::new();

@@ -255,7 +255,7 @@ impl Feed {
             self.has_read(&passed.frame.meta);
             // A reader that had stills could not have had one of a frame that the edge was still decoding.
             let had_none = enters && stills.newest < self.tally.last();
-            let reason = if had_none { SkipReason::EdgeBusy } else { SkipReason::ApplicationBusy };
+            let reason = if had_none { SkipReason::EdgeBusy } else { passed_over(&passed) };
             self.tally.skip(reason);
         }
         chains.handed(to, &record.frame.meta);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::Peer;
-use mez_core::frame::FrameId;
+use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
 use mez_core::wire::{FrameHeader, Message, MessageBuffer};
 
@@ -11,7 +11,7 @@ use super::EdgeHost;
 use super::reset::believe;
 use crate::link::{past_stream, request_of};
 use crate::payload::received;
-use crate::time::ms;
+use crate::time::{Moment, ms};
 use crate::trace::What;
 use crate::world::bug::Bug;
 use crate::world::stage::Stage;
@@ -98,6 +98,16 @@ impl EdgeHost {
             }
         }
         stage.trace.record(stage.now, What::ToEdge { edge: self.index, link: connection, kind: bytes[4] });
+    }
+
+    /// Tells the broker on every connection of bytes of a frame that is not there.
+    pub(in crate::world) fn hear_all(&mut self, now: Moment) {
+        let now = self.clock.monotonic(now);
+        let Some(process) = &mut self.process else { return };
+        let none = FrameId { epoch: Epoch(0), sequence: Sequence(0) };
+        for connection in process.connections.keys().copied().collect::<Vec<LinkId>>() {
+            process.broker.handle_frame_progress(now, connection, none, 0);
+        }
     }
 
     /// The header of a frame has come.

@@ -42,3 +42,10 @@ pub(crate) struct EncodePlan {
     /// The sizes that the profile gives for the rung. `None`: no profile, or the frame is enlarged.
     pub(crate) profiled: Option<ByteSizes>,
 }
+
+impl EncodePlan {
+    /// Whether the frame is enlarged to probe the link.
+    pub(super) fn is_enlarged(&self) -> bool {
+        self.setting != self.at
+    }
+}

@@ -17,6 +17,7 @@ mod drift;
 mod encode_plan;
 mod forms;
 mod profiles;
+mod punctuality;
 mod rungs;
 
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub(super) use self::encode_plan::EncodePlan;
 use self::forms::Forms;
 pub use self::profiles::PROFILES_MAX;
 pub(super) use self::profiles::Profiles;
+pub(super) use self::punctuality::Lateness;
+use self::punctuality::Punctuality;
 pub(super) use self::rungs::Before;
 use self::rungs::{Rungs, finer, skip_max};
 use crate::contract::{Contract, OnInfeasible};
@@ -61,6 +64,12 @@ pub(super) struct KeptBy {
     pub(super) rungs: Vec<bool>,
     /// No rung keeps the contract in full, but some may keep it for a part of the frames.
     pub(super) marginal: bool,
+    /// The best on-time probability of the rungs that keep all but the latency bound.
+    pub(super) chance: f64,
+    /// For each place in the ladder, whether its rung is among the cheapest that keep the floor.
+    pub(super) cheapest: Vec<bool>,
+    /// How many of the newest frames were late by the contract's bound, whoever they were made for.
+    pub(super) lateness: Lateness,
     /// The contract's accuracy floor, converted to the profile of the ladder: the accuracy of the lowest rung
     /// that keeps the floor by the contract's own profile. 0 if both are the same profile.
     pub(super) floor: f64,
@@ -96,6 +105,7 @@ pub(super) struct Seen {
 pub(super) struct Adapter {
     policy: Box<dyn Policy>,
     forms: Forms,
+    punctuality: Punctuality,
     /// What was found when a waiting frame was last considered.
     seen: Option<Seen>,
     /// The edge's cap on the mean size of frames, if there is one.
@@ -111,6 +121,7 @@ impl Adapter {
         Self {
             policy: policy.policy(),
             forms: Forms::new(),
+            punctuality: Punctuality::default(),
             seen: None,
             cap: None,
             shed_until: None,
@@ -269,7 +280,8 @@ impl Adapter {
                 let fine: Vec<Option<f64>> = fine.collect();
                 let translated = lowest.filter(|_| own.is_some());
                 let floor = translated.map_or(0.0, |place| rungs.ladder.rungs()[place].accuracy);
-                KeptBy { floor, ..served(contract, &fine, on_time, path) }
+                let lateness = self.punctuality.lateness(bound);
+                KeptBy { floor, lateness, ..served(contract, &fine, on_time, path) }
             }));
         }
         Some(looks)
@@ -311,6 +323,10 @@ impl Adapter {
         window: Option<u64>,
         making: Option<&EncodePlan>,
     ) {
+        // One that was enlarged to probe the link may be late, whoever it is made for.
+        if let Some(making) = making.filter(|making| !making.is_enlarged()) {
+            self.punctuality.handle_sent(frame, making.captured);
+        }
         self.policy.handle_sent(&match making {
             Some(making) => SentFrame {
                 frame,
@@ -341,16 +357,21 @@ impl Adapter {
     }
 
     pub(super) fn handle_arrival(&mut self, now: Instant, arrival: &Arrival) {
+        if arrival.complete {
+            self.punctuality.handle_arrived(arrival.frame, arrival.last);
+        }
         self.policy.handle_arrival(now, arrival);
     }
 
     /// A frame was given up, because nothing arrives or the link is gone.
     pub(super) fn handle_reset(&mut self, now: Instant, frame: FrameId) {
+        self.punctuality.handle_lost(frame);
         self.policy.handle_reset(now, frame);
     }
 
     /// A frame was cancelled although the link works.
     pub(super) fn handle_cancelled(&mut self, now: Instant, frame: FrameId, left_bytes: u64) {
+        self.punctuality.handle_lost(frame);
         self.policy.handle_cancelled(now, frame, left_bytes);
     }
 }
@@ -363,15 +384,17 @@ fn served(contract: &Contract, fine: &[Option<f64>], on_time: &[f64], path: Opti
     let keeps = |(fine, on_time): (&Option<f64>, &f64)| fine.is_some() && *on_time >= least;
     let rungs: Vec<bool> = fine.iter().zip(on_time).map(keeps).collect();
     let is_hopeless = path.is_some_and(|path| contract.latency_bound.is_some_and(|bound| path >= bound));
-    let cheapest = fine.iter().flatten().copied().reduce(f64::min);
-    let cheapest = cheapest.filter(|_| contract.on_infeasible == OnInfeasible::Degrade && !is_hopeless);
-    match cheapest.filter(|_| !rungs.contains(&true)) {
-        Some(cheapest) => {
-            let serves = |bytes: &Option<f64>| bytes.is_some_and(|bytes| bytes <= cheapest * CHEAPEST_MAX);
-            KeptBy { rungs: fine.iter().map(serves).collect(), marginal: true, floor: 0.0 }
-        }
-        None => KeptBy { rungs, marginal: false, floor: 0.0 },
-    }
+    let least_bytes = fine.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+    let is_cheap = |bytes: &Option<f64>| bytes.is_some_and(|bytes| bytes <= least_bytes * CHEAPEST_MAX);
+    let cheapest: Vec<bool> = fine.iter().map(is_cheap).collect();
+    let marginal = contract.on_infeasible == OnInfeasible::Degrade
+        && !is_hopeless
+        && !rungs.contains(&true)
+        && cheapest.contains(&true);
+    let rungs = if marginal { cheapest.clone() } else { rungs };
+    let chances = fine.iter().zip(on_time).filter(|(fine, _)| fine.is_some()).map(|(_, on_time)| *on_time);
+    let chance = chances.fold(0.0, f64::max);
+    KeptBy { rungs, marginal, chance, cheapest, lateness: Lateness::default(), floor: 0.0 }
 }
 
 /// Decides about a frame while the channel has no room for any rung that keeps the floor. If the contracts

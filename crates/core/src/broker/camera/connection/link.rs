@@ -27,7 +27,8 @@ const USUAL_GAP_MAX: Duration = Duration::from_secs(1);
 const USUAL_GAP_WINDOW: Duration = Duration::from_secs(10);
 /// The driver reports within this time how many bytes of a frame have left, if any have.
 const SAID_WITHIN: Duration = Duration::from_millis(10);
-/// How many pings are answered before the path counts as measured: those of two seconds.
+/// How many pings are answered before the path counts as measured: those of two seconds in which no frame is on its way. Behind a
+/// frame, a ping waits for it.
 const ANSWERS_MIN: u32 = 8;
 /// The round trip that is assumed before one is measured.
 const ROUND_TRIP_TIME_DEFAULT: Duration = Duration::from_millis(100);
@@ -44,7 +45,7 @@ pub(crate) struct EdgeLink {
     pub(super) ping_due: Instant,
     /// The estimate of the edge's clock relative to ours.
     pub(crate) clock: ClockEstimator,
-    /// How many pings the edge has answered.
+    /// How many pings the edge has answered while no frame was on its way.
     answers: u32,
     /// The applications' demand, as the edge last sent it.
     pub(crate) demand: Demand,
@@ -279,7 +280,8 @@ impl EdgeLink {
     /// on gets through.
     pub(crate) fn answered(&mut self, now: Instant, exchange: Exchange) {
         self.clock.record(exchange);
-        self.answers = self.answers.saturating_add(1);
+        let was_idle = self.in_flight().next().is_none() && self.begun.max(self.progress) <= exchange.t1;
+        self.answers = self.answers.saturating_add(u32::from(was_idle));
         let arrived = self.clock.estimate(now).map(|clock| clock.to_ours(exchange.t2));
         self.out_since.take_if(|since| arrived.is_some_and(|arrived| arrived >= *since));
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::broker::LinkId;
 use crate::broker::camera::adapt::KeptBy;
 use crate::broker::camera::connection::EdgeLink;
-use crate::contract::negotiation::{ContractOutcome, Standing, negotiate};
+use crate::contract::negotiation::{ContractOutcome, Rungs, Standing, negotiate};
 use crate::contract::{Contract, Joint};
 use crate::units::Instant;
 use crate::wire::NegotiationResult;
@@ -24,6 +24,14 @@ use crate::wire::NegotiationResult;
 /// hopeless is given up for others of lower priority after as long: the time over which a contract's state is
 /// judged.
 const TAKEN_BACK_AFTER: Duration = Duration::from_secs(1);
+
+/// How long that takes for a contract of a lower priority than one that is kept, after it had to be given up soon
+/// after it was taken back: twenty times what such a trial costs. Then it doubles each time, up to two minutes.
+const BELOW_TAKEN_BACK_AFTER: Duration = Duration::from_secs(16);
+/// A contract that not even this share of its frames keeps, if it is alone, is not given up for another one's sake.
+const CHANCE_MIN: f64 = 0.05;
+/// How often that doubles at most.
+const BELOW_IN_VAIN_MAX: u32 = 3;
 
 /// How often that time doubles at most, while contracts that were taken back have to be given up again soon: up
 /// to 32 s.
@@ -121,20 +129,26 @@ impl ServedContracts {
         let looked: Vec<(usize, &KeptBy)> =
             looks.iter().enumerate().filter_map(|(place, look)| Some((place, look.as_ref()?))).collect();
         let rungs = looked.first().map_or(0, |(_, look)| look.rungs.len());
+        let present = served(contracts, &self.outcomes);
+        let of = Looked { looked: &looked, contracts, present: &present };
         let standing = |(place, look): &(usize, &KeptBy)| Standing {
             priority: contracts[*place].priority,
             marginal: look.marginal,
         };
         let standings: Vec<Standing> = looked.iter().map(standing).collect();
-        let agreement = negotiate(&standings, rungs, |contract, rung| looked[contract].1.rungs[rung]);
+        let agreement = negotiate(&standings, rungs, &of);
         let mut outcomes = vec![None; contracts.len()];
-        for ((place, _), verdict) in looked.iter().zip(agreement.outcomes) {
+        for ((place, look), verdict) in looked.iter().zip(agreement.outcomes) {
             outcomes[*place] = Some(match verdict {
+                // It would have next to nothing alone.
+                ContractOutcome::Conflict { .. } if look.marginal && look.chance < CHANCE_MIN => {
+                    ContractOutcome::Infeasible
+                }
                 ContractOutcome::Conflict { with } => ContractOutcome::Conflict { with: looked[with].0 },
                 other => other,
             });
         }
-        let (present, next) = (served(contracts, &self.outcomes), served(contracts, &outcomes));
+        let next = served(contracts, &outcomes);
         let places = || looked.iter().map(|(place, _)| *place);
         let same = places().all(|place| present[place] == next[place]);
         // The highest priority of the contracts that one choice serves and the other does not.
@@ -144,15 +158,19 @@ impl ServedContracts {
         };
         let (lost, won) = (highest(&present, &next), highest(&next, &present));
         let (rises, falls) = (lost.is_some() && won > lost, won.is_some() && lost > won);
-        let mut kept = looked.iter().filter(|(place, _)| present[*place]).peekable();
-        let holds =
-            kept.peek().is_some() && (0..rungs).any(|rung| kept.clone().all(|(_, look)| look.rungs[rung]));
+        let holds = of.holds(rungs);
         let since = *self.better_since.get_or_insert(now);
         let at_once = same || rises || !holds && !falls;
         let more = won.is_some() && !rises && !falls;
-        let wait =
-            if more { TAKEN_BACK_AFTER * (1 << self.in_vain.min(IN_VAIN_MAX)) } else { TAKEN_BACK_AFTER };
-        if at_once || now.saturating_since(since) >= wait {
+        // Whoever comes below one that is served comes only while that one is kept, by what came of its frames.
+        let below = won.filter(|_| more).is_some_and(|won| of.any_above(won));
+        let may = !below || won.is_some_and(|won| of.are_kept_above(won));
+        let wait = match (more, below, self.in_vain) {
+            (true, true, 1..) => BELOW_TAKEN_BACK_AFTER * (1 << (self.in_vain - 1).min(BELOW_IN_VAIN_MAX)),
+            (true, false, _) => TAKEN_BACK_AFTER * (1 << self.in_vain.min(IN_VAIN_MAX)),
+            _ => TAKEN_BACK_AFTER,
+        };
+        if at_once || may && now.saturating_since(since) >= wait {
             if lost.is_some()
                 && let Some(taken_back) = self.taken_back.take()
             {
@@ -165,6 +183,69 @@ impl ServedContracts {
             self.outcomes = outcomes;
             self.better_since = None;
         }
+    }
+}
+
+/// The contracts that were considered, and which of all are served.
+struct Looked<'a> {
+    looked: &'a [(usize, &'a KeptBy)],
+    contracts: &'a [Contract],
+    present: &'a [bool],
+}
+
+impl Looked<'_> {
+    fn priority(&self, contract: usize) -> i32 {
+        self.contracts[self.looked[contract].0].priority
+    }
+
+    /// Those that are served, by their places in `looked`.
+    fn served(&self) -> impl Iterator<Item = usize> + Clone {
+        (0..self.looked.len()).filter(|contract| self.present[self.looked[*contract].0])
+    }
+
+    /// Whether a contract is served, and too many of its frames are late.
+    fn is_strained(&self, contract: usize) -> bool {
+        let (place, look) = self.looked[contract];
+        self.present[place] && look.lateness.is_strained(self.contracts[place].on_time_share)
+    }
+
+    /// Whether contracts of a higher priority than this are served.
+    fn any_above(&self, priority: i32) -> bool {
+        self.served().any(|contract| self.priority(contract) > priority)
+    }
+
+    /// Whether enough frames of those are known, and not too many of them were late.
+    fn are_kept_above(&self, priority: i32) -> bool {
+        let mut above = self.served().filter(|contract| self.priority(*contract) > priority);
+        above.all(|contract| {
+            let (place, look) = self.looked[contract];
+            look.lateness.is_kept(self.contracts[place].on_time_share)
+        })
+    }
+
+    /// Whether some rung still keeps all that are served, and whoever is strained leaves it to the others.
+    fn holds(&self, rungs: usize) -> bool {
+        let mut served = self.served().peekable();
+        let lowest = served.clone().map(|contract| self.priority(contract)).min();
+        let is_left = |contract: usize, rung: usize| {
+            Some(self.priority(contract)) == lowest || self.leaves(contract, rung)
+        };
+        served.peek().is_some()
+            && (0..rungs).any(|rung| {
+                served.clone().all(|contract| self.keeps(contract, rung) && is_left(contract, rung))
+            })
+    }
+}
+
+impl Rungs for &Looked<'_> {
+    fn keeps(&self, contract: usize, rung: usize) -> bool {
+        self.looked[contract].1.rungs[rung]
+    }
+
+    /// While too many frames of a contract are late beside those of a lower priority, it leaves them its cheapest rungs.
+    fn leaves(&self, contract: usize, rung: usize) -> bool {
+        let look = self.looked[contract].1;
+        if self.is_strained(contract) { look.cheapest[rung] } else { look.rungs[rung] }
     }
 }
 

@@ -210,6 +210,35 @@ fn in_fog_the_edge_is_told_that_frames_have_drifted() {
     assert_eq!(drift(&rig), None, "the fog has lifted");
 }
 
+/// A profile comes from outside. Sizes that no frame has, and a codec that takes for ever, break no camera: it learns what its
+/// frames have, and sends them.
+#[test]
+fn a_profile_of_absurd_sizes_breaks_no_camera() {
+    let absurd = |name: &str, bytes: f64, accuracy: f64, camera_time: Duration| RungProfile {
+        bytes: ByteSizes { mean: bytes, p05: 0.0, p50: bytes / 2.0, p95: bytes },
+        camera_time,
+        ..still(name, 1.0, accuracy)
+    };
+    let (none, ever) = (Duration::ZERO, Duration::MAX);
+    for (low, high) in
+        [((1.0, none), (1e12, ever)), ((1e-3, ever), (1e12, none)), ((1e-3, none), (1e-3, ever))]
+    {
+        // The floor is that of the last rung or of the last two. What is learned of the one counts for all.
+        for accuracy in [0.7, 0.92] {
+            let profile = Profile::new(vec![
+                absurd("jpeg/w320/q50/420", low.0, accuracy, low.1),
+                absurd("jpeg/w640/q60/420", high.0, 0.95, high.1),
+                absurd("jpeg/w1280/q70/420", 1e12, 0.97, Duration::MAX),
+            ]);
+            let profile = SizedProfile { profile: profile.expect("each can be believed"), ..sized() };
+            let mut rig = rig(vec![contract(true), Contract { priority: 1, ..contract(true) }]);
+            rig.broker.handle_profile(rig.now, HASH, Some(profile));
+            let delivered = run(&mut rig, 10, 4.0 * 125.0);
+            assert!(delivered.len() > 20, "{low:?}, {high:?}: {} frames", delivered.len());
+        }
+    }
+}
+
 #[test]
 fn where_nothing_keeps_the_floor_in_time_the_floor_goes_on_and_says_so() {
     let mut rig = rig(vec![contract(true)]);

@@ -119,7 +119,8 @@ impl Replica {
 
     /// When a stale frame has waited long enough for a newer one.
     pub(super) fn stale_due(&self) -> Option<Instant> {
-        self.stale.as_ref().map(|stale| stale.until)
+        let as_came = self.chains.as_ref().and_then(|chains| chains.stale_due());
+        self.stale.as_ref().map(|stale| stale.until).into_iter().chain(as_came).min()
     }
 
     // ---- readers ------------------------------------------------------------------------------------------
@@ -204,9 +205,9 @@ impl Replica {
             }
         }
         let times = Times { arriving: first, arrived: now, decoded: None, stale_until };
-        let mut outputs = Vec::new();
+        let mut outputs = self.take_stale(now);
         if let Some(chains) = self.chains.as_mut().filter(|chains| chains.is_wanted())
-            && chains.append(&header, &payload, times)
+            && chains.append(now, &header, &payload, times)
         {
             outputs.push(EdgeOutput::Came { camera: self.camera.clone() });
         }
@@ -271,7 +272,7 @@ impl Replica {
         way: Option<Way>,
     ) -> Option<Vec<EdgeOutput>> {
         let lost = self.decoding.handle_decoded(now, link, frame, decoded)?;
-        let mut outputs = Vec::new();
+        let mut outputs = self.take_stale(now);
         if let Some(Lost { chain, frame }) = lost {
             outputs.extend(self.refresh.replace(now, way, link, (chain, frame)));
         }
@@ -313,10 +314,16 @@ impl Replica {
         outputs
     }
 
-    /// Appends the stale frame if it has waited long enough: no newer one came.
-    pub(super) fn take_stale(&mut self, now: Instant) -> Option<EdgeOutput> {
-        let Stale { header, payload, times, .. } = self.stale.take_if(|stale| now >= stale.until)?;
-        self.append_now(now, header, payload, (times, false))
+    /// Appends the stale frame, and those as they came, if they have waited long enough: no newer one came.
+    pub(super) fn take_stale(&mut self, now: Instant) -> Vec<EdgeOutput> {
+        // As it came, a frame is there before its still.
+        let came = self.chains.as_mut().is_some_and(|chains| chains.take_stale(now));
+        let came = came.then(|| EdgeOutput::Came { camera: self.camera.clone() });
+        let stale = self.stale.take_if(|stale| now >= stale.until);
+        let appended = stale.and_then(|Stale { header, payload, times, .. }| {
+            self.append_now(now, header, payload, (times, false))
+        });
+        came.into_iter().chain(appended).collect()
     }
 
     /// Appends a frame to the log; `overtaken`: a newer one came right behind it.

@@ -110,6 +110,95 @@ fn a_frame_is_handed_on_as_it_came() {
     assert!(next(&mut reading).is_none());
 }
 
+/// As [`member`], captured so long before now, and referring to this frame.
+fn captured(rig: &Rig, ago: u32, (index, sequence, refers): (u32, u64, u64)) -> FrameHeader {
+    let mut header = member(0, index, sequence, 30);
+    header.meta.captured = Timestamp::from_nanos((rig.now - MS * ago).as_nanos());
+    if index > 0 {
+        header.meta.chain.reference = Reference::Acknowledged(Sequence(refers));
+    }
+    header
+}
+
+/// A camera whose link is silent for two seconds, and two readers that decode its chains: of the newest frame, and of every one. They
+/// have the first frame of a chain.
+fn after_silence() -> (Rig, [Subscription; 2]) {
+    let mut rig = rig();
+    let spans = [Span::LIVE, Span { deliver: Deliver::Every, ..Span::LIVE }];
+    let mut number = 0;
+    let mut readings = spans.map(|span| {
+        number += 1;
+        let mut reading = subscribe(&mut rig, number, span);
+        attach(&mut rig, number, &mut reading);
+        reading
+    });
+    let pong = |now: Instant| Message::Pong { t1: now, t2: now, t3: now };
+    rig.broker.handle_message(rig.now, LinkId(1), pong(rig.now));
+    let first = captured(&rig, 10, (0, 0, 0));
+    rig.frame(1, first).unwrap();
+    for reading in &mut readings {
+        assert!(next(reading).is_some_and(|got| got.record.frame.meta.id == frame(0)));
+    }
+    rig.now += 2_000 * MS;
+    rig.broker.handle_message(rig.now, LinkId(1), pong(rig.now));
+    (rig, readings)
+}
+
+fn numbers(reading: &mut Subscription) -> Vec<u64> {
+    std::iter::from_fn(|| next(reading)).map(|got| got.record.frame.meta.id.sequence.0).collect()
+}
+
+/// What was in the network's queue comes first when a link is back. Who decodes chains and takes the newest frame gets what the newest
+/// one needs, and none of the others; who takes every frame gets all.
+#[test]
+fn of_a_burst_after_a_silence_only_what_the_newest_needs_is_handed_on() {
+    let (mut rig, [mut newest, mut every]) = after_silence();
+    for (ago, stale) in [(1_900, (1, 1, 0)), (1_800, (2, 2, 1)), (1_700, (3, 3, 2))] {
+        let stale = captured(&rig, ago, stale);
+        rig.frame(1, stale).unwrap();
+        rig.now += 2 * MS;
+        assert_eq!(numbers(&mut newest), [] as [u64; 0], "it is stale");
+    }
+    let fresh = captured(&rig, 20, (4, 4, 0));
+    rig.frame(1, fresh).unwrap();
+    let got = next(&mut newest).expect("it is there");
+    assert_eq!((got.record.frame.meta.id, got.skipped.of(SkipReason::LateOrLost)), (frame(4), 3));
+    assert_eq!(numbers(&mut every), [1, 2, 3, 4]);
+    let then = captured(&rig, 5, (5, 5, 4));
+    rig.frame(1, then).unwrap();
+    assert_eq!(numbers(&mut newest), [5], "the chain goes on");
+}
+
+/// If the newest needs one of them, all up to that one are handed on first.
+#[test]
+fn a_stale_frame_that_the_newest_needs_is_handed_on() {
+    let (mut rig, [mut newest, _]) = after_silence();
+    for (ago, stale) in [(1_900, (1, 1, 0)), (1_800, (2, 2, 1))] {
+        let stale = captured(&rig, ago, stale);
+        rig.frame(1, stale).unwrap();
+    }
+    let fresh = captured(&rig, 20, (3, 3, 1));
+    rig.frame(1, fresh).unwrap();
+    assert_eq!(numbers(&mut newest), [1, 3]);
+}
+
+/// If nothing newer comes, the newest of what came is better than nothing.
+#[test]
+fn stale_frames_of_a_chain_without_a_newer_one_are_handed_on_soon() {
+    let (mut rig, [mut newest, mut every]) = after_silence();
+    for (ago, stale) in [(1_900, (1, 1, 0)), (1_800, (2, 2, 1))] {
+        let stale = captured(&rig, ago, stale);
+        rig.frame(1, stale).unwrap();
+    }
+    assert_eq!(numbers(&mut every), [] as [u64; 0]);
+    for _ in 0..30 {
+        rig.now += 10 * MS;
+        rig.broker.handle_timeout(rig.now);
+    }
+    assert_eq!(numbers(&mut newest), [1, 2], "the second one needs the first");
+    assert_eq!(numbers(&mut every), [1, 2]);
+}
+
 /// Nothing is held as it came for those who do not want it, nor any longer than somebody does.
 #[test]
 fn frames_as_they_came_are_held_only_while_they_are_wanted() {

@@ -1,0 +1,112 @@
+//! Keeps how old the newest frames were when they arrived, so that a contract can be judged by what came of it, beside what is predicted.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::frame::FrameId;
+use crate::units::Instant;
+
+/// How many frames are remembered: four seconds at 15 frames per second.
+const FRAMES: usize = 60;
+/// The newest of them, which show whether a contract is kept now.
+const NEWEST: usize = FRAMES / 2;
+/// So many more late frames than a contract allows are chance, and a change of the rung costs as many.
+const CHANCE: f64 = 2.0;
+/// The most frames that are on their way at once.
+const ON_THEIR_WAY_MAX: usize = 64;
+
+/// How old the newest frames were when they arrived.
+#[derive(Debug, Default)]
+pub(super) struct Punctuality {
+    /// Frames that were sent, and when they were captured.
+    on_their_way: VecDeque<(FrameId, Instant)>,
+    /// Of the newest frames; `None`: it was lost, or cancelled.
+    ages: VecDeque<Option<Duration>>,
+}
+
+/// How many frames of those that are known were late by a bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lateness {
+    pub(crate) known: usize,
+    pub(crate) late: usize,
+    /// Of the newest half.
+    pub(crate) late_of_newest: usize,
+}
+
+impl Lateness {
+    /// Whether more frames were late than this share allows, and [`CHANCE`] more.
+    pub(crate) fn is_strained(self, on_time_share: f64) -> bool {
+        self.late as f64 > (1.0 - on_time_share) * self.known as f64 + CHANCE
+    }
+
+    /// Whether enough frames are known, and of the newest no more were late than this share allows.
+    pub(crate) fn is_kept(self, on_time_share: f64) -> bool {
+        self.known >= NEWEST && self.late_of_newest as f64 <= (1.0 - on_time_share) * NEWEST as f64
+    }
+}
+
+impl Punctuality {
+    /// A frame is given to the link.
+    pub(super) fn handle_sent(&mut self, frame: FrameId, captured: Instant) {
+        if self.on_their_way.len() == ON_THEIR_WAY_MAX {
+            self.on_their_way.pop_front();
+        }
+        self.on_their_way.push_back((frame, captured));
+    }
+
+    /// All of a frame has arrived.
+    pub(super) fn handle_arrived(&mut self, frame: FrameId, at: Instant) {
+        self.end(frame, |captured| Some(at.saturating_since(captured)));
+    }
+
+    /// A frame will not arrive.
+    pub(super) fn handle_lost(&mut self, frame: FrameId) {
+        self.end(frame, |_| None);
+    }
+
+    fn end(&mut self, frame: FrameId, age: impl Fn(Instant) -> Option<Duration>) {
+        let Some(place) = self.on_their_way.iter().position(|(sent, _)| *sent == frame) else { return };
+        let Some((_, captured)) = self.on_their_way.remove(place) else { return };
+        if self.ages.len() == FRAMES {
+            self.ages.pop_front();
+        }
+        self.ages.push_back(age(captured));
+    }
+
+    /// How many of the newest frames were late by a bound.
+    pub(super) fn lateness(&self, bound: Duration) -> Lateness {
+        let is_late = |age: &&Option<Duration>| age.is_none_or(|age| age > bound);
+        let newest = self.ages.iter().rev().take(NEWEST);
+        Lateness {
+            known: self.ages.len(),
+            late: self.ages.iter().filter(is_late).count(),
+            late_of_newest: newest.filter(is_late).count(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::{Epoch, Sequence};
+
+    #[test]
+    fn what_came_late_or_not_at_all_is_counted_among_the_newest() {
+        let (mut punctuality, ms) = (Punctuality::default(), Duration::from_millis);
+        let of = |sequence| FrameId { epoch: Epoch(1), sequence: Sequence(sequence) };
+        for number in 0..80u64 {
+            let captured = Instant::ZERO + ms(66 * number);
+            punctuality.handle_sent(of(number), captured);
+            match number {
+                70 => punctuality.handle_lost(of(number)),
+                _ => punctuality
+                    .handle_arrived(of(number), captured + ms(if number % 20 == 5 { 60 } else { 20 })),
+            }
+        }
+        let (tight, wide) = (punctuality.lateness(ms(50)), punctuality.lateness(ms(60)));
+        assert_eq!(tight, Lateness { known: 60, late: 4, late_of_newest: 2 }, "25, 45, 65 and the lost one");
+        assert_eq!(wide, Lateness { known: 60, late: 1, late_of_newest: 1 });
+        assert!(tight.is_strained(0.98) && !tight.is_strained(0.95) && !wide.is_strained(0.98));
+        assert!(!tight.is_kept(0.98) && tight.is_kept(0.93) && wide.is_kept(0.95));
+    }
+}

@@ -1,0 +1,80 @@
+//! Checks what an application gets when a link carries again: of the burst that comes then, the newest frame.
+
+use std::time::Duration;
+
+use mez_core::frame::FrameId;
+use mez_core::name::CameraName;
+
+use super::Checks;
+use super::flow::GotSeen;
+use super::known::Carries;
+use super::path::Path;
+use crate::time::{ms, secs};
+
+/// A link that carried nothing for this long was silent: both sides say something more often.
+const SILENCE_MIN: Duration = ms(600);
+/// After a longer silence the connection may be another one.
+const SILENCE_MAX: Duration = secs(5);
+/// A link that carries less than one in this many of the bits that it was made for carries nothing.
+const CARRIES_ONE_IN: u64 = 50;
+/// A link that carries at least one in this many of them carries again. One that comes back slowly has no such moment.
+const BACK_ONE_IN: u64 = 4;
+/// A frame that reaches the edge within this time of a silence's end is of the burst. The edge waits for as long.
+const BURST: Duration = ms(250);
+
+impl Checks {
+    /// A camera's link carries so much from now on: nothing, if it is cut.
+    pub(crate) fn carries(&mut self, camera: &CameraName, bits_per_second: u64, made_for: u64) {
+        let now = self.now;
+        let link = self.links.entry(camera.clone()).or_default();
+        if bits_per_second < made_for / CARRIES_ONE_IN {
+            link.silent_since.get_or_insert(now);
+        } else if let Some(since) = link.silent_since.take() {
+            let counts = (SILENCE_MIN..SILENCE_MAX).contains(&now.since(since))
+                && bits_per_second >= made_for / BACK_ONE_IN;
+            *link = Carries { back: counts.then_some(now), ..Carries::default() };
+        }
+    }
+
+    /// A frame has reached an edge.
+    pub(super) fn note_whole(&mut self, camera: &CameraName, frame: FrameId) {
+        let now = self.now;
+        if let Some(link) = self.links.get_mut(camera)
+            && link.back.is_some_and(|back| now.since(back) < BURST)
+        {
+            link.whole.insert(frame);
+        }
+    }
+
+    /// Notes a frame that an application got soon after a silence, if newer ones had to be there when the link was back.
+    pub(super) fn note_stale(&mut self, path: &Path, got: &GotSeen) {
+        let now = self.now;
+        let Some(link) = self.links.get_mut(&path.name) else { return };
+        let Some(back) = link.back.filter(|back| now.since(*back) < BURST && path.disturbed <= *back) else {
+            return;
+        };
+        // What was being made when the link was back may go first.
+        let newest = path.interval * 2 + path.making_time_max * 2 + path.made.round_trip_time() * 2 + ms(300);
+        // One that was there before has waited long enough for a newer one.
+        let is_of_burst = link.whole.contains(&got.frame);
+        if is_of_burst && !got.takes_all && got.published + newest < back && got.ready_since + newest < back {
+            link.stale.push((got.application, got.frame));
+        }
+    }
+
+    /// Checks that nobody was just given an older frame than this one, which has reached an edge.
+    pub(super) fn watch_burst(&mut self, camera: &CameraName, frame: FrameId) {
+        let now = self.now;
+        let Some(link) = self.links.get(camera) else { return };
+        let Some(back) = link.back.filter(|back| now.since(*back) < BURST) else { return };
+        let stale = link.stale.iter().find(|(_, stale)| *stale < frame);
+        let Some((application, stale)) = stale.copied() else { return };
+        self.fail(
+            "newest",
+            format!(
+                "application {application} got {stale} of {camera}, which is from before the link was back at {back}; \
+                 {frame} came right behind it"
+            ),
+        );
+    }
+}
