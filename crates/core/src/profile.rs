@@ -208,6 +208,9 @@ impl Profile {
 pub struct SizedProfile {
     /// Width and height of a published frame, in pixels.
     pub size: (u32, u32),
+    /// The time between two frames of the video that it was measured on. What a frame of a chain takes depends on it. `None`:
+    /// nobody knows.
+    pub interval: Option<Duration>,
     /// What each rung costs and keeps.
     pub profile: Profile,
 }
