@@ -130,7 +130,9 @@ def _parser() -> argparse.ArgumentParser:
         "--profile", type=Path, metavar="FILE", help="contracts: the profile of a detector on that video"
     )
     parser.add_argument(
-        "--app", metavar="APP", help="contracts: that detector, as mez profile run takes it [default: the profile's]"
+        "--app",
+        metavar="APP",
+        help="contracts: that detector, as mez profile run takes it [default: the profile's]",
     )
     parser.add_argument(
         "--only",

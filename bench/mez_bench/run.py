@@ -64,9 +64,7 @@ class Run:
         subject: What it is run on, for experiments that can choose.
     """
 
-    def __init__(
-        self, quick: bool, data: Path | None, console: Console, subject: Subject = DEMO
-    ) -> None:
+    def __init__(self, quick: bool, data: Path | None, console: Console, subject: Subject = DEMO) -> None:
         self.quick = quick
         self.data = data
         self.subject = subject

@@ -20,6 +20,7 @@ SECONDS_QUICK: Final = 9.0
 QUEUE_CAMERAS: Final = 3
 LINKS: Final = ("square_wave", "ramp", "falling_queue")
 ARMS: Final = ("mixed", "h264")
+COUNTED: Final = ("infeasible", "frames")
 METRIC: Final = "infeasible_share_mixed_minus_best"
 
 
@@ -76,7 +77,7 @@ def _judge(played: Sequence[Played], outcome: Outcome) -> None:
         for number, pair in enumerate(zip(of_link[::2], of_link[1::2], strict=True)):
             both = [_row(name, number, arm, one) for arm, one in zip(ARMS, pair, strict=True)]
             rows += both
-            counts.append(np.array([[float(row[key] or 0) for row in both for key in ("infeasible", "frames")]]))
+            counts.append(np.array([[float(row[key] or 0) for row in both for key in COUNTED]]))
         found[name] = interval(counts, _minus_best)
         outcome.metrics[f"{METRIC}_{name}"] = found[name]
     outcome.metrics[METRIC] = max(found.values(), key=lambda one: one.median)

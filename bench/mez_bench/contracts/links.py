@@ -65,9 +65,7 @@ def made(
             "name": name,
             "seconds": seconds,
             "link": link,
-            "camera": [
-                {"name": f"bench/cam{number}", "frames_per_second": fps} for number in range(cameras)
-            ],
+            "camera": [{"name": f"bench/cam{number}", "frames_per_second": fps} for number in range(cameras)],
             "subscription": [{"name": "people", "cameras": "bench/*"}],
             "change": [
                 {"at_s": at_s, "camera": "bench/*", "megabits_per_second": megabits}

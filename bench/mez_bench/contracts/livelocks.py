@@ -13,7 +13,7 @@ SEEDS_QUICK: Final = 20
 
 
 def livelocks(run: Run, outcome: Outcome) -> None:
-    """Play a minute of a square wave of 50 and 5 Mbit/s with each seed, and count the slow phases without frames."""
+    """Play a minute of 50 and 5 Mbit/s in turn with each seed; count the slow phases without frames."""
     seeds = SEEDS_QUICK if run.quick else SEEDS
     child = run.children.start("measure livelocks", mez("measure", "livelocks", "--seeds", f"{seeds}"))
     rows = []
@@ -25,6 +25,6 @@ def livelocks(run: Run, outcome: Outcome) -> None:
     outcome.targets.append(Target("livelocks", "==", 0))
     outcome.rows += [{"scenario": "livelocks", **row} for row in locked]
     outcome.notes.append(
-        f"livelocks: slow phases of a square wave that brought less than a tenth of their frames in time, in {seeds} seeds "
-        "of a minute; virtual time"
+        f"livelocks: slow phases of a square wave that brought less than a tenth of their frames in time, in "
+        f"{seeds} seeds of a minute; virtual time"
     )

@@ -1,4 +1,4 @@
-"""Plays a scenario between real brokers: an edge, a camera broker for each link, and subscriptions that are read."""
+"""Plays a scenario between real brokers: an edge, a camera broker for each link, and applications."""
 
 import tempfile
 import threading

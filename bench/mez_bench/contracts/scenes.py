@@ -1,14 +1,14 @@
 """Measures whether `ok` is true in another light than that in which the profile was measured.
 
-The video is played as it is, at low contrast and at night, over an idle link, each time with the profile of the
-video as it is. Of the frames that the application got, one in `SCORED_ONE_IN` is searched, as delivered and as
-published.
+The video is played as it is, at low contrast and at night, over an idle link, each time with the profile of
+the video as it is. Of the frames that the application got, one in `SCORED_ONE_IN` is searched, as delivered
+and as published.
 
-`ok_below_floor_share` is the share of those frames that read `ok` while the accuracy was below the floor. A single
-frame has too few boxes to tell, so frames are judged together: the frames of `WINDOW_S` seconds that read `ok` are
-below the floor if their micro-F1 with hysteresis (what contracts mean by accuracy) is below it by more than
-`MARGIN` standard errors of a share of as many boxes. With 60 boxes and a floor of 0.95 that is an F1 below 0.904.
-Frames of any other state do not count: the application was told.
+`ok_below_floor_share` is the share of those frames that read `ok` while the accuracy was below the floor. A
+single frame has too few boxes to tell, so frames are judged together: the frames of `WINDOW_S` seconds that
+read `ok` are below the floor if their micro-F1 with hysteresis (what contracts mean by accuracy) is below
+it by more than `MARGIN` standard errors of a share of as many boxes. With 60 boxes and a floor of 0.95 that
+is an F1 below 0.904. Frames of any other state do not count: the application was told.
 """
 
 import math
@@ -144,9 +144,11 @@ def _judge(subject: Subject, names: Sequence[str], played: Sequence[Played], out
     outcome.tables.append(table(rows, "scenes", (*columns, "kilobits_per_second")))
     outcome.rows += rows
     outcome.notes += [
-        f"{METRIC}: share of the scored frames that read ok while those of {WINDOW_S:g} s together were below the floor "
-        f"{FLOOR:g}, by more than {MARGIN} standard errors; the worst of the scenes that the profile was not measured in",
-        "accuracy: F1 with hysteresis of all scored frames; accuracy_ok: of those that read ok; expected: by the profile",
+        f"{METRIC}: share of the scored frames that read ok while those of {WINDOW_S:g} s together were "
+        f"below the floor {FLOOR:g}, by more than {MARGIN} standard errors; the worst of the scenes that "
+        "the profile was not measured in",
+        "accuracy: F1 with hysteresis of all scored frames; accuracy_ok: of those that read ok; expected: by "
+        "the profile",
     ]
 
 

@@ -57,8 +57,8 @@ def _run(run: Run) -> Outcome:
     if "livelocks" in chosen:
         livelocks(run, outcome)
     outcome.notes.append(
-        "links_late_ms_max: the most by which the emulated links were late themselves; what is not small beside the "
-        "bounds was disturbed by other work on this machine"
+        "links_late_ms_max: the most by which the emulated links were late themselves; where it is not small "
+        "beside the bounds, other work on this machine disturbed the run"
     )
     if quick:
         outcome.notes.append("a quick run plays several at a time and judges none of the shares")
@@ -67,7 +67,7 @@ def _run(run: Run) -> Outcome:
 
 CONTRACTS: Final = Experiment(
     name="contracts",
-    summary="contracts between real brokers over emulated links: mixed ladders, priority, cuts, livelocks, another light",
+    summary="contracts over emulated links: mixed ladders, priority, cuts, livelocks, another light",
     needs="ffmpeg, the demo's video (fetched once), or yours: --video, --profile, --app",
     seconds_quick=60,
     seconds_full=1500,
