@@ -51,7 +51,7 @@ FILMED_S: Final = 60.0
 
 SCENES: Final = {
     "day": "",
-    "low_contrast": "eq=contrast=0.3",
+    "low_contrast": "eq=contrast=0.15",
     "night": "eq=brightness=-0.25:contrast=0.5,noise=alls=10:allf=t",
 }
 """Filters of ffmpeg that make another light of a video. Of `night`, the noise of a sensor is a part."""
