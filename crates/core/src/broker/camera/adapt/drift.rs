@@ -1,7 +1,11 @@
 //! Notices when frames no longer have the sizes that the profile was measured with.
 //!
-//! Sizes are the only sign of a change of scene that a camera sees for nothing. In fog or at night a picture has fewer
-//! details, so its frames are smaller than any of the profile. The accuracies of the profile then say little.
+//! Sizes are the only sign of a change of scene that a camera sees for nothing. In fog a picture has fewer details, so its frames are
+//! smaller than any of the profile. At night they are larger, for the noise. The accuracies of the profile then say little.
+//!
+//! The size of a frame of video depends on what moves as well, and that may be nothing for some seconds in any scene. The size of the
+//! frame as it was published does not. But it depends on who publishes, so that alone it proves nothing. Where both differ, some frames
+//! are enough.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -19,6 +23,11 @@ const ENDS: f64 = 0.4;
 /// The range reaches at least this factor from the median in both directions. The sizes of stills vary so little in one
 /// scene that their quantiles alone would call every cloud a drift.
 const RANGE_MIN: f64 = 1.5;
+
+/// Where frames as published differ from those of the profile as well, so many of the newest frames are enough.
+const FRAMES_FEW: usize = 10;
+/// Published frames differ if they have this many times fewer or more bytes than the median of the profile.
+const PUBLISHED_RANGE: f64 = 1.25;
 
 /// A drift that no frame has confirmed for this long is looked at again. Originals confirm none, and a link that is fast
 /// enough for them would carry them for ever.
@@ -51,6 +60,21 @@ impl Profiled {
     }
 }
 
+/// A frame that was encoded at a rung of the profile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Made {
+    pub(crate) bytes: f64,
+    /// How long before it the frame was captured that it refers to, if it does.
+    pub(crate) gap: Option<Duration>,
+    /// Whether the frame that it was made of differs from published frames of the profile.
+    pub(crate) differs: bool,
+}
+
+/// Whether a published frame of so many bytes differs from those that the profile was measured with.
+pub(crate) fn differs(published_bytes: f64, profiled: &ByteSizes) -> bool {
+    !(profiled.p50 / PUBLISHED_RANGE..=profiled.p50 * PUBLISHED_RANGE).contains(&published_bytes)
+}
+
 /// What the sizes of frames depend on: the profile, and the pixels of a published frame.
 pub(crate) type Scene = (Option<ProfileHash>, (u32, u32));
 
@@ -72,31 +96,34 @@ pub(crate) struct Drift {
 }
 
 impl Drift {
-    /// A frame was encoded at a rung that the profile has, with the sizes that it gives. `gap`: how long before it the frame was
-    /// captured that it refers to, if it does.
-    pub(crate) fn handle_made(
-        &mut self,
-        now: Instant,
-        bytes: f64,
-        profiled: &Profiled,
-        gap: Option<Duration>,
-    ) {
+    /// A frame was encoded at a rung for which the profile gives sizes.
+    pub(crate) fn handle_made(&mut self, now: Instant, made: Made, profiled: &Profiled) {
+        let Made { bytes, gap, differs } = made;
         self.last = Some(now);
         if self.frames.len() == FRAMES {
             self.frames.pop_front();
         }
         self.frames.push_back((bytes, profiled.bytes.p50, !profiled.range(gap).contains(&bytes)));
         let known = self.frames.len();
-        let outside = self.frames.iter().filter(|(_, _, outside)| *outside).count();
+        let outside_of =
+            |newest: usize| self.frames.iter().rev().take(newest).filter(|(_, _, outside)| *outside).count();
+        let outside = outside_of(FRAMES);
         let (outside, inside) = (outside as f64, (known - outside) as f64);
         let all = FRAMES as f64;
         let has_drifted = match self.found {
             Some(_) => inside < (1.0 - ENDS) * all,
+            None if differs && outside_of(FRAMES_FEW) as f64 > BEGINS * FRAMES_FEW as f64 => true,
             None => outside > BEGINS * all,
         };
         if !has_drifted {
             (self.found, self.is_checked, self.confirmed) = (None, false, 0);
             return;
+        }
+        if self.found.is_none() {
+            // What was before the change does not count against it.
+            let newest =
+                self.frames.iter().rposition(|(_, _, outside)| !*outside).map_or(0, |place| place + 1);
+            self.frames.drain(..newest.min(known.saturating_sub(1)));
         }
         self.found = Some(self.measured());
         let is_confirmed = known >= CONFIRM && outside > BEGINS * known as f64 || known == FRAMES;
@@ -152,6 +179,8 @@ mod tests {
     struct Story {
         drift: Drift,
         now: Instant,
+        /// Frames as published are unlike those of the profile.
+        differs: bool,
     }
 
     impl Story {
@@ -165,7 +194,8 @@ mod tests {
                 // A frame is made after its rung was chosen, by what was known then.
                 self.found();
                 self.now += gap;
-                self.drift.handle_made(self.now, bytes, profiled, profiled.apart.and(Some(gap)));
+                let made = Made { bytes, gap: profiled.apart.and(Some(gap)), differs: self.differs };
+                self.drift.handle_made(self.now, made, profiled);
             }
             self
         }
@@ -247,6 +277,22 @@ mod tests {
         let mut story = Story::default();
         assert_eq!(story.frames(FRAMES, 7200.0, &stills).found(), None);
         assert!(story.frames(FRAMES, 3200.0, &stills).found().is_some());
+    }
+
+    /// Night falls at once, with ten times the bytes. Pictures as published have more bytes too, so a second of frames is enough.
+    #[test]
+    fn frames_that_differ_already_as_they_are_published_are_a_drift_sooner() {
+        let after = |differs: bool, few: usize| {
+            let mut story = Story { differs, ..Story::default() };
+            story.frames(FRAMES, 150.0, &PROFILED).frames(few, 1_500.0, &PROFILED).found()
+        };
+        assert!(after(true, FRAMES_FEW).is_some());
+        assert_eq!(after(false, FRAMES_FEW), None, "somebody may drive by");
+        let other_publisher =
+            Story { differs: true, ..Story::default() }.frames(FRAMES, 150.0, &PROFILED).found();
+        assert_eq!(other_publisher, None, "of itself it proves nothing");
+        let day = ByteSizes { mean: 152e3, p05: 147e3, p50: 152e3, p95: 157e3 };
+        assert_eq!([79e3, 130e3, 160e3, 253e3].map(|bytes| differs(bytes, &day)), [true, false, false, true]);
     }
 
     /// The profile was measured at 10 frames a second. At 30 less moves from one frame to the next, and at 5 more: no drift.

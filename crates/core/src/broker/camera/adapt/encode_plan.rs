@@ -41,4 +41,6 @@ pub(crate) struct EncodePlan {
     pub(crate) floor: Option<f64>,
     /// The sizes that the profile gives for the rung. `None`: no profile, or the frame is enlarged.
     pub(crate) profiled: Option<Profiled>,
+    /// Whether the frame as published differs in size from those that the profile was measured with.
+    pub(crate) differs: bool,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::budgets::Spendable;
 use super::candidate::Candidate;
-use super::drift::Drift;
+use super::drift::{Drift, Made};
 use super::encode_plan::EncodePlan;
 use super::rungs::{Basis, Costs, Ratios, Rungs, chains_take, coarsened, skip_max};
 use crate::controller::{Cap, Offer, Policy};
@@ -235,7 +235,8 @@ impl Forms {
         }
         if let Some(profiled) = making.profiled.filter(|_| made == asked && (going_on || !asked.is_chained()))
         {
-            self.drift.handle_made(now, bytes as f64, &profiled, gap);
+            let made = Made { bytes: bytes as f64, gap, differs: making.differs };
+            self.drift.handle_made(now, made, &profiled);
         }
         let took = now.saturating_since(making.begun);
         if !took.is_zero() && !making.expected_time.is_zero() {

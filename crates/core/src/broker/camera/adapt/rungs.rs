@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::budgets::{Fallbacks, Measured, Spendable};
-use super::drift::Profiled;
+use super::drift::{Profiled, differs};
 use crate::controller::{Coding, bytes_needed};
 use crate::frame::{Encoding, Rung};
 use crate::profile::{ByteSizes, Ladder, Profile, RungProfile, SizedProfile};
@@ -184,6 +184,8 @@ pub(crate) struct Rungs {
     profiled: Vec<Option<Profiled>>,
     /// For each place of the ladder, `n` where one frame in `n` is sent.
     every: Vec<u32>,
+    /// The sizes that the profile gives for frames as they were published, all of them JPEG.
+    published: Option<ByteSizes>,
     /// The frame skips of the profile's rungs that could otherwise be used, ascending.
     skips: Vec<u8>,
     /// The accuracies of all rungs, including those that the ladder leaves out. A budget can turn a frame
@@ -271,7 +273,9 @@ impl Rungs {
             (setting.form != Form::Original).then_some(Profiled { bytes, apart })
         });
         let profiled = profiled.collect();
-        let mut rungs = Self { basis, ladder, settings, alone, profiled, every, skips, known, fallbacks };
+        let published = profile.and_then(|profile| Some(profile.get(&Rung::original())?.bytes));
+        let mut rungs =
+            Self { basis, ladder, settings, alone, profiled, published, every, skips, known, fallbacks };
         // All three were built from the ladder's rungs. A place in the ladder is a place in each of them.
         debug_assert!(
             [rungs.settings.len(), rungs.alone.len(), rungs.every.len()] == [rungs.ladder.len(); 3],
@@ -373,6 +377,11 @@ impl Rungs {
     /// The sizes that the profile gives at a place of the ladder; `None`: none.
     pub(crate) fn profiled_at(&self, place: usize) -> Option<Profiled> {
         self.profiled[place]
+    }
+
+    /// Whether a published frame differs in size from those that the profile was measured with.
+    pub(crate) fn differs(&self, encoding: Encoding, bytes: usize) -> bool {
+        encoding == Encoding::Jpeg && self.published.is_some_and(|profiled| differs(bytes as f64, &profiled))
     }
 
     /// See [`crate::controller::Offer::bytes_needed`].
