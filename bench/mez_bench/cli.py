@@ -16,9 +16,12 @@ from mez_bench import machine, report
 from mez_bench.errors import ExperimentError
 from mez_bench.experiment import Experiment
 from mez_bench.experiments import EXPERIMENTS
-from mez_bench.run import ROOT, Run
+from mez_bench.run import ROOT, Run, Subject
 
 COLUMNS_WITHOUT_TERMINAL: Final = 120
+
+WITH_SUBJECT: Final = ("contracts",)
+"""Experiments that can be run on another video than the demo's."""
 
 _DESCRIPTION: Final = """\
 Runs an experiment on this checkout and this machine, prints what came out, and
@@ -70,6 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.name != "all" and not EXPERIMENTS[options.name].is_virtual:
             parser.error(f"{options.name} runs on sockets, not in virtual time; leave --virtual out")
         names = [name for name in names if EXPERIMENTS[name].is_virtual]
+    given = [word for word in ("video", "profile", "app", "only") if getattr(options, word)]
+    if given and options.name not in WITH_SUBJECT:
+        parser.error(f"--{given[0]} is for {', '.join(WITH_SUBJECT)}")
     missed = False
     for name in names:
         try:
@@ -86,7 +92,8 @@ def _run(experiment: Experiment, options: argparse.Namespace, console: Console) 
     where = ", in virtual time" if experiment.is_virtual else ""
     console.print(f"[bold]{experiment.name}[/bold]{where}: {experiment.summary}; about {_duration(seconds)}")
     commit, about = machine.commit(), machine.machine()
-    with Run(options.quick, options.data, Console(stderr=True)) as run:
+    subject = Subject(options.video, options.profile, options.app, tuple(options.only))
+    with Run(options.quick, options.data, Console(stderr=True), subject) as run:
         outcome = experiment.run(run)
     result = report.document(experiment.name, commit, about, options.quick, outcome)
     written = report.write(result, outcome, options.json)
@@ -117,6 +124,22 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         default=Path(os.environ["MEZ_BENCH_DATA"]) if "MEZ_BENCH_DATA" in os.environ else None,
         help="measurements that others published, for experiments that need them (or MEZ_BENCH_DATA)",
+    )
+    parser.add_argument("--video", type=Path, metavar="FILE", help="contracts: another video than the demo's")
+    parser.add_argument(
+        "--profile", type=Path, metavar="FILE", help="contracts: the profile of a detector on that video"
+    )
+    parser.add_argument(
+        "--app",
+        metavar="APP",
+        help="contracts: that detector, as mez profile run takes it [default: the profile's]",
+    )
+    parser.add_argument(
+        "--only",
+        type=lambda words: words.split(","),
+        default=[],
+        metavar="PARTS",
+        help="contracts: only these parts, with commas between",
     )
     parser.add_argument(
         "--virtual",

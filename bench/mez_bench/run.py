@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -24,6 +25,35 @@ LINE_INTERVAL_S: Final = 10.0
 """How often progress is told where there is no terminal."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A part of a run that has its own folder and processes, so that several may run at once."""
+
+    folder: Path
+    children: Children
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What experiments with pixels are run on, where it is not the demo's.
+
+    Attributes:
+        video: What cameras film.
+        profile: The profile of the detector on such a video.
+        app: The detector, as `mez profile run --app` names it.
+        only: The parts of an experiment that are run; empty: all.
+    """
+
+    video: Path | None = None
+    profile: Path | None = None
+    app: str | None = None
+    only: tuple[str, ...] = ()
+
+
+DEMO: Final = Subject()
+"""The demo's video, its detector, and the profile of both."""
+
+
 class Run:
     """What an experiment is given.
 
@@ -31,11 +61,13 @@ class Run:
         quick: Whether to be done within a minute.
         data: Folder with measurements that others published, where given.
         console: Where progress is shown.
+        subject: What it is run on, for experiments that can choose.
     """
 
-    def __init__(self, quick: bool, data: Path | None, console: Console) -> None:
+    def __init__(self, quick: bool, data: Path | None, console: Console, subject: Subject = DEMO) -> None:
         self.quick = quick
         self.data = data
+        self.subject = subject
         self.console = console
         self.folder = Path(tempfile.mkdtemp(prefix="mez-bench-"))
         self.children = Children(self.folder)

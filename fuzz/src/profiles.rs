@@ -41,5 +41,6 @@ pub(crate) fn profile(b: u8) -> SizedProfile {
     let first = usize::from(b >> 3) % RUNGS.len();
     let profile = Profile::new(RUNGS[first..].iter().enumerate().map(rung).collect());
     let size = if b & 4 == 0 { (64, 48) } else { (1920, 1080) };
-    SizedProfile { size, profile: profile.expect("a profile without sense can be held") }
+    let interval = (b & 1 == 0).then(|| pick(&PAUSES, b >> 1)).map(Duration::from_nanos);
+    SizedProfile { size, interval, profile: profile.expect("a profile without sense can be held") }
 }

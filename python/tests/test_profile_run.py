@@ -26,6 +26,7 @@ from mez.profile.families import DEFAULT, NAMES, family
 from mez.profile.make import make
 from mez.profile.measure import Measurement, add_noise, measure
 from mez.profile.record import record
+from mez.profile.report.examples import examples
 from mez.profile.score import UndefinedAccuracyError
 from mez.profile.store import Store
 
@@ -398,6 +399,19 @@ def test_every_profile_ends_with_finer_rungs_and_the_original(
     assert original.bytes.mean == max(rung.bytes.mean for rung in made.profile.rungs)
 
 
+def test_the_report_of_a_profile_in_which_only_the_original_is_good_shows_it(
+    video: Path, tmp_path: Path, app_file: Path
+) -> None:
+    """In the dark no rung keeps all that the original does, so the original is one of the best."""
+    dim = tmp_path / "dim.py"
+    dim.write_text(APP.replace("> 150", "> 244"))
+    with Crew(Job((video,), f"{dim}:bright", None, None, tmp_path), 1) as crew:
+        made = make(crew, [], Quiet(), FRAMES, ["h264/w32/q50"])
+        shown = examples(made, crew.lead.footage, crew.lead.app.thresholds)
+    assert [rung.rung for rung in made.profile.frontier] == ["h264/w32/q50", "original"]
+    assert [example.title.partition(":")[0] for example in shown] == ["as published", "h264/w32/q50"]
+
+
 def test_a_live_camera_is_recorded_as_it_publishes(edge: mez.Edge, tmp_path: Path, app_file: Path) -> None:
     """Its frames are those that it published, byte for byte, at its own frame rate."""
     stop = threading.Event()
@@ -642,6 +656,7 @@ def test_the_profile_that_comes_with_mez_is_sound() -> None:
     cheapest = profile.cheapest(0.96)
     assert cheapest is not None
     assert cheapest.bytes_per_published_frame < 2000
+    assert {"h264/q18", "original"} <= {rung.rung for rung in profile.rungs}, "another light needs them"
 
 
 def test_without_families_the_rungs_asked_for_are_measured(

@@ -6,6 +6,7 @@ mod awstream;
 mod channel;
 mod knobs;
 mod link;
+mod livelocks;
 mod log;
 mod policies;
 mod programs;
@@ -36,6 +37,7 @@ pub enum Part {
     PublishWithin(programs::PublishWithinArgs),
     Subscribe(programs::SubscribeArgs),
     Link(link::LinkArgs),
+    Livelocks(livelocks::LivelocksArgs),
     World(world::WorldArgs),
 }
 
@@ -56,6 +58,7 @@ pub fn run(part: Part) -> Result<(), Failure> {
         Part::PublishWithin(args) => programs::publish_within(args),
         Part::Subscribe(args) => programs::subscribe(args),
         Part::Link(args) => link::run(args),
+        Part::Livelocks(args) => livelocks::run(args),
         Part::World(args) => world::run(args),
     }
 }

@@ -1,5 +1,6 @@
 """Mez: publisher → camera broker → edge broker → subscriber, each a process, through the local sockets."""
 
+from pathlib import Path
 from typing import Final
 
 from mez.demo.processes import run_to_end
@@ -7,7 +8,7 @@ from mez_bench.bursts import System
 from mez_bench.children import Child, mez
 from mez_bench.footage import FPS
 from mez_bench.payload import HEIGHT, WIDTH
-from mez_bench.run import Run
+from mez_bench.run import Place, Run
 
 CAMERA: Final = "bench/cam"
 
@@ -21,11 +22,11 @@ class Brokers:
     """An edge broker and one camera broker.
 
     Args:
-        run: The run that they belong to.
+        run: The run that they belong to, or a part of it.
         log_bytes: The budget of each broker.
     """
 
-    def __init__(self, run: Run, log_bytes: int, name: str = "mez") -> None:
+    def __init__(self, run: Run | Place, log_bytes: int, name: str = "mez") -> None:
         self._run = run
         self._log_bytes = log_bytes
         self.folder = run.folder / name
@@ -61,18 +62,39 @@ class Brokers:
         camera.ready()
         return camera
 
-    def dial_with(self, address: str, source: str, link: str = "quic", name: str = "camera") -> Child:
-        """Start the camera broker with a recording, again and again, and wait for its first frame."""
-        camera = self._run.children.start(
+    def dial_with(
+        self,
+        address: str,
+        source: str,
+        link: str = "quic",
+        name: str = "camera",
+        *,
+        camera: str = CAMERA,
+        fps: float = FPS,
+        socket: Path | None = None,
+    ) -> Child:
+        """Start a camera broker with a recording, again and again, and wait for its first frame.
+
+        Args:
+            address: Where it dials.
+            source: The recording.
+            link: What carries the link.
+            name: For people.
+            camera: The camera's name.
+            fps: Frames per second.
+            socket: Where it serves applications of its own host; `None`: nowhere.
+        """
+        child = self._run.children.start(
             name,
             mez(
-                *("camera", CAMERA, "--edge", address, "--link", link, "--keys", str(self.keys)),
+                *("camera", camera, "--edge", address, "--link", link, "--keys", str(self.keys)),
                 *("--memory-bytes", f"{self._log_bytes}", "--state", str(self.folder / "state")),
-                *("--source", source, "--loop", "--fps", f"{FPS}"),
+                *("--source", source, "--loop", "--fps", f"{fps:g}"),
+                *(() if socket is None else ("--socket", str(socket))),
             ),
         )
-        camera.ready()
-        return camera
+        child.ready()
+        return child
 
     @property
     def socket(self) -> str:

@@ -209,6 +209,9 @@ impl Profile {
 pub struct SizedProfile {
     /// Width and height of a published frame, in pixels.
     pub size: (u32, u32),
+    /// The time between two frames of the video that it was measured on. What a frame of a chain takes depends on it. `None`:
+    /// nobody knows.
+    pub interval: Option<Duration>,
     /// What each rung costs and keeps.
     pub profile: Profile,
 }
@@ -318,11 +321,20 @@ fn frontier(mut rungs: Vec<&RungProfile>) -> Vec<RungProfile> {
         if is_finer(setting(&candidate).as_ref(), setting(best).as_ref())
             && candidate.bytes.mean > best.bytes.mean
         {
-            candidate.accuracy = candidate.accuracy.max(best.accuracy + TIE_STEP).min(1.0);
+            candidate.accuracy = candidate.accuracy.max(best.accuracy + TIE_STEP);
         }
         if candidate.accuracy > best.accuracy {
             frontier.push(candidate);
         }
+    }
+    // Nothing keeps more than all: where a coarser rung kept all in the measured scene, it is the one that gives way.
+    let mut most = 1.0;
+    for rung in frontier.iter_mut().rev() {
+        if rung.accuracy <= most {
+            break;
+        }
+        rung.accuracy = most;
+        most -= TIE_STEP;
     }
     frontier
 }
@@ -414,6 +426,24 @@ mod tests {
             let scaled = RungProfile { bytes: rung.bytes.times(factor), ..rung };
             Profile::new(vec![scaled]).expect("it is as sound as before");
         }
+    }
+
+    /// In this scene video keeps all that the original does. In another one it may not, so the original stays; and whoever asks for
+    /// all gets it.
+    #[test]
+    fn the_original_stays_above_a_rung_that_keeps_all() {
+        let rungs = vec![
+            rung("h264/q30", 3e3, 0.996),
+            rung("h264/q22", 11e3, 1.0),
+            rung("h264/q18", 19e3, 1.0),
+            rung("original", 152e3, 1.0),
+        ];
+        let ladder = Profile::new(rungs).expect("sound").ladder();
+        let names: Vec<&str> = ladder.rungs().iter().map(|rung| rung.rung.as_str()).collect();
+        assert_eq!(names, ["h264/q30", "h264/q22", "h264/q18", "original"]);
+        assert!(ladder.rungs().windows(2).all(|pair| pair[0].accuracy < pair[1].accuracy), "{ladder:?}");
+        assert!(ladder.is_tied(3));
+        assert_eq!((ladder.lowest_at(Some(0.999)), ladder.lowest_at(Some(1.0))), (Some(1), Some(3)));
     }
 
     /// In this scene finer video brings nothing but noise. In another one it may, so it stays, as a tie, and the original

@@ -64,6 +64,8 @@ pub struct NamedProfile {
     pub app: String,
     /// Width and height, in pixels, of the frames of the camera that it was made with.
     pub camera_size: (u32, u32),
+    /// The time between two frames of the video that it was made with; `None` if it does not say.
+    pub interval: Option<Duration>,
     /// What each rung costs and keeps.
     pub profile: Profile,
 }
@@ -90,7 +92,9 @@ impl NamedProfile {
         let mut sha256 = [0; 32];
         sha256.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref());
         let profile = Profile::new(rungs)?;
-        Ok(Self { sha256, app: raw.app, camera_size: (raw.width, raw.height), profile })
+        let interval = raw.frames_per_second.and_then(|rate| Duration::try_from_secs_f64(1.0 / rate).ok());
+        let interval = interval.filter(|interval| !interval.is_zero());
+        Ok(Self { sha256, app: raw.app, camera_size: (raw.width, raw.height), interval, profile })
     }
 }
 
@@ -105,6 +109,7 @@ struct RawProfile {
     app: String,
     width: u32,
     height: u32,
+    frames_per_second: Option<f64>,
     rungs: Vec<RawRung>,
 }
 
@@ -171,10 +176,25 @@ mod tests {
     fn the_example_of_the_document_is_a_profile() {
         let read = NamedProfile::read(document_example().as_bytes()).expect("sound");
         assert_eq!((read.app.as_str(), read.camera_size), ("pedestrian-hog", (768, 576)));
+        assert_eq!(read.interval, Some(Duration::from_millis(100)));
         let rung = &read.profile.rungs()[0];
         assert_eq!(rung.rung.as_str(), "h264/w384/q34");
         assert!(rung.rung.setting().is_ok(), "a rung that this version can make");
         assert!(rung.camera_time > Duration::ZERO && rung.detector_time.is_some());
+    }
+
+    /// A rate without sense says nothing, and breaks nothing.
+    #[test]
+    fn a_rate_without_sense_is_not_known() {
+        for rate in ["null", "0.0", "-5", "1e-300", "1e300"] {
+            let text = document_example()
+                .replace("\"frames_per_second\": 10.0", &format!("\"frames_per_second\": {rate}"));
+            assert_eq!(
+                NamedProfile::read(text.as_bytes()).expect("sound but for this").interval,
+                None,
+                "{rate}"
+            );
+        }
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl ProfileStore {
     /// # Errors
     /// See [`ProfileStoreError`].
     pub fn take_in(&self, bytes: Bytes) -> Result<Arc<HeldProfile>, ProfileStoreError> {
-        let NamedProfile { sha256, camera_size, profile, .. } = NamedProfile::read(&bytes)?;
+        let NamedProfile { sha256, camera_size, interval, profile, .. } = NamedProfile::read(&bytes)?;
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = held.iter().position(|known| known.sha256 == sha256) {
             let known = held.remove(place);
@@ -103,7 +103,7 @@ impl ProfileStore {
             let unused = held.iter().position(|known| Arc::strong_count(known) == 1);
             held.remove(unused.ok_or(ProfileStoreError::Full)?);
         }
-        let profile = Arc::new(SizedProfile { size: camera_size, profile });
+        let profile = Arc::new(SizedProfile { size: camera_size, interval, profile });
         let fresh = Arc::new(HeldProfile { bytes, sha256, profile });
         held.push(Arc::clone(&fresh));
         Ok(fresh)

@@ -63,7 +63,8 @@ fn cameras(world: &mut World, medium: MediumId) -> (CameraId, Vec<ApplicationId>
     let mut first = None;
     for (number, accuracy_bytes) in ACCURACY_BYTES_OF_FIVE.iter().enumerate() {
         let name = format!("dock/cam{number}");
-        let hash = world.profile(SizedProfile { size: (64, 48), profile: profile(*accuracy_bytes) });
+        let hash =
+            world.profile(SizedProfile { size: (64, 48), interval: None, profile: profile(*accuracy_bytes) });
         let mut spec = CameraSpec { medium: Some(medium), jitter: ms(0), ..CameraSpec::frames(FPS, 120_000) };
         (spec.link.delay_up, spec.link.delay_down) = (DELAY, DELAY);
         let camera = world.camera(&name, spec);

@@ -26,7 +26,11 @@ fn contracted(world: &mut World, on_infeasible: OnInfeasible) -> (CameraId, Appl
         rung("jpeg/w32/q60/420", 20e3, 0.92, 8),
         rung("original", 60e3, 1.0, 0),
     ];
-    let profile = SizedProfile { size: (64, 48), profile: Profile::new(rungs).expect("a sound profile") };
+    let profile = SizedProfile {
+        size: (64, 48),
+        interval: None,
+        profile: Profile::new(rungs).expect("a sound profile"),
+    };
     let hash = world.profile(profile);
     let contract = Contract {
         latency_bound: Some(ms(100)),
@@ -272,7 +276,7 @@ fn leaving_out(world: &mut World, rungs: &[(&str, f64)], bound: Duration) -> (Ca
         detector_time: None,
     });
     let profile = Profile::new(rungs.collect()).expect("a sound profile");
-    let profile = Some(world.profile(SizedProfile { size: (64, 48), profile }));
+    let profile = Some(world.profile(SizedProfile { size: (64, 48), interval: None, profile }));
     let contract = Contract { profile, latency_bound: Some(bound), ..spec.contract.clone() };
     (camera, ApplicationSpec { contract, ..spec })
 }

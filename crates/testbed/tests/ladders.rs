@@ -53,7 +53,7 @@ fn frames(seed: u64, cameras: usize, rates: &Rates, h264_alone: bool) -> Frames 
             world.at(at, Action::Rate(camera, bits_per_second(*mbps)));
         }
     }
-    let SizedProfile { size, profile } =
+    let SizedProfile { size, interval, profile } =
         Footage::PEDESTRIANS.profile().expect("its accuracies were measured");
     let is_wanted = |name: &str| !h264_alone || name.starts_with("h264/");
     let rungs = profile.rungs().iter().filter(|rung| is_wanted(rung.rung.as_str())).cloned().collect();
@@ -61,7 +61,7 @@ fn frames(seed: u64, cameras: usize, rates: &Rates, h264_alone: bool) -> Frames 
     let contract = Contract {
         latency_bound: Some(ms(if cameras > 1 { 150 } else { 100 })),
         accuracy_floor: Some(0.9),
-        profile: Some(world.profile(SizedProfile { size, profile })),
+        profile: Some(world.profile(SizedProfile { size, interval, profile })),
         ..Contract::default()
     };
     let application = world.application(ApplicationSpec { contract, ..ApplicationSpec::newest("dock/*") });

@@ -42,7 +42,7 @@ fn profile(keeps: impl Fn(f64, f64) -> f64) -> SizedProfile {
         detector_time: None,
     };
     let rungs = RUNGS.iter().enumerate().map(rung).collect();
-    SizedProfile { size: (64, 48), profile: Profile::new(rungs).expect("a sound profile") }
+    SizedProfile { size: (64, 48), interval: None, profile: Profile::new(rungs).expect("a sound profile") }
 }
 
 /// What [`RUNGS`] says.

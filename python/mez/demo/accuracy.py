@@ -16,10 +16,10 @@ import mez
 T = TypeVar("T")
 
 KEPT_ONE_IN: Final = 5
-"""One in this many frames of a camera is kept, at both ends."""
+"""One in this many frames of a camera is kept by default, at both ends."""
 
 KEPT_MAX: Final = 400
-"""The most frames of one camera that are kept at each end. It bounds memory."""
+"""The most frames of one camera that are kept at each end by default. It bounds memory."""
 
 Key = tuple[str, int, int]
 """A camera, an epoch, a sequence."""
@@ -64,9 +64,15 @@ class Pair:
 
 
 class Samples:
-    """Keeps one in `KEPT_ONE_IN` frames, as published and as delivered. Safe to use from several threads."""
+    """Keeps one in so many frames, as published and as delivered. Safe to use from several threads.
 
-    def __init__(self) -> None:
+    Args:
+        one_in: How many.
+        most: The most frames of one camera that are kept at each end.
+    """
+
+    def __init__(self, one_in: int = KEPT_ONE_IN, most: int = KEPT_MAX) -> None:
+        self._one_in, self._most = one_in, most
         self._lock = threading.Lock()
         self._published: dict[Key, mez.Frame] = {}
         self._delivered: dict[Key, tuple[mez.Frame, float]] = {}
@@ -80,10 +86,10 @@ class Samples:
         self._take(self._delivered, frame, (frame, at_s))
 
     def _take(self, into: dict[Key, T], frame: mez.Frame, kept: T) -> None:
-        if frame.sequence % KEPT_ONE_IN:
+        if frame.sequence % self._one_in:
             return
         with self._lock:
-            if sum(key[0] == frame.camera for key in into) < KEPT_MAX:
+            if sum(key[0] == frame.camera for key in into) < self._most:
                 into[frame.camera, frame.epoch, frame.sequence] = kept
 
     def pairs(self, frames_per_camera: int) -> list[Pair]:

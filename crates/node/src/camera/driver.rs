@@ -292,7 +292,7 @@ fn read_profile(camera: &CameraName, hash: ProfileHash, bytes: &[u8]) -> Option<
     match NamedProfile::read(bytes) {
         Ok(read) if read.sha256 == hash => {
             info!(%camera, app = read.app, "frames are now encoded by the profile of this application");
-            Some(SizedProfile { size: read.camera_size, profile: read.profile })
+            Some(SizedProfile { size: read.camera_size, interval: read.interval, profile: read.profile })
         }
         Ok(_) => {
             warn!(%camera, "the edge sent another profile than the camera asked for");

@@ -1,13 +1,14 @@
 //! Holds measured sizes and encoding times of the codecs of `mez-media`: 150 frames (60 at 1080 rows) of the
 //! demo's video, cropped, enlarged or made noisy as each entry says, and published as JPEG of quality 95.
 //! Each measurement encodes raw pixels on one thread of a server. Keyframes: the mean over every tenth frame.
-//! Accuracies are those of `python/mez/profiles/pedestrian-hog-vtest.json`.
+//! Accuracies are those of `python/mez/profiles/pedestrian-hog-vtest.json`. `street` has them as that profile says, and `street_low_contrast`
+//! as they are if the same video has 15 % of its contrast (120 and 40 frames scored).
 
 use super::{Footage, Measured};
 
 impl Footage {
     /// All footage that comes with Mez.
-    pub const ALL: [Self; 3] = [PEDESTRIANS, NOISY_1080P, PANNING_720P];
+    pub const ALL: [Self; 5] = [PEDESTRIANS, NOISY_1080P, PANNING_720P, STREET, STREET_LOW_CONTRAST];
     /// People walk by, seen by a fixed camera.
     pub const PEDESTRIANS: Self = PEDESTRIANS;
 
@@ -96,5 +97,37 @@ const PANNING_720P: Footage = Footage {
         measured("jpeg/q70/420", [77_441.0, 80_762.0, 84_006.0], 0.0, (2.3, 2.3), 0.0, None),
         measured("jpeg/w640/q70/420", [26_528.0, 27_491.0, 28_752.0], 0.0, (1.3, 1.4), 0.0, None),
         measured("jpeg/w320/q50/420", [6_454.0, 6_686.0, 7_166.0], 0.0, (0.6, 0.7), 0.0, None),
+    ],
+};
+
+const STREET: Footage = Footage {
+    name: "street",
+    about: "The same street as `pedestrians`, with rungs up to the original, each with its accuracy.",
+    pixels: (768, 576),
+    frames_per_second: 10.0,
+    published: [147_094.0, 151_659.0, 157_302.0],
+    rungs: &[
+        measured("h264/w512/q40", [179.0, 388.0, 638.0], 5_275.0, (3.3, 3.6), 5.0, Some(0.967)),
+        measured("h264/q30", [1_384.0, 2_674.0, 4_032.0], 34_664.0, (3.5, 3.7), 7.6, Some(0.996)),
+        measured("h264/q22", [7_486.0, 9_895.0, 12_807.0], 80_250.0, (4.4, 5.0), 8.2, Some(0.996)),
+        measured("h264/q18", [13_815.0, 17_315.0, 23_466.0], 110_725.0, (5.0, 5.7), 9.5, Some(1.0)),
+        measured("tiles/w512/q30/gray", [1_273.0, 2_392.0, 3_355.0], 13_115.0, (2.3, 2.5), 2.5, Some(0.971)),
+        measured("original", [147_094.0, 151_659.0, 157_302.0], 0.0, (0.1, 0.1), 0.0, Some(1.0)),
+    ],
+};
+
+const STREET_LOW_CONTRAST: Footage = Footage {
+    name: "street_low_contrast",
+    about: "The same in fog: frames are a fifth as large, and coarse ones keep little.",
+    pixels: (768, 576),
+    frames_per_second: 10.0,
+    published: [75_736.0, 78_260.0, 79_579.0],
+    rungs: &[
+        measured("h264/w512/q40", [45.0, 90.5, 180.0], 1_546.0, (2.2, 2.5), 3.6, Some(0.396)),
+        measured("h264/q30", [212.0, 467.0, 832.0], 8_844.0, (2.0, 2.4), 4.2, Some(0.927)),
+        measured("h264/q22", [877.0, 1_588.0, 2_584.0], 24_842.0, (2.3, 2.7), 4.5, Some(0.981)),
+        measured("h264/q18", [1_875.0, 3_092.0, 4_590.0], 40_309.0, (2.6, 3.0), 4.9, Some(0.981)),
+        measured("tiles/w512/q30/gray", [298.0, 536.0, 750.0], 3_973.0, (1.6, 1.8), 1.8, Some(0.824)),
+        measured("original", [75_736.0, 78_260.0, 79_579.0], 0.0, (0.1, 0.1), 0.0, Some(1.0)),
     ],
 };

@@ -108,7 +108,16 @@ impl Footage {
     pub fn profile(&self) -> Option<SizedProfile> {
         let rungs: Vec<RungProfile> = self.rungs.iter().filter_map(Measured::profile).collect();
         let profile = Profile::new(rungs).ok()?;
-        Some(SizedProfile { size: self.pixels, profile })
+        let interval = Duration::from_secs_f64(1.0 / self.frames_per_second);
+        Some(SizedProfile { size: self.pixels, interval: Some(interval), profile })
+    }
+
+    /// The accuracy of a rung of it, as it was measured here. Of a frame as it was published: 1. `None`: nobody knows.
+    pub fn accuracy_of(&self, rung: &Rung) -> Option<f64> {
+        if *rung == Rung::original() {
+            return Some(1.0);
+        }
+        self.profile()?.profile.accuracy_of(rung)
     }
 
     /// Whether this rung was measured.

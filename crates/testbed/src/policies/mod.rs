@@ -6,6 +6,7 @@
 //! | [`setting`] | what policies are compared on: a link, cameras, the frames that they capture |
 //! | [`ablation`] | the policy with one mechanism after the other switched off |
 //! | [`run`] | cameras with policies on one link, in virtual time |
+//! | [`livelocks`] | links on which a policy may lock itself out |
 //! | [`oracle`] | the best plan of somebody who knows the future |
 //! | [`entrants`] | the policies that are compared, each at its best, by name |
 //! | [`rivals`] | policies that only experiments need |
@@ -13,6 +14,7 @@
 
 pub mod ablation;
 pub mod entrants;
+pub mod livelocks;
 pub mod oracle;
 mod queue;
 pub mod reference;

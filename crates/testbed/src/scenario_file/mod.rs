@@ -162,4 +162,6 @@ struct Expectation {
     age_p95_max: Option<Duration>,
     gap_max: Option<Duration>,
     infeasible_share_max: Option<f64>,
+    /// Frames whose contract is called kept while what the camera sees takes more than the floor away at their rung.
+    ok_below_floor_share_max: Option<f64>,
 }

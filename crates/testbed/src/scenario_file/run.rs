@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use mez_core::contract::ContractState;
+
 use super::{Expectation, Happening, Scenario, Sharing};
 use crate::channel::links::Kind;
 use crate::channel::wifi::{Constants, Interferer, Scene};
@@ -254,9 +256,27 @@ impl Expectation {
             );
             expect(share <= max, text);
         }
+        if let Some(max) = self.ok_below_floor_share_max {
+            let below = mine.iter().filter(|got| self.is_ok_below_floor(scenario, got)).count();
+            let text = format!(
+                "{below} of {} frames are called ok below the floor, a share of at most {max} expected",
+                mine.len()
+            );
+            expect(below as f64 <= max * mine.len().max(1) as f64, text);
+        }
         if let Some(max) = self.gap_max {
             expect(seen.gap <= max, format!("{:?} without a frame, at most {max:?} expected", seen.gap));
         }
         seen
+    }
+
+    /// Whether a frame's contract is called kept while its rung keeps less than the floor of what this camera sees. What nobody has
+    /// measured keeps nothing.
+    fn is_ok_below_floor(&self, scenario: &Scenario, got: &Delivered) -> bool {
+        let is_ok = got.verdict.as_ref().is_some_and(|verdict| verdict.state == ContractState::Ok);
+        let floor = scenario.subscriptions[self.subscription].1.contract.accuracy_floor.unwrap_or(0.0);
+        let camera = scenario.cameras.iter().find(|(name, _)| got.camera.as_str() == name);
+        let seen = camera.and_then(|(_, spec)| spec.footage.accuracy_of(&got.rung));
+        is_ok && seen.is_none_or(|accuracy| accuracy < floor)
     }
 }

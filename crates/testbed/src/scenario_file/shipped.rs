@@ -9,6 +9,7 @@ macro_rules! shipped {
 }
 
 shipped![
+    "another_light",
     "cut",
     "elevator",
     "far_edge",

@@ -54,7 +54,8 @@ def examples(made: Made, footage: Footage, thresholds: Thresholds) -> list[Examp
     for box in strong:
         _draw(image, box, scale, _FOUND)
     shown = [Example("as published", f"{len(strong)} found, {len(footage.jpegs[place]):,} bytes", image)]
-    for rung in chosen(made.profile.frontier):
+    # The original is shown already.
+    for rung in chosen([rung for rung in made.profile.frontier if rung.rung in made.measurements]):
         measurement = made.measurements[rung.rung]
         delivered = last_shown(rung.rung, footage, place)
         if delivered is None:

@@ -22,6 +22,7 @@ pub(super) struct RawExpectation {
     age_ms_p95_max: Option<f64>,
     gap_ms_max: Option<f64>,
     infeasible_share_max: Option<f64>,
+    ok_below_floor_share_max: Option<f64>,
 }
 
 impl RawExpectation {
@@ -39,10 +40,12 @@ impl RawExpectation {
             Some(value) => milliseconds(&format!("{field}.{name}"), value).map(Some),
             None => Ok(None),
         };
-        let infeasible_share_max = match self.infeasible_share_max {
-            Some(share) => Some(within(&format!("{field}.infeasible_share_max"), share, 0.0, 1.0)?),
-            None => None,
+        let share = |name: &str, value: Option<f64>| match value {
+            Some(share) => within(&format!("{field}.{name}"), share, 0.0, 1.0).map(Some),
+            None => Ok(None),
         };
+        let infeasible_share_max = share("infeasible_share_max", self.infeasible_share_max)?;
+        let ok_below_floor_share_max = share("ok_below_floor_share_max", self.ok_below_floor_share_max)?;
         let expectation = Expectation {
             subscription: place_of(field, &self.subscription, scenario)?,
             camera: self.camera.clone(),
@@ -56,16 +59,25 @@ impl RawExpectation {
             age_p95_max: duration("age_ms_p95_max", self.age_ms_p95_max)?,
             gap_max: duration("gap_ms_max", self.gap_ms_max)?,
             infeasible_share_max,
+            ok_below_floor_share_max,
         };
         let Expectation { frames_min, frames_max, on_time_min, .. } = &expectation;
         let Expectation { first_age_max, age_p50_max, age_p95_max, gap_max, .. } = &expectation;
         let counts = frames_min.or(*frames_max).or(*on_time_min);
         let times = first_age_max.or(*age_p50_max).or(*age_p95_max).or(*gap_max);
-        if counts.is_none() && times.is_none() && infeasible_share_max.is_none() {
+        let shares = infeasible_share_max.or(ok_below_floor_share_max);
+        if counts.is_none() && times.is_none() && shares.is_none() {
             return wrong(
                 field,
                 "nothing is expected; give frames_min, frames_max, on_time_min, first_age_ms_max, age_ms_p50_max, \
-                 age_ms_p95_max, gap_ms_max or infeasible_share_max",
+                 age_ms_p95_max, gap_ms_max, infeasible_share_max or ok_below_floor_share_max",
+            );
+        }
+        let floor = scenario.subscriptions[expectation.subscription].1.contract.accuracy_floor;
+        if ok_below_floor_share_max.is_some() && floor.is_none() {
+            return wrong(
+                format!("{field}.ok_below_floor_share_max"),
+                "this subscription gives no accuracy to be below",
             );
         }
         let bounded = |place: usize| scenario.subscriptions[place].1.contract.latency_bound.is_some();

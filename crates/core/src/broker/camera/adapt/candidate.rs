@@ -7,7 +7,7 @@ use super::rungs::{Before, Rungs, makeable};
 use crate::contract::Joint;
 use crate::controller::{Cap, Offer};
 use crate::frame::Frame;
-use crate::profile::{Profile, RungProfile};
+use crate::profile::{RungProfile, SizedProfile};
 use crate::setting::Chains;
 use crate::units::Instant;
 use crate::wire::ProfileUse;
@@ -57,7 +57,7 @@ impl<'a> Candidate<'a> {
     }
 
     /// The wanted profile, if frames of this size can be encoded by it, and its state.
-    pub(super) fn profile(&self, chains: Chains, skip_max: u8) -> (Option<&'a Profile>, ProfileUse) {
+    pub(super) fn profile(&self, chains: Chains, skip_max: u8) -> (Option<&'a SizedProfile>, ProfileUse) {
         let Some(hash) = self.joint.profile else { return (None, ProfileUse::None) };
         let pixels = self.pixels();
         let makes = |rung: &RungProfile| {
@@ -67,7 +67,7 @@ impl<'a> Candidate<'a> {
             None => (None, self.profiles.absent(hash)),
             Some(known) if known.size != pixels => (None, ProfileUse::OtherSize),
             Some(known) if !known.profile.rungs().iter().any(makes) => (None, ProfileUse::NoRung),
-            Some(known) => (Some(&known.profile), ProfileUse::InUse),
+            Some(known) => (Some(known), ProfileUse::InUse),
         }
     }
 

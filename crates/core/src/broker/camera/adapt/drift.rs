@@ -1,9 +1,14 @@
 //! Notices when frames no longer have the sizes that the profile was measured with.
 //!
-//! Sizes are the only sign of a change of scene that a camera sees for nothing. In fog or at night a picture has fewer
-//! details, so its frames are smaller than any of the profile. The accuracies of the profile then say little.
+//! Sizes are the only sign of a change of scene that a camera sees for nothing. In fog a picture has fewer details, so its frames are
+//! smaller than any of the profile. At night they are larger, for the noise. The accuracies of the profile then say little.
+//!
+//! The size of a frame of video depends on what moves as well, and that may be nothing for some seconds in any scene. The size of the
+//! frame as it was published does not. But it depends on who publishes, so that alone it proves nothing. Where both differ, some frames
+//! are enough.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::profile::{ByteSizes, ProfileHash, SizeDrift};
@@ -19,9 +24,56 @@ const ENDS: f64 = 0.4;
 /// scene that their quantiles alone would call every cloud a drift.
 const RANGE_MIN: f64 = 1.5;
 
-/// A drift that no frame has confirmed for this long is forgotten. Originals confirm none, and a link that is fast enough
-/// for them would carry them for ever.
-const UNCONFIRMED_MAX: Duration = Duration::from_secs(10);
+/// Where frames as published differ from those of the profile as well, so many of the newest frames are enough.
+const FRAMES_FEW: usize = 10;
+/// Published frames differ if they have this many times fewer or more bytes than the median of the profile.
+const PUBLISHED_RANGE: f64 = 1.25;
+
+/// A drift that no frame has confirmed for this long is looked at again. Originals confirm none, and a link that is fast
+/// enough for them would carry them for ever.
+const UNCONFIRMED_MIN: Duration = Duration::from_secs(10);
+/// Each time that it is confirmed, it is left alone for twice as long, up to this.
+const UNCONFIRMED_MAX: Duration = Duration::from_secs(80);
+/// So many frames can confirm a drift that is looked at again, if more than [`BEGINS`] of them lie outside.
+const CONFIRM: usize = 15;
+
+/// What a profile says of the sizes of a rung's frames.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Profiled {
+    pub(crate) bytes: ByteSizes,
+    /// The time between frames that refer to each other where the profile was measured. `None`: they stand alone, or nobody
+    /// knows.
+    pub(crate) apart: Option<Duration>,
+}
+
+impl Profiled {
+    /// The sizes that are no drift, of a frame that refers to one captured `gap` before.
+    ///
+    /// Another frame rate than that of the profile is no drift. A frame holds what has changed since the one that it refers to.
+    /// Of noise that is the same after any time; of what moves, it is at most in proportion to the time.
+    fn range(&self, gap: Option<Duration>) -> RangeInclusive<f64> {
+        let apart = self.apart.filter(|apart| !apart.is_zero());
+        let times = gap.zip(apart).map_or(1.0, |(gap, apart)| gap.div_duration_f64(apart));
+        let low = self.bytes.p05.min(self.bytes.p50 / RANGE_MIN) * times.min(1.0);
+        let high = self.bytes.p95.max(self.bytes.p50 * RANGE_MIN) * times.max(1.0);
+        low..=high
+    }
+}
+
+/// A frame that was encoded at a rung of the profile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Made {
+    pub(crate) bytes: f64,
+    /// How long before it the frame was captured that it refers to, if it does.
+    pub(crate) gap: Option<Duration>,
+    /// Whether the frame that it was made of differs from published frames of the profile.
+    pub(crate) differs: bool,
+}
+
+/// Whether a published frame of so many bytes differs from those that the profile was measured with.
+pub(crate) fn differs(published_bytes: f64, profiled: &ByteSizes) -> bool {
+    !(profiled.p50 / PUBLISHED_RANGE..=profiled.p50 * PUBLISHED_RANGE).contains(&published_bytes)
+}
 
 /// What the sizes of frames depend on: the profile, and the pixels of a published frame.
 pub(crate) type Scene = (Option<ProfileHash>, (u32, u32));
@@ -35,40 +87,80 @@ pub(crate) struct Drift {
     last: Option<Instant>,
     /// Of the newest frames: bytes, the profile's median for the rung, and whether the bytes are outside its range.
     frames: VecDeque<(f64, f64, bool)>,
-    has_drifted: bool,
+    /// The drift that was found, as it was last measured.
+    found: Option<SizeDrift>,
+    /// The drift is looked at again: the frames above are newer than the question.
+    is_checked: bool,
+    /// How often it was confirmed after it had been looked at again.
+    confirmed: u32,
 }
 
 impl Drift {
-    /// A frame was encoded at a rung that the profile has, with the sizes that it gives.
-    pub(crate) fn handle_made(&mut self, now: Instant, bytes: f64, profiled: &ByteSizes) {
+    /// A frame was encoded at a rung for which the profile gives sizes.
+    pub(crate) fn handle_made(&mut self, now: Instant, made: Made, profiled: &Profiled) {
+        let Made { bytes, gap, differs } = made;
         self.last = Some(now);
-        let low = profiled.p05.min(profiled.p50 / RANGE_MIN);
-        let high = profiled.p95.max(profiled.p50 * RANGE_MIN);
         if self.frames.len() == FRAMES {
             self.frames.pop_front();
         }
-        self.frames.push_back((bytes, profiled.p50, !(low..=high).contains(&bytes)));
-        let outside = self.frames.iter().filter(|(_, _, outside)| *outside).count() as f64;
-        let share = outside / FRAMES as f64;
-        self.has_drifted = if self.has_drifted { share > ENDS } else { share > BEGINS };
-        debug_assert!(self.frames.len() <= FRAMES);
+        self.frames.push_back((bytes, profiled.bytes.p50, !profiled.range(gap).contains(&bytes)));
+        let known = self.frames.len();
+        let outside_of =
+            |newest: usize| self.frames.iter().rev().take(newest).filter(|(_, _, outside)| *outside).count();
+        let outside = outside_of(FRAMES);
+        let (outside, inside) = (outside as f64, (known - outside) as f64);
+        let all = FRAMES as f64;
+        let has_drifted = match self.found {
+            Some(_) => inside < (1.0 - ENDS) * all,
+            None if differs && outside_of(FRAMES_FEW) as f64 > BEGINS * FRAMES_FEW as f64 => true,
+            None => outside > BEGINS * all,
+        };
+        if !has_drifted {
+            (self.found, self.is_checked, self.confirmed) = (None, false, 0);
+            return;
+        }
+        if self.found.is_none() {
+            // What was before the change does not count against it.
+            let newest =
+                self.frames.iter().rposition(|(_, _, outside)| !*outside).map_or(0, |place| place + 1);
+            self.frames.drain(..newest.min(known.saturating_sub(1)));
+        }
+        self.found = Some(self.measured());
+        let is_confirmed = known >= CONFIRM && outside > BEGINS * known as f64 || known == FRAMES;
+        if self.is_checked && is_confirmed {
+            (self.is_checked, self.confirmed) = (false, self.confirmed + 1);
+        }
+        debug_assert!(known <= FRAMES);
     }
 
     /// The drift; `None` while frames are as the profile says, or too few are known. What was measured of another
-    /// `scene`, or is not confirmed any more, is forgotten.
+    /// `scene` is forgotten.
     pub(crate) fn drift(&mut self, now: Instant, scene: Scene) -> Option<SizeDrift> {
-        let is_stale = self.last.is_some_and(|last| now.saturating_since(last) > UNCONFIRMED_MAX);
-        if self.scene != Some(scene) || is_stale {
+        if self.scene != Some(scene) {
             *self = Self { scene: Some(scene), ..Self::default() };
         }
-        self.has_drifted.then(|| {
-            let median = |of: fn(&(f64, f64, bool)) -> f64| {
-                let mut values: Vec<f64> = self.frames.iter().map(of).collect();
-                let middle = values.len() / 2;
-                *values.select_nth_unstable_by(middle, f64::total_cmp).1
-            };
-            SizeDrift { measured: median(|frame| frame.0), profiled: median(|frame| frame.1) }
-        })
+        let lasts = UNCONFIRMED_MIN.saturating_mul(1 << self.confirmed.min(8)).min(UNCONFIRMED_MAX);
+        if !self.is_checked && self.last.is_some_and(|last| now.saturating_since(last) > lasts) {
+            self.frames.clear();
+            self.is_checked = self.found.is_some();
+        }
+        self.found
+    }
+
+    /// Whether frames have to be finer. While a drift is looked at again, they are as the profile says: only those of its
+    /// rungs can confirm it.
+    pub(crate) fn wants_finer(&self) -> bool {
+        self.found.is_some() && !self.is_checked
+    }
+
+    /// The medians of the newest frames, and of the profile for the same rungs.
+    fn measured(&self) -> SizeDrift {
+        let median = |of: fn(&(f64, f64, bool)) -> f64| {
+            let mut values: Vec<f64> = self.frames.iter().map(of).collect();
+            let middle = values.len() / 2;
+            *values.select_nth_unstable_by(middle, f64::total_cmp).1
+        };
+        SizeDrift { measured: median(|frame| frame.0), profiled: median(|frame| frame.1) }
     }
 }
 
@@ -76,24 +168,34 @@ impl Drift {
 mod tests {
     use super::*;
 
-    const PROFILED: ByteSizes = ByteSizes { mean: 168.0, p05: 72.0, p50: 145.0, p95: 244.0 };
+    const APART: Duration = Duration::from_millis(100);
+    const PROFILED: Profiled =
+        Profiled { bytes: ByteSizes { mean: 168.0, p05: 72.0, p50: 145.0, p95: 244.0 }, apart: Some(APART) };
 
     const SCENE: Scene = (Some([1; 32]), (768, 576));
 
-    /// A story in which a frame is made every 66 ms.
+    /// A story in which frames are made.
     #[derive(Default)]
     struct Story {
         drift: Drift,
         now: Instant,
+        /// Frames as published are unlike those of the profile.
+        differs: bool,
     }
 
     impl Story {
-        fn frames(&mut self, count: usize, bytes: f64, profiled: &ByteSizes) -> &mut Self {
+        fn frames(&mut self, count: usize, bytes: f64, profiled: &Profiled) -> &mut Self {
+            self.frames_at(APART, count, bytes, profiled)
+        }
+
+        /// Frames that are `gap` apart.
+        fn frames_at(&mut self, gap: Duration, count: usize, bytes: f64, profiled: &Profiled) -> &mut Self {
             for _ in 0..count {
                 // A frame is made after its rung was chosen, by what was known then.
                 self.found();
-                self.now += Duration::from_millis(66);
-                self.drift.handle_made(self.now, bytes, profiled);
+                self.now += gap;
+                let made = Made { bytes, gap: profiled.apart.and(Some(gap)), differs: self.differs };
+                self.drift.handle_made(self.now, made, profiled);
             }
             self
         }
@@ -113,15 +215,40 @@ mod tests {
         assert_eq!(story.found(), None, "the fog has lifted");
     }
 
-    /// Originals say nothing of the profile's sizes. After ten seconds of them the scene is measured again.
+    /// Originals say nothing of the profile's sizes. After ten seconds of them the scene is looked at again, and the application is
+    /// told of the drift all the while.
     #[test]
-    fn a_drift_that_nothing_confirms_is_forgotten() {
+    fn a_drift_that_nothing_confirms_is_looked_at_again() {
         let mut story = Story::default();
         story.frames(FRAMES, 50.0, &PROFILED);
-        story.now += Duration::from_secs(9);
-        assert!(story.found().is_some());
-        story.now += Duration::from_secs(2);
-        assert_eq!(story.found(), None);
+        let originals = |story: &mut Story, seconds: u64| {
+            story.now += Duration::from_secs(seconds);
+            assert!(story.found().is_some(), "nothing says that the fog has lifted");
+            story.drift.wants_finer()
+        };
+        assert!(originals(&mut story, 9));
+        assert!(!originals(&mut story, 2), "frames as the profile says can tell");
+        assert!(
+            story.frames(CONFIRM, 50.0, &PROFILED).drift.wants_finer(),
+            "a second of them tells that it is foggy"
+        );
+        assert!(originals(&mut story, 19), "and then it is left alone for longer");
+        assert!(!originals(&mut story, 2));
+        assert!(story.frames(CONFIRM, 150.0, &PROFILED).found().is_some(), "it may be a moment");
+        assert_eq!(story.frames(FRAMES - CONFIRM, 150.0, &PROFILED).found(), None, "the fog has lifted");
+        assert!(!story.drift.wants_finer());
+    }
+
+    /// However long a drift has lasted, it is looked at again.
+    #[test]
+    fn no_drift_is_left_alone_for_ever() {
+        let mut story = Story::default();
+        story.frames(FRAMES, 50.0, &PROFILED);
+        for _ in 0..20 {
+            story.now += UNCONFIRMED_MAX + Duration::from_secs(1);
+            assert!(story.found().is_some() && !story.drift.wants_finer());
+            assert!(story.frames(CONFIRM, 50.0, &PROFILED).drift.wants_finer());
+        }
     }
 
     /// What one profile does not describe, another one may.
@@ -145,9 +272,41 @@ mod tests {
     /// Sizes of stills vary by a hundredth within a scene; a tenth more is the same scene.
     #[test]
     fn the_range_of_stills_is_not_too_narrow() {
-        let stills = ByteSizes { mean: 6542.0, p05: 6384.0, p50: 6554.0, p95: 6668.0 };
+        let bytes = ByteSizes { mean: 6542.0, p05: 6384.0, p50: 6554.0, p95: 6668.0 };
+        let stills = Profiled { bytes, apart: None };
         let mut story = Story::default();
         assert_eq!(story.frames(FRAMES, 7200.0, &stills).found(), None);
         assert!(story.frames(FRAMES, 3200.0, &stills).found().is_some());
+    }
+
+    /// Night falls at once, with ten times the bytes. Pictures as published have more bytes too, so a second of frames is enough.
+    #[test]
+    fn frames_that_differ_already_as_they_are_published_are_a_drift_sooner() {
+        let after = |differs: bool, few: usize| {
+            let mut story = Story { differs, ..Story::default() };
+            story.frames(FRAMES, 150.0, &PROFILED).frames(few, 1_500.0, &PROFILED).found()
+        };
+        assert!(after(true, FRAMES_FEW).is_some());
+        assert_eq!(after(false, FRAMES_FEW), None, "somebody may drive by");
+        let other_publisher =
+            Story { differs: true, ..Story::default() }.frames(FRAMES, 150.0, &PROFILED).found();
+        assert_eq!(other_publisher, None, "of itself it proves nothing");
+        let day = ByteSizes { mean: 152e3, p05: 147e3, p50: 152e3, p95: 157e3 };
+        assert_eq!([79e3, 130e3, 160e3, 253e3].map(|bytes| differs(bytes, &day)), [true, false, false, true]);
+    }
+
+    /// The profile was measured at 10 frames a second. At 30 less moves from one frame to the next, and at 5 more: no drift.
+    #[test]
+    fn another_frame_rate_is_no_drift() {
+        for (fps, bytes) in [(30.0, 60.0), (5.0, 400.0), (10.0, 150.0)] {
+            let gap = Duration::from_secs_f64(1.0 / fps);
+            let found = Story::default().frames_at(gap, FRAMES, bytes, &PROFILED).found();
+            assert_eq!(found, None, "{fps} frames a second");
+        }
+        let foggy = Story::default().frames_at(APART / 3, FRAMES, 20.0, &PROFILED).found();
+        assert!(foggy.is_some(), "less than a third of what the profile says is fog at any rate");
+        let stills = Profiled { apart: None, ..PROFILED };
+        let found = Story::default().frames_at(APART / 3, FRAMES, 60.0, &stills).found();
+        assert!(found.is_some(), "a still does not depend on the rate");
     }
 }

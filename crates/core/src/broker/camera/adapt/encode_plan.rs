@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::drift::Profiled;
 use super::rungs::Ratios;
-use crate::profile::ByteSizes;
 use crate::setting::Setting;
 use crate::units::Instant;
 
@@ -40,7 +40,9 @@ pub(crate) struct EncodePlan {
     /// The accuracy floor, if the rungs have a profile.
     pub(crate) floor: Option<f64>,
     /// The sizes that the profile gives for the rung. `None`: no profile, or the frame is enlarged.
-    pub(crate) profiled: Option<ByteSizes>,
+    pub(crate) profiled: Option<Profiled>,
+    /// Whether the frame as published differs in size from those that the profile was measured with.
+    pub(crate) differs: bool,
 }
 
 impl EncodePlan {

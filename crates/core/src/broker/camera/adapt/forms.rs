@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::budgets::Spendable;
 use super::candidate::Candidate;
-use super::drift::Drift;
+use super::drift::{Drift, Made};
 use super::encode_plan::EncodePlan;
 use super::rungs::{Basis, Costs, Ratios, Rungs, chains_take, coarsened, skip_max};
 use crate::controller::{Cap, Offer, Policy};
 use crate::frame::{ChainLink, Reference, Rung};
-use crate::profile::{Profile, ProfileHash, SizeDrift};
+use crate::profile::{ProfileHash, SizeDrift, SizedProfile};
 use crate::setting::{Chains, Form, Setting};
 use crate::units::Instant;
 use crate::wire::ProfileUse;
@@ -98,6 +98,8 @@ pub(crate) struct Forms {
     ratios: Ratios,
     /// The sizes of frames beside those of the profile.
     drift: Drift,
+    /// When the last frame of a chain was captured that a codec has encoded.
+    chained: Option<Instant>,
     /// The rest of the video codec.
     video: Rest,
     /// The rest of the codec for changed tiles.
@@ -114,6 +116,7 @@ impl Forms {
             wider: None,
             ratios,
             drift: Drift::default(),
+            chained: None,
             video: Rest::NONE,
             tiles: Rest::NONE,
             lift: 1.0,
@@ -141,7 +144,8 @@ impl Forms {
         let drift = self.drift.drift(candidate.now, (basis.profile, basis.pixels));
         let drift = drift.filter(|_| basis.profile.is_some());
         let rungs = renewed(&mut self.rungs, basis, profile);
-        let offer = Offer { prefers_finer: drift.is_some(), ..candidate.offer(rungs, cap) };
+        let prefers_finer = drift.is_some() && self.drift.wants_finer();
+        let offer = Offer { prefers_finer, ..candidate.offer(rungs, cap) };
         let in_time =
             |on_time_share: f64| policy.bytes_in_time(&Offer { on_time_share, ..offer }, rungs.chain_time());
         let spendable = in_time(offer.on_time_share).zip(in_time(LIKELY));
@@ -164,7 +168,7 @@ impl Forms {
 
     /// What the rungs for a frame depend on, the wanted profile if frames can be encoded by it, and the state
     /// of that profile.
-    fn basis<'a>(&self, candidate: &Candidate<'a>) -> (Basis, Option<&'a Profile>, ProfileUse) {
+    fn basis<'a>(&self, candidate: &Candidate<'a>) -> (Basis, Option<&'a SizedProfile>, ProfileUse) {
         let Candidate { now, joint, frame, interval, .. } = *candidate;
         let pixels = candidate.pixels();
         let takes = chains_take(pixels);
@@ -224,8 +228,15 @@ impl Forms {
             );
         }
         // A keyframe, and a frame that its budget made coarser, have sizes that the profile does not give.
-        if let Some(profiled) = making.profiled.filter(|_| made == asked && !(asked.is_chained() && alone)) {
-            self.drift.handle_made(now, bytes as f64, &profiled);
+        let going_on = asked.is_chained() && !alone;
+        let gap = self.chained.filter(|_| going_on).map(|before| making.captured.saturating_since(before));
+        if asked.is_chained() {
+            self.chained = Some(making.captured);
+        }
+        if let Some(profiled) = making.profiled.filter(|_| made == asked && (going_on || !asked.is_chained()))
+        {
+            let made = Made { bytes: bytes as f64, gap, differs: making.differs };
+            self.drift.handle_made(now, made, &profiled);
         }
         let took = now.saturating_since(making.begun);
         if !took.is_zero() && !making.expected_time.is_zero() {
@@ -271,7 +282,7 @@ impl Forms {
 }
 
 /// The rungs on a basis: the known ones if they still apply, otherwise new ones.
-fn renewed<'a>(known: &'a mut Option<Rungs>, basis: Basis, profile: Option<&Profile>) -> &'a Rungs {
+fn renewed<'a>(known: &'a mut Option<Rungs>, basis: Basis, profile: Option<&SizedProfile>) -> &'a Rungs {
     let rungs = known.take().filter(|rungs| rungs.basis.will_do_for(&basis));
     known.insert(rungs.unwrap_or_else(|| Rungs::new(basis, profile)))
 }

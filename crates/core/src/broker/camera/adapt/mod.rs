@@ -233,6 +233,7 @@ impl Adapter {
                     ratios: basis.ratios,
                     floor: offer.accuracy_floor,
                     profiled: stretch_bytes.is_none().then(|| rungs.profiled_at(rung)).flatten(),
+                    differs: rungs.differs(candidate.frame.meta.encoding, candidate.frame.payload.len()),
                 }))
             }
         }

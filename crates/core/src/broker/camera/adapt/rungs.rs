@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use super::budgets::{Fallbacks, Measured, Spendable};
+use super::drift::{Profiled, differs};
 use crate::controller::{Coding, bytes_needed};
 use crate::frame::{Encoding, Rung};
-use crate::profile::{ByteSizes, Ladder, Profile, RungProfile};
+use crate::profile::{ByteSizes, Ladder, Profile, RungProfile, SizedProfile};
 use crate::setting::{Chains, Form, H264, H264_SIDE_MIN, Quantiser, Setting, default_ladder, h264_takes};
 
 /// The assumed time to encode a JPEG, in nanoseconds per source pixel: about 10 ms at 1080p. Measurements
@@ -180,9 +181,11 @@ pub(crate) struct Rungs {
     alone: Vec<ByteSizes>,
     /// For each place of the ladder, the sizes that the profile gives. `None`: there is no profile, or the frame goes
     /// unchanged.
-    profiled: Vec<Option<ByteSizes>>,
+    profiled: Vec<Option<Profiled>>,
     /// For each place of the ladder, `n` where one frame in `n` is sent.
     every: Vec<u32>,
+    /// The sizes that the profile gives for frames as they were published, all of them JPEG.
+    published: Option<ByteSizes>,
     /// The frame skips of the profile's rungs that could otherwise be used, ascending.
     skips: Vec<u8>,
     /// The accuracies of all rungs, including those that the ladder leaves out. A budget can turn a frame
@@ -207,7 +210,8 @@ pub(crate) struct Costs {
 }
 
 impl Rungs {
-    pub(crate) fn new(basis: Basis, profile: Option<&Profile>) -> Self {
+    pub(crate) fn new(basis: Basis, sized: Option<&SizedProfile>) -> Self {
+        let profile = sized.map(|sized| &sized.profile);
         let mut skips = Vec::new();
         let mut rungs: Vec<RungProfile> = match profile {
             Some(profile) => {
@@ -261,11 +265,17 @@ impl Rungs {
         let alone = places().map(|(rung, setting)| alone_of(setting, rung.bytes));
         let (alone, every) = (alone.collect(), settings.iter().map(Setting::one_in).collect());
         let profiled = ladder.rungs().iter().zip(&settings).map(|(rung, setting)| {
-            let measured = profile?.get(&rung.rung)?.bytes;
-            (setting.form != Form::Original).then_some(measured)
+            let bytes = profile?.get(&rung.rung)?.bytes;
+            let apart = sized?
+                .interval
+                .filter(|_| setting.is_chained())
+                .map(|apart| apart.saturating_mul(setting.one_in()));
+            (setting.form != Form::Original).then_some(Profiled { bytes, apart })
         });
         let profiled = profiled.collect();
-        let mut rungs = Self { basis, ladder, settings, alone, profiled, every, skips, known, fallbacks };
+        let published = profile.and_then(|profile| Some(profile.get(&Rung::original())?.bytes));
+        let mut rungs =
+            Self { basis, ladder, settings, alone, profiled, published, every, skips, known, fallbacks };
         // All three were built from the ladder's rungs. A place in the ladder is a place in each of them.
         debug_assert!(
             [rungs.settings.len(), rungs.alone.len(), rungs.every.len()] == [rungs.ladder.len(); 3],
@@ -365,8 +375,13 @@ impl Rungs {
     }
 
     /// The sizes that the profile gives at a place of the ladder; `None`: none.
-    pub(crate) fn profiled_at(&self, place: usize) -> Option<ByteSizes> {
+    pub(crate) fn profiled_at(&self, place: usize) -> Option<Profiled> {
         self.profiled[place]
+    }
+
+    /// Whether a published frame differs in size from those that the profile was measured with.
+    pub(crate) fn differs(&self, encoding: Encoding, bytes: usize) -> bool {
+        encoding == Encoding::Jpeg && self.published.is_some_and(|profiled| differs(bytes as f64, &profiled))
     }
 
     /// See [`crate::controller::Offer::bytes_needed`].

@@ -46,7 +46,7 @@ fn profile() -> Profile {
 }
 
 pub(super) fn sized() -> SizedProfile {
-    SizedProfile { size: (1280, 960), profile: profile() }
+    SizedProfile { size: (1280, 960), interval: None, profile: profile() }
 }
 
 #[derive(Debug)]

@@ -195,7 +195,7 @@ fn rung(name: &str, bytes: (f64, f64), accuracy: f64, camera_time: Duration) -> 
 /// A profile of a single rung, of frames of 64×48 pixels.
 fn one_rung(name: &str) -> SizedProfile {
     let profile = Profile::new(vec![rung(name, (100.0, 0.3), 0.95, 8 * MS)]).expect("a valid profile");
-    SizedProfile { size: (64, 48), profile }
+    SizedProfile { size: (64, 48), interval: None, profile }
 }
 
 fn bound(bound: Duration) -> Contract {

@@ -143,7 +143,7 @@ fn a_floor_counts_by_its_own_profile() {
     rungs.iter_mut().find(|rung| rung.rung.as_str() == "jpeg/w640/q60/420").expect("it has one").accuracy =
         0.87;
     let other = Profile::new(rungs).expect("a valid profile");
-    let other = SizedProfile { size: sized().size, profile: other };
+    let other = SizedProfile { profile: other, ..sized() };
     let second = Contract { accuracy_floor: Some(0.89), profile: Some(OTHER), ..hasty() };
     let mut rig = rig(vec![hasty(), second]);
     rig.broker.handle_profile(rig.now, HASH, Some(sized()));

@@ -306,7 +306,7 @@ impl<'a> Run<'a> {
             ..Contract::default()
         };
         rig.demand(1, 1, vec![contract.clone()]);
-        let profile = SizedProfile { size: story.scene.0, profile: profile() };
+        let profile = SizedProfile { size: story.scene.0, interval: None, profile: profile() };
         rig.broker.handle_profile(rig.now, HASH, Some(profile));
         rig.take();
         let mut run = Self {

@@ -1,0 +1,105 @@
+"""Measures what a first contract keeps beside one of lower priority, and what comes first after a cut."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from mez_bench.contracts import links
+from mez_bench.contracts.part import Part, Subject, table
+from mez_bench.contracts.play import Asked, Play, Played
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Cell, Outcome, Target
+from mez_bench.stats import Interval, Values, ratio_interval
+
+AFTER_CUT_S: Final = 1.5
+"""How long after a cut the first frame may take. Later, there was none."""
+
+PRIORITY_QUICK_S: Final = 10.0
+CUT_QUICK_S: Final = 9.0
+
+
+def priority(subject: Subject, folder: Path, rounds: int, quick: bool) -> Part:
+    """Play a first contract alone and beside one of lower priority in turn, as in the scenario `priority`."""
+    first = Asked("first", 45.0, 0.85, subject.profile, 1)
+    second = Asked("second", 1000.0, 0.95, subject.profile)
+    scenario = links.shipped("priority", folder, PRIORITY_QUICK_S if quick else None)
+    plays = [
+        Play(f"priority-{name}-{number}", scenario, asked, subject.video)
+        for number in range(rounds)
+        for name, asked in (("alone", [first]), ("beside", [first, second]))
+    ]
+    return Part("priority", plays, _judge_priority)
+
+
+def _judge_priority(played: Sequence[Played], outcome: Outcome) -> None:
+    rows: list[dict[str, Cell]] = []
+    for number, (alone, beside) in enumerate(zip(played[::2], played[1::2], strict=True)):
+        first, second = beside.applications
+        rows.append(
+            {
+                "scenario": "priority",
+                "round": number,
+                "on_time_alone": alone.applications[0].on_time(),
+                "on_time_beside": first.on_time(),
+                "frames_second": len(second.frames),
+                "reason_second": next((why for why in second.reasons if "no setting keeps" in why), ""),
+            }
+        )
+    alone_each, beside_each = (
+        [np.array([float(row[name] or 0)]) for row in rows] for name in ("on_time_alone", "on_time_beside")
+    )
+    if not any(values.any() for values in alone_each):
+        raise ExperimentError("priority: alone, the first contract keeps no frame; the machine is too busy")
+    outcome.metrics["priority_kept_share"] = ratio_interval(beside_each, alone_each, _sum)
+    outcome.targets.append(Target("priority_kept_share", ">=", 0.95, full_only=True))
+    columns = ("round", "on_time_alone", "on_time_beside", "frames_second")
+    outcome.tables.append(table(rows, "priority", columns))
+    outcome.rows += rows
+    outcome.notes.append(
+        "priority_kept_share: frames of the first contract on time beside a contract of lower priority, of "
+        "those that it has alone on the same link"
+    )
+
+
+def _sum(values: Values) -> float:
+    return max(float(values.sum()), 0.5)
+
+
+def cuts(subject: Subject, folder: Path, rounds: int, quick: bool) -> Part:
+    """Play a link that is cut, as in the scenario `cut`."""
+    asked = Asked("people", 150.0, 0.9, subject.profile)
+    scenario = links.shipped("cut", folder, CUT_QUICK_S if quick else None)
+    plays = [Play(f"cut-{number}", scenario, [asked], subject.video) for number in range(rounds)]
+    return Part("cuts", plays, _judge_cuts)
+
+
+def _judge_cuts(played: Sequence[Played], outcome: Outcome) -> None:
+    rows: list[dict[str, Cell]] = []
+    for number, one in enumerate(played):
+        (application,) = one.applications
+        bound_ms, steps = application.asked.latency_ms, one.scenario.links[0].steps
+        for at_s in (at_s for (_, before), (at_s, _) in pairwise(steps) if before == 0):
+            after = [taken for taken in application.frames if at_s <= taken.at_s <= at_s + AFTER_CUT_S]
+            stale = next((place for place, taken in enumerate(after) if taken.age_ms <= bound_ms), len(after))
+            rows.append(
+                {
+                    "scenario": "cut",
+                    "round": number,
+                    "restored_s": at_s,
+                    "first_age_ms": after[0].age_ms if after else None,
+                    "stale_before": stale,
+                    "first_after_ms": 1e3 * (after[0].at_s - at_s) if after else None,
+                }
+            )
+    newest = sum(row["first_age_ms"] is not None and row["stale_before"] == 0 for row in rows)
+    outcome.metrics["first_after_cut_is_newest"] = Interval.exactly(newest / max(len(rows), 1))
+    outcome.targets.append(Target("first_after_cut_is_newest", "==", 1))
+    columns = ("round", "restored_s", "first_age_ms", "stale_before", "first_after_ms")
+    outcome.tables.append(table(rows, "cut", columns))
+    outcome.rows += rows
+    outcome.notes.append(
+        "first_after_cut_is_newest: share of cuts after which the first delivered frame is within the bound"
+    )
