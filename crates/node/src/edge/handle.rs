@@ -22,6 +22,7 @@ use super::starts::{CameraRecord, Starts};
 use super::subscribers::Mailbox;
 use super::subscription::{EdgeSubscription, SharedCameras};
 use crate::clock::anchor;
+use crate::notes::Notes;
 use crate::persist::{LogFiles, LogKeeper};
 use crate::profiles::{HeldProfile, ProfileStore};
 use crate::reading::{PastSources, Reading};
@@ -36,6 +37,8 @@ pub struct EdgeHandle {
     pub(super) next_subscription: Arc<AtomicU64>,
     pub(super) stop: Arc<watch::Sender<bool>>,
     pub(super) keeper: Option<LogKeeper<LogFiles>>,
+    /// What was said of frames, if that is kept.
+    pub(super) notes: Option<Notes>,
     pub(super) starts: Starts,
     /// Where frames of the past are.
     pub(super) places: Arc<PastSources>,
@@ -58,9 +61,16 @@ impl EdgeHandle {
     pub async fn stop(&self) {
         self.stop.send_replace(true);
         self.requests.closed().await;
-        if let Some(keeper) = self.keeper.clone() {
-            let _ = tokio::task::spawn_blocking(move || keeper.stop()).await;
-        }
+        let (keeper, notes) = (self.keeper.clone(), self.notes.clone());
+        let stop = move || {
+            if let Some(notes) = notes {
+                notes.stop();
+            }
+            if let Some(keeper) = keeper {
+                keeper.stop();
+            }
+        };
+        let _ = tokio::task::spawn_blocking(stop).await;
     }
 
     /// How a camera's log on this disk is doing; `None` if there is none.
@@ -101,6 +111,7 @@ impl EdgeHandle {
             cameras: SharedCameras::default(),
             application,
             standings: Arc::clone(&self.standings),
+            notes: self.notes.clone(),
             waiting: false,
             chains_lost: 0,
             requests: self.requests.clone(),
@@ -112,6 +123,11 @@ impl EdgeHandle {
         let may_come = span.is_live(clock.wall) || patience.is_some();
         subscription.waiting = connected == 0 && may_come;
         Ok(subscription)
+    }
+
+    /// What was said of frames, as it is kept on disk. `None`: this edge keeps no notes.
+    pub fn notes(&self) -> Option<&Notes> {
+        self.notes.as_ref()
     }
 
     /// The profiles that applications name, or have sent.
