@@ -14,8 +14,8 @@ for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="ped
     frame.reply(detect(frame.image))
 ```
 
-`read` returns frames of the past, `notes` what was said of them, `cameras` lists cameras, `edge` runs an edge broker in this process, and
-`rungs` lists what a camera may do to frames.
+`read` returns frames of the past, `notes` what was said of them, `cameras` lists cameras, `edge` runs an
+edge broker in this process, and `rungs` lists what a camera may do to frames.
 `mez.errors` holds all exceptions. Brokers log to the logger `mez` of `logging`.
 
 Objects do not survive `os.fork`: in the child they raise `ForkedError`. Make new ones there.

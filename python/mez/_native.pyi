@@ -58,7 +58,8 @@ _Detection: TypeAlias = tuple[
 ]
 # Width and height of the picture in whose pixels they are, and what was found.
 _Detections: TypeAlias = tuple[tuple[int, int], list[_Detection]]
-# Place (series, number), time, missing before, application, reply (frame, captured, payload, detections), contract.
+# Place (series, number), time, missing before, application, reply (frame, captured, payload,
+# detections), contract.
 _Note: TypeAlias = tuple[
     tuple[int, int],
     int,

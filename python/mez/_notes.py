@@ -3,15 +3,20 @@
 import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from mez import _arguments as arguments
 from mez import _native
-from mez._detections import received
-from mez._frame import Contract, FrameId
+from mez._detections import Parts, received
+from mez._frame import Contract, ContractState, FrameId
 from mez._in_process import InProcessEdge
 from mez._publisher import Reply
 from mez._subscribe import connect
 
+_ReplyParts: TypeAlias = tuple[tuple[int, int], int | None, bytes, tuple[tuple[int, int], list[Parts]] | None]
+_NoteParts: TypeAlias = tuple[
+    tuple[int, int], int, int, str, _ReplyParts | None, tuple[ContractState, str] | None
+]
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
@@ -96,7 +101,7 @@ def _pages(
     client: _native.Client,
     camera: str,
     span: tuple[int | None, int | None],
-    page: tuple[list[_native._Note], bool],
+    page: tuple[list[_NoteParts], bool],
 ) -> Iterator[Note]:
     """All notes, of which `page` are the first."""
     parts, more = page
@@ -106,7 +111,7 @@ def _pages(
         yield from map(_note, parts)
 
 
-def _note(parts: _native._Note) -> Note:
+def _note(parts: _NoteParts) -> Note:
     """What the native module has read."""
     _place, noted_ns, missing, application, reply, contract = parts
     said = None

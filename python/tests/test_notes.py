@@ -36,11 +36,11 @@ def ran(*words: str) -> str:
     return finished.stdout
 
 
-def until(look: Callable[[], list[mez.Note]], enough: Callable[[list[mez.Note]], bool]) -> list[mez.Note]:
-    """What is noted, once it is enough: notes are on disk a moment after they were made."""
+def until(look: Callable[[], list[mez.Note]], count: int) -> list[mez.Note]:
+    """What is noted, once it has so many replies: notes are on disk a moment after they were made."""
     for _ in range(600):
         noted = look()
-        if enough(noted):
+        if len(replies(noted)) >= count:
             return noted
         time.sleep(0.05)
     raise AssertionError(f"not enough was noted: {noted}")
@@ -49,11 +49,11 @@ def until(look: Callable[[], list[mez.Note]], enough: Callable[[list[mez.Note]],
 def flush(frames: mez.Subscription) -> None:
     """Wait until the edge has all replies so far."""
     for _ in range(600):
-        counts = frames.reply_counts()
+        counts = frames.reply_counts
         if counts.sent == counts.queued:
             return
         time.sleep(0.01)
-    raise AssertionError(frames.reply_counts())
+    raise AssertionError(frames.reply_counts)
 
 
 def replies(noted: list[mez.Note]) -> list[mez.Reply]:
@@ -89,9 +89,7 @@ def test_replies_and_contracts_are_read_with_the_frames(tmp_path: Path) -> None:
                 boxed, opaque = answer(frames)
             grpc = edge.grpc_address
             assert grpc
-            noted = until(
-                lambda: list(mez.notes("cam", edge=grpc, keys=keys)), lambda noted: len(replies(noted)) == 2
-            )
+            noted = until(lambda: list(mez.notes("cam", edge=grpc, keys=keys)), 2)
         past = {frame.id: frame for frame in mez.read("cam", edge=edge)}
     one, two = replies(noted)
     assert (one.frame, two.frame) == (boxed.id, opaque.id)
@@ -122,7 +120,7 @@ def test_notes_of_a_span_come_page_by_page(tmp_path: Path) -> None:
         for number in range(30):
             frame.reply(bytes([number]) * 60_000)
             flush(frames)
-        noted = until(lambda: list(mez.notes("cam", edge=edge)), lambda noted: len(noted) == 30)
+        noted = until(lambda: list(mez.notes("cam", edge=edge)), 30)
         assert [note.reply.payload[0] for note in noted if note.reply] == list(range(30))
         some = list(mez.notes("cam", edge=edge, since=noted[7].noted_ns, until=noted[11].noted_ns))
         assert some == noted[7:12]
@@ -153,7 +151,14 @@ def test_an_edge_without_a_store_or_without_notes_keeps_none(tmp_path: Path) -> 
 @contextmanager
 def edge_process(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`mez edge` with a store, and where cameras connect to it."""
-    words = [str(Path(sys.executable).parent / "mez"), "--log", "error", "edge", "--keys", str(folder / "keys")]
+    words = [
+        str(Path(sys.executable).parent / "mez"),
+        "--log",
+        "error",
+        "edge",
+        "--keys",
+        str(folder / "keys"),
+    ]
     words += ["--listen", "127.0.0.1:0", "--grpc", "off", "--enrol", "off", "--state", str(folder / "edge")]
     words += ["--socket", str(folder / "e.sock"), "--store", str(folder / "store")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
@@ -166,7 +171,7 @@ def edge_process(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def test_notes_outlive_a_killed_edge_and_exports_take_them_along(tmp_path: Path) -> None:
-    """`kill -9` in between; a second start goes on; a video, its subtitles, the file beside it; a damaged note."""
+    """`kill -9` in between, and a second start; a video with what was said; a damaged note."""
     image, there = scene(*SIZE)
     keys, store = tmp_path / "keys", tmp_path / "store"
     ran("keys", "init", "--site", "test", "--keys", str(keys))
@@ -179,8 +184,7 @@ def test_notes_outlive_a_killed_edge_and_exports_take_them_along(tmp_path: Path)
             with mez.publisher("cam", **options) as camera, publishing(camera, image):
                 with ask(socket) as frames:
                     answered += answer(frames)
-                enough = 2 * (start + 1)
-                until(lambda: list(mez.notes("cam", edge=socket)), lambda noted: len(replies(noted)) >= enough)
+                until(lambda: list(mez.notes("cam", edge=socket)), 2 * (start + 1))
             os.kill(process.pid, signal.SIGKILL)
     where = ("--store", str(store), "--keys", str(keys), "--state", str(tmp_path / "edge"))
     assert "notes in" in ran("store", "verify", *where)
