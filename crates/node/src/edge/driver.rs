@@ -10,12 +10,12 @@ use mez_core::contract::Contract;
 use mez_core::frame::FrameId;
 use mez_core::history::PastAnswer;
 use mez_core::name::CameraName;
-use mez_core::wire::{Message, RefuseCode, ReplyResult};
+use mez_core::wire::{Message, RefuseCode};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
 use super::lock;
-use super::request::{Opening, Request};
+use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::starts::{CameraReset, CameraStart, Starts};
 use super::subscribers::{Attached, SharedCamera, Subscribers};
@@ -189,23 +189,21 @@ impl Driver {
             }
             Request::Reset(camera, uid, answer) => self.reset(camera, uid, answer),
             Request::Reply(reply, answer) => {
-                let (camera, frame, application, result) = *reply;
-                let noted = self.notes.as_ref().map(|_| (application.clone(), result.clone()));
+                let Replied { camera, frame, application, result, noted } = *reply;
                 let replied = self.broker.handle_reply(&camera, frame, &application, result);
                 // Also if the camera is not there to get it: it was said of a frame that this edge has handed out.
                 if matches!(replied, Ok(()) | Err(ReplyError::NotConnected { .. }))
-                    && let Some((application, result)) = noted
+                    && let Some(content) = noted
                 {
-                    self.note_reply(&camera, frame, application, result);
+                    self.note_reply(&camera, frame, application, content);
                 }
                 let _ = answer.send(replied);
             }
         }
     }
 
-    fn note_reply(&self, camera: &CameraName, frame: FrameId, application: String, result: ReplyResult) {
-        // It was made of checked content right before.
-        let (Some(notes), Ok(content)) = (&self.notes, ReplyContent::from_result(result)) else { return };
+    fn note_reply(&self, camera: &CameraName, frame: FrameId, application: String, content: ReplyContent) {
+        let Some(notes) = &self.notes else { return };
         let held = self.broker.log(camera).and_then(|(log, ..)| log.get_frame(frame));
         let captured = held.map(|record| record.frame.meta.captured);
         notes.note(camera, NoteContent::Reply(NotedReply { frame, captured, application, content }));

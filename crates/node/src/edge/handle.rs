@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::failure::{ReplyFailure, Stopped};
 use super::lock;
-use super::request::{Opening, Request};
+use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::standing::{Standing, Standings};
 use super::starts::{CameraRecord, Starts};
@@ -171,7 +171,10 @@ impl EdgeHandle {
         content: ReplyContent,
     ) -> Result<(), ReplyFailure> {
         let (answer, done) = oneshot::channel();
-        let request = Request::Reply(Box::new((camera, frame, application, content.into_result())), answer);
+        // Here, so that the loop has no more to do than to look when the frame was captured.
+        let noted = self.notes.as_ref().map(|_| content.clone());
+        let replied = Replied { camera, frame, application, result: content.into_result(), noted };
+        let request = Request::Reply(Box::new(replied), answer);
         self.requests.send(request).await.map_err(|_| Stopped)?;
         Ok(done.await.map_err(|_| Stopped)??)
     }

@@ -53,7 +53,8 @@ pub enum ReadNotesError {
 }
 
 enum Order {
-    Note(CameraName, Timestamp, NoteContent),
+    /// With how many of the camera did not fit into the queue since the one before.
+    Note(CameraName, Timestamp, NoteContent, u64),
     /// Stop writing the notes of a camera. The sender is told when the files are closed.
     Release(CameraName, SyncSender<()>),
     Stop,
@@ -81,9 +82,24 @@ struct Shared {
 impl Notes {
     /// Starts the thread. `options` give notes their bytes on disk, `state` is the edge's folder for state. On a tokio runtime.
     pub(crate) fn start(options: PersistOptions, state: PathBuf) -> std::io::Result<Self> {
+        let (notes, queue) = Self::queued(options, state, WAITING_MAX)?;
+        tokio::spawn(notes.shared.keeper.clone().watch(LogKind::Notes));
+        // It ends with the last sender, and holds none itself.
+        let shared = Arc::clone(&notes.shared);
+        let run = move || Keeper { shared, kept: BTreeMap::new(), warned: None }.run(&queue);
+        let thread = thread::Builder::new().name("mez-notes".into()).spawn(run)?;
+        *lock(&notes.shared.thread) = Some(thread);
+        Ok(notes)
+    }
+
+    /// Notes that wait for a thread, and the queue that it is to read.
+    fn queued(
+        options: PersistOptions,
+        state: PathBuf,
+        waiting_max: usize,
+    ) -> std::io::Result<(Self, Receiver<Order>)> {
         let keeper = LogKeeper::start()?;
-        tokio::spawn(keeper.clone().watch(LogKind::Notes));
-        let (orders, queue) = sync_channel(WAITING_MAX);
+        let (orders, queue) = sync_channel(waiting_max);
         let reads = Arc::new(Semaphore::new(READS_MAX));
         let shared = Arc::new(Shared {
             options,
@@ -94,20 +110,17 @@ impl Notes {
             thread: Mutex::default(),
             reads,
         });
-        // It ends with the last sender, and holds none itself.
-        let of_thread = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("mez-notes".into()).spawn(move || {
-            Keeper { shared: of_thread, kept: BTreeMap::new(), warned: None }.run(&queue);
-        })?;
-        *lock(&shared.thread) = Some(thread);
-        Ok(Self { orders, shared })
+        Ok((Self { orders, shared }, queue))
     }
 
     /// Takes in what was said of a camera just now. Never waits.
     pub fn note(&self, camera: &CameraName, content: NoteContent) {
-        let order = Order::Note(camera.clone(), wall_now(), content);
+        // Held for as long as it takes to look whether there is room.
+        let mut dropped = lock(&self.shared.dropped);
+        let missing = dropped.remove(camera).unwrap_or_default();
+        let order = Order::Note(camera.clone(), wall_now(), content, missing);
         if let Err(TrySendError::Full(_)) = self.orders.try_send(order) {
-            *lock(&self.shared.dropped).entry(camera.clone()).or_default() += 1;
+            dropped.insert(camera.clone(), missing + 1);
         }
     }
 
@@ -203,7 +216,7 @@ impl Keeper {
     fn run(mut self, queue: &Receiver<Order>) {
         while let Ok(order) = queue.recv() {
             match order {
-                Order::Note(camera, at, content) => self.take(camera, at, &content),
+                Order::Note(camera, at, content, missing) => self.take(camera, at, &content, missing),
                 Order::Release(camera, done) => {
                     if matches!(self.kept.remove(&camera), Some(Kept::Open(_))) {
                         self.shared.keeper.release(camera);
@@ -216,15 +229,19 @@ impl Keeper {
         self.shared.keeper.stop();
     }
 
-    fn take(&mut self, camera: CameraName, at: Timestamp, content: &NoteContent) {
+    fn take(&mut self, camera: CameraName, at: Timestamp, content: &NoteContent, dropped: u64) {
         if lock(&self.shared.moving).contains(&camera) {
             return;
         }
-        let dropped = lock(&self.shared.dropped).remove(&camera).unwrap_or_default();
         if dropped > 0 {
             self.warn(&camera, dropped);
         }
-        let Some((series, refused)) = self.series(&camera) else { return };
+        let Some((series, refused)) = self.series(&camera) else {
+            if let Some(Kept::Refused(_, count)) = self.kept.get_mut(&camera) {
+                *count += dropped;
+            }
+            return;
+        };
         series.append(at, content, dropped + refused);
         self.shared.keeper.wake();
     }
@@ -297,5 +314,88 @@ impl Series {
             }
             Err(error) => error!("a note was not kept: {error}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use mez_core::store::{KEY_BYTES, KeyRing, MasterKey};
+
+    use super::*;
+    use crate::notes::NotedReply;
+    use crate::reply::ReplyContent;
+
+    fn reply(number: u64) -> NoteContent {
+        NoteContent::Reply(NotedReply {
+            frame: FrameId { epoch: Epoch(1), sequence: Sequence(number) },
+            captured: None,
+            application: "counter".into(),
+            content: ReplyContent::Opaque(Bytes::from_static(b"seen")),
+        })
+    }
+
+    fn numbers(notes: &[Note]) -> Vec<(u64, u64)> {
+        let number = |note: &Note| match &note.content {
+            NoteContent::Reply(reply) => (reply.frame.sequence.0, note.missing),
+            NoteContent::Contract(_) => (u64::MAX, note.missing),
+        };
+        notes.iter().map(number).collect()
+    }
+
+    /// The thread is busy elsewhere, such as with a disk that hangs. Whoever makes notes does not wait, and the next note says what is missing.
+    #[tokio::test]
+    async fn what_does_not_fit_into_the_queue_is_counted_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = KeyRing::new(vec![MasterKey::new([1; KEY_BYTES])]).unwrap();
+        let options = PersistOptions::new(folder.path().join("store"), keys);
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let (notes, queue) = Notes::queued(options.clone(), folder.path().join("state"), 3).unwrap();
+        (0..8).for_each(|number| notes.note(&camera, reply(number)));
+        let shared = Arc::clone(&notes.shared);
+        let run = move || Keeper { shared, kept: BTreeMap::new(), warned: None }.run(&queue);
+        let thread = thread::spawn(run);
+        // Answered once the queue is empty.
+        assert!(notes.release(&"another".parse().unwrap()));
+        notes.note(&camera, reply(8));
+        notes.orders.send(Order::Stop).unwrap();
+        thread.join().unwrap();
+        let read = notes.read(&camera, Timestamp::MIN, Timestamp::MAX, None).await.unwrap();
+        assert_eq!((numbers(&read.0), read.1), (vec![(0, 0), (1, 0), (2, 0), (8, 5)], false));
+
+        // Another start goes on behind it, and has nothing to state.
+        let notes = Notes::start(options, folder.path().join("state")).unwrap();
+        notes.note(&camera, reply(9));
+        let stopping = notes.clone();
+        tokio::task::spawn_blocking(move || stopping.stop()).await.unwrap();
+        let read = notes.read(&camera, Timestamp::MIN, Timestamp::MAX, Some(read.0[3].id)).await.unwrap();
+        assert_eq!((numbers(&read.0), read.0[0].id.epoch), (vec![(9, 0)], Epoch(2)));
+    }
+
+    /// While the notes of a camera are put aside, none are taken in; afterwards they are again, in a new log.
+    #[tokio::test]
+    async fn a_reset_camera_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = KeyRing::new(vec![MasterKey::new([1; KEY_BYTES])]).unwrap();
+        let options = PersistOptions::new(folder.path().join("store"), keys);
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let notes = Notes::start(options.clone(), folder.path().join("state")).unwrap();
+        notes.note(&camera, reply(0));
+        let (of, camera_there) = (notes.clone(), camera.clone());
+        assert!(tokio::task::spawn_blocking(move || of.release(&camera_there)).await.unwrap());
+        notes.note(&camera, reply(1));
+        let lost = options.folder.join("dock/cam1/@notes");
+        std::fs::rename(&lost, options.folder.join("aside")).unwrap();
+        std::fs::remove_file(edge_folder(&notes.shared.state, &camera).join("@notes")).unwrap();
+        // The order of a note is behind that of the one before it.
+        let (of, camera_there) = (notes.clone(), camera.clone());
+        assert!(tokio::task::spawn_blocking(move || of.release(&camera_there)).await.unwrap());
+        assert!(!lost.exists());
+        notes.resume(&camera);
+        notes.note(&camera, reply(2));
+        let stopping = notes.clone();
+        tokio::task::spawn_blocking(move || stopping.stop()).await.unwrap();
+        let (read, _) = notes.read(&camera, Timestamp::MIN, Timestamp::MAX, None).await.unwrap();
+        assert_eq!(numbers(&read), [(2, 0)]);
     }
 }

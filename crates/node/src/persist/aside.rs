@@ -130,12 +130,16 @@ mod tests {
             let held = put_aside(root.path(), &camera, now).unwrap_err();
             assert!(matches!(held, PutAsideError::Held(_)), "{held}");
             drop(files);
+            // Notes of it go along.
+            let notes = LogKind::Notes;
+            LogFiles::open_kind(root.path(), &camera, notes, root.path().join("@state")).unwrap();
             put.push(put_aside(root.path(), &camera, now).unwrap().expect("there was one"));
             assert_eq!(cameras_in(root.path()).unwrap(), [], "it is none of those that are kept");
         }
         assert_eq!(put_aside_in(root.path()).unwrap(), put);
         assert!(put[0].ends_with("@aside/2025-11-22T18-43-16Z"), "{}", put[0].display());
         for (folder, bytes) in put.iter().zip([b"one", b"two"]) {
+            assert!(LogFiles::reader_of(folder, &camera, LogKind::Notes, None).exist());
             assert_eq!(cameras_in(folder).unwrap(), std::slice::from_ref(&camera));
             let mut buffer = [0; 3];
             LogFiles::read_only(folder, &camera).read_at(SegmentNumber(1), 0, &mut buffer).unwrap();

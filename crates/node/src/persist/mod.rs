@@ -86,8 +86,8 @@ impl PersistOptions {
         if !self.notes {
             return (self, None);
         }
-        let notes = (self.disk_bytes_max / NOTES_SHARE).max(NOTES_BYTES_MIN);
-        let frames = self.disk_bytes_max.saturating_sub(notes);
+        let notes = (self.disk_bytes_max / NOTES_SHARE).max(NOTES_BYTES_MIN).min(self.disk_bytes_max / 2);
+        let frames = self.disk_bytes_max - notes;
         (Self { disk_bytes_max: frames, ..self.clone() }, Some(Self { disk_bytes_max: notes, ..self }))
     }
 
@@ -252,6 +252,20 @@ fn report((camera, kind): (&CameraName, LogKind), folder: &Path, report: &Recove
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn frames_and_notes_share_the_bytes_of_a_camera() {
+        let keys = KeyRing::new(vec![mez_core::store::MasterKey::new([1; 32])]).unwrap();
+        for (bytes, expected) in [(4 << 30, 256 << 20), (16 << 20, 4 << 20), (1 << 20, 1 << 19)] {
+            let options =
+                PersistOptions { disk_bytes_max: bytes, ..PersistOptions::new("x".into(), keys.clone()) };
+            let (frames, notes) = options.clone().split();
+            let notes = notes.expect("notes are kept unless somebody says otherwise");
+            assert_eq!((notes.disk_bytes_max, frames.disk_bytes_max), (expected, bytes - expected));
+            let (frames, notes) = PersistOptions { notes: false, ..options }.split();
+            assert_eq!((frames.disk_bytes_max, notes.is_none()), (bytes, true));
+        }
+    }
 
     #[test]
     fn a_clock_that_was_set_back_is_told_of() {
