@@ -19,7 +19,7 @@ PAGE: Final = ROOT / "docs" / "python.md"
 SECTIONS: Final = {
     "Publishing": ["publisher", "Publisher", "Reply"],
     "Subscribing": ["subscribe", "Subscription", "Event", "ReplyCounts"],
-    "Reading the past": ["read"],
+    "Reading the past": ["read", "notes", "Note"],
     "Frames": ["Frame", "FrameId", "Contract", "NotHeld", "Trace"],
     "Edges and cameras": ["cameras", "CameraInfo", "ContractStanding", "edge", "Edge"],
     "Names of rungs": ["rungs"],

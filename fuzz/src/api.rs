@@ -11,6 +11,7 @@ use mez_node::api::contract;
 use mez_node::api::request::{Subscribe, measured, parse_camera, published};
 use mez_node::api::{APPLICATION_BYTES_MAX, ApiError, MESSAGE_BYTES_MAX, pb};
 use mez_node::local::{Kind, PacketReader};
+use mez_node::notes::{NoteContent, NotedReply};
 use mez_node::profile::NamedProfile;
 use mez_node::reply::{Detections, ReplyContent};
 use prost::Message;
@@ -18,7 +19,7 @@ use prost::Message;
 const NOW: Timestamp = Timestamp::from_nanos(1_700_000_000_000_000_000);
 
 /// The input is a request. Its first byte selects the kind: subscribe, publish, packets of the local socket
-/// (which hold the same messages and others), update a contract, or a profile.
+/// (which hold the same messages and others), update a contract, a profile, or a note (which is read from disk).
 pub fn api_request(bytes: &[u8]) {
     taken(bytes);
 }
@@ -26,12 +27,13 @@ pub fn api_request(bytes: &[u8]) {
 /// Checks requests and returns how many a broker would accept.
 pub fn taken(bytes: &[u8]) -> usize {
     let Some((&which, bytes)) = bytes.split_first() else { return 0 };
-    let taken = match which % 5 {
+    let taken = match which % 6 {
         0 => pb::SubscribeRequest::decode(bytes).is_ok_and(subscribe),
         1 => pb::PublishRequest::decode(bytes).is_ok_and(publish),
         2 => return packets(bytes),
         3 => pb::UpdateContractRequest::decode(bytes).is_ok_and(change),
-        _ => profile(bytes),
+        4 => profile(bytes),
+        _ => note(bytes),
     };
     usize::from(taken)
 }
@@ -77,6 +79,22 @@ fn profile(bytes: &[u8]) -> bool {
         Err(error) => {
             let text = error.to_string();
             assert!(!text.is_empty() && text.len() <= 4096, "{} bytes", text.len());
+            false
+        }
+    }
+}
+
+/// A note, as a record on disk and an edge's answer hold it.
+fn note(bytes: &[u8]) -> bool {
+    match NoteContent::decode(bytes.to_vec().into()) {
+        Ok(NoteContent::Reply(NotedReply { content: ReplyContent::Detections(found), .. })) => {
+            let again = Detections::new(found.size(), found.items().to_vec());
+            assert_eq!(again, Ok(found));
+            true
+        }
+        Ok(_) => true,
+        Err(error) => {
+            assert!(error.to_string().len() <= 4096);
             false
         }
     }

@@ -408,6 +408,20 @@ fn requests(image: &Bytes) -> Vec<(&'static str, Vec<u8>)> {
         published_height: 576,
         ..Default::default()
     };
+    let said = pb::Reply {
+        epoch: 3,
+        sequence: 42,
+        application: "people".into(),
+        content: Some(pb::reply::Content::Detections(detections())),
+    };
+    let note = pb::Note {
+        note: Some(pb::note::Note::Reply(said)),
+        captured_utc_ns: Some(1_700_000_000_000_000_000),
+        ..Default::default()
+    };
+    let stands =
+        pb::NotedContract { application: "people".into(), state: 3, reason: "3 of 9 within 40 ms".into() };
+    let contract = pb::Note { note: Some(pb::note::Note::Contract(stands)), ..Default::default() };
     let packets = [
         packet(Kind::Subscribe, subscribe.encode_to_vec(), &[]),
         packet(Kind::Publish, inline.encode_to_vec(), image),
@@ -421,6 +435,8 @@ fn requests(image: &Bytes) -> Vec<(&'static str, Vec<u8>)> {
         ("packets", [&[2][..], &packets.concat()].concat()),
         ("update", [&[3][..], &update.encode_to_vec()].concat()),
         ("profile", [&[4][..], profile.as_bytes()].concat()),
+        ("note-reply", [&[5][..], &note.encode_to_vec()].concat()),
+        ("note-contract", [&[5][..], &contract.encode_to_vec()].concat()),
     ]
 }
 

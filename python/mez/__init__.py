@@ -14,8 +14,8 @@ for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="ped
     frame.reply(detect(frame.image))
 ```
 
-`read` returns frames of the past, `cameras` lists cameras, `edge` runs an edge broker in this process, and
-`rungs` lists what a camera may do to frames.
+`read` returns frames of the past, `notes` what was said of them, `cameras` lists cameras, `edge` runs an
+edge broker in this process, and `rungs` lists what a camera may do to frames.
 `mez.errors` holds all exceptions. Brokers log to the logger `mez` of `logging`.
 
 Objects do not survive `os.fork`: in the child they raise `ForkedError`. Make new ones there.
@@ -25,6 +25,7 @@ from mez._detections import Detections
 from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge
 from mez._frame import Contract, ContractState, Frame, FrameId, NotHeld, Trace
 from mez._native import __version__
+from mez._notes import Note, notes
 from mez._publisher import Publisher, Reply, publisher
 from mez._rungs import rungs
 from mez._subscribe import read, subscribe
@@ -84,6 +85,7 @@ __all__ = [
     "MissingPackageError",
     "NotFoundError",
     "NotHeld",
+    "Note",
     "PublishError",
     "Publisher",
     "Reply",
@@ -97,6 +99,7 @@ __all__ = [
     "__version__",
     "cameras",
     "edge",
+    "notes",
     "publisher",
     "read",
     "rungs",

@@ -280,7 +280,8 @@ def on_disk(
     store_bytes: int,
     store_age: float | None,
     durability: str,
-) -> tuple[str, str | None, int, float | None, str] | None:
+    notes: bool = False,
+) -> tuple[str, str | None, int, float | None, str, bool] | None:
     """What is told of a store; `None` without a folder for it."""
     folder = optional_path("store", store)
     key = optional_path("store_key", store_key)
@@ -294,4 +295,4 @@ def on_disk(
         if key is not None:
             raise invalid("store_key", "store_key has no effect without store; give both")
         return None
-    return folder, key, size, age, durability
+    return folder, key, size, age, durability, bool(notes)

@@ -163,6 +163,7 @@ def edge(
     store_bytes: int = arguments.STORE_BYTES,
     store_age: float | None = None,
     durability: str = "group",
+    notes: bool = True,
     profiles: arguments.StrPath | None = None,
     channels: Mapping[str, str | Iterable[str]] | None = None,
 ) -> Edge:
@@ -195,6 +196,9 @@ def edge(
         store_age: Seconds for which frames stay on disk. Default: until the space is needed.
         durability: How much a power cut may lose: `"async"` half a minute, `"group"` a second, `"sync"` a
             fifth of a second.
+        notes: Whether the store also keeps the replies of applications and the changes of their contracts
+            (`mez.notes`, `mez store export`). They take a sixteenth of `store_bytes`. Without `store`, none
+            are kept.
         profiles: The folder with profiles that subscriptions may choose by name. Default: `profiles` in the
             folder for state.
         channels: Channels that cameras share, such as radio cells: a name, and one or several patterns of
@@ -245,7 +249,7 @@ def edge(
                 "frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING
             ),
             state=arguments.optional_path("state", state),
-            store=arguments.on_disk(store, store_key, store_bytes, store_age, durability),
+            store=arguments.on_disk(store, store_key, store_bytes, store_age, durability, notes),
             profiles=arguments.optional_path("profiles", profiles),
             channels=arguments.channels(channels),
         )

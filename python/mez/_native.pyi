@@ -58,6 +58,16 @@ _Detection: TypeAlias = tuple[
 ]
 # Width and height of the picture in whose pixels they are, and what was found.
 _Detections: TypeAlias = tuple[tuple[int, int], list[_Detection]]
+# Place (series, number), time, missing before, application, reply (frame, captured, payload,
+# detections), contract.
+_Note: TypeAlias = tuple[
+    tuple[int, int],
+    int,
+    int,
+    str,
+    tuple[tuple[int, int], int | None, bytes, _Detections | None] | None,
+    tuple[ContractState, str] | None,
+]
 
 def cli_main(arguments: list[str]) -> int: ...
 def decode_into(encoding: str, payload: _Buffer, image: _Buffer) -> None: ...
@@ -173,6 +183,9 @@ class Client:
     def address(self) -> str: ...
     def cameras(self, pattern: str | None = None) -> list[CameraRecord]: ...
     def flush_replies(self, timeout: float) -> bool: ...
+    def notes(
+        self, camera: str, since_ns: int | None, until_ns: int | None, after: tuple[int, int] | None
+    ) -> tuple[list[_Note], bool]: ...
     def reply(self, camera: str, epoch: int, sequence: int, payload: bytes) -> None: ...
     def reply_detections(
         self,
@@ -247,7 +260,7 @@ class Publisher:
         state: str | PathLike[str] | None,
         link: str,
         h264_encoder: str,
-        store: tuple[str, str | None, int, float | None, str] | None,
+        store: tuple[str, str | None, int, float | None, str, bool] | None,
         history_share: float,
     ) -> Publisher: ...
     def close(self) -> None: ...
@@ -283,7 +296,7 @@ class Edge:
         cameras_max: int,
         frame_bytes_max: int,
         state: str | PathLike[str] | None,
-        store: tuple[str, str | None, int, float | None, str] | None,
+        store: tuple[str, str | None, int, float | None, str, bool] | None,
         profiles: str | PathLike[str] | None,
         channels: Sequence[tuple[str, Sequence[str]]],
     ) -> Edge: ...

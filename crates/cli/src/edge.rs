@@ -9,6 +9,7 @@ use mez_core::broker::edge::EdgeConfig;
 use mez_core::controller::share::{Channels, DeclaredChannel};
 use mez_node::api::socket::{Which, default_path};
 use mez_node::identity::{KeyFolder, Name};
+use mez_node::persist::PersistOptions;
 use mez_node::ports;
 use mez_node::process::{EdgeProcess, EdgeProcessOptions};
 use mez_node::runtime::{block_on, stop_signal};
@@ -69,6 +70,10 @@ pub(crate) struct EdgeArgs {
     channels: Vec<DeclaredChannel>,
     #[command(flatten)]
     persist: PersistArgs,
+    /// Keep only frames on disk, not the replies of applications and the changes of their contracts [default: both are kept with --store,
+    /// in a sixteenth of --store-bytes]
+    #[arg(long, requires = "store", help_heading = "Frames on disk")]
+    no_notes: bool,
 }
 
 /// An address to listen on, or `off`.
@@ -117,6 +122,7 @@ pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
     mez_node::memory::give_large_blocks_back();
     let keys = KeyFolder::find(args.keys.as_deref())?;
     let channels = Channels::new(args.channels)?;
+    let persist = args.persist.options(args.keys.as_deref())?;
     let options = EdgeProcessOptions {
         credentials: keys.edge_credentials(args.name.as_ref(), &args.dns)?,
         keys,
@@ -133,7 +139,7 @@ pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
         },
         state: args.state,
         profiles: args.profiles,
-        persist: args.persist.options(args.keys.as_deref())?,
+        persist: persist.map(|persist| PersistOptions { notes: !args.no_notes, ..persist }),
     };
     block_on(async {
         let process = EdgeProcess::start(options).await?;

@@ -15,6 +15,7 @@ mod link;
 pub mod local;
 mod lock;
 pub mod memory;
+pub mod notes;
 pub mod persist;
 pub mod ports;
 pub mod process;

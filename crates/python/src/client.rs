@@ -14,11 +14,12 @@ use mez_node::client::{Address, CameraSummary, ClientOptions, EdgeClient, Resume
 use mez_node::identity::Role;
 use pyo3::prelude::*;
 
+use crate::note::NoteParts;
 use crate::options::{ContractArguments, FOR_EVER, choice, last_frame, pattern, quality, seconds};
 use crate::reply::DetectionsParts;
 use crate::runtime::{Deadline, Owned, Waited, background, finish, wait};
 use crate::subscription::Subscription;
-use crate::{error, keys, reply};
+use crate::{error, keys, note, reply};
 
 /// What frames may come as.
 const ENCODINGS: &str = r#""jpeg", "png", "bgr8", "gray8", "h264" or "tiles""#;
@@ -71,6 +72,25 @@ impl Client {
         let cameras = finish(py, background, || client.cameras(pattern.as_ref()))?;
         let cameras = cameras.map_err(|failure| error::client(py, &failure))?;
         Ok(cameras.into_iter().map(CameraRecord::from).collect())
+    }
+
+    /// A page of notes of a camera, after the place `after`; and whether there may be more.
+    fn notes(
+        &self,
+        py: Python<'_>,
+        camera: &str,
+        since_ns: Option<u64>,
+        until_ns: Option<u64>,
+        after: Option<(u64, u64)>,
+    ) -> PyResult<(Vec<NoteParts>, bool)> {
+        let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
+        let span = (since_ns.map(Timestamp::from_nanos), until_ns.map(Timestamp::from_nanos));
+        let after =
+            after.map(|(series, number)| FrameId { epoch: Epoch(series), sequence: Sequence(number) });
+        let (client, background) = self.client.get(py)?;
+        let page = finish(py, background, || client.notes(&camera, span, after))?;
+        let (notes, more) = page.map_err(|failure| error::client(py, &failure))?;
+        Ok((notes.into_iter().map(note::parts).collect(), more))
     }
 
     /// Subscribes.

@@ -11,7 +11,7 @@
 //! | `client`, `options` | a connection to an edge broker; the options of a subscription |
 //! | `subscription` | frames as they come, for threads and for event loops |
 //! | `frame` | a frame and its bytes |
-//! | `reply` | results of applications |
+//! | `reply`, `note` | results of applications; what was said of frames |
 //! | `edge` | an edge broker inside this process |
 //! | `error` | errors as the exceptions of `mez.errors` |
 //! | `stream` | encodes frames at a rung without a broker, to measure rungs |
@@ -28,6 +28,7 @@ mod error;
 mod frame;
 mod keys;
 mod log;
+mod note;
 mod options;
 mod persist;
 mod pixels;

@@ -10,8 +10,8 @@ use pyo3::prelude::*;
 
 use crate::error;
 
-/// Folder, file of keys, bytes on disk for each camera, seconds until frames expire, durability.
-pub(crate) type LogOnDisk = (PathBuf, Option<PathBuf>, u64, Option<f64>, String);
+/// Folder, file of keys, bytes on disk for each camera, seconds until frames expire, durability, whether notes are kept.
+pub(crate) type LogOnDisk = (PathBuf, Option<PathBuf>, u64, Option<f64>, String, bool);
 
 /// The options; `None` without a folder. `keys` is the folder of keys, where the log's key is by default.
 pub(crate) fn options(
@@ -19,7 +19,7 @@ pub(crate) fn options(
     log: Option<LogOnDisk>,
     keys: Option<&Path>,
 ) -> PyResult<Option<PersistOptions>> {
-    let Some((folder, key, disk_bytes_max, age_s, durability)) = log else { return Ok(None) };
+    let Some((folder, key, disk_bytes_max, age_s, durability, notes)) = log else { return Ok(None) };
     let ring =
         find_store_keys(key.as_deref(), keys).map_err(|failure| error::raise(py, "KeysError", failure))?;
     let disk_age_max = age_s
@@ -35,5 +35,6 @@ pub(crate) fn options(
             return Err(error::argument(py, "durability", message));
         }
     };
-    Ok(Some(PersistOptions { durability, disk_bytes_max, disk_age_max, ..PersistOptions::new(folder, ring) }))
+    let options = PersistOptions::new(folder, ring);
+    Ok(Some(PersistOptions { durability, disk_bytes_max, disk_age_max, notes, ..options }))
 }

@@ -10,6 +10,7 @@ use mez_core::frame::{SkipCounts, SkipReason};
 use mez_core::name::CameraName;
 use mez_node::clock::wall_now;
 use mez_node::export::{ExportFormat, ExportOptions, ExportProgress, ExportSummary, VideoCodec, export};
+use mez_node::persist::LogKind;
 use mez_node::runtime::{block_on, until_stopped};
 
 use super::folder::Folder;
@@ -23,12 +24,21 @@ Examples:
   mez store export dock/cam1 cam1.mp4 --store /var/lib/mez/store
   mez store export dock/cam1 cam1.mp4 --store /var/lib/mez/store --since -10m --until -5m
   mez store export dock/cam1 cam1.mcap --store /var/lib/mez/store --json
+  jq 'select(.detections) | {video_seconds, detections}' cam1.mp4.jsonl
 
 MP4 needs ffmpeg. The video shows each frame at its capture time, so pauses keep their length. Frames are encoded as H.264. With \
 --codec jpeg they are copied unchanged; the file is then larger, and fewer programs play it.
 
+What applications found in the frames (replies), and how their contracts changed, comes along if an edge kept it. A video has it as \
+subtitles, and whole in FILE.jsonl beside it: one JSON object on each line, with `kind` (reply or contract), times, the frame's `epoch` and \
+`sequence`, `video_seconds` (when the video shows the frame), and `detections` with `xyxy` boxes in the pixels of the frame as it was \
+published, of `width` by `height`. Where frames were made smaller for the link, scale boxes by the width of the video over `width`. Opaque \
+results are in `payload_base64` and, if they are JSON, in `result`.
+
 MCAP has each frame as foxglove.CompressedImage on the topic /CAMERA, and each gap on /CAMERA/gaps. JPEG and PNG are copied \
-unchanged. Raw pixels become PNG. Frames that need others to be decoded (H.264, tiles) become JPEG.
+unchanged. Raw pixels become PNG. Frames that need others to be decoded (H.264, tiles) become JPEG. What was found is on \
+/CAMERA/annotations as foxglove.ImageAnnotations, in the pixels of the image in the file, so that viewers draw it; and whole on \
+/CAMERA/replies, in the pixels of the frame as it was published. Contracts are on /CAMERA/contracts.
 
 The summary counts frames that are missing or damaged. The file gets its name when it is complete; Ctrl-C leaves nothing behind. A broker \
 may write meanwhile: the export covers what is held when it begins.")]
@@ -53,7 +63,10 @@ pub(super) struct ExportArgs {
     /// Encoding of the frames in an MP4
     #[arg(long, value_enum, default_value_t = Codec::H264)]
     codec: Codec,
-    /// Replace FILE if it exists
+    /// Leave out replies of applications and changes of contracts
+    #[arg(long)]
+    no_notes: bool,
+    /// Replace FILE (and FILE.jsonl) if it exists
     #[arg(long)]
     force: bool,
     /// Print the summary as JSON
@@ -122,9 +135,12 @@ fn options(args: ExportArgs) -> Result<ExportOptions, Failure> {
             args.folder.store.display()
         )));
     }
-    let remembered = args.folder.remembered(&args.camera);
+    let remembered = args.folder.remembered(&args.camera, LogKind::Frames);
+    let remembered_notes = args.folder.remembered(&args.camera, LogKind::Notes);
     Ok(ExportOptions {
         remembered,
+        remembered_notes,
+        notes: !args.no_notes,
         begin,
         end: Some(end),
         codec: match args.codec {
@@ -159,7 +175,16 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
             counts.join(", ")
         ));
     }
+    if summary.replies + summary.contract_changes > 0 {
+        let beside = summary.side_file.as_ref().map(|path| format!(", in {}", path.display()));
+        let (replies, changes) = (
+            plural(summary.replies, "reply", "replies"),
+            plural(summary.contract_changes, "change", "changes"),
+        );
+        lines.push(format!("  {replies} and {changes} of contracts{}", beside.unwrap_or_default()));
+    }
     let counts = [
+        (summary.notes_missing, "replies or changes of contracts are missing: lost, or never noted"),
         (summary.damaged, "frames are damaged or missing; mez store verify names them"),
         (summary.undecodable, "frames are left out: the store does not hold what they need to be decoded"),
         (summary.recoded, "frames were encoded again"),
@@ -176,7 +201,6 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
 
 /// `424 frames not recorded (1 gap): nobody subscribed`
 fn not_recorded(missing: &SkipCounts, gaps: u64) -> String {
-    let plural = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let mut reasons: Vec<(SkipReason, u64)> = missing.iter().collect();
     reasons.sort_by_key(|(_, count)| Reverse(*count));
     let because = match &reasons[..] {
@@ -186,8 +210,12 @@ fn not_recorded(missing: &SkipCounts, gaps: u64) -> String {
             parts.collect::<Vec<_>>().join(", ")
         }
     };
-    let (frames, gaps) = (plural(missing.total(), "frame"), plural(gaps, "gap"));
+    let (frames, gaps) = (plural(missing.total(), "frame", "frames"), plural(gaps, "gap", "gaps"));
     format!("{frames} not recorded ({gaps}): {because}")
+}
+
+fn plural(count: u64, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
 }
 
 /// Why frames are not in a log, for people.

@@ -6,7 +6,7 @@ use clap::Args;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::store::KeyRing;
 use mez_node::persist::keys::{StoreKeyError, find_store_keys};
-use mez_node::persist::{cameras_in, find_remembered};
+use mez_node::persist::{LogKind, cameras_in, find_remembered, has_log};
 use mez_node::state;
 
 use crate::failure::Failure;
@@ -81,9 +81,14 @@ impl Folder {
         Ok((cameras, keys))
     }
 
+    /// The logs that there are of a camera.
+    pub(super) fn kinds(&self, camera: &CameraName) -> impl Iterator<Item = LogKind> {
+        [LogKind::Frames, LogKind::Notes].into_iter().filter(|kind| has_log(&self.store, camera, *kind))
+    }
+
     /// The file that remembers a camera's log, if there is one.
-    pub(super) fn remembered(&self, camera: &CameraName) -> Option<PathBuf> {
+    pub(super) fn remembered(&self, camera: &CameraName, kind: LogKind) -> Option<PathBuf> {
         let state = state::folder(self.state.as_deref()).ok()?;
-        find_remembered(&state, self.state.is_some(), &self.store, camera)
+        find_remembered(&state, self.state.is_some(), &self.store, (camera, kind))
     }
 }

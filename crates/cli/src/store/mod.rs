@@ -8,7 +8,7 @@ mod verify;
 use clap::{Args, Subcommand};
 use mez_core::units::Timestamp;
 use mez_node::persist::aside::put_aside_in;
-use mez_node::persist::check_log;
+use mez_node::persist::{LogKind, check_log};
 
 use self::folder::Logs;
 use crate::failure::Failure;
@@ -35,7 +35,7 @@ pub(crate) struct StoreArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     Key(key::KeyArgs),
-    /// List what is held of each camera: frames, times, sizes
+    /// List what is held of each camera: frames, notes (replies of applications, changes of contracts), times, sizes
     #[command(after_help = "Example:\n  mez store ls 'dock/*' --store /var/lib/mez/store --segments")]
     Ls {
         #[command(flatten)]
@@ -60,22 +60,29 @@ pub(crate) fn run(args: StoreArgs) -> Result<(), Failure> {
 }
 
 const HEAD: [&str; 5] = ["CAMERA", "FRAMES", "SIZE", "FROM (UTC)", "TO (UTC)"];
+/// Of the notes of a camera: replies of applications, and changes of contracts.
+const NOTES: &str = "  notes";
 
 fn list(logs: &Logs, by_segment: bool) -> Result<(), Failure> {
     let (cameras, keys) = logs.cameras()?;
     let mut rows = Vec::new();
-    for camera in &cameras {
-        let remembered = logs.folder.remembered(camera);
-        let check = check_log(&logs.folder.store, camera, &keys, remembered.as_deref(), false)?;
+    let of_all = cameras.iter().flat_map(|camera| logs.folder.kinds(camera).map(move |kind| (camera, kind)));
+    for (camera, kind) in of_all {
+        let remembered = logs.folder.remembered(camera, kind);
+        let check = check_log(&logs.folder.store, (camera, kind), &keys, remembered.as_deref(), false)?;
         let report = &check.report;
-        rows.push(cells(camera.to_string(), report.records(), report.bytes(), report.captured()));
+        let name = match kind {
+            LogKind::Frames => camera.to_string(),
+            LogKind::Notes => NOTES.into(),
+        };
+        rows.push(cells(name, report.records(), report.bytes(), report.captured()));
         if by_segment {
             rows.extend(report.segments.iter().map(|segment| {
                 cells(format!("  {}", segment.number), segment.records, segment.bytes, segment.captured)
             }));
         }
         for finding in &report.findings {
-            eprintln!("mez: {camera}: {finding}");
+            eprintln!("mez: {camera}: {}", check.says(finding));
         }
     }
     print!("{}", table(HEAD, &rows));

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use mez_node::persist::{LogCheck, check_log, repair_log};
+use mez_core::name::CameraName;
+use mez_node::persist::{LogCheck, LogKind, check_log, repair_log};
 
 use super::folder::Logs;
 use crate::failure::Failure;
@@ -16,6 +17,8 @@ Examples:
   mez store verify --store /var/lib/mez/store
   mez store verify dock/cam1 --store /var/lib/mez/store --json
 
+A store has the frames of each camera and, at an edge, its notes: the replies of applications, and changes of contracts.
+
 The command compares a log with what should be there. Each segment begins where the one before it ends. The broker's folder for state \
 (--state) lists the segments, and says how far the broker had written. Without that folder, frames that are missing at the beginning or \
 the end cannot be noticed; the command then says so.
@@ -25,7 +28,7 @@ they were reported as durable. The command mentions both, and they do not change
 pub(super) struct VerifyArgs {
     #[command(flatten)]
     logs: Logs,
-    /// Print the findings as JSON, a line for each camera
+    /// Print the findings as JSON, a line for each log: the frames of a camera, and its notes
     #[arg(long)]
     json: bool,
 }
@@ -50,17 +53,20 @@ pub(super) struct RepairArgs {
 pub(super) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let logs = &args.logs;
     let (cameras, keys) = logs.cameras()?;
-    let (mut wrong, mut lost, mut more) = (0, 0, false);
-    for camera in &cameras {
-        let remembered = logs.folder.remembered(camera);
-        let check = check_log(&logs.folder.store, camera, &keys, remembered.as_deref(), true)?;
+    let (mut wrong, mut lost, mut notes_lost, mut more) = (0, 0, 0, false);
+    for (camera, kind) in of_all(logs, &cameras) {
+        let remembered = logs.folder.remembered(camera, kind);
+        let check = check_log(&logs.folder.store, (camera, kind), &keys, remembered.as_deref(), true)?;
         if args.json {
             println!("{}", check.to_json());
         } else {
             tell(&check);
         }
         wrong += check.wrong();
-        lost += check.report.records_lost;
+        match kind {
+            LogKind::Frames => lost += check.report.records_lost,
+            LogKind::Notes => notes_lost += check.report.records_lost,
+        }
         more |= check.report.more_may_be_lost;
     }
     if wrong == 0 {
@@ -69,33 +75,56 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let things = if wrong == 1 { "one thing is".to_owned() } else { format!("{wrong} things are") };
     let more = if more { ", and more that cannot be counted" } else { "" };
     Err(Failure::text(format!(
-        "{things} wrong, and {} lost{more}; readers are told so, and get all other frames; `mez store repair` copies what can be read",
-        if lost == 1 { "1 frame is".to_owned() } else { format!("{lost} frames are") }
+        "{things} wrong, and {} lost{more}; readers are told so, and get all else; `mez store repair` copies what can be read",
+        lost_of(lost, notes_lost)
     )))
+}
+
+/// `1 frame is`, `2 frames and 1 note are`
+fn lost_of(frames: u64, notes: u64) -> String {
+    let (of_frames, of_notes) = (counted(frames, LogKind::Frames), counted(notes, LogKind::Notes));
+    let lost = match (frames, notes) {
+        (_, 0) => of_frames,
+        (0, _) => of_notes,
+        _ => format!("{of_frames} and {of_notes}"),
+    };
+    format!("{lost} {}", if frames + notes == 1 { "is" } else { "are" })
 }
 
 pub(super) fn repair(args: &RepairArgs) -> Result<(), Failure> {
     let RepairArgs { logs, to } = args;
     let (cameras, keys) = logs.cameras()?;
-    for camera in &cameras {
-        let remembered = logs.folder.remembered(camera);
-        let check = check_log(&logs.folder.store, camera, &keys, remembered.as_deref(), true)?;
+    for (camera, kind) in of_all(logs, &cameras) {
+        let (remembered, of) = (logs.folder.remembered(camera, kind), (camera, kind));
+        let check = check_log(&logs.folder.store, of, &keys, remembered.as_deref(), true)?;
         tell(&check);
-        let copied = repair_log(&logs.folder.store, camera, &keys, remembered.as_deref(), to)?;
-        println!("{camera}: {} frames copied to {}, {}", copied.records, to.display(), bytes(copied.bytes));
+        let copied = repair_log(&logs.folder.store, of, &keys, remembered.as_deref(), to)?;
+        let (records, one) = (copied.records, kind.words().one);
+        println!("{camera}: {records} {one}s copied to {}, {}", to.display(), bytes(copied.bytes));
         tell_use(&check, to, remembered.as_deref());
     }
     Ok(())
 }
 
+/// Every log of every camera.
+fn of_all<'a>(logs: &'a Logs, cameras: &'a [CameraName]) -> impl Iterator<Item = (&'a CameraName, LogKind)> {
+    cameras.iter().flat_map(|camera| logs.folder.kinds(camera).map(move |kind| (camera, kind)))
+}
+
+/// `3 frames`
+fn counted(count: u64, kind: LogKind) -> String {
+    format!("{count} {}{}", kind.words().one, if count == 1 { "" } else { "s" })
+}
+
 fn tell(check: &LogCheck) {
-    let LogCheck { camera, report, .. } = check;
+    let LogCheck { camera, kind, report, .. } = check;
+    let one = kind.words().one;
     for finding in &report.findings {
-        println!("{camera}: {finding}");
+        println!("{camera}: {}", check.says(finding));
     }
     let unnamed = report.wrong - report.findings.len() as u64;
     if unnamed > 0 {
-        println!("{camera}: and {unnamed} more");
+        println!("{camera}: and {unnamed} more in the log of {one}s");
     }
     for exposed in &check.exposed {
         println!("{camera}: {exposed}");
@@ -114,19 +143,18 @@ fn tell(check: &LogCheck) {
     }
     if !report.bounds_known || !report.progress_known {
         println!(
-            "{camera}: the broker's state for this log was not found, so frames that are missing at its beginning or end cannot be noticed \
+            "{camera}: the broker's state for this log was not found, so {one}s that are missing at its beginning or end cannot be noticed \
              (give the broker's folder for state with --state)"
         );
     }
-    let (frames, size) = (report.records(), bytes(report.bytes()));
+    let (records, size) = (counted(report.records(), *kind), bytes(report.bytes()));
     if check.wrong() == 0 {
-        println!("{camera}: whole, {frames} frames in {size}");
+        println!("{camera}: whole, {records} in {size}");
     } else {
-        let (lost, unreadable) = (report.records_lost, bytes(report.bytes_unreadable()));
+        let (lost, unreadable) = (counted(report.records_lost, *kind), bytes(report.bytes_unreadable()));
         let at_least = if report.more_may_be_lost { "at least " } else { "" };
-        let frames_lost = if lost == 1 { "frame" } else { "frames" };
         println!(
-            "{camera}: DAMAGED, {frames} frames in {size} can be read; {at_least}{lost} {frames_lost} lost, {unreadable} cannot be read"
+            "{camera}: DAMAGED, {records} in {size} can be read; {at_least}{lost} lost, {unreadable} cannot be read"
         );
     }
 }
@@ -137,7 +165,8 @@ fn tell_use(check: &LogCheck, out: &Path, remembered: Option<&Path>) {
         return;
     }
     let (camera, folder) = (&check.camera, check.folder.display());
-    let copy = out.join(camera.as_str()).join("@log");
+    let name = check.folder.file_name().unwrap_or_default();
+    let copy = out.join(camera.as_str()).join(name);
     println!(
         "{camera}: to use the copy, stop the broker, move {folder} away and {} to its place",
         copy.display()

@@ -34,6 +34,14 @@ impl MasterKey {
         derive(&self.0, b"", &[b"mez log key id"], &mut id);
         KeyId(id)
     }
+
+    /// The key of the notes beside the frames: HKDF of this one. What is sealed as a note never opens as a frame.
+    #[must_use]
+    pub fn for_notes(&self) -> Self {
+        let mut key = [0; KEY_BYTES];
+        derive(&self.0, b"", &[b"mez notes"], &mut key);
+        Self(key)
+    }
 }
 
 impl fmt::Debug for MasterKey {
@@ -80,6 +88,12 @@ impl KeyRing {
     /// The key of this name.
     pub fn find(&self, id: KeyId) -> Option<&MasterKey> {
         self.keys.iter().find(|key| key.id() == id)
+    }
+
+    /// The keys of the notes beside the frames ([`MasterKey::for_notes`]).
+    #[must_use]
+    pub fn for_notes(&self) -> Self {
+        Self { keys: self.keys.iter().map(MasterKey::for_notes).collect() }
     }
 
     /// The names of all keys, the newest last.

@@ -45,7 +45,7 @@ pub use self::segment::SegmentNumber;
 pub use self::status::{Degraded, StoreStatus};
 pub use self::storage::{Bounds, Progress, Storage, StorageError, StorageErrorKind};
 pub use self::verify::{
-    FINDINGS_MAX, Finding, FindingKind, LogReport, Repair, RepairError, SegmentReport, VerifyConfig, repair,
-    verify,
+    FINDINGS_MAX, Finding, FindingKind, LogReport, RecordWords, Repair, RepairError, SegmentReport,
+    VerifyConfig, repair, verify,
 };
 pub use self::writer::{BATCH_INTERVAL, SLOW_AFTER, StoreWriter};

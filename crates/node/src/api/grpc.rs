@@ -137,6 +137,13 @@ impl EdgeBroker for EdgeService {
         Ok(Response::new(self.0.reply(&principal, request.into_inner()).await?))
     }
 
+    async fn get_notes(
+        &self,
+        request: Request<pb::GetNotesRequest>,
+    ) -> Result<Response<pb::GetNotesResponse>, Status> {
+        Ok(Response::new(self.0.notes(request.into_inner()).await?))
+    }
+
     async fn get_camera_starts(
         &self,
         request: Request<pb::GetCameraStartsRequest>,

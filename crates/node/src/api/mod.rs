@@ -38,6 +38,7 @@ pub mod feed;
 mod grpc;
 pub mod image;
 pub(crate) mod lent;
+mod notes;
 mod places;
 pub mod principal;
 pub mod request;

@@ -36,7 +36,9 @@ use crate::identity::Credentials;
 use crate::identity::tls::TlsConfigError;
 pub use crate::link::Transport;
 use crate::link::{Dialler, EVENTS_MAX};
-use crate::persist::{LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX};
+use crate::persist::{
+    LogFiles, LogKeeper, LogKind, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX,
+};
 use crate::ports::EdgeAddress;
 use crate::reading::PastSources;
 use crate::state::{self, CameraState, StateError};
@@ -230,6 +232,6 @@ fn recover_log(
     store.set_start(state.epoch(), anchor);
     let keeper = LogKeeper::start().map_err(PersistError::Thread)?;
     keeper.keep(camera, store);
-    tokio::spawn(keeper.clone().watch());
+    tokio::spawn(keeper.clone().watch(LogKind::Frames));
     Ok(keeper)
 }

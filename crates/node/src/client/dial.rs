@@ -167,6 +167,14 @@ impl Dialler {
         .await
     }
 
+    /// What was said of a camera's frames.
+    pub(super) async fn notes(
+        &self,
+        request: pb::GetNotesRequest,
+    ) -> Result<pb::GetNotesResponse, ClientError> {
+        self.call(Kind::GetNotes, "GetNotes", request, |_| Bytes::new()).await
+    }
+
     /// Which starts of a camera were whose.
     pub(super) async fn camera_starts(
         &self,

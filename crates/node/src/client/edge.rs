@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::frame::FrameId;
 use mez_core::name::{CameraName, CameraPattern};
+use mez_core::units::Timestamp;
 use mez_core::wire::REPLY_BYTES_MAX;
 use prost::Message as _;
 use tokio::sync::Notify;
@@ -23,6 +24,7 @@ use super::{OwnedTask, persist};
 use crate::api::pb;
 use crate::api::pb::reply_request::Content;
 use crate::identity::Credentials;
+use crate::notes::{Note, NoteId};
 use crate::reply::Detections;
 
 /// The most replies that wait to be sent. Beyond that, the oldest is dropped.
@@ -118,6 +120,26 @@ impl EdgeClient {
         let answer = edge.camera_info(pattern).await?;
         let cameras = answer.cameras.into_iter().map(CameraSummary::from_message);
         cameras.collect::<Result<_, _>>().map_err(|what| edge.protocol(what))
+    }
+
+    /// Notes of a camera that its edge took in within `begin..=end`, oldest first, after `after`: results of applications, and how contracts
+    /// changed. Also says whether there may be more: ask again, after the last.
+    pub async fn notes(
+        &self,
+        camera: &CameraName,
+        (begin, end): (Option<Timestamp>, Option<Timestamp>),
+        after: Option<NoteId>,
+    ) -> Result<(Vec<Note>, bool), ClientError> {
+        let request = pb::GetNotesRequest {
+            camera: camera.to_string(),
+            begin_utc_ns: begin.map(Timestamp::as_nanos),
+            end_utc_ns: end.map(Timestamp::as_nanos),
+            after: after.map(|id| pb::NoteId { series: id.epoch.0, number: id.sequence.0 }),
+        };
+        let edge = self.0.edges.current();
+        let answer = edge.notes(request).await?;
+        let notes = answer.notes.into_iter().map(Note::from_message).collect::<Result<_, _>>();
+        Ok((notes.map_err(|error| edge.protocol(&error.to_string()))?, answer.more))
     }
 
     /// Which starts of a camera were whose, and when it was reset.

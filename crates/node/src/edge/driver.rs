@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use mez_core::broker::LinkId;
-use mez_core::broker::edge::{EdgeBroker as Broker, EdgeOutput, SubscriptionId};
+use mez_core::broker::edge::{EdgeBroker as Broker, EdgeOutput, ReplyError, SubscriptionId};
 use mez_core::contract::Contract;
+use mez_core::frame::FrameId;
 use mez_core::history::PastAnswer;
 use mez_core::name::CameraName;
 use mez_core::wire::{Message, RefuseCode};
@@ -14,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
 use super::lock;
-use super::request::{Opening, Request};
+use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::starts::{CameraReset, CameraStart, Starts};
 use super::subscribers::{Attached, SharedCamera, Subscribers};
@@ -22,8 +23,10 @@ use super::transcode::{Answer, Decoders};
 use crate::clock::{monotonic_now, sleep_until, wall_now};
 use crate::identity::refusals::Refusals;
 use crate::link::{Command, CommandSender, EdgeEvent, Listener, Shown};
+use crate::notes::{NoteContent, NotedReply, Notes};
 use crate::persist::replicas::Replicas;
 use crate::profiles::HeldProfile;
+use crate::reply::ReplyContent;
 
 /// A connection of a camera host.
 struct CameraLink {
@@ -39,6 +42,8 @@ pub(super) struct Driver {
     pub(super) broker: Broker,
     /// Logs on disk, if they are kept.
     pub(super) replicas: Option<Replicas>,
+    /// What was said of frames, if that is kept.
+    notes: Option<Notes>,
     /// Whose which start of a camera was.
     pub(super) starts: Starts,
     /// Of cameras whose frames need others.
@@ -58,13 +63,14 @@ pub(super) struct Driver {
 impl Driver {
     pub(super) fn new(
         broker: Broker,
-        replicas: Option<Replicas>,
+        (replicas, notes): (Option<Replicas>, Option<Notes>),
         decoders: Decoders,
         starts: Starts,
     ) -> Self {
         Self {
             broker,
             replicas,
+            notes,
             starts,
             decoders,
             links: HashMap::new(),
@@ -183,10 +189,24 @@ impl Driver {
             }
             Request::Reset(camera, uid, answer) => self.reset(camera, uid, answer),
             Request::Reply(reply, answer) => {
-                let (camera, frame, application, result) = *reply;
-                let _ = answer.send(self.broker.handle_reply(&camera, frame, &application, result));
+                let Replied { camera, frame, application, result, noted } = *reply;
+                let replied = self.broker.handle_reply(&camera, frame, &application, result);
+                // Also if the camera is not there to get it: it was said of a frame that this edge has handed out.
+                if matches!(replied, Ok(()) | Err(ReplyError::NotConnected { .. }))
+                    && let Some(content) = noted
+                {
+                    self.note_reply(&camera, frame, application, content);
+                }
+                let _ = answer.send(replied);
             }
         }
+    }
+
+    fn note_reply(&self, camera: &CameraName, frame: FrameId, application: String, content: ReplyContent) {
+        let Some(notes) = &self.notes else { return };
+        let held = self.broker.log(camera).and_then(|(log, ..)| log.get_frame(frame));
+        let captured = held.map(|record| record.frame.meta.captured);
+        notes.note(camera, NoteContent::Reply(NotedReply { frame, captured, application, content }));
     }
 
     fn unsubscribe(&mut self, id: SubscriptionId) {

@@ -15,13 +15,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::failure::{ReplyFailure, Stopped};
 use super::lock;
-use super::request::{Opening, Request};
+use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::standing::{Standing, Standings};
 use super::starts::{CameraRecord, Starts};
 use super::subscribers::Mailbox;
 use super::subscription::{EdgeSubscription, SharedCameras};
 use crate::clock::anchor;
+use crate::notes::Notes;
 use crate::persist::{LogFiles, LogKeeper};
 use crate::profiles::{HeldProfile, ProfileStore};
 use crate::reading::{PastSources, Reading};
@@ -36,6 +37,8 @@ pub struct EdgeHandle {
     pub(super) next_subscription: Arc<AtomicU64>,
     pub(super) stop: Arc<watch::Sender<bool>>,
     pub(super) keeper: Option<LogKeeper<LogFiles>>,
+    /// What was said of frames, if that is kept.
+    pub(super) notes: Option<Notes>,
     pub(super) starts: Starts,
     /// Where frames of the past are.
     pub(super) places: Arc<PastSources>,
@@ -58,9 +61,16 @@ impl EdgeHandle {
     pub async fn stop(&self) {
         self.stop.send_replace(true);
         self.requests.closed().await;
-        if let Some(keeper) = self.keeper.clone() {
-            let _ = tokio::task::spawn_blocking(move || keeper.stop()).await;
-        }
+        let (keeper, notes) = (self.keeper.clone(), self.notes.clone());
+        let stop = move || {
+            if let Some(notes) = notes {
+                notes.stop();
+            }
+            if let Some(keeper) = keeper {
+                keeper.stop();
+            }
+        };
+        let _ = tokio::task::spawn_blocking(stop).await;
     }
 
     /// How a camera's log on this disk is doing; `None` if there is none.
@@ -101,6 +111,7 @@ impl EdgeHandle {
             cameras: SharedCameras::default(),
             application,
             standings: Arc::clone(&self.standings),
+            notes: self.notes.clone(),
             waiting: false,
             chains_lost: 0,
             requests: self.requests.clone(),
@@ -112,6 +123,11 @@ impl EdgeHandle {
         let may_come = span.is_live(clock.wall) || patience.is_some();
         subscription.waiting = connected == 0 && may_come;
         Ok(subscription)
+    }
+
+    /// What was said of frames, as it is kept on disk. `None`: this edge keeps no notes.
+    pub fn notes(&self) -> Option<&Notes> {
+        self.notes.as_ref()
     }
 
     /// The profiles that applications name, or have sent.
@@ -155,7 +171,10 @@ impl EdgeHandle {
         content: ReplyContent,
     ) -> Result<(), ReplyFailure> {
         let (answer, done) = oneshot::channel();
-        let request = Request::Reply(Box::new((camera, frame, application, content.into_result())), answer);
+        // Here, so that the loop has no more to do than to look when the frame was captured.
+        let noted = self.notes.as_ref().map(|_| content.clone());
+        let replied = Replied { camera, frame, application, result: content.into_result(), noted };
+        let request = Request::Reply(Box::new(replied), answer);
         self.requests.send(request).await.map_err(|_| Stopped)?;
         Ok(done.await.map_err(|_| Stopped)??)
     }

@@ -123,8 +123,9 @@ impl EdgeBroker {
                 .map_or_else(|_| PathBuf::new(), |s| s.join("profiles")),
         };
         let keeper = replicas.as_ref().map(Replicas::keeper);
+        let notes = replicas.as_ref().and_then(Replicas::notes);
         let (decoders, decoded) = Decoders::new();
-        let driver = Driver::new(broker, replicas, decoders, starts.clone());
+        let driver = Driver::new(broker, (replicas, notes.clone()), decoders, starts.clone());
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(driver.run(listener, (event_receiver, decoded), request_receiver, stopped));
         Ok(EdgeHandle {
@@ -134,6 +135,7 @@ impl EdgeBroker {
             next_subscription: Arc::default(),
             stop: Arc::new(stop),
             keeper,
+            notes,
             starts,
             places,
             profiles: Arc::new(ProfileStore::new(profiles)),

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::reset::{ResetFailure, ResetReport};
 use super::subscribers::Mailbox;
 use crate::profiles::HeldProfile;
+use crate::reply::ReplyContent;
 
 /// A subscription that is to begin.
 pub(super) struct Opening {
@@ -41,7 +42,18 @@ pub(super) enum Request {
     Cameras(oneshot::Sender<Vec<CameraInfo>>),
     /// Somebody, by the number of the user, resets a camera.
     Reset(CameraName, u32, oneshot::Sender<Result<ResetReport, ResetFailure>>),
-    Reply(Box<(CameraName, FrameId, String, ReplyResult)>, oneshot::Sender<Result<(), ReplyError>>),
+    Reply(Box<Replied>, oneshot::Sender<Result<(), ReplyError>>),
+}
+
+/// An application's result for a frame.
+pub(super) struct Replied {
+    pub(super) camera: CameraName,
+    pub(super) frame: FrameId,
+    pub(super) application: String,
+    /// As it crosses the link.
+    pub(super) result: ReplyResult,
+    /// As it is noted, if it is.
+    pub(super) noted: Option<ReplyContent>,
 }
 
 /// Asks cameras for frames of the past. Keeps no broker alive.

@@ -21,6 +21,7 @@ use super::request::Request;
 use super::standing::{Standing, Standings};
 use super::subscribers::{Attached, Mailbox, SharedCamera};
 use crate::clock::monotonic_now;
+use crate::notes::{NoteContent, NotedContract, Notes};
 use crate::profiles::HeldProfile;
 use crate::reading::Reading;
 
@@ -99,6 +100,8 @@ pub struct EdgeSubscription {
     pub(super) cameras: SharedCameras,
     pub(super) application: String,
     pub(super) standings: Arc<Mutex<Standings>>,
+    /// What is said of frames is kept there, if it is kept.
+    pub(super) notes: Option<Notes>,
     /// That no camera is connected is still to be told.
     pub(super) waiting: bool,
     /// How often the application was too slow for a chain.
@@ -219,6 +222,10 @@ impl EdgeSubscription {
     fn note_standing(&mut self, change: &Change) {
         let Some(contract) = self.reading.session().contract().cloned() else { return };
         let Change { camera, state, reason, .. } = change.clone();
+        if let Some(notes) = &self.notes {
+            let (application, reason) = (self.application.clone(), reason.clone());
+            notes.note(&camera, NoteContent::Contract(NotedContract { application, state, reason }));
+        }
         let standing = Standing { application: self.application.clone(), contract, state, reason };
         lock(&self.standings).entry(camera).or_default().insert(self.id, standing);
     }

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::{ExportError, ExportOptions, missing_between};
-use crate::persist::LogFiles;
+use crate::persist::{LogFiles, LogKind};
 
 /// Stills that may wait for the writer of the file. Beyond that the reader waits.
 const WAITING_MAX: usize = 4;
@@ -70,6 +70,13 @@ impl Frames {
             None => LogFiles::read_only(&options.store, &options.camera),
         };
         check_keys(&mut files, &options.camera, &options.keys)?;
+        if options.notes {
+            let ExportOptions { store, camera, keys, remembered_notes, .. } = options;
+            let mut notes = LogFiles::reader_of(store, camera, LogKind::Notes, remembered_notes.clone());
+            if notes.exist() {
+                check_keys(&mut notes, camera, &LogKind::Notes.keys(keys))?;
+            }
+        }
         let mut reader = StoreReader::new(options.camera.clone(), options.keys.clone());
         let query = PastQuery {
             after: None,

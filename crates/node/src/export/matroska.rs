@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use super::captions::Caption;
+
 /// Nanoseconds in one unit of the stream's times. One microsecond is finer than any player shows.
 const TICK_NANOS: u64 = 1_000;
 /// The size of an element that ends with the file.
@@ -38,8 +40,8 @@ mod id {
     pub(super) const BLOCK_DURATION: u32 = 0x9B;
 }
 
-/// What comes before the first image.
-pub(super) fn head(width: u32, height: u32) -> Vec<u8> {
+/// What comes before the first image. With `captions`, there is a second track for subtitles.
+pub(super) fn head(width: u32, height: u32, captions: bool) -> Vec<u8> {
     let ebml = [
         number(id::READ_VERSION, 1),
         element(id::DOC_TYPE, b"matroska"),
@@ -63,16 +65,37 @@ pub(super) fn head(width: u32, height: u32) -> Vec<u8> {
     put_id(&mut out, id::SEGMENT);
     out.extend_from_slice(&SIZE_UNKNOWN);
     out.extend(element(id::INFO, &info.concat()));
-    out.extend(element(id::TRACKS, &element(id::TRACK_ENTRY, &track.concat())));
+    let mut tracks = element(id::TRACK_ENTRY, &track.concat());
+    if captions {
+        let track = [
+            number(id::TRACK_NUMBER, 2),
+            number(id::TRACK_UID, 2),
+            number(id::TRACK_TYPE, 0x11),
+            element(id::CODEC_ID, b"S_TEXT/UTF8"),
+        ];
+        tracks.extend(element(id::TRACK_ENTRY, &track.concat()));
+    }
+    out.extend(element(id::TRACKS, &tracks));
     out
 }
 
 /// The header of an image of `bytes` bytes, shown `at` after the beginning, for `shown` if none follows.
 pub(super) fn image_head(at: Duration, shown: Duration, bytes: usize) -> Vec<u8> {
+    block_head(1, (at, shown), bytes)
+}
+
+/// A subtitle.
+pub(super) fn caption(Caption { at, shown, text }: &Caption) -> Vec<u8> {
+    let mut out = block_head(2, (*at, *shown), text.len());
+    out.extend_from_slice(text.as_bytes());
+    out
+}
+
+fn block_head(track: u8, (at, shown): (Duration, Duration), bytes: usize) -> Vec<u8> {
     let time = number(id::TIMESTAMP, ticks(at));
     let duration = number(id::BLOCK_DURATION, ticks(shown));
     // The track's number, the time within the cluster, and no flags.
-    let block = [0x81, 0, 0, 0];
+    let block = [0x80 | track, 0, 0, 0];
     let mut block_head = Vec::new();
     put_id(&mut block_head, id::BLOCK);
     put_size(&mut block_head, block.len() + bytes);

@@ -4,6 +4,9 @@
 //! | --- | --- | --- |
 //! | `/CAMERA` | `foxglove.CompressedImage`, protobuf | a frame. The message's sequence is the frame's, and the channel says its epoch |
 //! | `/CAMERA/gaps` | `mez.Gap`, JSON | frames that are missing before the frame of the same time, by reason |
+//! | `/CAMERA/annotations` | `foxglove.ImageAnnotations`, JSON | what applications found in a frame, in the pixels of the image in the file |
+//! | `/CAMERA/replies` | `mez.Reply`, JSON | an application's result for a frame, in the pixels of the frame as it was published |
+//! | `/CAMERA/contracts` | `mez.ContractState`, JSON | how the contract of an application stands from then on |
 //!
 //! The metadata record `mez` at the end summarises the export.
 
@@ -20,7 +23,9 @@ use prost::Message;
 use prost::bytes::Bytes;
 use serde_json::json;
 
-use super::ExportSummary;
+use super::said::{Due, Said};
+use super::{ExportSummary, mcap_said as said};
+use crate::notes::NotedReply;
 
 /// The protobuf descriptor of the messages, which the file carries for its readers.
 const IMAGE_SCHEMA: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/foxglove.CompressedImage.bin"));
@@ -65,6 +70,8 @@ pub(super) struct Mcap {
     /// The channel of the epoch at hand.
     images: Option<(Epoch, u16)>,
     message: Vec<u8>,
+    /// By topic, those that are only there if there is something to say.
+    said: BTreeMap<&'static str, u16>,
 }
 
 impl Mcap {
@@ -76,7 +83,15 @@ impl Mcap {
         let gap = writer.add_schema(GAP_SCHEMA_NAME, "jsonschema", &gap)?;
         let metadata = BTreeMap::from([("camera".into(), camera.to_string())]);
         let gaps = writer.add_channel(gap, &format!("/{camera}/gaps"), "json", &metadata)?;
-        Ok(Self { camera: camera.clone(), writer, image_schema, gaps, images: None, message: Vec::new() })
+        Ok(Self {
+            camera: camera.clone(),
+            writer,
+            image_schema,
+            gaps,
+            images: None,
+            message: Vec::new(),
+            said: BTreeMap::new(),
+        })
     }
 
     /// Adds an image. Its `format` is `jpeg` or `png`.
@@ -105,6 +120,61 @@ impl Mcap {
             "reasons": reasons,
         });
         self.writer.write_to_known_channel(&header(self.gaps, before), gap.to_string().as_bytes())
+    }
+
+    /// Adds what was said right before a frame, or after the last.
+    pub(super) fn add_due(&mut self, due: &Due) -> Result<(), McapError> {
+        due.replies.iter().try_for_each(|reply| self.add_reply(reply))?;
+        due.contracts.iter().try_for_each(|contract| {
+            let times = (contract.noted, contract.noted);
+            self.say(&said::CONTRACTS, 0, times, &contract.to_json())
+        })
+    }
+
+    /// Adds what was said of the frame that was added last.
+    pub(super) fn add_said(
+        &mut self,
+        meta: &FrameMeta,
+        replies: &[Said<NotedReply>],
+    ) -> Result<(), McapError> {
+        replies.iter().try_for_each(|reply| self.add_reply(reply))?;
+        match said::annotations(meta, replies) {
+            Some(drawn) => {
+                let times = (meta.captured, meta.captured);
+                self.say(&said::ANNOTATIONS, meta.id.sequence.0 as u32, times, &drawn)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn add_reply(&mut self, reply: &Said<NotedReply>) -> Result<(), McapError> {
+        let captured = reply.what.captured.unwrap_or(reply.noted);
+        let sequence = reply.what.frame.sequence.0 as u32;
+        self.say(&said::REPLIES, sequence, (captured, reply.noted), &reply.to_json())
+    }
+
+    fn say(
+        &mut self,
+        topic: &said::Topic,
+        sequence: u32,
+        (log_time, publish_time): (Timestamp, Timestamp),
+        value: &serde_json::Value,
+    ) -> Result<(), McapError> {
+        let channel_id = match self.said.get(topic.name) {
+            Some(channel) => *channel,
+            None => {
+                let schema = serde_json::to_vec(&(topic.schema)()).unwrap_or_default();
+                let schema = self.writer.add_schema(topic.schema_name, "jsonschema", &schema)?;
+                let metadata = BTreeMap::from([("camera".into(), self.camera.to_string())]);
+                let name = format!("/{}/{}", self.camera, topic.name);
+                let channel = self.writer.add_channel(schema, &name, "json", &metadata)?;
+                self.said.insert(topic.name, channel);
+                channel
+            }
+        };
+        let (log_time, publish_time) = (log_time.as_nanos(), publish_time.as_nanos());
+        let header = MessageHeader { channel_id, sequence, log_time, publish_time };
+        self.writer.write_to_known_channel(&header, value.to_string().as_bytes())
     }
 
     pub(super) fn finish(mut self, summary: &ExportSummary) -> Result<File, McapError> {

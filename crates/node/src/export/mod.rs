@@ -5,13 +5,20 @@
 //! | `frames` | reads the log on a thread of its own, and turns its frames into stills |
 //! | `mp4`, `matroska` | a video that shows each frame at its capture time |
 //! | `mcap` | `foxglove.CompressedImage` messages, with the gaps beside them |
+//! | `said` | what was said of the frames: results of applications, changes of contracts |
+//! | `captions`, `side_file` | the same as subtitles of a video, and in a file beside it |
+//! | `mcap_said` | the same as messages, and as boxes that viewers draw |
 //!
 //! An export never changes the log, and a broker may write to it meanwhile. The file gets its name only when it is complete.
 
+mod captions;
 mod frames;
 mod matroska;
 mod mcap;
+mod mcap_said;
 mod mp4;
+mod said;
+mod side_file;
 #[cfg(test)]
 mod tests;
 
@@ -30,7 +37,10 @@ use tempfile::NamedTempFile;
 use self::frames::{Frames, Still, StillKind};
 use self::mcap::Mcap;
 use self::mp4::Mp4;
+use self::said::{Due, Said, SaidOfSpan};
+use self::side_file::SideFile;
 use crate::clock::wall_now;
+use crate::notes::NotedReply;
 use crate::source::SourceError;
 
 /// What kind of file is made.
@@ -86,6 +96,10 @@ pub struct ExportOptions {
     pub overwrite: bool,
     /// The program that makes videos. Default `ffmpeg`, found through `PATH`.
     pub ffmpeg: PathBuf,
+    /// Whether results of applications and changes of contracts are exported along. Default true.
+    pub notes: bool,
+    /// The file in the folder for state that remembers the log of notes, if there is one.
+    pub remembered_notes: Option<PathBuf>,
 }
 
 impl ExportOptions {
@@ -109,6 +123,8 @@ impl ExportOptions {
             codec: VideoCodec::default(),
             overwrite: false,
             ffmpeg: "ffmpeg".into(),
+            notes: true,
+            remembered_notes: None,
         }
     }
 }
@@ -226,6 +242,14 @@ pub struct ExportSummary {
     pub sizes: BTreeMap<(u32, u32), u64>,
     /// The width and height of the first frame: a video shows all frames at that size.
     pub first_size: (u32, u32),
+    /// Results of applications in the file, or in the file beside a video.
+    pub replies: u64,
+    /// Changes of contracts, likewise.
+    pub contract_changes: u64,
+    /// Notes of the span that the log of notes should hold and does not.
+    pub notes_missing: u64,
+    /// The file beside a video, with what was said of its frames.
+    pub side_file: Option<PathBuf>,
 }
 
 impl ExportSummary {
@@ -247,6 +271,10 @@ impl ExportSummary {
             "undecodable_frames": self.undecodable,
             "moved_frames": self.moved,
             "frames_by_size": sizes,
+            "replies": self.replies,
+            "contract_changes": self.contract_changes,
+            "notes_missing": self.notes_missing,
+            "side_file": self.side_file,
         })
         .to_string()
     }
@@ -254,12 +282,18 @@ impl ExportSummary {
     /// What can be said before the file is finished, as texts.
     fn fields(&self) -> BTreeMap<String, String> {
         let Ok(Value::Object(fields)) = serde_json::from_str(&self.to_json()) else { return BTreeMap::new() };
-        let texts =
-            fields.into_iter().filter(|(name, _)| name != "file_bytes").map(|(name, value)| match value {
+        let texts = fields.into_iter().filter(|(name, _)| name != "file_bytes" && name != "side_file").map(
+            |(name, value)| match value {
                 Value::String(text) => (name, text),
                 other => (name, other.to_string()),
-            });
+            },
+        );
         texts.collect()
+    }
+
+    fn note_said(&mut self, due: &Due, replies: usize) {
+        self.replies += (replies + due.replies.len()) as u64;
+        self.contract_changes += due.contracts.len() as u64;
     }
 
     fn note(&mut self, still: &Still) {
@@ -283,21 +317,23 @@ pub async fn export(
     options: &ExportOptions,
     mut progress: impl FnMut(ExportProgress),
 ) -> Result<ExportSummary, ExportError> {
-    if !options.overwrite && options.output.symlink_metadata().is_ok() {
-        return Err(ExportError::Exists(options.output.clone()));
-    }
+    refuse_existing(options)?;
     let kind = match options.format {
         ExportFormat::Mp4 => StillKind::Jpeg,
         ExportFormat::Mcap => StillKind::Image,
     };
     let end = options.end.unwrap_or_else(wall_now);
-    let mut frames = Frames::open(options, (options.begin.unwrap_or(Timestamp::MIN), end), kind)?;
+    let span = (options.begin.unwrap_or(Timestamp::MIN), end);
+    let mut frames = Frames::open(options, span, kind)?;
+    let mut said = read_said(options, span).await?;
     let part = part_file(&options.output)?;
-    let mut summary = ExportSummary::default();
-    let mut out = Out::start(options, &part).await?;
+    let mut summary = ExportSummary { notes_missing: said.missing, ..ExportSummary::default() };
+    let mut out = Out::start(options, &part, !said.is_empty()).await?;
     while let Some(still) = frames.next().await {
-        out.add(options, &still, summary.frames == 0).await?;
+        let (due, replies) = (said.due_before(&still.meta), said.of_frame(&still.meta));
+        out.add(options, &still, summary.frames == 0, (&due, &replies)).await?;
         summary.note(&still);
+        summary.note_said(&due, replies.len());
         let ExportSummary { frames: count, from, .. } = summary;
         let to = frames.newest().min(end);
         progress(ExportProgress { frames: count, at: still.meta.captured, from, to });
@@ -311,55 +347,126 @@ pub async fn export(
         });
     }
     summary.moved = out.moved();
-    out.finish(options, &summary).await?;
-    summary.file_bytes = put_in_place(part, options)?;
+    let due = said.rest();
+    summary.note_said(&due, 0);
+    let side = out.finish(options, &due, &summary).await?;
+    summary.file_bytes = put_in_place(part, &options.output, options.overwrite)?;
+    let path = side_file::beside(&options.output);
+    if let Some(side) = side {
+        put_in_place(side, &path, options.overwrite)?;
+        summary.side_file = Some(path);
+    } else if options.overwrite && options.format == ExportFormat::Mp4 {
+        // One of an earlier export would be taken for that of this one.
+        match std::fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(write_error(&path, source));
+            }
+            _ => {}
+        }
+    }
     Ok(summary)
+}
+
+/// Refuses to replace files unasked.
+fn refuse_existing(options: &ExportOptions) -> Result<(), ExportError> {
+    let side = match options.format {
+        ExportFormat::Mp4 if options.notes => Some(side_file::beside(&options.output)),
+        _ => None,
+    };
+    for path in [Some(options.output.clone()), side].into_iter().flatten() {
+        if !options.overwrite && path.symlink_metadata().is_ok() {
+            return Err(ExportError::Exists(path));
+        }
+    }
+    Ok(())
+}
+
+/// Reads what was said in a span, on a thread for that.
+async fn read_said(options: &ExportOptions, span: (Timestamp, Timestamp)) -> Result<SaidOfSpan, ExportError> {
+    if !options.notes {
+        return Ok(SaidOfSpan::default());
+    }
+    let reads = options.clone();
+    let read = tokio::task::spawn_blocking(move || SaidOfSpan::read(&reads, span)).await;
+    Ok(read.map_err(|_| ExportError::Reader(options.camera.clone()))??)
 }
 
 /// The file while it is being made.
 enum Out {
-    Mp4(Box<Mp4>),
+    Mp4(Box<Mp4>, Option<SideFile>),
     Mcap(Box<Mcap>),
 }
 
 impl Out {
-    async fn start(options: &ExportOptions, part: &NamedTempFile) -> Result<Self, ExportError> {
+    /// With `said`, something was said of the frames.
+    async fn start(options: &ExportOptions, part: &NamedTempFile, said: bool) -> Result<Self, ExportError> {
         match options.format {
             ExportFormat::Mp4 => {
-                Mp4::start(&options.ffmpeg, options.codec, part.path()).await.map(Box::new).map(Self::Mp4)
+                let video = Mp4::start(&options.ffmpeg, options.codec, part.path(), said).await?;
+                let side = said.then(|| SideFile::start(&options.output)).transpose()?;
+                Ok(Self::Mp4(Box::new(video), side))
             }
             ExportFormat::Mcap => {
-                let file = part.reopen().map_err(|source| write_error(options, source))?;
+                let file = part.reopen().map_err(|source| write_error(&options.output, source))?;
                 let out = Mcap::start(&options.camera, file).map_err(|source| mcap_error(options, source))?;
                 Ok(Self::Mcap(Box::new(out)))
             }
         }
     }
 
-    async fn add(&mut self, options: &ExportOptions, still: &Still, first: bool) -> Result<(), ExportError> {
+    async fn add(
+        &mut self,
+        options: &ExportOptions,
+        still: &Still,
+        first: bool,
+        (due, replies): (&Due, &[Said<NotedReply>]),
+    ) -> Result<(), ExportError> {
         let meta = &still.meta;
         match self {
-            Self::Mp4(out) => out.add(meta.captured, (meta.width, meta.height), &still.image).await,
+            Self::Mp4(out, side) => {
+                let at = out.add(meta.captured, (meta.width, meta.height), &still.image).await?;
+                out.say(at, due, replies).await?;
+                side.as_mut().map_or(Ok(()), |side| side.add(due, Some((at, replies))))
+            }
             Self::Mcap(out) => {
-                let gap = (!first && still.missing.total() > 0).then(|| out.add_gap(meta, &still.missing));
-                let added =
-                    gap.unwrap_or(Ok(())).and_then(|()| out.add(meta, still.format, still.image.clone()));
-                added.map_err(|source| mcap_error(options, source))
+                let mut add = || {
+                    out.add_due(due)?;
+                    if !first && still.missing.total() > 0 {
+                        out.add_gap(meta, &still.missing)?;
+                    }
+                    out.add(meta, still.format, still.image.clone())?;
+                    out.add_said(meta, replies)
+                };
+                add().map_err(|source| mcap_error(options, source))
             }
         }
     }
 
     fn moved(&self) -> u64 {
         match self {
-            Self::Mp4(out) => out.moved(),
+            Self::Mp4(out, _) => out.moved(),
             Self::Mcap(_) => 0,
         }
     }
 
-    async fn finish(self, options: &ExportOptions, summary: &ExportSummary) -> Result<(), ExportError> {
+    /// Adds what was said after the last frame, and returns the file beside a video.
+    async fn finish(
+        self,
+        options: &ExportOptions,
+        due: &Due,
+        summary: &ExportSummary,
+    ) -> Result<Option<NamedTempFile>, ExportError> {
         match self {
-            Self::Mp4(out) => out.finish().await,
-            Self::Mcap(out) => out.finish(summary).map(drop).map_err(|source| mcap_error(options, source)),
+            Self::Mp4(out, side) => {
+                out.finish().await?;
+                let Some(mut side) = side else { return Ok(None) };
+                side.add(due, None)?;
+                side.finish().map(Some)
+            }
+            Self::Mcap(mut out) => {
+                let finished = out.add_due(due).and_then(|()| out.finish(summary));
+                finished.map(|_| None).map_err(|source| mcap_error(options, source))
+            }
         }
     }
 }
@@ -377,27 +484,26 @@ fn part_file(output: &Path) -> Result<NamedTempFile, ExportError> {
 }
 
 /// Gives the finished file its name, and returns its size.
-fn put_in_place(part: NamedTempFile, options: &ExportOptions) -> Result<u64, ExportError> {
-    let output = &options.output;
+fn put_in_place(part: NamedTempFile, output: &Path, overwrite: bool) -> Result<u64, ExportError> {
     let synced = part.as_file().sync_all().and_then(|()| part.path().metadata());
-    let bytes = synced.map_err(|source| write_error(options, source))?.len();
-    let named = if options.overwrite { part.persist(output) } else { part.persist_noclobber(output) };
+    let bytes = synced.map_err(|source| write_error(output, source))?.len();
+    let named = if overwrite { part.persist(output) } else { part.persist_noclobber(output) };
     match named {
         Ok(_) => Ok(bytes),
         Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => {
-            Err(ExportError::Exists(output.clone()))
+            Err(ExportError::Exists(output.into()))
         }
-        Err(error) => Err(write_error(options, error.error)),
+        Err(error) => Err(write_error(output, error.error)),
     }
 }
 
-fn write_error(options: &ExportOptions, source: io::Error) -> ExportError {
-    ExportError::Write { path: options.output.clone(), source }
+fn write_error(output: &Path, source: io::Error) -> ExportError {
+    ExportError::Write { path: output.into(), source }
 }
 
 fn mcap_error(options: &ExportOptions, source: McapError) -> ExportError {
     match source {
-        McapError::Io(source) => write_error(options, source),
+        McapError::Io(source) => write_error(&options.output, source),
         source => ExportError::Mcap { path: options.output.clone(), source },
     }
 }

@@ -11,7 +11,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin};
 use tokio::task::JoinHandle;
 
+use super::captions::{Caption, Captions};
+use super::said::{Due, Said};
 use super::{ExportError, VideoCodec, matroska};
+use crate::notes::NotedReply;
 use crate::source::child::{LastLines, spawn_fed_child};
 
 /// Units of time in a second of the file: the usual 90 kHz, exact to 6 µs.
@@ -35,19 +38,27 @@ pub(super) struct Mp4 {
     /// What clocks that were set back are put forward by.
     shift: Duration,
     moved: u64,
+    /// If there is anything to show beside the images.
+    captions: Option<Captions>,
 }
 
 impl Mp4 {
-    /// Starts ffmpeg.
-    pub(super) async fn start(ffmpeg: &Path, codec: VideoCodec, output: &Path) -> Result<Self, ExportError> {
-        let args = args(codec, output);
+    /// Starts ffmpeg. With `captions`, the video has subtitles.
+    pub(super) async fn start(
+        ffmpeg: &Path,
+        codec: VideoCodec,
+        output: &Path,
+        captions: bool,
+    ) -> Result<Self, ExportError> {
+        let args = args(codec, output, captions);
         let mut child = spawn_fed_child(ffmpeg, args, Stdio::piped(), Stdio::null()).await?;
         let gone = || ExportError::Ffmpeg { program: ffmpeg.into(), said: "its input is closed".into() };
         let stdin = child.stdin.take().ok_or_else(gone)?;
         let lines = LastLines::default();
         let listening = child.stderr.take().map(|stderr| tokio::spawn(lines.clone().read(stderr)));
         let ffmpeg = ffmpeg.into();
-        Ok(Self { ffmpeg, child, stdin, lines, listening, last: None, shift: Duration::ZERO, moved: 0 })
+        let (last, shift, captions) = (None, Duration::ZERO, captions.then(Captions::default));
+        Ok(Self { ffmpeg, child, stdin, lines, listening, last, shift, moved: 0, captions })
     }
 
     /// The number of images that are shown later than their capture time, because the clock had been set back.
@@ -55,24 +66,44 @@ impl Mp4 {
         self.moved
     }
 
-    /// Adds an image.
+    /// Adds an image, and returns when it is shown.
     pub(super) async fn add(
         &mut self,
         captured: Timestamp,
         (width, height): (u32, u32),
         jpeg: &Bytes,
-    ) -> Result<(), ExportError> {
+    ) -> Result<Duration, ExportError> {
         let before = self.last.map(|(_, before)| before);
         let is_first = before.is_none();
         let at = self.place(captured);
         let shown = before.map_or(SHOWN_ALONE, |before| (at - before).min(SHOWN_MAX));
-        let mut head = if is_first { matroska::head(width, height) } else { Vec::new() };
+        let mut head =
+            if is_first { matroska::head(width, height, self.captions.is_some()) } else { Vec::new() };
         head.extend(matroska::image_head(at, shown, jpeg.len()));
         let written = async {
             self.stdin.write_all(&head).await?;
             self.stdin.write_all(jpeg).await
         };
         match written.await {
+            Ok(()) => Ok(at),
+            Err(_) => Err(self.failed().await),
+        }
+    }
+
+    /// Adds what was said of the image that is shown from `at` on, and right before it.
+    pub(super) async fn say(
+        &mut self,
+        at: Duration,
+        due: &Due,
+        replies: &[Said<NotedReply>],
+    ) -> Result<(), ExportError> {
+        let ended = self.captions.as_mut().and_then(|captions| captions.add(at, due, replies));
+        self.show(ended).await
+    }
+
+    async fn show(&mut self, caption: Option<Caption>) -> Result<(), ExportError> {
+        let Some(caption) = caption else { return Ok(()) };
+        match self.stdin.write_all(&matroska::caption(&caption)).await {
             Ok(()) => Ok(()),
             Err(_) => Err(self.failed().await),
         }
@@ -97,6 +128,8 @@ impl Mp4 {
 
     /// Lets ffmpeg finish the file.
     pub(super) async fn finish(mut self) -> Result<(), ExportError> {
+        let last = self.captions.as_mut().and_then(Captions::finish);
+        self.show(last).await?;
         let flushed = self.stdin.shutdown().await;
         let Self { stdin, .. } = self;
         drop(stdin);
@@ -134,7 +167,7 @@ fn complaint(program: PathBuf, lines: &LastLines) -> ExportError {
 }
 
 /// Arguments of `ffmpeg`.
-fn args(codec: VideoCodec, output: &Path) -> Vec<OsString> {
+fn args(codec: VideoCodec, output: &Path, captions: bool) -> Vec<OsString> {
     let mut args = vec!["-hide_banner", "-v", "error", "-f", "matroska", "-i", "pipe:0", "-map", "0:v"];
     match codec {
         VideoCodec::Jpeg => args.extend(["-c:v", "copy"]),
@@ -157,6 +190,9 @@ fn args(codec: VideoCodec, output: &Path) -> Vec<OsString> {
             "-crf",
             "20",
         ]),
+    }
+    if captions {
+        args.extend(["-map", "0:s", "-c:s", "mov_text"]);
     }
     args.extend(["-video_track_timescale", TICKS_PER_SECOND, "-movflags", "+faststart", "-f", "mp4", "-y"]);
     let mut args: Vec<OsString> = args.into_iter().map(OsString::from).collect();

@@ -60,6 +60,8 @@ pub enum Kind {
     ResetCamera = 16,
     /// [`pb::ReportTakenRequest`], [`pb::ReportTakenResponse`].
     ReportTaken = 17,
+    /// [`pb::GetNotesRequest`], [`pb::GetNotesResponse`].
+    GetNotes = 18,
 }
 
 impl Kind {
@@ -83,6 +85,7 @@ impl Kind {
             GetCameraStarts,
             ResetCamera,
             ReportTaken,
+            GetNotes,
         ];
         all.into_iter().find(|kind| *kind as u8 == code)
     }

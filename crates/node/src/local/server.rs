@@ -130,6 +130,7 @@ async fn call(
         (Kind::GetCameraInfo, Edge(api)) => {
             answer(writer, kind, api.camera_info(packet.decode(kind)?).await).await
         }
+        (Kind::GetNotes, Edge(api)) => answer(writer, kind, api.notes(packet.decode(kind)?).await).await,
         (Kind::GetCameraStarts, Edge(api)) => {
             answer(writer, kind, api.camera_starts(packet.decode(kind)?).await).await
         }
@@ -161,6 +162,7 @@ fn not_of_a_camera(kind: Kind) -> Option<&'static str> {
         Kind::GetCameraInfo => Some("a camera broker knows no other cameras"),
         Kind::GetCameraStarts | Kind::ResetCamera => Some("a camera broker takes in no cameras"),
         Kind::Reply => Some("a camera broker takes no replies"),
+        Kind::GetNotes => Some("a camera broker keeps no notes"),
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Puts the log of a camera aside when the camera is reset. Nobody writes to it any more, and `mez store` reads it as any other.
+//! Puts the logs of a camera aside when the camera is reset. Nobody writes to them any more, and `mez store` reads them as any others.
 //!
 //! Each reset has a folder of logs of its own, `STORE/@aside/TIME`. Below it the log has the same path as it had below `STORE`. No name
 //! of a camera contains `@`, so the folder is never mistaken for a camera's. Put-aside logs count in no budget; the operator removes them.
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use mez_core::name::CameraName;
 use mez_core::units::Timestamp;
 
-use super::layout::log_folder;
+use super::layout::{LogKind, log_folder};
 use crate::lock::FileLock;
 
 /// The folder of put-aside logs, in the folder of logs.
@@ -46,7 +46,7 @@ pub enum PutAsideError {
     Stopped,
 }
 
-/// Moves a camera's log to a put-aside folder of logs, and returns that folder. `None` if there is no log.
+/// Moves a camera's logs to a put-aside folder of logs, and returns that folder. `None` if there are none.
 pub(super) fn put_aside(
     root: &Path,
     camera: &CameraName,
@@ -58,25 +58,32 @@ pub(super) fn put_aside(
     };
     // It is told to people, who may be elsewhere.
     let root = &std::path::absolute(root).map_err(failed(root))?;
-    let from = log_folder(root, camera);
-    if !from.is_dir() {
+    let folder_in = |root: &Path, kind| log_folder(root, camera, kind);
+    let mut kinds = vec![LogKind::Frames, LogKind::Notes];
+    kinds.retain(|kind| folder_in(root, *kind).is_dir());
+    if kinds.is_empty() {
         return Ok(None);
     }
-    let path = from.join("lock");
-    let lock = FileLock::take(&path).map_err(failed(&path))?;
-    let Some(_lock) = lock else { return Err(PutAsideError::Held(from)) };
+    let mut locks = Vec::new();
+    for from in kinds.iter().map(|kind| folder_in(root, *kind)) {
+        let path = from.join("lock");
+        let lock = FileLock::take(&path).map_err(failed(&path))?;
+        locks.push(lock.ok_or(PutAsideError::Held(from))?);
+    }
     let time = now.to_string()[..19].replace(':', "-");
     for number in 1..=SAME_SECOND_MAX {
         let name = if number == 1 { format!("{time}Z") } else { format!("{time}Z-{number}") };
         let aside = root.join(ASIDE).join(name);
-        let to = log_folder(&aside, camera);
-        if to.exists() {
+        if kinds.iter().any(|kind| folder_in(&aside, *kind).exists()) {
             continue;
         }
-        let parent = to.parent().unwrap_or(&aside);
-        DirBuilder::new().mode(0o700).recursive(true).create(parent).map_err(failed(parent))?;
-        fs::rename(&from, &to).map_err(failed(&from))?;
-        for folder in [from.parent(), Some(parent)].into_iter().flatten() {
+        let (before, after) = (root.join(camera.as_str()), aside.join(camera.as_str()));
+        DirBuilder::new().mode(0o700).recursive(true).create(&after).map_err(failed(&after))?;
+        for kind in kinds {
+            let from = folder_in(root, kind);
+            fs::rename(&from, folder_in(&aside, kind)).map_err(failed(&from))?;
+        }
+        for folder in [&before, &after] {
             File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed(folder))?;
         }
         return Ok(Some(aside));
@@ -123,12 +130,16 @@ mod tests {
             let held = put_aside(root.path(), &camera, now).unwrap_err();
             assert!(matches!(held, PutAsideError::Held(_)), "{held}");
             drop(files);
+            // Notes of it go along.
+            let notes = LogKind::Notes;
+            LogFiles::open_kind(root.path(), &camera, notes, root.path().join("@state")).unwrap();
             put.push(put_aside(root.path(), &camera, now).unwrap().expect("there was one"));
             assert_eq!(cameras_in(root.path()).unwrap(), [], "it is none of those that are kept");
         }
         assert_eq!(put_aside_in(root.path()).unwrap(), put);
         assert!(put[0].ends_with("@aside/2025-11-22T18-43-16Z"), "{}", put[0].display());
         for (folder, bytes) in put.iter().zip([b"one", b"two"]) {
+            assert!(LogFiles::reader_of(folder, &camera, LogKind::Notes, None).exist());
             assert_eq!(cameras_in(folder).unwrap(), std::slice::from_ref(&camera));
             let mut buffer = [0; 3];
             LogFiles::read_only(folder, &camera).read_at(SegmentNumber(1), 0, &mut buffer).unwrap();

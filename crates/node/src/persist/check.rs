@@ -4,20 +4,23 @@ use std::path::{Path, PathBuf};
 
 use mez_core::name::CameraName;
 use mez_core::store::{
-    Finding, FindingKind, HeaderError, KeyRing, LogReport, Repair, RepairError, StorageError, VerifyConfig,
-    repair, verify,
+    Finding, FindingKind, HeaderError, KeyRing, LogReport, RecordWords, Repair, RepairError, StorageError,
+    VerifyConfig, repair, verify,
 };
 use mez_core::units::Timestamp;
 use serde_json::{Value, json};
 
 use super::files::{Exposed, LogFiles, OpenLogError, exposed};
 use super::keeper::salt;
+use super::layout::LogKind;
 
 /// What was found of a camera's log.
 #[derive(Clone, Debug)]
 pub struct LogCheck {
     /// The camera.
     pub camera: CameraName,
+    /// Which of its logs.
+    pub kind: LogKind,
     /// Where the segments are.
     pub folder: PathBuf,
     /// What its segments hold and lack.
@@ -53,38 +56,39 @@ pub enum RepairLogError {
     Sync(#[from] StorageError),
 }
 
-fn files(root: &Path, camera: &CameraName, remembered: Option<&Path>) -> LogFiles {
-    match remembered {
-        Some(path) => LogFiles::reader(root, camera, path.to_owned()),
-        None => LogFiles::read_only(root, camera),
-    }
+/// Whether the folder of logs `root` has such a log of a camera.
+pub fn has_log(root: &Path, camera: &CameraName, kind: LogKind) -> bool {
+    LogFiles::reader_of(root, camera, kind, None).exist()
 }
 
-/// Reads and checks a camera's log in the folder of logs `root`, also while a broker writes it; with `payloads`, every byte of it. `remembered` is the file
-/// that [`super::find_remembered`] has found.
+/// Reads and checks a camera's log in the folder of logs `root`, also while a broker writes it; with `payloads`, every byte of it. `keys` are
+/// those of the frames. `remembered` is the file that [`super::find_remembered`] has found.
 pub fn check_log(
     root: &Path,
-    camera: &CameraName,
+    (camera, kind): (&CameraName, LogKind),
     keys: &KeyRing,
     remembered: Option<&Path>,
     payloads: bool,
 ) -> Result<LogCheck, StorageError> {
-    let mut files = files(root, camera, remembered);
+    let mut files = LogFiles::reader_of(root, camera, kind, remembered.map(Path::to_owned));
+    let keys = &kind.keys(keys);
     let config = VerifyConfig { camera, keys, payloads };
     let report = verify(&mut files, config, |_, _| Ok::<_, StorageError>(()))?;
     Ok(LogCheck {
         camera: camera.clone(),
+        kind,
         folder: files.folder().to_owned(),
         report,
-        exposed: exposed(root, camera),
+        exposed: exposed(root, camera, kind),
         is_written: files.is_held(),
     })
 }
 
-/// Copies all that can be read of a camera's log into the folder of logs `out`, durably, and changes nothing in `root`.
+/// Copies all that can be read of a camera's log into the folder of logs `out`, durably, and changes nothing in `root`. `keys` are those of
+/// the frames.
 pub fn repair_log(
     root: &Path,
-    camera: &CameraName,
+    (camera, kind): (&CameraName, LogKind),
     keys: &KeyRing,
     remembered: Option<&Path>,
     out: &Path,
@@ -100,13 +104,14 @@ pub fn repair_log(
     if place.starts_with(&original) || original.starts_with(&place) {
         return Err(RepairLogError::Within(out.into()));
     }
-    let mut from = files(root, camera, remembered);
-    let mut copy = match LogFiles::create_copy(out, camera) {
+    let mut from = LogFiles::reader_of(root, camera, kind, remembered.map(Path::to_owned));
+    let mut copy = match LogFiles::create_copy(out, camera, kind) {
         Err(OpenLogError::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => {
             return Err(RepairLogError::Exists { camera: camera.clone(), out: out.into() });
         }
         copy => copy?,
     };
+    let keys = &kind.keys(keys);
     let config = VerifyConfig { camera, keys, payloads: true };
     let repaired = repair(&mut from, config, &mut copy, &mut salt)?;
     copy.sync_all()?;
@@ -119,9 +124,16 @@ impl LogCheck {
         self.report.wrong + self.exposed.len() as u64
     }
 
-    /// As JSON, on one line.
+    /// A finding, in words.
+    pub fn says(&self, finding: &Finding) -> String {
+        finding.of(self.kind.words()).to_string()
+    }
+
+    /// As JSON, on one line. The log of notes counts `notes` where that of frames counts `frames`.
     pub fn to_json(&self) -> String {
         let report = &self.report;
+        let records = format!("{}s", self.kind.words().one);
+        let lost = format!("{records}_lost");
         let time = |time: Option<Timestamp>| time.map(|time| time.to_string());
         let span = |span: Option<(Timestamp, Timestamp)>| (time(span.map(|s| s.0)), time(span.map(|s| s.1)));
         let (from, to) = span(report.captured());
@@ -133,8 +145,8 @@ impl LogCheck {
                 json!({
                     "segment": segment.number.to_string(),
                     "bytes": segment.bytes,
-                    "frames": segment.records,
-                    "frames_lost": segment.records_lost,
+                    records.as_str(): segment.records,
+                    lost.as_str(): segment.records_lost,
                     "bytes_unreadable": segment.bytes_unreadable,
                     "from": from,
                     "to": to,
@@ -143,16 +155,18 @@ impl LogCheck {
             .collect();
         let exposed =
             self.exposed.iter().map(|exposed| json!({ "what": "exposed", "says": exposed.to_string() }));
-        let findings: Vec<Value> = report.findings.iter().map(finding).chain(exposed).collect();
+        let findings: Vec<Value> =
+            report.findings.iter().map(|found| self.finding(found)).chain(exposed).collect();
         json!({
             "camera": self.camera.as_str(),
             "whole": self.wrong() == 0,
             "wrong": self.wrong(),
-            "frames": report.records(),
+            "log": records.as_str(),
+            records.as_str(): report.records(),
             "bytes": report.bytes(),
             "from": from,
             "to": to,
-            "frames_lost": report.records_lost,
+            lost.as_str(): report.records_lost,
             "more_may_be_lost": report.more_may_be_lost,
             "bytes_unreadable": report.bytes_unreadable(),
             "bytes_torn": report.torn_bytes,
@@ -163,27 +177,28 @@ impl LogCheck {
         })
         .to_string()
     }
-}
 
-fn finding(finding: &Finding) -> Value {
-    let what = match &finding.kind {
-        FindingKind::Header(HeaderError::NotAFile) => "not_a_file",
-        FindingKind::Header(_) => "header",
-        FindingKind::Mended { .. } => "header_mended",
-        FindingKind::Damaged(_) => "damaged",
-        FindingKind::Short => "cut_off",
-        FindingKind::Missing { .. } => "missing",
-        FindingKind::OlderCopy { .. } => "older_copy",
-    };
-    json!({
-        "what": what,
-        "segment": finding.segment.to_string(),
-        "offset": finding.offset,
-        "bytes": finding.bytes,
-        "record": finding.index,
-        "frames_lost": finding.records,
-        "captured_after": finding.after.map(|time| time.to_string()),
-        "captured_before": finding.before.map(|time| time.to_string()),
-        "says": finding.to_string(),
-    })
+    fn finding(&self, finding: &Finding) -> Value {
+        let what = match &finding.kind {
+            FindingKind::Header(HeaderError::NotAFile) => "not_a_file",
+            FindingKind::Header(_) => "header",
+            FindingKind::Mended { .. } => "header_mended",
+            FindingKind::Damaged(_) => "damaged",
+            FindingKind::Short => "cut_off",
+            FindingKind::Missing { .. } => "missing",
+            FindingKind::OlderCopy { .. } => "older_copy",
+        };
+        let RecordWords { one, timed } = self.kind.words();
+        json!({
+            "what": what,
+            "segment": finding.segment.to_string(),
+            "offset": finding.offset,
+            "bytes": finding.bytes,
+            "record": finding.index,
+            format!("{one}s_lost"): finding.records,
+            format!("{timed}_after"): finding.after.map(|time| time.to_string()),
+            format!("{timed}_before"): finding.before.map(|time| time.to_string()),
+            "says": self.says(finding),
+        })
+    }
 }

@@ -12,7 +12,7 @@ use mez_core::store::{Bounds, Progress, SegmentNumber, Storage, StorageError, St
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use rustix::io::Errno;
 
-use super::layout::{EDGE_LOCK, FOLDER, log_folder};
+use super::layout::{EDGE_LOCK, LogKind, log_folder};
 use super::remembered::{self, ProgressFile, Remembered};
 use crate::lock::FileLock;
 
@@ -57,9 +57,9 @@ pub struct Exposed {
 }
 
 /// The folders of a camera's log that others may write: the folder of logs itself, and all on the way to the segments.
-pub fn exposed(root: &Path, camera: &CameraName) -> Vec<Exposed> {
+pub fn exposed(root: &Path, camera: &CameraName, kind: LogKind) -> Vec<Exposed> {
     let mut folders = vec![root.to_owned()];
-    for segment in Path::new(camera.as_str()).iter().chain([FOLDER.as_ref()]) {
+    for segment in Path::new(camera.as_str()).iter().chain([kind.folder().as_ref()]) {
         folders.push(folders[folders.len() - 1].join(segment));
     }
     folders.iter().filter_map(|folder| exposed_folder(folder)).collect()
@@ -85,15 +85,25 @@ pub struct LogFiles {
 }
 
 impl LogFiles {
-    /// Opens a camera's log to write it, and makes it if there is none. `bounds` is a file outside of the log.
+    /// Opens the log of a camera's frames to write it, and makes it if there is none. `bounds` is a file outside of the log.
     pub fn open(root: &Path, camera: &CameraName, bounds: PathBuf) -> Result<Self, OpenLogError> {
-        let folder = log_folder(root, camera);
+        Self::open_kind(root, camera, LogKind::Frames, bounds)
+    }
+
+    /// The same for any log of the camera.
+    pub fn open_kind(
+        root: &Path,
+        camera: &CameraName,
+        kind: LogKind,
+        bounds: PathBuf,
+    ) -> Result<Self, OpenLogError> {
+        let folder = log_folder(root, camera, kind);
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| OpenLogError::Io { path, source }
         };
         DirBuilder::new().mode(0o700).recursive(true).create(&folder).map_err(io(&folder))?;
-        if let Some(exposed) = exposed(root, camera).pop() {
+        if let Some(exposed) = exposed(root, camera, kind).pop() {
             return Err(exposed.into());
         }
         let path = folder.join("lock");
@@ -114,21 +124,29 @@ impl LogFiles {
         })
     }
 
-    /// Opens a camera's log to read it, also while a broker writes to it. It does not use what the folder for state remembers.
+    /// Opens the log of a camera's frames to read it, also while a broker writes to it. It does not use what the folder for state
+    /// remembers.
     pub fn read_only(root: &Path, camera: &CameraName) -> Self {
-        let folder = log_folder(root, camera);
-        Self { folder, bounds: None, progress: None, writing: None, reading: None, syncer: None, _lock: None }
+        Self::reader_of(root, camera, LogKind::Frames, None)
     }
 
-    /// Makes the place for a copy of a camera's log, of which nothing is remembered. There must be no log of the camera yet.
-    pub fn create_copy(root: &Path, camera: &CameraName) -> Result<Self, OpenLogError> {
-        let folder = log_folder(root, camera);
+    /// Opens any log of a camera to read it beside the broker that writes it. `bounds` is the file that the broker remembers its segments
+    /// in: what has expired is not read.
+    pub fn reader_of(root: &Path, camera: &CameraName, kind: LogKind, bounds: Option<PathBuf>) -> Self {
+        let folder = log_folder(root, camera, kind);
+        let progress = bounds.as_deref().map(ProgressFile::beside);
+        Self { folder, bounds, progress, writing: None, reading: None, syncer: None, _lock: None }
+    }
+
+    /// Makes the place for a copy of a camera's log, of which nothing is remembered. There must be no such log of the camera yet.
+    pub fn create_copy(root: &Path, camera: &CameraName, kind: LogKind) -> Result<Self, OpenLogError> {
+        let folder = log_folder(root, camera, kind);
         let io = |source| OpenLogError::Io { path: folder.clone(), source };
         if let Some(parent) = folder.parent() {
             DirBuilder::new().mode(0o700).recursive(true).create(parent).map_err(io)?;
         }
         DirBuilder::new().mode(0o700).create(&folder).map_err(io)?;
-        Ok(Self::read_only(root, camera))
+        Ok(Self::reader_of(root, camera, kind, None))
     }
 
     /// Syncs all segments to disk, which takes a while.
@@ -141,11 +159,14 @@ impl LogFiles {
         synced.map_err(|source| storage_error("sync", &self.folder, &source))
     }
 
-    /// Opens a camera's log to read it beside the broker that writes it. `bounds` is the file that the broker remembers its
-    /// segments in: what has expired is not read.
+    /// Opens the log of a camera's frames to read it beside the broker that writes it, as [`LogFiles::reader_of`] does.
     pub fn reader(root: &Path, camera: &CameraName, bounds: PathBuf) -> Self {
-        let progress = Some(ProgressFile::beside(&bounds));
-        Self { bounds: Some(bounds), progress, ..Self::read_only(root, camera) }
+        Self::reader_of(root, camera, LogKind::Frames, Some(bounds))
+    }
+
+    /// Whether there is such a log.
+    pub fn exist(&self) -> bool {
+        self.folder.is_dir()
     }
 
     /// Whether a program writes this log now.
@@ -218,7 +239,7 @@ fn find_cameras(folder: &Path, name: &str, depth: usize, found: &mut Vec<CameraN
         if !entry.file_type()?.is_dir() {
             continue;
         }
-        if segment == FOLDER {
+        if segment == LogKind::Frames.folder() {
             found.extend(name.parse::<CameraName>().ok());
         } else if depth > 0 {
             let name = if name.is_empty() { segment } else { format!("{name}/{segment}") };

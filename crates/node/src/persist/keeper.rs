@@ -14,6 +14,7 @@ use mez_core::units::{ClockAnchor, Instant};
 use ring::rand::{SecureRandom, SystemRandom};
 use tracing::{error, info, warn};
 
+use super::LogKind;
 use crate::clock::{monotonic_now, wall_now};
 use crate::lock::FileLock;
 
@@ -158,8 +159,9 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
         }
     }
 
-    /// Writes a log line whenever a log becomes degraded, or no longer is, until the keeper ends.
-    pub async fn watch(self) {
+    /// Writes a log line whenever a log becomes degraded, or no longer is, until the keeper ends. `kind` is that of its logs.
+    pub async fn watch(self, kind: LogKind) {
+        let what = kind.words().one;
         let shared = Arc::downgrade(&self.shared);
         drop(self);
         let mut degraded: BTreeMap<CameraName, u64> = BTreeMap::new();
@@ -171,12 +173,12 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
                 let Some(status) = shared.status(&camera, monotonic_now()) else { continue };
                 match (&status.degraded, degraded.contains_key(&camera)) {
                     (Some(reason), false) => {
-                        warn!(%camera, "the log on disk is degraded, and the log goes on in memory: {reason}");
+                        warn!(%camera, what, "the log on disk is degraded, and the log goes on in memory: {reason}");
                         degraded.insert(camera, status.lost);
                     }
                     (None, true) => {
                         let lost = status.lost - degraded.remove(&camera).unwrap_or(status.lost);
-                        info!(%camera, lost, "the log on disk works again");
+                        info!(%camera, what, lost, "the log on disk works again");
                     }
                     _ => {}
                 }
@@ -291,6 +293,6 @@ pub(super) fn salt() -> [u8; SALT_BYTES] {
 }
 
 /// What the mutex protects is whole after every statement, so a panic elsewhere does not spoil it.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -32,9 +32,10 @@ use mez_core::store::{
 use mez_core::units::Timestamp;
 use tracing::{info, warn};
 
-pub use self::check::{LogCheck, RepairLogError, check_log, repair_log};
+pub use self::check::{LogCheck, RepairLogError, check_log, has_log, repair_log};
 pub use self::files::{Exposed, LogFiles, OpenLogError, cameras_in, exposed};
 pub use self::keeper::LogKeeper;
+pub use self::layout::LogKind;
 pub use self::remembered::find_remembered;
 use crate::clock::{monotonic_now, wall_now};
 
@@ -42,8 +43,12 @@ use crate::clock::{monotonic_now, wall_now};
 pub const RECOVERY_TIME_MAX: Duration = Duration::from_secs(1);
 /// How far the log's newest frame may be ahead of this host's clock before a warning is logged.
 const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(10);
-/// The file in the folder for state that lists a log's segments. No name of a camera contains `@`.
-pub(crate) const BOUNDS: &str = "@log";
+/// The file in the folder for state that lists the segments of the log of frames.
+pub(crate) const BOUNDS: &str = LogKind::Frames.folder();
+/// The part of a camera's bytes on disk that its notes may take, where they are kept.
+const NOTES_SHARE: u64 = 16;
+/// The least bytes on disk for notes: a few segments.
+const NOTES_BYTES_MIN: u64 = 4 << 20;
 
 /// How logs are kept on disk.
 #[derive(Clone, Debug)]
@@ -58,19 +63,39 @@ pub struct PersistOptions {
     pub disk_bytes_max: u64,
     /// How long frames are kept on disk. Default: until room is needed.
     pub disk_age_max: Option<Duration>,
+    /// Whether an edge also keeps notes: replies, and changes of contracts. They take a sixteenth of a camera's bytes, at least 4 MiB.
+    /// Default true. A camera broker keeps none.
+    pub notes: bool,
 }
 
 impl PersistOptions {
     /// The defaults.
     pub fn new(folder: PathBuf, keys: KeyRing) -> Self {
-        Self { folder, keys, durability: Durability::default(), disk_bytes_max: 4 << 30, disk_age_max: None }
+        Self {
+            folder,
+            keys,
+            durability: Durability::default(),
+            disk_bytes_max: 4 << 30,
+            disk_age_max: None,
+            notes: true,
+        }
     }
 
-    fn config(&self, camera: &CameraName) -> StoreConfig {
+    /// How frames, and notes if they are kept, share the bytes of a camera on disk.
+    pub(crate) fn split(self) -> (Self, Option<Self>) {
+        if !self.notes {
+            return (self, None);
+        }
+        let notes = (self.disk_bytes_max / NOTES_SHARE).max(NOTES_BYTES_MIN).min(self.disk_bytes_max / 2);
+        let frames = self.disk_bytes_max - notes;
+        (Self { disk_bytes_max: frames, ..self.clone() }, Some(Self { disk_bytes_max: notes, ..self }))
+    }
+
+    fn config(&self, camera: &CameraName, kind: LogKind) -> StoreConfig {
         StoreConfig {
             durability: self.durability,
             disk_age_max: self.disk_age_max,
-            ..StoreConfig::new(camera.clone(), self.keys.clone(), self.disk_bytes_max)
+            ..StoreConfig::new(camera.clone(), kind.keys(&self.keys), self.disk_bytes_max)
         }
     }
 }
@@ -113,24 +138,40 @@ pub struct OpenLog {
 }
 
 impl OpenLog {
-    /// Opens a camera's log, and reads its newest frames: at most `bytes_max` of them, for at most `time_max`. What is
+    /// Opens the log of a camera's frames, and reads the newest: at most `bytes_max` of them, for at most `time_max`. What is
     /// remembered of it stands in `state`, a folder of this camera.
     pub fn open(
         options: &PersistOptions,
         camera: &CameraName,
         state: &Path,
+        limits: (u64, Duration),
+    ) -> Result<(Self, Recovery), PersistError> {
+        Self::open_kind(options, (camera, LogKind::Frames), state, limits)
+    }
+
+    /// The same for any log of the camera.
+    pub(crate) fn open_kind(
+        options: &PersistOptions,
+        (camera, kind): (&CameraName, LogKind),
+        state: &Path,
         (bytes_max, time_max): (u64, Duration),
     ) -> Result<(Self, Recovery), PersistError> {
-        let mut files = LogFiles::open(&options.folder, camera, state.join(BOUNDS))?;
-        let config = RecoveryConfig { camera, keys: &options.keys, bytes_max, time_max };
+        let mut files = LogFiles::open_kind(&options.folder, camera, kind, state.join(kind.folder()))?;
+        let keys = &kind.keys(&options.keys);
+        let config = RecoveryConfig { camera, keys, bytes_max, time_max };
         let begun = monotonic_now();
         let mut recovery = recover(&mut files, config, monotonic_now).map_err(|source| {
             PersistError::Recover { camera: camera.clone(), folder: files.folder().into(), source }
         })?;
-        report(camera, files.folder(), &recovery.report, monotonic_now().saturating_since(begun));
+        let took = monotonic_now().saturating_since(begun);
+        report((camera, kind), files.folder(), &recovery.report, took);
         let resume = std::mem::take(&mut recovery.resume);
-        let log =
-            Self { camera: camera.clone(), files, config: options.config(camera), resume: resume.clone() };
+        let log = Self {
+            camera: camera.clone(),
+            files,
+            config: options.config(camera, kind),
+            resume: resume.clone(),
+        };
         recovery.resume = resume;
         Ok((log, recovery))
     }
@@ -149,18 +190,19 @@ fn ahead_of_clock(newest: Option<Timestamp>, now: Timestamp) -> Option<Duration>
 }
 
 /// Tells people what was found.
-fn report(camera: &CameraName, folder: &Path, report: &RecoveryReport, took: Duration) {
+fn report((camera, kind): (&CameraName, LogKind), folder: &Path, report: &RecoveryReport, took: Duration) {
+    let what = kind.words().one;
     let RecoveryReport { records, payload_bytes, segments, segments_unread, .. } = report;
     let took_ms = took.as_millis() as u64;
-    info!(%camera, records, payload_bytes, segments, segments_unread, took_ms, "the log on disk was read");
+    info!(%camera, what, records, payload_bytes, segments, segments_unread, took_ms, "the log on disk was read");
     for damage in &report.damages {
-        warn!(%camera, "damage in the log on disk, not served: {damage}");
+        warn!(%camera, what, "damage in the log on disk, not served: {damage}");
     }
     for strange in &report.strange {
-        warn!(%camera, "a segment of the log on disk is ignored, and left where it is: {strange}");
+        warn!(%camera, what, "a segment of the log on disk is ignored, and left where it is: {strange}");
     }
     if report.mended > 0 {
-        warn!(%camera, segments = report.mended, "a byte was damaged in headers of segments, and was corrected while reading");
+        warn!(%camera, what, segments = report.mended, "a byte was damaged in headers of segments, and was corrected while reading");
     }
     let named = report.damages.len() + report.strange.len();
     let lost = report.records_lost();
@@ -169,47 +211,61 @@ fn report(camera: &CameraName, folder: &Path, report: &RecoveryReport, took: Dur
         let more = (report.damaged + report.strange_segments).saturating_sub(named as u64);
         warn!(
             %camera, %folder, more, lost,
-            "frames of the log on disk are lost; readers get all others, and are told that these are damaged; \
+            "{what}s of the log on disk are lost; readers get all others, and are told that these are damaged; \
              `mez store verify` names everything that is wrong, `mez store repair` copies the rest"
         );
     }
     if report.torn_bytes > 0 {
         let bytes = report.torn_bytes;
-        info!(%camera, bytes, "the last record is incomplete, because the broker or the power stopped while it was written; this is no damage");
+        info!(%camera, what, bytes, "the last record is incomplete, because the broker or the power stopped while it was written; this is no damage");
     }
     if let Some(ahead) = ahead_of_clock(report.newest_captured, wall_now()) {
         warn!(
             %camera, ?ahead,
-            "the newest frame of the log is ahead of this host's clock: the clock was set back, or the camera's is wrong; frames keep \
+            "the newest {what} of the log is ahead of this host's clock: the clock was set back, or the camera's is wrong; frames keep \
              their order, and some capture times occur twice"
         );
     }
     if report.expired > 0 {
-        warn!(%camera, segments = report.expired, "expired segments had come back, and were removed");
+        warn!(%camera, what, segments = report.expired, "expired segments had come back, and were removed");
     }
     if report.missing > 0 {
         warn!(
-            %camera,
-            segments = report.missing, frames = report.lost_newest,
+            %camera, what,
+            segments = report.missing, records = report.lost_newest,
             "the newest segments of the log are missing: it is an older copy, or somebody removed them"
         );
     }
     if report.missing == 0 && report.lost_newest > 0 {
-        let frames = report.lost_newest;
-        warn!(%camera, frames, "the end of the log is missing: somebody cut it off, or it is damaged");
+        let records = report.lost_newest;
+        warn!(%camera, what, records, "the end of the log is missing: somebody cut it off, or it is damaged");
     }
     if report.lost_oldest > 0 {
-        let frames = report.lost_oldest;
-        warn!(%camera, frames, "the beginning of the log is missing although it had not expired: somebody removed it, or it is damaged");
+        let records = report.lost_oldest;
+        warn!(%camera, what, records, "the beginning of the log is missing although it had not expired: somebody removed it, or it is damaged");
     }
     if report.bounds_lost {
-        warn!(%camera, "the folder for state is new and knows nothing of this log; the log is taken as it is");
+        warn!(%camera, what, "the folder for state is new and knows nothing of this log; the log is taken as it is");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn frames_and_notes_share_the_bytes_of_a_camera() {
+        let keys = KeyRing::new(vec![mez_core::store::MasterKey::new([1; 32])]).unwrap();
+        for (bytes, expected) in [(4 << 30, 256 << 20), (16 << 20, 4 << 20), (1 << 20, 1 << 19)] {
+            let options =
+                PersistOptions { disk_bytes_max: bytes, ..PersistOptions::new("x".into(), keys.clone()) };
+            let (frames, notes) = options.clone().split();
+            let notes = notes.expect("notes are kept unless somebody says otherwise");
+            assert_eq!((notes.disk_bytes_max, frames.disk_bytes_max), (expected, bytes - expected));
+            let (frames, notes) = PersistOptions { notes: false, ..options }.split();
+            assert_eq!((frames.disk_bytes_max, notes.is_none()), (bytes, true));
+        }
+    }
 
     #[test]
     fn a_clock_that_was_set_back_is_told_of() {

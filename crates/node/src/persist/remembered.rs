@@ -12,8 +12,7 @@ use mez_core::frame::Epoch;
 use mez_core::name::CameraName;
 use mez_core::store::{Bounds, Progress, SegmentNumber, checksum};
 
-use super::BOUNDS;
-use super::layout::log_folder;
+use super::layout::{LogKind, log_folder};
 use crate::state::{camera_folder, edge_folder, write_durably};
 
 /// Bytes of the identifier of the system's current boot, a UUID.
@@ -64,11 +63,16 @@ pub(super) fn write(path: &Path, remembered: &Remembered) -> io::Result<()> {
     write_durably(path.parent().unwrap_or(Path::new(".")), path, text.as_bytes())
 }
 
-/// The file that remembers the log of a camera in the folder of logs `root`, looked for in the folder for state: the one that says so itself. If
+/// The file that remembers a log of a camera in the folder of logs `root`, looked for in the folder for state: the one that says so itself. If
 /// `explicit`, somebody has said that it is in there, and one that speaks of another place will do: the log was moved.
-pub fn find_remembered(state: &Path, explicit: bool, root: &Path, camera: &CameraName) -> Option<PathBuf> {
-    let place = fs::canonicalize(log_folder(root, camera)).ok();
-    let files = [camera_folder(state, camera).join(BOUNDS), edge_folder(state, camera).join(BOUNDS)];
+pub fn find_remembered(
+    state: &Path,
+    explicit: bool,
+    root: &Path,
+    (camera, kind): (&CameraName, LogKind),
+) -> Option<PathBuf> {
+    let place = fs::canonicalize(log_folder(root, camera, kind)).ok();
+    let files = [camera_folder(state, camera), edge_folder(state, camera)].map(|of| of.join(kind.folder()));
     let found: Vec<_> = files.into_iter().filter_map(|path| Some((read(&path).ok()??, path))).collect();
     let speaks_of_it = found.iter().find(|(remembered, _)| place.is_some() && remembered.folder == place);
     if let Some((_, path)) = speaks_of_it {
@@ -208,22 +212,23 @@ mod tests {
         let (state, camera) = (folder.path().join("state"), "dock/cam1".parse::<CameraName>().unwrap());
         let (one, other) = (folder.path().join("one"), folder.path().join("other"));
         let place = |root: &Path| {
-            fs::create_dir_all(super::log_folder(root, &camera)).unwrap();
-            fs::canonicalize(super::log_folder(root, &camera)).ok()
+            fs::create_dir_all(super::log_folder(root, &camera, LogKind::Frames)).unwrap();
+            fs::canonicalize(super::log_folder(root, &camera, LogKind::Frames)).ok()
         };
-        let find = |explicit, root: &Path| find_remembered(&state, explicit, root, &camera);
+        let find =
+            |explicit, root: &Path| find_remembered(&state, explicit, root, (&camera, LogKind::Frames));
         let (of_camera, of_edge) = (camera_folder(&state, &camera), edge_folder(&state, &camera));
         fs::create_dir_all(&of_camera).unwrap();
         fs::create_dir_all(&of_edge).unwrap();
         assert_eq!(find(true, &one), None);
-        write(&of_camera.join(BOUNDS), &Remembered { bounds: bounds(), folder: place(&one) }).unwrap();
-        assert_eq!(find(false, &one), Some(of_camera.join(BOUNDS)));
+        write(&of_camera.join("@log"), &Remembered { bounds: bounds(), folder: place(&one) }).unwrap();
+        assert_eq!(find(false, &one), Some(of_camera.join("@log")));
         // A copy is not what is remembered, unless somebody says so.
         place(&other);
         assert_eq!(find(false, &other), None);
-        assert_eq!(find(true, &other), Some(of_camera.join(BOUNDS)));
-        write(&of_edge.join(BOUNDS), &Remembered { bounds: bounds(), folder: place(&other) }).unwrap();
-        assert_eq!(find(false, &other), Some(of_edge.join(BOUNDS)));
-        assert_eq!(find(false, &one), Some(of_camera.join(BOUNDS)));
+        assert_eq!(find(true, &other), Some(of_camera.join("@log")));
+        write(&of_edge.join("@log"), &Remembered { bounds: bounds(), folder: place(&other) }).unwrap();
+        assert_eq!(find(false, &other), Some(of_edge.join("@log")));
+        assert_eq!(find(false, &one), Some(of_camera.join("@log")));
     }
 }

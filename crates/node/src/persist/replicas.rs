@@ -19,9 +19,10 @@ use super::aside::{PutAsideError, put_aside};
 use super::files::hold_folder;
 use super::keeper::lock;
 use super::{
-    BOUNDS, LogFiles, LogKeeper, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX, cameras_in,
+    LogFiles, LogKeeper, LogKind, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX, cameras_in,
 };
 use crate::clock::wall_now;
+use crate::notes::Notes;
 use crate::state::edge_folder;
 
 /// Threads that read logs at the start. More would only wait for the same disk.
@@ -35,6 +36,8 @@ pub(crate) struct Replicas {
     options: PersistOptions,
     state: PathBuf,
     keeper: LogKeeper<LogFiles>,
+    /// What was said of frames, if that is kept.
+    notes: Option<Notes>,
     kept: BTreeMap<CameraName, Dropped>,
     /// Logs that are being put aside. Each value becomes true when that is done.
     moving: BTreeMap<CameraName, watch::Receiver<bool>>,
@@ -54,6 +57,9 @@ impl Replicas {
         let folder = hold_folder(&options.folder)?;
         let list = |source| PersistError::List { folder: options.folder.clone(), source };
         let cameras = cameras_in(&options.folder).map_err(list)?;
+        let (options, notes) = options.split();
+        let notes = notes.map(|options| Notes::start(options, state.clone()));
+        let notes = notes.transpose().map_err(PersistError::Thread)?;
         let keeper = LogKeeper::start_holding(Some(folder)).map_err(PersistError::Thread)?;
         let opened = open_all(&options, &state, &cameras, broker.log_bytes_max())?;
         let mut logs = Vec::new();
@@ -83,8 +89,8 @@ impl Replicas {
             keeper.keep(camera.clone(), writer);
             kept.insert(camera, Dropped::default());
         }
-        tokio::spawn(keeper.clone().watch());
-        Ok(Self { options, state, keeper, kept, moving: BTreeMap::new() })
+        tokio::spawn(keeper.clone().watch(LogKind::Frames));
+        Ok(Self { options, state, keeper, notes, kept, moving: BTreeMap::new() })
     }
 
     /// A frame was appended to one of the logs.
@@ -95,6 +101,11 @@ impl Replicas {
     /// Who writes them.
     pub(crate) fn keeper(&self) -> LogKeeper<LogFiles> {
         self.keeper.clone()
+    }
+
+    /// What was said of frames, if that is kept.
+    pub(crate) fn notes(&self) -> Option<Notes> {
+        self.notes.clone()
     }
 
     /// A camera has connected: its log is written from now on.
@@ -145,7 +156,7 @@ impl Replicas {
 }
 
 impl Replicas {
-    /// Stops writing a camera's log and puts it aside, so that the next one starts empty. Returns the new folder; `None` if there was no
+    /// Stops writing a camera's logs and puts them aside, so that the next ones start empty. Returns the new folder; `None` if there was no
     /// log.
     pub(crate) fn put_aside(
         &mut self,
@@ -157,21 +168,31 @@ impl Replicas {
         let (over, moving) = watch::channel(false);
         self.moving.retain(|_, moving| !*moving.borrow());
         self.moving.insert(camera.clone(), moving);
-        let (keeper, camera) = (self.keeper.clone(), camera.clone());
+        let (keeper, notes, camera) = (self.keeper.clone(), self.notes.clone(), camera.clone());
         let (root, state) = (self.options.folder.clone(), edge_folder(&self.state, &camera));
         let put = tokio::task::spawn_blocking(move || {
-            if !keeper.release(camera.clone()) {
-                return Err(PutAsideError::Busy { camera });
+            let released = keeper.release(camera.clone());
+            let released = notes.as_ref().is_none_or(|notes| notes.release(&camera)) && released;
+            let put = match released {
+                true => put_aside(&root, &camera, wall_now()),
+                false => Err(PutAsideError::Busy { camera: camera.clone() }),
+            };
+            if let Some(notes) = notes {
+                notes.resume(&camera);
             }
-            let put = put_aside(&root, &camera, wall_now());
-            // What was remembered of it is of no other log.
-            let bounds = state.join(BOUNDS);
-            match std::fs::remove_file(&bounds) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    Err(PutAsideError::Io { path: bounds, source })
+            if matches!(put, Err(PutAsideError::Busy { .. })) {
+                return put;
+            }
+            // What was remembered of them is of no other log.
+            for bounds in [LogKind::Frames, LogKind::Notes].map(|kind| state.join(kind.folder())) {
+                match std::fs::remove_file(&bounds) {
+                    Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                        return Err(PutAsideError::Io { path: bounds, source });
+                    }
+                    _ => {}
                 }
-                _ => put,
             }
+            put
         });
         async move {
             let put = put.await.unwrap_or(Err(PutAsideError::Stopped));

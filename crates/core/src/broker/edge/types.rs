@@ -171,7 +171,7 @@ pub enum ReplyError {
         camera: CameraName,
     },
     /// The camera is not connected.
-    #[error("camera {camera} is not connected; the reply was dropped")]
+    #[error("camera {camera} is not connected; the reply did not reach it")]
     NotConnected {
         /// The name.
         camera: CameraName,

@@ -12,4 +12,4 @@ mod report;
 
 pub use self::check::{VerifyConfig, verify};
 pub use self::repair::{Repair, RepairError, repair};
-pub use self::report::{FINDINGS_MAX, Finding, FindingKind, LogReport, SegmentReport};
+pub use self::report::{FINDINGS_MAX, Finding, FindingKind, LogReport, RecordWords, SegmentReport};

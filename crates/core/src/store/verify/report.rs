@@ -61,10 +61,38 @@ pub struct Finding {
     pub before: Option<Timestamp>,
 }
 
+/// How people call the records of a log, and what their times are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordWords {
+    /// One record: `frame`.
+    pub one: &'static str,
+    /// What was done at a record's time: `captured`.
+    pub timed: &'static str,
+}
+
+impl RecordWords {
+    /// Of a log of frames.
+    pub const FRAMES: Self = Self { one: "frame", timed: "captured" };
+    /// Of a log of notes.
+    pub const NOTES: Self = Self { one: "note", timed: "noted" };
+}
+
 impl fmt::Display for Finding {
     /// `segment 0000000000000007, 3000 bytes at 81920: torn or rotten: … (1 frame lost, captured between … and …)`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, RecordWords::FRAMES)
+    }
+}
+
+impl Finding {
+    /// The finding in a log whose records have other names than frames.
+    pub fn of(&self, words: RecordWords) -> impl fmt::Display + '_ {
+        fmt::from_fn(move |f| self.write(f, words))
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, words: RecordWords) -> fmt::Result {
         let Self { segment, kind, offset, bytes, index, records, after, before } = self;
+        let RecordWords { one, timed } = words;
         match kind {
             FindingKind::Header(why) => write!(f, "segment {segment}, {bytes} bytes: {why}")?,
             FindingKind::Mended { place } => {
@@ -88,9 +116,9 @@ impl fmt::Display for Finding {
         }
         match records {
             Some(0) => return Ok(()),
-            Some(1) => write!(f, "; 1 frame is lost")?,
-            Some(records) => write!(f, "; {records} frames are lost")?,
-            None => write!(f, "; the number of lost frames is unknown")?,
+            Some(1) => write!(f, "; 1 {one} is lost")?,
+            Some(records) => write!(f, "; {records} {one}s are lost")?,
+            None => write!(f, "; the number of lost {one}s is unknown")?,
         }
         match index {
             Some(index) => write!(f, " (from record {index} on")?,
@@ -98,10 +126,10 @@ impl fmt::Display for Finding {
         }
         let comma = if index.is_some() { ", " } else { "" };
         match (after, before) {
-            (Some(after), Some(before)) => write!(f, "{comma}captured between {after} and {before})"),
-            (Some(after), None) => write!(f, "{comma}captured after {after})"),
-            (None, Some(before)) => write!(f, "{comma}captured before {before})"),
-            (None, None) => write!(f, "{comma}captured at an unknown time)"),
+            (Some(after), Some(before)) => write!(f, "{comma}{timed} between {after} and {before})"),
+            (Some(after), None) => write!(f, "{comma}{timed} after {after})"),
+            (None, Some(before)) => write!(f, "{comma}{timed} before {before})"),
+            (None, None) => write!(f, "{comma}{timed} at an unknown time)"),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Logs written by the real writer, exported by the real programs, and read back by others than who wrote them.
 
+mod said;
+
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::Command;

@@ -1,0 +1,401 @@
+//! Takes notes in, and has them written.
+//!
+//! Whoever makes a note never waits: a bounded queue leads to a thread of its own. That thread numbers notes, and appends them to a small log in
+//! memory, one for each camera. A [`LogKeeper`] of its own follows those logs to disk. What does not fit into the queue is counted, and the
+//! next note of the camera states it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use mez_core::frame::{Epoch, FrameId, Sequence, SkipRange, SkipReason};
+use mez_core::log::{LogConfig, LogWriter, log};
+use mez_core::name::CameraName;
+use mez_core::store::{StorageError, StoreStatus};
+use mez_core::units::{Instant, Timestamp};
+use tokio::sync::Semaphore;
+use tracing::{error, warn};
+
+use super::{Note, NoteContent, NoteId, NoteReader};
+use crate::clock::{anchor, monotonic_now, wall_now};
+use crate::persist::keeper::lock;
+use crate::persist::{LogFiles, LogKeeper, LogKind, OpenLog, PersistOptions};
+use crate::state::edge_folder;
+
+/// Notes that may wait for the thread. A reply has at most 64 KiB.
+const WAITING_MAX: usize = 512;
+/// Memory for the notes of a camera that are on their way to disk. The oldest make room, and are counted.
+const MEMORY_BYTES_MAX: u64 = 1 << 20;
+/// How long the thread waits before it tries again to open the log of a camera.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// The least time between two warnings that notes were dropped.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a stopping broker, or a reset, waits for the thread.
+const STOP_TIME_MAX: Duration = Duration::from_secs(4);
+/// Readings of notes that may use the disk at once.
+const READS_MAX: usize = 4;
+/// The most notes in one answer, and the most bytes but for the last of them.
+const PAGE_NOTES_MAX: usize = 1_000;
+const PAGE_BYTES_MAX: usize = 512 << 10;
+
+/// Why notes were not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadNotesError {
+    /// The log of notes.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The broker stops.
+    #[error("the broker stopped while notes were read; ask again")]
+    Stopped,
+}
+
+enum Order {
+    /// With how many of the camera did not fit into the queue since the one before.
+    Note(CameraName, Timestamp, NoteContent, u64),
+    /// Stop writing the notes of a camera. The sender is told when the files are closed.
+    Release(CameraName, SyncSender<()>),
+    Stop,
+}
+
+/// The notes of an edge. Cheap to clone.
+#[derive(Clone)]
+pub struct Notes {
+    orders: SyncSender<Order>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: PersistOptions,
+    state: PathBuf,
+    /// Notes that did not fit into the queue, and are not stated yet.
+    dropped: Mutex<BTreeMap<CameraName, u64>>,
+    /// Cameras whose notes are being put aside: none are taken in meanwhile.
+    moving: Mutex<BTreeSet<CameraName>>,
+    keeper: LogKeeper<LogFiles>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    reads: Arc<Semaphore>,
+}
+
+impl Notes {
+    /// Starts the thread. `options` give notes their bytes on disk, `state` is the edge's folder for state. On a tokio runtime.
+    pub(crate) fn start(options: PersistOptions, state: PathBuf) -> std::io::Result<Self> {
+        let (notes, queue) = Self::queued(options, state, WAITING_MAX)?;
+        tokio::spawn(notes.shared.keeper.clone().watch(LogKind::Notes));
+        // It ends with the last sender, and holds none itself.
+        let shared = Arc::clone(&notes.shared);
+        let run = move || Keeper { shared, kept: BTreeMap::new(), warned: None }.run(&queue);
+        let thread = thread::Builder::new().name("mez-notes".into()).spawn(run)?;
+        *lock(&notes.shared.thread) = Some(thread);
+        Ok(notes)
+    }
+
+    /// Notes that wait for a thread, and the queue that it is to read.
+    fn queued(
+        options: PersistOptions,
+        state: PathBuf,
+        waiting_max: usize,
+    ) -> std::io::Result<(Self, Receiver<Order>)> {
+        let keeper = LogKeeper::start()?;
+        let (orders, queue) = sync_channel(waiting_max);
+        let reads = Arc::new(Semaphore::new(READS_MAX));
+        let shared = Arc::new(Shared {
+            options,
+            state,
+            dropped: Mutex::default(),
+            moving: Mutex::default(),
+            keeper,
+            thread: Mutex::default(),
+            reads,
+        });
+        Ok((Self { orders, shared }, queue))
+    }
+
+    /// Takes in what was said of a camera just now. Never waits.
+    pub fn note(&self, camera: &CameraName, content: NoteContent) {
+        // Held for as long as it takes to look whether there is room.
+        let mut dropped = lock(&self.shared.dropped);
+        let missing = dropped.remove(camera).unwrap_or_default();
+        let order = Order::Note(camera.clone(), wall_now(), content, missing);
+        if let Err(TrySendError::Full(_)) = self.orders.try_send(order) {
+            dropped.insert(camera.clone(), missing + 1);
+        }
+    }
+
+    /// How the log of a camera's notes on disk is doing; `None` before the first.
+    pub fn status(&self, camera: &CameraName) -> Option<StoreStatus> {
+        self.shared.keeper.status(camera)
+    }
+
+    /// Notes of a camera that were taken in within `begin..=end`, oldest first, after `after`; and whether there may be more. Notes are there
+    /// about a fifth of a second after they were made.
+    pub async fn read(
+        &self,
+        camera: &CameraName,
+        begin: Timestamp,
+        end: Timestamp,
+        after: Option<NoteId>,
+    ) -> Result<(Vec<Note>, bool), ReadNotesError> {
+        let Shared { options, state, reads, .. } = &*self.shared;
+        let remembered = edge_folder(state, camera).join(LogKind::Notes.folder());
+        let span = (begin, end, after);
+        let mut reader = NoteReader::open(&options.folder, camera, &options.keys, Some(remembered), span);
+        // It is closed by nobody.
+        let permit = Arc::clone(reads).acquire_owned().await;
+        let read = tokio::task::spawn_blocking(move || {
+            let (mut notes, mut bytes) = (Vec::new(), 0);
+            while notes.len() < PAGE_NOTES_MAX && bytes < PAGE_BYTES_MAX {
+                let Some(note) = reader.read()? else {
+                    return Ok((notes, false));
+                };
+                bytes += note.encoded_bytes();
+                notes.push(note);
+            }
+            drop(permit);
+            Ok((notes, true))
+        });
+        read.await.unwrap_or(Err(ReadNotesError::Stopped))
+    }
+
+    /// Writes the rest of a camera's notes and closes their files, and takes in no others until [`Notes::resume`]. Blocks until that is done;
+    /// false if the disk takes too long.
+    pub(crate) fn release(&self, camera: &CameraName) -> bool {
+        lock(&self.shared.moving).insert(camera.clone());
+        let (done, released) = sync_channel(1);
+        if self.orders.send(Order::Release(camera.clone(), done)).is_err() {
+            return true;
+        }
+        !matches!(released.recv_timeout(STOP_TIME_MAX), Err(RecvTimeoutError::Timeout))
+    }
+
+    /// Takes in notes of a camera again, after [`Notes::release`].
+    pub(crate) fn resume(&self, camera: &CameraName) {
+        lock(&self.shared.moving).remove(camera);
+    }
+
+    /// Writes what there is and ends. Blocks for at most four seconds.
+    pub(crate) fn stop(&self) {
+        let Some(thread) = lock(&self.shared.thread).take() else { return };
+        let deadline = monotonic_now() + STOP_TIME_MAX;
+        let mut order = self.orders.try_send(Order::Stop);
+        while matches!(order, Err(TrySendError::Full(_))) && monotonic_now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+            order = self.orders.try_send(Order::Stop);
+        }
+        // A thread that hangs in a system call ends with the process.
+        while !thread.is_finished() && monotonic_now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// What the thread has.
+struct Keeper {
+    shared: Arc<Shared>,
+    kept: BTreeMap<CameraName, Kept>,
+    warned: Option<Instant>,
+}
+
+enum Kept {
+    Open(Box<Series>),
+    /// The log could not be opened, and this many notes went by. It is tried again then.
+    Refused(Instant, u64),
+}
+
+/// The notes of a camera since the edge's start.
+struct Series {
+    log: LogWriter,
+    /// The place of the next note.
+    next: NoteId,
+    last: Timestamp,
+}
+
+impl Keeper {
+    fn run(mut self, queue: &Receiver<Order>) {
+        while let Ok(order) = queue.recv() {
+            match order {
+                Order::Note(camera, at, content, missing) => self.take(camera, at, &content, missing),
+                Order::Release(camera, done) => {
+                    if matches!(self.kept.remove(&camera), Some(Kept::Open(_))) {
+                        self.shared.keeper.release(camera);
+                    }
+                    let _ = done.try_send(());
+                }
+                Order::Stop => break,
+            }
+        }
+        self.shared.keeper.stop();
+    }
+
+    fn take(&mut self, camera: CameraName, at: Timestamp, content: &NoteContent, dropped: u64) {
+        if lock(&self.shared.moving).contains(&camera) {
+            return;
+        }
+        if dropped > 0 {
+            self.warn(&camera, dropped);
+        }
+        let Some((series, refused)) = self.series(&camera) else {
+            if let Some(Kept::Refused(_, count)) = self.kept.get_mut(&camera) {
+                *count += dropped;
+            }
+            return;
+        };
+        series.append(at, content, dropped + refused);
+        self.shared.keeper.wake();
+    }
+
+    /// The series of a camera, and how many notes went by before it could be opened.
+    fn series(&mut self, camera: &CameraName) -> Option<(&mut Series, u64)> {
+        let now = monotonic_now();
+        let mut refused = 0;
+        match self.kept.get_mut(camera) {
+            Some(Kept::Refused(again, count)) if now < *again => {
+                *count += 1;
+                return None;
+            }
+            Some(Kept::Refused(_, count)) => refused = *count,
+            _ => {}
+        }
+        if !matches!(self.kept.get(camera), Some(Kept::Open(_))) {
+            let kept = match Series::open(&self.shared, camera) {
+                Ok(series) => Kept::Open(Box::new(series)),
+                Err(error) => {
+                    if refused == 0 {
+                        error!(%camera, "replies and changes of contracts are not noted; trying again every second: {error}");
+                    }
+                    Kept::Refused(now + RETRY_INTERVAL, refused + 1)
+                }
+            };
+            self.kept.insert(camera.clone(), kept);
+        }
+        match self.kept.get_mut(camera) {
+            Some(Kept::Open(series)) => Some((series, refused)),
+            _ => None,
+        }
+    }
+
+    fn warn(&mut self, camera: &CameraName, dropped: u64) {
+        let now = monotonic_now();
+        if self.warned.is_none_or(|warned| now.saturating_since(warned) >= WARN_INTERVAL) {
+            self.warned = Some(now);
+            warn!(%camera, dropped, "replies or changes of contracts were not noted: too many came at once");
+        }
+    }
+}
+
+impl Series {
+    fn open(shared: &Shared, camera: &CameraName) -> Result<Self, crate::persist::PersistError> {
+        let folder = edge_folder(&shared.state, camera);
+        let of = (camera, LogKind::Notes);
+        let (opened, recovery) = OpenLog::open_kind(&shared.options, of, &folder, (0, Duration::ZERO))?;
+        let epoch = recovery.resume.newest_epoch.map_or(Epoch(1), |newest| Epoch(newest.0 + 1));
+        let (log, reader) = log(LogConfig::with_bytes_max(MEMORY_BYTES_MAX));
+        let (camera, mut writer) = opened.writer(reader.cursor_at_end());
+        writer.set_start(epoch, anchor());
+        shared.keeper.keep(camera, writer);
+        Ok(Self { log, next: FrameId { epoch, sequence: Sequence(0) }, last: Timestamp::MIN })
+    }
+
+    /// Appends a note, behind this many that are missing.
+    fn append(&mut self, at: Timestamp, content: &NoteContent, missing: u64) {
+        let first = self.next.sequence;
+        let number = Sequence(first.0 + missing);
+        let lost = SkipRange { first, count: missing, reason: SkipReason::EdgeBusy };
+        let skipped: Arc<[SkipRange]> = if missing > 0 { [lost].into() } else { [].into() };
+        // Times increase, as those of frames do.
+        let at = at.max(self.last + Duration::from_nanos(1));
+        let record = content.to_record(FrameId { sequence: number, ..self.next }, at);
+        match self.log.append(record, skipped, monotonic_now()) {
+            Ok(_) => {
+                self.last = at;
+                self.next.sequence = Sequence(number.0 + 1);
+            }
+            Err(error) => error!("a note was not kept: {error}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use mez_core::store::{KEY_BYTES, KeyRing, MasterKey};
+
+    use super::*;
+    use crate::notes::NotedReply;
+    use crate::reply::ReplyContent;
+
+    fn reply(number: u64) -> NoteContent {
+        NoteContent::Reply(NotedReply {
+            frame: FrameId { epoch: Epoch(1), sequence: Sequence(number) },
+            captured: None,
+            application: "counter".into(),
+            content: ReplyContent::Opaque(Bytes::from_static(b"seen")),
+        })
+    }
+
+    fn numbers(notes: &[Note]) -> Vec<(u64, u64)> {
+        let number = |note: &Note| match &note.content {
+            NoteContent::Reply(reply) => (reply.frame.sequence.0, note.missing),
+            NoteContent::Contract(_) => (u64::MAX, note.missing),
+        };
+        notes.iter().map(number).collect()
+    }
+
+    /// The thread is busy elsewhere, such as with a disk that hangs. Whoever makes notes does not wait, and the next note says what is missing.
+    #[tokio::test]
+    async fn what_does_not_fit_into_the_queue_is_counted_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = KeyRing::new(vec![MasterKey::new([1; KEY_BYTES])]).unwrap();
+        let options = PersistOptions::new(folder.path().join("store"), keys);
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let (notes, queue) = Notes::queued(options.clone(), folder.path().join("state"), 3).unwrap();
+        (0..8).for_each(|number| notes.note(&camera, reply(number)));
+        let shared = Arc::clone(&notes.shared);
+        let run = move || Keeper { shared, kept: BTreeMap::new(), warned: None }.run(&queue);
+        let thread = thread::spawn(run);
+        // Answered once the queue is empty.
+        assert!(notes.release(&"another".parse().unwrap()));
+        notes.note(&camera, reply(8));
+        notes.orders.send(Order::Stop).unwrap();
+        thread.join().unwrap();
+        let read = notes.read(&camera, Timestamp::MIN, Timestamp::MAX, None).await.unwrap();
+        assert_eq!((numbers(&read.0), read.1), (vec![(0, 0), (1, 0), (2, 0), (8, 5)], false));
+
+        // Another start goes on behind it, and has nothing to state.
+        let notes = Notes::start(options, folder.path().join("state")).unwrap();
+        notes.note(&camera, reply(9));
+        let stopping = notes.clone();
+        tokio::task::spawn_blocking(move || stopping.stop()).await.unwrap();
+        let read = notes.read(&camera, Timestamp::MIN, Timestamp::MAX, Some(read.0[3].id)).await.unwrap();
+        assert_eq!((numbers(&read.0), read.0[0].id.epoch), (vec![(9, 0)], Epoch(2)));
+    }
+
+    /// While the notes of a camera are put aside, none are taken in; afterwards they are again, in a new log.
+    #[tokio::test]
+    async fn a_reset_camera_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = KeyRing::new(vec![MasterKey::new([1; KEY_BYTES])]).unwrap();
+        let options = PersistOptions::new(folder.path().join("store"), keys);
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let notes = Notes::start(options.clone(), folder.path().join("state")).unwrap();
+        notes.note(&camera, reply(0));
+        let (of, camera_there) = (notes.clone(), camera.clone());
+        assert!(tokio::task::spawn_blocking(move || of.release(&camera_there)).await.unwrap());
+        notes.note(&camera, reply(1));
+        let lost = options.folder.join("dock/cam1/@notes");
+        std::fs::rename(&lost, options.folder.join("aside")).unwrap();
+        std::fs::remove_file(edge_folder(&notes.shared.state, &camera).join("@notes")).unwrap();
+        // The order of a note is behind that of the one before it.
+        let (of, camera_there) = (notes.clone(), camera.clone());
+        assert!(tokio::task::spawn_blocking(move || of.release(&camera_there)).await.unwrap());
+        assert!(!lost.exists());
+        notes.resume(&camera);
+        notes.note(&camera, reply(2));
+        let stopping = notes.clone();
+        tokio::task::spawn_blocking(move || stopping.stop()).await.unwrap();
+        let (read, _) = notes.read(&camera, Timestamp::MIN, Timestamp::MAX, None).await.unwrap();
+        assert_eq!(numbers(&read), [(2, 0)]);
+    }
+}

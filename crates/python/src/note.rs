@@ -1,0 +1,37 @@
+//! Hands what was said of frames to Python.
+
+use std::borrow::Cow;
+
+use mez_core::units::Timestamp;
+use mez_node::notes::{Note, NoteContent, NotedContract, NotedReply};
+use mez_node::reply::ReplyContent;
+
+use crate::reply::{self, DetectionsParts};
+
+/// A reply as a tuple: frame, capture time, opaque bytes, detections.
+type ReplyParts = ((u64, u64), Option<u64>, Cow<'static, [u8]>, Option<DetectionsParts>);
+
+/// A note as a tuple: place, time, missing before, application, reply, contract (state, reason).
+pub(crate) type NoteParts =
+    ((u64, u64), u64, u64, String, Option<ReplyParts>, Option<(&'static str, String)>);
+
+/// A note for Python.
+pub(crate) fn parts(note: Note) -> NoteParts {
+    let Note { id, at, missing, content } = note;
+    let place = (id.epoch.0, id.sequence.0);
+    let (application, reply, contract) = match content {
+        NoteContent::Reply(NotedReply { frame, captured, application, content }) => {
+            let (payload, found) = match content {
+                ReplyContent::Opaque(bytes) => (bytes.to_vec(), None),
+                ReplyContent::Detections(found) => (Vec::new(), Some(reply::parts(found))),
+            };
+            let frame = (frame.epoch.0, frame.sequence.0);
+            let captured = captured.map(Timestamp::as_nanos);
+            (application, Some((frame, captured, Cow::Owned(payload), found)), None)
+        }
+        NoteContent::Contract(NotedContract { application, state, reason }) => {
+            (application, None, Some((state.name(), reason)))
+        }
+    };
+    (place, at.as_nanos(), missing, application, reply, contract)
+}

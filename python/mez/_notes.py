@@ -1,0 +1,124 @@
+"""Reads what was said of a camera's frames: the results of applications, and how their contracts changed."""
+
+import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from mez import _arguments as arguments
+from mez import _native
+from mez._detections import Parts, received
+from mez._frame import Contract, ContractState, FrameId
+from mez._in_process import InProcessEdge
+from mez._publisher import Reply
+from mez._subscribe import connect
+
+_ReplyParts: TypeAlias = tuple[tuple[int, int], int | None, bytes, tuple[tuple[int, int], list[Parts]] | None]
+_NoteParts: TypeAlias = tuple[
+    tuple[int, int], int, int, str, _ReplyParts | None, tuple[ContractState, str] | None
+]
+_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that was said of a camera's frames: a reply, or how a contract stands from then on.
+
+    Attributes:
+        noted_ns: When the edge took it in, in nanoseconds since 1970-01-01 UTC.
+        application: The application's name.
+        reply: The result that it sent back for the frame `reply.frame`, with detections in the pixels of
+            the frame as it was published. `None` if a contract changed.
+        captured_ns: Of a reply: when that frame was captured. `None` if the edge had no longer that frame
+            in memory.
+        contract: How the contract of the application's subscription stands on the camera. `None` of a
+            reply.
+        missing: How many notes before this one are missing: too many came at once, or the disk did not keep
+            up, or is damaged.
+    """
+
+    noted_ns: int
+    application: str
+    reply: Reply | None
+    captured_ns: int | None
+    contract: Contract | None
+    missing: int
+
+    @property
+    def noted(self) -> datetime.datetime:
+        """When the edge took it in, in UTC, to the microsecond."""
+        return _EPOCH + datetime.timedelta(microseconds=self.noted_ns // 1000)
+
+
+def notes(
+    camera: str,
+    *,
+    since: arguments.Time | None = None,
+    until: arguments.Time | None = None,
+    edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
+    keys: arguments.StrPath | None = None,
+    connect_timeout: float | None = 5.0,
+) -> Iterator[Note]:
+    """Read what was said of a camera's frames, oldest first: replies, and changes of contracts.
+
+    An edge with a store on disk (`mez edge --store`, `store=` of `mez.edge`) keeps them beside the frames,
+    in a sixteenth of the camera's bytes on disk; when those are full, the oldest go. A note can be read about
+    a fifth of a second after it was made. An edge without a store keeps none. What is noted while you read
+    may come as well.
+
+    A reply comes after its frame, and names it: `note.reply.frame` is the `id` of a `Frame`.
+
+    Args:
+        camera: The camera's name.
+        since: The first time that is wanted, as in `subscribe`. It is compared with `Note.noted`, the
+            edge's time. Default: the oldest note that is held.
+        until: The last time that is wanted. Default: the newest.
+        edge: As in `subscribe`.
+        keys: As in `subscribe`.
+        connect_timeout: As in `subscribe`.
+
+    Raises:
+        NotFoundError: The edge knows no such camera.
+        BrokerError: The edge keeps no notes; `reason` is `"NO_NOTES"`.
+        ArgumentError, KeysError, ConnectError: As in `subscribe`.
+
+    Example:
+        ```python
+        found = {note.reply.frame: note.reply for note in mez.notes("dock/cam1", since="-10m") if note.reply}
+        for frame in mez.read("dock/cam1", since="-10m"):
+            if reply := found.get(frame.id):
+                print(frame.captured, reply.json())
+        ```
+    """
+    name = arguments.text("camera", camera)
+    span = (arguments.optional_utc_ns("since", since), arguments.optional_utc_ns("until", until))
+    client = connect(edge, keys=keys, connect_timeout=connect_timeout)
+    # The first page now, so that errors come from this call.
+    return _pages(client, name, span, client.notes(name, *span, None))
+
+
+def _pages(
+    client: _native.Client,
+    camera: str,
+    span: tuple[int | None, int | None],
+    page: tuple[list[_NoteParts], bool],
+) -> Iterator[Note]:
+    """All notes, of which `page` are the first."""
+    parts, more = page
+    yield from map(_note, parts)
+    while more and parts:
+        parts, more = client.notes(camera, *span, parts[-1][0])
+        yield from map(_note, parts)
+
+
+def _note(parts: _NoteParts) -> Note:
+    """What the native module has read."""
+    _place, noted_ns, missing, application, reply, contract = parts
+    said = None
+    captured_ns = None
+    if reply is not None:
+        frame, captured_ns, payload, detections = reply
+        found = None if detections is None else received(*detections)
+        said = Reply(FrameId(*frame), application, payload, found)
+    stands = None if contract is None else Contract(*contract)
+    return Note(noted_ns, application, said, captured_ns, stands, missing)
