@@ -77,6 +77,8 @@ pub enum Bug {
     AccuracyForgotten,
     /// A session is not told when its application took frames.
     TakenForgotten,
+    /// A session that was asked for originals gives frames at whatever rung they come.
+    OriginalsForgotten,
     /// A session goes on with a chain that its application cannot decode any further.
     ChainLossForgotten,
 }
