@@ -59,8 +59,9 @@ fn originals_come_in_what_a_contract_leaves() {
     assert!(got.len() >= 3 && got.iter().all(|frame| is_original(&frame.rung)), "{} came", got.len());
     let (came, skipped) = assert_counted(&world, reader);
     assert!(skipped > came, "the link carries few of them");
-    let reasons = got[1..].iter().flat_map(|frame| frame.skipped.iter());
-    assert!(reasons.into_iter().all(|(reason, _)| reason == SkipReason::LinkBusy));
+    let busy: u64 = got[1..].iter().map(|frame| frame.skipped.of(SkipReason::LinkBusy)).sum();
+    // The application works for a millisecond on each.
+    assert!(busy + got.len() as u64 >= skipped, "{busy} of {skipped} for want of room");
     let told = &got[got.len() - 1].verdict.as_ref().expect("it is live").reason;
     assert!(told.contains("frames in the last 10 s; contracts leave no room on the link"), "{told}");
     let changes = world.contract_changes(reader);

@@ -9,9 +9,9 @@ mod questions;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use self::originals::Originals;
 use super::chains::{ChainPlace, Look, Stills};
 use super::holes::NotHeld;
+use super::originals::Originals;
 use super::tally::Tally;
 use super::types::{Deliver, Delivery, LastFrame, Span};
 use crate::frame::{Epoch, FrameId, FrameMeta, SkipCounts, SkipReason};

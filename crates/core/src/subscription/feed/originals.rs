@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::{Feed, Question};
-use crate::frame::{FrameId, FrameMeta, SkipReason};
+use crate::frame::{FrameId, SkipReason};
 use crate::history::{PastAnswer, PastQuery, Tier, is_unmodified};
 use crate::log::Record;
 use crate::subscription::{Delivery, Span};
@@ -27,28 +27,13 @@ const OF_THE_FRAME: [SkipReason; 5] = [
     SkipReason::Refused,
 ];
 
-/// What a feed knows of originals.
-pub(super) struct Originals {
-    /// One past the last index that was looked at.
-    looked: u64,
-    /// The index of the newest original in memory that was not read.
-    held: Option<u64>,
-    /// The end of the log when the camera had no newer frame, if that was its last answer.
-    asked_in_vain: Option<u64>,
-    /// When the last question was put, or reading began.
-    asked: Option<Timestamp>,
-}
-
-impl Originals {
-    /// Nothing is known. The first frame of the present is at `present`.
-    pub(super) fn new(present: u64) -> Self {
-        Self { looked: present, held: None, asked_in_vain: None, asked: None }
-    }
-}
-
 impl Feed {
     /// The newest original, if there is one that was not read. Otherwise the camera is asked for one.
     pub(super) fn next_original(&mut self, span: Span, now: Timestamp) -> Option<Delivery> {
+        let end = self.reader.held().end;
+        if let Some(originals) = &mut self.originals {
+            originals.handle_ready(end);
+        }
         self.look_for_originals(span);
         let found = match std::mem::replace(&mut self.question, Question::None) {
             Question::Found(record) => Some(record),
@@ -70,6 +55,9 @@ impl Feed {
         self.pass_over_before(record.frame.meta.id);
         self.account_for(&record);
         self.tally.keep_only(&OF_THE_FRAME, SkipReason::LinkBusy);
+        if let Some(originals) = &mut self.originals {
+            originals.handle_delivered(end);
+        }
         let log = from_memory.then(|| self.reader.clone());
         Some(self.delivery(record, log))
     }
@@ -98,7 +86,7 @@ impl Feed {
             let meta = &record.frame.meta;
             let is_wanted = span.end.is_none_or(|end| meta.captured <= end);
             if is_wanted && self.tally.last().is_none_or(|last| meta.id > last) {
-                self.pass_over_one(&record);
+                self.pass_over_one(index, &record);
             }
         }
         self.tally.keep_only(&OF_THE_FRAME, SkipReason::LinkBusy);
@@ -166,18 +154,22 @@ impl Feed {
             if id >= next {
                 break;
             }
-            self.live += 1;
             if self.tally.last().is_none_or(|last| id > last) {
-                self.pass_over_one(&record);
+                self.pass_over_one(self.live, &record);
             }
+            self.live += 1;
         }
     }
 
-    fn pass_over_one(&mut self, record: &Record) {
+    /// Counts a record: of an original that was here, or of a frame that came while the application was busy, that
+    /// is why it was not delivered. For the original of any other the link had no room.
+    fn pass_over_one(&mut self, index: u64, record: &Record) {
         let meta = &record.frame.meta;
         self.account_before(record);
         self.has_read(meta);
-        self.tally.skip(why_not(meta));
+        let was_busy = self.originals.as_ref().is_some_and(|originals| originals.busy.contains(&index));
+        let is_here = is_unmodified(&meta.rung);
+        self.tally.skip(if is_here || was_busy { SkipReason::ApplicationBusy } else { SkipReason::LinkBusy });
     }
 
     /// Accounts for the frames between the last one and an original that is delivered next. Where its frame has
@@ -189,9 +181,4 @@ impl Feed {
         self.account_before(&Record { skipped, ..original.clone() });
         self.live = self.live.max(self.reader.index_of(id.next()));
     }
-}
-
-/// Why a frame in memory was not delivered.
-fn why_not(meta: &FrameMeta) -> SkipReason {
-    if is_unmodified(&meta.rung) { SkipReason::ApplicationBusy } else { SkipReason::LinkBusy }
 }

@@ -96,6 +96,28 @@ fn the_newest_original_is_asked_for_where_frames_cross_smaller() {
     assert!(matches!(reading.next(at(50)), Next::Pending));
 }
 
+/// What crosses while the application is busy with an original is its own doing.
+#[test]
+fn what_comes_while_the_application_is_busy_is_counted_so() {
+    let (mut reading, mut writer, camera) = reading();
+    append(&mut writer, record(1, SMALL, &[]));
+    assert!(matches!(reading.next(at(0)), Next::Pending));
+    reading.poll_past().expect("the camera has the original");
+    append(&mut writer, record(2, SMALL, &[]));
+    reading.handle_past(&camera, found(1));
+    assert_eq!(sequence_and_skips(reading.next(at(10))), (1, vec![]));
+    // It works on that one.
+    append(&mut writer, record(3, SMALL, &[]));
+    append(&mut writer, record(4, SMALL, &[]));
+    assert!(matches!(reading.next(at(500)), Next::Pending));
+    reading.poll_past().expect("it is ready again");
+    append(&mut writer, record(5, SMALL, &[]));
+    append(&mut writer, record(6, SMALL, &[]));
+    reading.handle_past(&camera, found(6));
+    let skipped = vec![(SkipReason::LinkBusy, 2), (SkipReason::ApplicationBusy, 2)];
+    assert_eq!(sequence_and_skips(reading.next(at(900))), (6, skipped));
+}
+
 /// A camera that has no newer frame is asked again when another frame has crossed, or after half a second: a
 /// contract may want none to cross.
 #[test]
