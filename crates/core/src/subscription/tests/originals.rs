@@ -72,6 +72,7 @@ fn the_newest_original_is_asked_for_where_frames_cross_smaller() {
     let (mut reading, mut writer, camera) = reading();
     append(&mut writer, record(3, "original", &[]));
     assert_eq!(sequence_and_skips(reading.next(at(0))), (3, vec![]));
+    assert!(matches!(reading.next(at(0)), Next::Pending), "the application is ready again");
     assert_eq!(reading.poll_past(), None, "it was here");
     append(&mut writer, record(4, SMALL, &[]));
     assert!(matches!(reading.next(at(10)), Next::Pending));
@@ -153,6 +154,7 @@ fn what_is_lacking_at_the_end_is_counted() {
     append(&mut writer, record(1, "original", &[]));
     let now = |nanos| Timestamp::from_nanos(nanos);
     assert_eq!(sequence_and_skips(reading.next(now(1))).0, 1);
+    assert!(matches!(reading.next(now(1)), Next::Pending));
     append(&mut writer, record(4, SMALL, &[]));
     assert!(matches!(reading.next(now(4)), Next::Pending));
     assert!(reading.poll_past().is_some());
