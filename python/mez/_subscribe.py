@@ -23,6 +23,7 @@ def subscribe(
     min_fps: float = 0.0,
     on_infeasible: Literal["degrade", "skip", "stop"] = "degrade",
     deliver: Literal["newest", "every"] | None = None,
+    quality: str | None = None,
     resume: Literal["newest", "fill"] = "newest",
     after: Mapping[str, Frame | Sequence[int]] | None = None,
     since: arguments.Time | None = None,
@@ -55,7 +56,8 @@ def subscribe(
         latency_ms: The most milliseconds from capture until your loop gets the frame. Default: as soon as
             possible.
         accuracy: The accuracy floor: the lowest accuracy that you accept, 0 to 1. Default: you take frames
-            as the contracts of others need them, and as they were published where there are none.
+            as the contracts of others need them, and as they were published where there are none. For
+            originals beside the contracts of others: `quality="original"`.
         on_time_share: The share of frames that must be on time, above 0 and at most 1.
         profile: The profile of your detector, which `mez profile run` measures: its path (anything that ends
             in `.json` or holds a `/`), its content, or the name of one at the edge. Every edge has
@@ -67,6 +69,12 @@ def subscribe(
         deliver: `"newest"`: whenever you are ready, you get the newest frame of each camera, and the others
             are counted as skipped. `"every"`: you get all frames that crossed the link, in order. Default:
             `"every"` if `since` lies in the past, else `"newest"`.
+        quality: `"original"`: you get originals, whatever rung the contracts on the camera have. Where frames
+            cross the link smaller, the original of the newest frame is fetched behind them, in what the
+            contracts leave of the link. The others are counted (`"link_busy"`); `frame.contract` and events
+            say how many come, and why not more. `latency_ms` is judged as ever; a floor (`accuracy`) is
+            refused. Default: frames at the rung that the contracts have. Other rungs are for frames of the
+            past, as in `read`.
         resume: What to do about frames that you missed because newer ones came, the link was down, or the
             edge, the camera or your own program was restarted. `"newest"`: they are counted in `skipped`, or
             reported in `not_held`. `"fill"`: they are fetched from the edge's disk and the camera's log, so
@@ -124,7 +132,7 @@ def subscribe(
         deliver=arguments.optional_text("deliver", deliver),
         accept=arguments.texts("accept", accept),
         reconnect=bool(reconnect),
-        quality=None,
+        quality=arguments.optional_text("quality", quality),
         held_only=False,
         resume=arguments.text("resume", resume),
         after=arguments.last_frames("after", after),

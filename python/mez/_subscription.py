@@ -39,10 +39,10 @@ class Event:
 
     Attributes:
         kind: `"camera_up"`, `"camera_down"`: a camera that matches came or went; `"contract"`: what was asked
-            for is kept, or no longer, also told where no frames come; `"waiting"`: none that
-            matches is connected, and frames come as soon as one is; `"disconnected"`: the edge was lost,
-            and is dialled until it is back; `"reconnected"`: it is back, and what was missed comes, with
-            `resume="fill"`, or is counted as `link_down`.
+            for is kept, or no longer, also told where no frames come, and with `quality="original"` whether
+            originals are lacking; `"waiting"`: none that matches is connected, and frames come as soon as
+            one is; `"disconnected"`: the edge was lost, and is dialled until it is back; `"reconnected"`: it
+            is back, and what was missed comes, with `resume="fill"`, or is counted as `link_down`.
         camera: The camera that came or went, or whose contract it is.
         reason: Why it went, or why its contract stands so, for people.
         state: Of `"contract"`: the state, as in `Contract`.

@@ -35,6 +35,7 @@ Examples:
   mez subscribe '**' --since -10m --until now --save frames
   mez subscribe dock/cam1 --resume fill --save frames every frame that the camera holds, also after restarts
   mez subscribe dock/cam1 --since -10m --until now --quality jpeg/w640/q70/420 --save frames
+  mez subscribe dock/cam1 --quality original --save frames   originals, in what contracts on the camera leave of the link
   mez subscribe 'dock/*' --edge edge.local --latency-ms 100 --accuracy 0.95 --profile people.json
 
 In patterns, * is one segment of a name, ** is any number of them. Quote patterns, or the shell expands them to file names. \
@@ -75,8 +76,9 @@ pub(crate) struct SubscribeArgs {
     /// Capture time to end at: now, +30s, or as for --since [default: no end]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: Option<String>,
-    /// Rung of frames of the past, such as original or jpeg/w640/q70/420 [default: as the edge holds them]
-    #[arg(long, value_name = "RUNG", requires = "since", conflicts_with = "held_only", value_parser = parse_quality)]
+    /// Rung of frames of the past, such as original or jpeg/w640/q70/420; of live frames: original, in what contracts leave of the link
+    /// [default: the past as the edge holds it, live frames at the rung of the contracts on their camera]
+    #[arg(long, value_name = "RUNG", conflicts_with = "held_only", value_parser = parse_quality)]
     quality: Option<Rung>,
     /// Deliver only those frames of the past that the edge holds, without asking cameras
     #[arg(long, requires = "since")]
@@ -113,10 +115,11 @@ enum ResumeArg {
 pub(crate) fn run(args: SubscribeArgs) -> Result<(), Failure> {
     let options = options(&args)?;
     let past = options.begin.is_some() && options.end.is_some_and(|end| end <= wall_now());
+    let originals = options.quality.is_some() && options.begin.is_none();
     block_on(async {
         let edge = args.connect.connect("mez subscribe").await?;
         let subscription = edge.subscribe(options).await?;
-        let bounded = args.latency_ms.is_some() || args.accuracy.is_some() || args.min_fps > 0.0;
+        let bounded = args.latency_ms.is_some() || args.accuracy.is_some() || args.min_fps > 0.0 || originals;
         let traffic = TrafficOf::default();
         let mut watch = Watch {
             edge: &edge,
@@ -218,7 +221,7 @@ struct Watch<'a> {
     /// What concerns all cameras.
     note: Option<String>,
     saved: u64,
-    /// Something was asked that could be broken.
+    /// Something was asked that could be broken, or that the link may have no room for.
     bounded: bool,
     /// It reads the past and ends with it: nothing is waited for.
     past: bool,

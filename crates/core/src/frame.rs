@@ -291,7 +291,8 @@ pub struct Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum SkipReason {
-    /// A newer frame was published while the link was still busy with an older one.
+    /// A newer frame was published while the link was still busy with an older one. For whoever wants originals:
+    /// contracts and earlier originals left no room for this one.
     LinkBusy = 1,
     /// The camera cancelled its transfer: it made no progress, or it would have been too late while a newer
     /// frame waited.

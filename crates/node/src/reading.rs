@@ -154,6 +154,7 @@ impl Past {
         let ahead = self.ahead.take().filter(|record| query.admits(&record.frame.meta));
         let on_disk = match ahead {
             Some(record) => PastAnswer { record: Some(record), ..PastAnswer::default() },
+            None if !query.asks_disk() => PastAnswer::default(),
             None => self.disk.answer(query).await,
         };
         let Some((cameras, asks)) = self.places.cameras.as_ref().zip(on_disk.left_to_ask(&query)) else {

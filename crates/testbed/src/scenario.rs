@@ -44,13 +44,17 @@ pub struct Variety {
     /// Whether applications ask something of their running sessions: another contract, an accuracy taken into account, a new chain. It is
     /// drawn from a stream of its own, so that nothing else of a seed changes.
     pub asks: bool,
+    /// Whether some applications want the originals of the newest frames. It is drawn from a stream of its own, too.
+    pub originals: bool,
 }
 
 impl Variety {
     /// All that happens to brokers.
-    pub const ALL: Self = Self { wall_steps: true, spans: true, asks: false };
+    pub const ALL: Self = Self { wall_steps: true, spans: true, asks: false, originals: false };
     /// The same, and what applications ask of their running sessions.
     pub const ASKING: Self = Self { asks: true, ..Self::ALL };
+    /// The same, with applications that want originals beside the others.
+    pub const ORIGINALS: Self = Self { originals: true, ..Self::ASKING };
 }
 
 /// A world drawn from a seed, with its faults planned, and how long it is to run.
@@ -85,10 +89,12 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     // Which applications resume after a restart is drawn from a stream of its own, so that nothing else of a seed changes.
     let mut resuming = Random::seeded(seed ^ 0x7265_7375_6d65_7321);
     let resumes = resuming.one_in(3) && variety.spans;
+    let mut wanting = Random::seeded(seed ^ 0x6f72_6967_696e_616c);
     let applications: Vec<ApplicationId> = (0..count)
         .map(|_| {
             let spec = application(&mut random, variety, people);
-            world.application(if resumes { resumer(&mut resuming, spec) } else { spec })
+            let spec = if resumes { resumer(&mut resuming, spec) } else { spec };
+            world.application(if variety.originals { original(&mut wanting, spec) } else { spec })
         })
         .collect();
     if resumes {
@@ -409,6 +415,23 @@ fn application(random: &mut Random, variety: Variety, people: Option<ProfileHash
             ..spec
         },
         false => spec,
+    }
+}
+
+/// Lets an application want the originals of the newest frames, perhaps.
+fn original(random: &mut Random, spec: ApplicationSpec) -> ApplicationSpec {
+    if !random.one_in(3) || spec.resumes == Resumes::Filling {
+        return spec;
+    }
+    let contract = Contract { accuracy_floor: None, profile: None, ..spec.contract };
+    ApplicationSpec {
+        contract,
+        deliver: Deliver::Newest,
+        tier_max: Tier::Camera,
+        begin_before: None,
+        reduced: false,
+        originals: true,
+        ..spec
     }
 }
 

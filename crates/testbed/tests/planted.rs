@@ -435,6 +435,34 @@ fn an_application_that_takes_frames_late_unnoticed_is_noticed() {
     assert_noticed_in_session(Bug::TakenForgotten, "contract", &[(4, Ask::Library(slow))]);
 }
 
+/// Somebody who wants originals beside an application with a contract that makes frames smaller.
+fn read_originals(bug: Option<Bug>) -> Result<usize, Box<Failure>> {
+    let mut world = World::seeded(17);
+    if let Some(bug) = bug {
+        world.plant(bug);
+    }
+    world.camera("dock/cam1", CameraSpec::filming(Footage::PEDESTRIANS).at_rate(mbps(2)));
+    let profile = world.profile(Footage::PEDESTRIANS.profile().expect("it was measured"));
+    let contract = Contract {
+        latency_bound: Some(ms(150)),
+        accuracy_floor: Some(0.9),
+        profile: Some(profile),
+        ..Contract::default()
+    };
+    world.application(ApplicationSpec { contract, ..ApplicationSpec::newest("**") });
+    let reader = world.application(ApplicationSpec::originals("**"));
+    world.try_run(secs(12))?;
+    Ok(world.deliveries(reader).len())
+}
+
+#[test]
+fn frames_that_are_no_originals_are_noticed_where_originals_are_wanted() {
+    let came = read_originals(None).unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(came >= 2, "{came} originals came");
+    let failure = read_originals(Some(Bug::OriginalsForgotten)).expect_err("it has to be noticed");
+    assert_eq!(failure.violation.rule, "originals", "{failure}");
+}
+
 #[test]
 fn a_chain_that_goes_on_for_who_has_lost_it_is_noticed() {
     assert_noticed_in_session(Bug::ChainLossForgotten, "decodable", &[(4, Ask::ChainsLost)]);

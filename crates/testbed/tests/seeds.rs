@@ -60,6 +60,17 @@ fn every_rule_holds_where_applications_ask_while_they_read_in_odd_seeds() {
     run_half(1, Variety::ASKING);
 }
 
+/// The same worlds, where some applications want the originals of the newest frames beside the contracts of others.
+#[test]
+fn every_rule_holds_where_applications_want_originals_in_even_seeds() {
+    run_half(0, Variety::ORIGINALS);
+}
+
+#[test]
+fn every_rule_holds_where_applications_want_originals_in_odd_seeds() {
+    run_half(1, Variety::ORIGINALS);
+}
+
 /// Beyond the seeds that are always run: worlds that once showed a fault of the brokers, which is mended.
 #[test]
 fn worlds_that_once_found_a_fault_keep_every_rule() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::monitor::{
-    FrameOutcome, Handed, Monitor, Need, OVERDUE_MIN, Surroundings, TakenReport, WINDOW, Way,
+    FrameOutcome, Handed, Monitor, Need, OVERDUE_MIN, OriginalsGot, Surroundings, TakenReport, WINDOW, Way,
 };
 use super::{Contract, ContractState, Joint, OnInfeasible, negotiation};
 use crate::broker::edge::{CameraView, NamedContract, SubscriptionId};
@@ -85,6 +85,9 @@ struct Watched {
     said: Option<ContractState>,
     /// Whether a frame has come since the last look.
     changed: bool,
+    /// How many originals came, if the application asked for these; and whether it was told that it lacks some.
+    originals: OriginalsGot,
+    told_lack: bool,
 }
 
 /// One subscription's contract on all of its cameras.
@@ -98,12 +101,34 @@ pub struct ContractWatch {
     look_due: Instant,
     /// How long frames take from the edge into the application's client library.
     way: Way,
+    /// Whether the application asked for originals, and is told what it lacks of them.
+    originals: bool,
 }
 
 impl ContractWatch {
     /// A watch without cameras.
     pub fn new(id: SubscriptionId, contract: Contract, profile: Option<Arc<SizedProfile>>) -> Self {
-        Self { id, contract, profile, cameras: BTreeMap::new(), look_due: Instant::ZERO, way: Way::default() }
+        Self {
+            id,
+            contract,
+            profile,
+            cameras: BTreeMap::new(),
+            look_due: Instant::ZERO,
+            way: Way::default(),
+            originals: false,
+        }
+    }
+
+    /// The same for an application that asked for originals. It is told also what it lacks of them.
+    #[must_use]
+    pub fn of_originals(self) -> Self {
+        Self { originals: true, ..self }
+    }
+
+    /// Whether there may be something to tell when no frame comes: the contract can be broken, or originals be
+    /// lacking.
+    pub fn tells(&self) -> bool {
+        self.originals || !self.contract.asks_nothing()
     }
 
     /// The contract that is watched.
@@ -131,7 +156,7 @@ impl ContractWatch {
     /// Starts to watch a camera that the subscription reads from now on.
     pub fn handle_attach(&mut self, now: Instant, camera: CameraName) {
         let contract = self.contract.clone();
-        self.cameras.entry(camera).or_insert_with(|| Watched {
+        let watched = self.cameras.entry(camera).or_insert_with(|| Watched {
             monitor: Monitor::new(contract, now),
             last: None,
             waits_since: None,
@@ -142,7 +167,10 @@ impl ContractWatch {
             told: None,
             said: None,
             changed: false,
+            originals: OriginalsGot::default(),
+            told_lack: false,
         });
+        watched.originals.handle_begin(now);
     }
 
     /// Judges a live frame that the application can take now. `captured` is the capture time by the clock of
@@ -161,6 +189,7 @@ impl ContractWatch {
         let own = self.leads(view);
         let watched = self.cameras.get_mut(&delivery.camera).expect("attached above");
         watched.note_lost(now, &delivery.skipped);
+        watched.originals.handle_frame(now, delivery.skipped.of(SkipReason::LinkBusy));
         let waited = watched.waited_for_application(now, &delivery);
         let on_time = match (captured, self.contract.latency_bound) {
             (Some(captured), Some(bound)) => now.saturating_since(captured).saturating_sub(waited) <= bound,
@@ -206,8 +235,32 @@ impl ContractWatch {
     /// The state of the contract on a camera, and why.
     pub fn describe(&self, now: Instant, camera: &CameraName, view: &CameraView) -> (ContractState, String) {
         match self.cameras.get(camera) {
-            Some(watched) => watched.monitor.describe(now, &self.surroundings(view, watched)),
+            Some(watched) => self.describe_watched(now, watched, view).0,
             None => (ContractState::Unverified, "no frame yet".into()),
+        }
+    }
+
+    /// The same, and whether originals are lacking that the application asked for.
+    fn describe_watched(
+        &self,
+        now: Instant,
+        watched: &Watched,
+        view: &CameraView,
+    ) -> ((ContractState, String), bool) {
+        let (state, text) = watched.monitor.describe(now, &self.surroundings(view, watched));
+        if !self.originals {
+            return ((state, text), false);
+        }
+        // A frame now and then is all that was asked for.
+        let calm =
+            state == ContractState::Unverified && self.contract.asks_nothing() && watched.last.is_some();
+        let state = if calm { ContractState::Ok } else { state };
+        let beside = view.demands.iter().any(|demand| demand.contract.accuracy_floor.is_some());
+        let publishes = view.connected && view.frames_per_second > 0.0;
+        match watched.originals.lack(now, beside, publishes) {
+            Some(lack) if self.contract.asks_nothing() && state == ContractState::Ok => ((state, lack), true),
+            Some(lack) => ((state, format!("{text}; {lack}")), true),
+            None => ((state, text), false),
         }
     }
 
@@ -244,9 +297,10 @@ impl ContractWatch {
         }
     }
 
-    /// The next change of state that has not been reported. A contract that asks nothing has none.
+    /// The next change of state that has not been reported, or of whether originals are lacking. A contract that
+    /// asks nothing has none.
     pub fn poll(&mut self, now: Instant, view: impl Fn(&CameraName) -> Arc<CameraView>) -> Option<Change> {
-        if self.contract.asks_nothing() {
+        if !self.tells() {
             return None;
         }
         let all = now >= self.look_due;
@@ -255,13 +309,15 @@ impl ContractWatch {
             if early || !all && !watched.changed {
                 return None;
             }
-            let (state, reason) = watched.monitor.describe(now, &self.surroundings(&view(camera), watched));
+            let ((state, reason), lacks) = self.describe_watched(now, watched, &view(camera));
             let told = watched.told.map(|(state, _)| state);
             // It is no news that nothing is known before the first frame.
             let begins = told.is_none() && state == ContractState::Unverified && watched.last.is_none();
             // An application that relies on the state told with a frame must hear that it has changed.
             let unsaid = watched.said.is_some_and(|said| said != state);
-            ((told != Some(state) || unsaid) && !begins).then(|| (camera.clone(), state, reason))
+            let lack_changed = watched.told_lack != lacks;
+            let is_news = (told != Some(state) || unsaid) && !begins || lack_changed;
+            is_news.then(|| (camera.clone(), state, reason, lacks))
         });
         if news.is_none() {
             self.cameras.values_mut().for_each(|watched| watched.changed = false);
@@ -269,9 +325,9 @@ impl ContractWatch {
                 self.look_due = now + LOOK_INTERVAL;
             }
         }
-        let (camera, state, reason) = news?;
+        let (camera, state, reason, lacks) = news?;
         let watched = self.cameras.get_mut(&camera)?;
-        (watched.told, watched.said) = (Some((state, now)), None);
+        (watched.told, watched.said, watched.told_lack) = (Some((state, now)), None, lacks);
         let ends = state == ContractState::Infeasible && self.contract.on_infeasible == OnInfeasible::Stop;
         Some(Change { camera, state, reason, ends })
     }

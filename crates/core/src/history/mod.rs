@@ -17,7 +17,7 @@ pub use self::fetched::FetchedFrames;
 
 use crate::frame::{FrameId, FrameMeta, Rung};
 use crate::log::{LogReader, Record};
-use crate::setting::{Setting, SettingError};
+use crate::setting::{Form, Setting, SettingError};
 use crate::units::Timestamp;
 
 /// Where frames of the past are held. Each tier is slower to ask than the one before it.
@@ -37,7 +37,8 @@ pub enum Tier {
 pub struct PastOptions {
     /// The slowest tier that is asked. Those before it are asked too. Default: only memory.
     pub tier_max: Tier,
-    /// The quality at which it wants frames of the past ([`PastQuery::quality`]).
+    /// The quality at which it wants frames of the past ([`PastQuery::quality`]). A subscription to the newest
+    /// frames of the present may want their originals ([`PastOptions::ORIGINALS`]), and nothing else.
     pub quality: Option<Setting>,
     /// Whether it wants every frame that anybody still holds. Frames of the present that were passed over
     /// when they were new are then fetched, and come before the frame behind them.
@@ -50,6 +51,19 @@ impl PastOptions {
     pub const ALL: Self = Self { tier_max: Tier::Camera, quality: None, fill: false };
     /// All frames of the past, and also the frames between live ones, as far as anybody still holds them.
     pub const FILLED: Self = Self { fill: true, ..Self::ALL };
+    /// The originals of the newest frames. Those that cross the link otherwise are fetched, in what the
+    /// contracts on the camera leave of the link.
+    pub const ORIGINALS: Self = Self { quality: Some(Setting::ORIGINAL), ..Self::ALL };
+
+    /// Whether the originals are wanted, and nothing else.
+    pub fn wants_originals(&self) -> bool {
+        self.quality == Some(Setting::ORIGINAL)
+    }
+}
+
+/// Whether a frame's pixels are those that were published, to the last bit.
+pub fn is_unmodified(rung: &Rung) -> bool {
+    is_original(rung) || rung.setting().is_ok_and(|setting| setting.form == Form::Original)
 }
 
 /// Why a text names no quality for frames of the past.
@@ -111,6 +125,29 @@ impl PastQuery {
         tier_max: Tier::Disk,
         quality: None,
     };
+
+    /// The question for the original of the newest frame after these.
+    pub fn newest_original(after: Option<FrameId>, end: Timestamp) -> Self {
+        Self {
+            after,
+            end,
+            newest: true,
+            tier_max: Tier::Camera,
+            quality: Some(Setting::ORIGINAL),
+            ..Self::EVERY
+        }
+    }
+
+    /// Whether the newest frame of all is wanted, which only its camera can name. The camera looks for it when it
+    /// can send it, because a newer one may come meanwhile.
+    pub fn is_for_present(&self) -> bool {
+        self.newest && self.begin == Timestamp::MIN && self.rung().as_str() == Rung::ORIGINAL
+    }
+
+    /// Whether this broker's disk may answer. It cannot say which frame is the newest.
+    pub fn asks_disk(&self) -> bool {
+        !(self.is_for_present() && self.quality.is_some())
+    }
 
     /// The rung that a camera is asked for.
     pub fn rung(&self) -> Rung {

@@ -137,6 +137,7 @@ impl Session {
         profile: Option<Arc<SizedProfile>>,
     ) -> Self {
         let watch = spec.is_of_present().then(|| ContractWatch::new(id, spec.contract.clone(), profile));
+        let watch = if spec.wants_originals() { watch.map(ContractWatch::of_originals) } else { watch };
         let named = spec.cameras.as_camera().filter(|_| spec.span.begin.is_some());
         Self { watch, named, ..Self::new(clock, spec) }
     }
@@ -156,6 +157,11 @@ impl Session {
     /// The contract that is watched.
     pub fn contract(&self) -> Option<&Contract> {
         self.watch.as_ref().map(ContractWatch::contract)
+    }
+
+    /// Whether [`Session::poll`] may have something when no frame comes, after some time.
+    pub fn tells_between_frames(&self) -> bool {
+        self.watch.as_ref().is_some_and(ContractWatch::tells)
     }
 
     /// How often the application was too slow for its chain and continued with stills.
@@ -285,7 +291,7 @@ impl Session {
     /// When to call [`Session::poll`] again at the latest, if it had nothing at `looked` and nothing happens
     /// before. Frames that do not come can break a contract, and the requested end can pass.
     pub fn poll_timeout(&self, looked: Instant) -> Option<Instant> {
-        let watches = self.contract().is_some_and(|contract| !contract.asks_nothing());
+        let watches = self.tells_between_frames();
         let ends = [
             self.subscription.span().ends_at(&self.clock),
             self.subscription.patience().map(|patience| self.clock.instant_at(patience)),

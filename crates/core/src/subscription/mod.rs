@@ -13,6 +13,7 @@
 mod chains;
 mod feed;
 mod holes;
+mod originals;
 mod spec;
 mod tally;
 mod types;
@@ -156,7 +157,7 @@ impl Subscription {
         let feeds = self.feeds.len();
         for offset in 0..feeds {
             let index = (self.turn + offset) % feeds;
-            if let Some(delivery) = self.feeds[index].next(self.span, begun) {
+            if let Some(delivery) = self.feeds[index].next(self.span, begun, now) {
                 self.turn = (index + 1) % feeds;
                 return Next::Frame(Box::new(delivery));
             }

@@ -1,6 +1,6 @@
 //! Defines what an application asks for, as one value from its request to the session that serves it.
 
-use super::types::{LastFrame, Span};
+use super::types::{Deliver, LastFrame, Span};
 use crate::contract::Contract;
 use crate::frame::ChainKinds;
 use crate::history::PastOptions;
@@ -51,8 +51,14 @@ impl SubscriptionSpec {
         self.span.begin.is_none() && !self.past.fill
     }
 
-    /// The kinds of chains that are delivered as they came. Of the past there are only stills.
+    /// Whether the originals of the newest frames are wanted, whatever rung the contracts on their cameras have.
+    pub fn wants_originals(&self) -> bool {
+        self.is_of_present() && self.span.deliver == Deliver::Newest && self.past.wants_originals()
+    }
+
+    /// The kinds of chains that are delivered as they came. Of the past there are only stills, and so there are
+    /// of originals.
     pub fn present_chains(&self) -> ChainKinds {
-        if self.is_of_present() { self.chains } else { ChainKinds::NONE }
+        if self.is_of_present() && !self.wants_originals() { self.chains } else { ChainKinds::NONE }
     }
 }

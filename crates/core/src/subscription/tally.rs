@@ -131,6 +131,13 @@ impl Tally {
         is_anew
     }
 
+    /// Counts what was skipped for any other reason than these as skipped for `other`.
+    pub(super) fn keep_only(&mut self, reasons: &[SkipReason], other: SkipReason) {
+        let others =
+            SkipReason::ALL.into_iter().filter(|reason| *reason != other && !reasons.contains(reason));
+        self.skipped = others.fold(self.skipped, |skipped, reason| skipped.relabelled(reason, other));
+    }
+
     /// The account to report with a delivery.
     pub(super) fn take(&mut self) -> (SkipCounts, Option<NotHeld>) {
         (std::mem::take(&mut self.skipped), self.holes.take())

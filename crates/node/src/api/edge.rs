@@ -1,6 +1,7 @@
 //! Answers requests to an edge broker.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use mez_core::broker::edge::{CameraInfo, ReplyError};
 use mez_core::contract::Contract;
@@ -71,6 +72,7 @@ impl EdgeApi {
     ) -> Result<Feed, ApiError> {
         let subscribe = Subscribe::parse(request, wall_now())?;
         let place = self.subscriptions.enter(principal)?;
+        place.control.originals.store(subscribe.spec.wants_originals(), Ordering::Relaxed);
         let profile = self.profile(subscribe.profile.clone()).await?;
         let cameras = self.matching(&subscribe.spec.cameras, profile.as_deref()).await?;
         let mut spec = subscribe.spec.clone();

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use mez_core::broker::{NUMBER_MAX, PublishError, Published};
+use mez_core::contract::Contract;
 use mez_core::contract::monitor::TakenReport;
 use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, Sequence};
 use mez_core::history::{self, PastOptions, Tier};
 use mez_core::log::AppendError;
 use mez_core::name::{CameraName, CameraPattern};
+use mez_core::setting::Setting;
 use mez_core::subscription::{Deliver, LastFrame, Span, SubscriptionSpec};
 use mez_core::units::{Instant, Timestamp};
 use tonic::Code;
@@ -43,6 +45,9 @@ impl Subscribe {
         let past = past(&request, &span, now)?;
         let after = after(&request, &cameras)?;
         let (contract, profile) = contract::parse(request.contract)?;
+        if is_for_originals(&past, &span) {
+            check_originals(&contract)?;
+        }
         let accepts = request.accept_encodings.iter().map(|code| encoding("accept_encodings", *code));
         let accepts: Vec<Encoding> = accepts.collect::<Result<_, _>>()?;
         if !accepts.is_empty() && accepts.iter().all(|encoding| encoding.is_chained()) {
@@ -149,22 +154,40 @@ fn past(request: &pb::SubscribeRequest, span: &Span, now: Timestamp) -> Result<P
         rung => Some(history::quality(rung).map_err(|error| invalid(error.to_string()))?),
     };
     let reads_past = span.begin.is_some_and(|begin| begin < now) && span.deliver == Deliver::Every;
-    if quality.is_some() && !reads_past {
-        let message = "a quality is for frames of the past: give begin_utc_ns in the past, and every frame. Live frames come at \
-                       the rung of the contracts on their camera, and as originals where there is none; for originals, ask \
-                       for the accuracy_floor 1 in a contract of your own";
-        return Err(invalid(message.into()));
+    let fill = resume(request)? == pb::Resume::Fill;
+    if let Some(quality) = quality.filter(|_| !reads_past) {
+        let is_newest = span.begin.is_none() && span.deliver == Deliver::Newest;
+        if quality != Setting::ORIGINAL || !is_newest || fill {
+            let message = "live frames come at the rung of the contracts on their camera; the only other quality for them is \
+                           original, of the newest frames: leave out begin_utc_ns, and to deliver every frame. Any other quality \
+                           is for frames of the past: give begin_utc_ns in the past, and every frame";
+            return Err(invalid(message.into()));
+        }
     }
     if quality.is_some() && request.held_only {
         let message = "frames that the edge holds come as it holds them; leave out quality, or held_only";
         return Err(invalid(message.into()));
     }
-    let fill = resume(request)? == pb::Resume::Fill;
     if fill && request.held_only {
         let message = "what is missing is filled by asking cameras; leave out held_only, or resume";
         return Err(ApiError::invalid("held_only", "FILL_ASKS_CAMERAS", message));
     }
     Ok(PastOptions { tier_max, quality, fill })
+}
+
+/// Whether the originals of the newest frames are asked for.
+fn is_for_originals(past: &PastOptions, span: &Span) -> bool {
+    past.wants_originals() && span.begin.is_none()
+}
+
+/// Refuses what makes no sense in the contract of a subscription that wants originals.
+pub(super) fn check_originals(contract: &Contract) -> Result<(), ApiError> {
+    if contract.accuracy_floor.is_none() {
+        return Ok(());
+    }
+    let message = "originals keep the accuracy 1, and a floor would make the camera's frames smaller for everybody; leave out \
+                   accuracy_floor, or quality";
+    Err(ApiError::invalid("accuracy_floor", "FLOOR_WITH_ORIGINALS", message))
 }
 
 fn resume(request: &pb::SubscribeRequest) -> Result<pb::Resume, ApiError> {
@@ -252,7 +275,6 @@ impl From<PublishError> for ApiError {
 
 #[cfg(test)]
 mod tests {
-    use mez_core::contract::Contract;
     use proptest::prelude::*;
 
     use super::*;
@@ -284,7 +306,18 @@ mod tests {
         assert_eq!(Subscribe::parse(future, NOW).unwrap().spec.span.deliver, Deliver::Newest);
     }
 
+    /// Originals of the newest frames may have a latency bound, which is judged; what they are made of is not asked.
+    #[test]
+    fn originals_of_the_newest_frames_are_asked_for_by_name() {
+        let bounded = demanding(pb::Contract { latency_bound_ns: Some(9), ..Default::default() });
+        let parsed = Subscribe::parse(pb::SubscribeRequest { quality: "original".into(), ..bounded }, NOW);
+        let spec = parsed.unwrap().spec;
+        assert_eq!((spec.span, spec.past), (Span::LIVE, PastOptions::ORIGINALS));
+        assert!(spec.wants_originals());
+    }
+
     const FILL: i32 = pb::Resume::Fill as i32;
+    const EVERY: i32 = pb::Deliver::Every as i32;
 
     fn last(camera: &str, epoch: u64) -> pb::LastFrame {
         pb::LastFrame { camera: camera.into(), epoch, sequence: 5, captured_utc_ns: Some(9) }
@@ -318,7 +351,17 @@ mod tests {
             (pb::SubscribeRequest { deliver: -4, ..request() }, "deliver"),
             (pb::SubscribeRequest { accept_encodings: vec![1, 77], ..request() }, "accept_encodings"),
             (pb::SubscribeRequest { application: "x".repeat(129), ..request() }, "application"),
-            (pb::SubscribeRequest { quality: "original".into(), ..request() }, "quality"),
+            (pb::SubscribeRequest { quality: "jpeg/w640/q70/420".into(), ..request() }, "quality"),
+            (pb::SubscribeRequest { quality: "original".into(), deliver: EVERY, ..request() }, "quality"),
+            (pb::SubscribeRequest { quality: "original".into(), resume: FILL, ..request() }, "quality"),
+            (pb::SubscribeRequest { quality: "original".into(), held_only: true, ..request() }, "quality"),
+            (
+                pb::SubscribeRequest {
+                    quality: "original".into(),
+                    ..demanding(pb::Contract { accuracy_floor: Some(0.9), ..Default::default() })
+                },
+                "accuracy_floor",
+            ),
             (pb::SubscribeRequest { resume: 7, ..request() }, "resume"),
             (pb::SubscribeRequest { resume: FILL, held_only: true, ..request() }, "held_only"),
             (

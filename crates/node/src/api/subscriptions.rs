@@ -2,6 +2,7 @@
 //! their streams.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mez_core::contract::Contract;
@@ -12,6 +13,7 @@ use tonic::Code;
 
 use super::lent::Lending;
 use super::principal::Principal;
+use super::request::check_originals;
 use super::{ApiError, ApiLimits, Limit};
 use crate::profiles::HeldProfile;
 
@@ -34,6 +36,8 @@ pub(super) struct Control {
     pub(super) unsubscribed: Notify,
     /// Something was asked.
     pub(super) came: Notify,
+    /// Whether it wants originals. Its contract then has no floor.
+    pub(super) originals: AtomicBool,
     asked: Mutex<ControlRequests>,
 }
 
@@ -127,7 +131,11 @@ impl Subscriptions {
 
     /// Changes the contract of a subscription of `principal`.
     pub(super) fn update(&self, principal: &Principal, id: u64, update: Update) -> Result<(), ApiError> {
-        self.control_of(principal, id)?.request(|requests| requests.update = Some(update));
+        let control = self.control_of(principal, id)?;
+        if control.originals.load(Ordering::Relaxed) {
+            check_originals(&update.0)?;
+        }
+        control.request(|requests| requests.update = Some(update));
         Ok(())
     }
 

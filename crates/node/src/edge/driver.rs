@@ -178,9 +178,7 @@ impl Driver {
             Request::Way(id, way) => self.broker.handle_way(id, way),
             Request::History(asked, answer) => {
                 let (camera, query) = *asked;
-                // Whoever no longer waits has closed the other end.
-                let dropped = self.questions.extract_if(|_, answer| answer.is_closed());
-                dropped.for_each(|(request, _)| self.broker.handle_history_dropped(request));
+                self.drop_questions();
                 let request = self.broker.handle_history_query(monotonic_now(), &camera, query);
                 self.questions.insert(request, answer);
             }
@@ -209,7 +207,14 @@ impl Driver {
         notes.note(camera, NoteContent::Reply(NotedReply { frame, captured, application, content }));
     }
 
+    /// Withdraws the questions of those who no longer wait: they have closed the other end.
+    fn drop_questions(&mut self) {
+        let dropped = self.questions.extract_if(|_, answer| answer.is_closed());
+        dropped.for_each(|(request, _)| self.broker.handle_history_dropped(request));
+    }
+
     fn unsubscribe(&mut self, id: SubscriptionId) {
+        self.drop_questions();
         let unused = self.subscribers.remove(id);
         self.broker.handle_unsubscribe(id);
         self.let_go(unused);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{ClockSource, Epoch, FrameId, Quality, Reference, Rung, Sequence, SkipReason};
-use mez_core::history::Tier;
+use mez_core::history::{Tier, is_unmodified};
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::session::CameraRest;
@@ -55,6 +55,7 @@ impl Checks {
         let meta = &delivery.record.frame.meta;
         let id = meta.id;
         self.check_link(subscription, delivery);
+        self.check_original(subscription, delivery);
         let matching = self.matching_runs(camera, meta, &delivery.record.frame.payload, "an application got");
 
         let place = self.place(subscription, delivery, &matching)?;
@@ -95,7 +96,7 @@ impl Checks {
         let (edge_run, span, asks) = (reading.edge_run, reading.span, reading.tier_max > Tier::Memory);
         let chains = reading.chains;
         // Frames may come from others than the replica.
-        let past = reading.fills || reading.resumes || span.begin.is_some();
+        let past = reading.fills || reading.resumes || reading.originals || span.begin.is_some();
         let place = reading.places.entry(camera.clone()).or_default();
         let first = *matching.first()?;
         let run = *place.runs.entry(id.epoch).or_insert(first);
@@ -241,6 +242,19 @@ impl Checks {
             && meta.chain.chain == meta.id.sequence
             && meta.chain.reference == Reference::Independent;
         self.expect(stands_alone, "quality", || format!("{} says {meta:?}, but it is a still", meta.id));
+    }
+
+    /// Checks that an application that wants originals gets nothing else.
+    fn check_original(&mut self, subscription: SubscriptionId, delivery: &Delivery) {
+        let wants = self.readings.get(&subscription).is_some_and(|reading| reading.originals);
+        let meta = &delivery.record.frame.meta;
+        self.expect(!wants || is_unmodified(&meta.rung), "originals", || {
+            format!(
+                "subscription {subscription:?} wants originals and got {} as {}",
+                meta.id,
+                meta.rung.as_str()
+            )
+        });
     }
 
     /// Checks that an application that decodes chains was first given all that a frame refers to.

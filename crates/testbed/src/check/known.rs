@@ -100,6 +100,8 @@ pub(crate) struct Reading {
     pub(super) resumes: bool,
     /// Whether its application decodes chains itself.
     pub(super) chains: bool,
+    /// Whether it wants originals, and nothing else.
+    pub(super) originals: bool,
     pub(super) places: BTreeMap<CameraName, Place>,
 }
 
@@ -117,12 +119,12 @@ impl Reading {
         edge_run: u64,
         span: Span,
         (tier_max, fills): (Tier, bool),
-        chains: bool,
+        (chains, originals): (bool, bool),
         has: &BTreeMap<CameraName, LastFrame>,
     ) -> Self {
         let place = |last: &LastFrame| Place { last: Some(last.id), ..Place::default() };
         let places = has.iter().map(|(camera, last)| (camera.clone(), place(last))).collect();
-        Self { edge_run, span, tier_max, fills, resumes: !has.is_empty(), chains, places }
+        Self { edge_run, span, tier_max, fills, resumes: !has.is_empty(), chains, originals, places }
     }
 }
 

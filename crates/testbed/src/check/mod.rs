@@ -11,6 +11,7 @@
 //! | `rests` | what a reading of the present did not get before the end that it asked for is counted at the end, as far as the edge holds it (I5) | `deliveries.rs` |
 //! | `reasons` | a frame that was never sent has its own reason, not "late or lost" (I5, I7) | `deliveries.rs` |
 //! | `quality` | a frame says what was done to it, and comes with what its camera said of how good it is (I6) | `deliveries.rs` |
+//! | `originals` | an application that wants originals gets nothing else (I6) | `deliveries.rs` |
 //! | `floor` | a frame below the floor of a contract whose profile knows it is marked (I6) | `contracts.rs` |
 //! | `contract` | nobody is told that a contract is kept while too many frames are late by what it asks now, none comes in time, or its application measured less than its floor (I6, I7) | `contracts.rs` |
 //! | `clock` | the age that the edge states is right within the error that it states | `deliveries.rs` |

@@ -17,6 +17,7 @@ shipped![
     "interference",
     "interference_step",
     "looker",
+    "originals",
     "outage",
     "priority",
     "shared_queue",

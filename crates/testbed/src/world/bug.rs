@@ -79,6 +79,8 @@ pub enum Bug {
     TakenForgotten,
     /// Edges are told all the time that bytes of frames come, whether or not a link carries anything.
     SilenceHidden,
+    /// A session that was asked for originals gives frames at whatever rung they come.
+    OriginalsForgotten,
     /// A session goes on with a chain that its application cannot decode any further.
     ChainLossForgotten,
 }

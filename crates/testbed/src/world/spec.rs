@@ -250,6 +250,8 @@ pub struct ApplicationSpec {
     pub tier_max: Tier,
     /// Whether it wants frames of the past at [`PAST_RUNG`](super::PAST_RUNG). Default no: as they are held, or were published.
     pub reduced: bool,
+    /// Whether it wants the originals of the newest frames, whatever rung the contracts on their cameras have. Default no.
+    pub originals: bool,
     /// Whether it decodes chains itself, and gets present frames as they came. Default no.
     pub chains: bool,
     /// How long it takes for each frame. Default 1 ms.
@@ -274,12 +276,18 @@ impl ApplicationSpec {
             deliver: Deliver::Newest,
             tier_max: Tier::Memory,
             reduced: false,
+            originals: false,
             chains: false,
             consumes: ms(1),
             resumes: Resumes::Anew,
             library: None,
             replies: false,
         }
+    }
+
+    /// The originals of the newest frames of `cameras`, beside whatever contracts there are.
+    pub fn originals(cameras: &str) -> Self {
+        Self { originals: true, tier_max: Tier::Camera, ..Self::newest(cameras) }
     }
 
     /// All frames of `cameras`, behind the last one that it has of each, whoever was killed meanwhile.

@@ -421,7 +421,7 @@ impl CameraBroker {
 /// What goes on beside frames of the past.
 fn live_traffic<'a>(live: &Live, connections: &'a Connections) -> LiveTraffic<'a> {
     let (is_made, waits) = (live.making().is_some(), live.is_waiting());
-    LiveTraffic { connections, epoch: live.epoch(), is_made, waits }
+    LiveTraffic { connections, epoch: live.epoch(), is_made, waits, unmodified: live.unmodified() }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::types::{NamedContract, SubscriptionId};
-use crate::contract::Contract;
+use crate::contract::{Contract, OnInfeasible};
 use crate::frame::ChainKinds;
 use crate::name::{CameraName, CameraPattern};
 use crate::profile::ProfileHash;
@@ -23,6 +23,8 @@ struct Entry {
     way: Duration,
     /// Chains that its application decodes itself.
     chains: ChainKinds,
+    /// Whether it wants originals, which are fetched where contracts make frames smaller.
+    originals: bool,
     /// Its application's name, for people.
     application: String,
     /// What it asks for as soon as that may change again.
@@ -44,10 +46,12 @@ impl Entry {
     }
 
     /// What a camera is asked: the contract, less the way from the edge to the application. That takes at most
-    /// half of the bound, whatever the application says.
+    /// half of the bound, whatever the application says. An application that wants originals asks for no frame at
+    /// another rung: beside a contract that wants none below its floor, it keeps none coming.
     fn asks_camera(&self) -> Contract {
         let bound = self.contract.latency_bound.map(|bound| bound - self.way.min(bound / 2));
-        Contract { latency_bound: bound, ..self.contract.clone() }
+        let on_infeasible = if self.originals { OnInfeasible::Skip } else { self.contract.on_infeasible };
+        Contract { latency_bound: bound, on_infeasible, ..self.contract.clone() }
     }
 
     /// When a change that waits takes effect.
@@ -141,6 +145,7 @@ impl Subscriptions {
         asked: SubscriptionSpec,
         (expected, is_whole): (Option<Instant>, bool),
     ) -> Subscribed {
+        let originals = asked.wants_originals();
         let SubscriptionSpec { cameras: pattern, contract, span, chains, application, .. } = asked;
         let patience = expected.filter(|until| span.begin.is_some() && !is_whole && clock.monotonic < *until);
         let is_live = span.is_live(clock.wall);
@@ -151,6 +156,7 @@ impl Subscriptions {
                 contract,
                 way: Duration::ZERO,
                 chains,
+                originals,
                 application,
                 pending: None,
                 updated: Instant::ZERO,

@@ -4,6 +4,7 @@
 //! took it ([`TakenReport`]). What it waited for the application is the application's own.
 
 mod hands;
+mod originals;
 mod outcome;
 mod way;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 pub use self::hands::{Handed, TakenReport};
 use self::hands::{Hands, Seen, Step, Takes, Took};
+pub use self::originals::OriginalsGot;
 pub use self::outcome::{FrameOutcome, WINDOW};
 pub use self::way::Way;
 use super::{Contract, ContractState};

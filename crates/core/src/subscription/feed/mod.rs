@@ -1,8 +1,9 @@
 //! Reads one log for a subscription: the past from wherever it is held, then the present from memory.
 //!
-//! This file decides what is read next. `questions.rs` asks others for what memory does not hold, and
-//! `tally.rs` counts what is passed over.
+//! This file decides what is read next. `questions.rs` asks others for what memory does not hold, `originals.rs`
+//! reads the originals of the newest frames, and `tally.rs` counts what is passed over.
 
+mod originals;
 mod questions;
 
 use std::collections::VecDeque;
@@ -10,6 +11,7 @@ use std::ops::Range;
 
 use super::chains::{ChainPlace, Look, Stills};
 use super::holes::NotHeld;
+use super::originals::Originals;
 use super::tally::Tally;
 use super::types::{Deliver, Delivery, LastFrame, Span};
 use crate::frame::{Epoch, FrameId, FrameMeta, SkipCounts, SkipReason};
@@ -48,6 +50,8 @@ pub(super) struct Feed {
     reader: LogReader,
     /// The place among frames as they came, if the application decodes chains itself.
     pub(super) chains: Option<ChainPlace>,
+    /// What is known of originals, if these are wanted and nothing else.
+    originals: Option<Originals>,
     past_options: PastOptions,
     /// The beginning for this camera: that of the subscription, or the whole past after a frame that the
     /// application already has.
@@ -104,12 +108,15 @@ impl Feed {
         // time.
         let behind = after.filter(|_| past.fill || span.begin.is_some()).map(|_| Timestamp::MIN);
         let begin = behind.or(span.begin);
+        let wants_originals =
+            begin.is_none() && !past.fill && span.deliver == Deliver::Newest && past.wants_originals();
         let mut feed = Self {
             camera,
             newest_before,
             chains: None,
+            originals: wants_originals.then(|| Originals::new(present)),
             past_options: PastOptions {
-                tier_max: if begin.is_some() || past.fill {
+                tier_max: if begin.is_some() || past.fill || wants_originals {
                     past.tier_max
                 } else {
                     past.tier_max.min(Tier::Disk)
@@ -149,9 +156,13 @@ impl Feed {
         feed
     }
 
-    pub(super) fn next(&mut self, span: Span, begun: bool) -> Option<Delivery> {
+    /// The next delivery. `now` is the edge broker's wall clock.
+    pub(super) fn next(&mut self, span: Span, begun: bool, now: Timestamp) -> Option<Delivery> {
         self.begun |= begun;
         let span = self.own(span);
+        if self.originals.is_some() {
+            return self.next_original(span, now);
+        }
         // Frames of the past are stills, and so are the answers of others.
         let may = self.is_live && !self.waits_for_past();
         if let Some(mut chains) = self.chains.take_if(|_| may) {
@@ -200,7 +211,10 @@ impl Feed {
     }
 
     /// The rest of the account when nothing more comes.
-    pub(super) fn rest(self, span: Span) -> (CameraName, SkipCounts, Option<NotHeld>) {
+    pub(super) fn rest(mut self, span: Span) -> (CameraName, SkipCounts, Option<NotHeld>) {
+        if self.originals.is_some() {
+            self.pass_over_rest(self.own(span));
+        }
         let (skipped, not_held) = self.tally.rest(span.end);
         (self.camera, skipped, not_held)
     }
@@ -219,7 +233,7 @@ impl Feed {
 
     /// Whether chains may be read here: of the past there are stills only.
     pub(super) fn takes_chains(&self) -> bool {
-        self.is_live && !self.past_options.fill
+        self.is_live && !self.past_options.fill && self.originals.is_none()
     }
 
     /// The next frame as it came, with the account of those before it.
@@ -458,6 +472,10 @@ impl Feed {
     }
 
     pub(super) fn beyond(&self, end: Timestamp) -> bool {
+        if self.originals.is_some() {
+            // One that was captured before may still come.
+            return false;
+        }
         self.saw_end.is_some()
             || self.reader.newest().is_some_and(|record| record.frame.meta.captured >= end)
                 && self.past.is_empty()

@@ -30,6 +30,9 @@ impl Feed {
                 return;
             }
         };
+        if self.originals.is_some() {
+            return self.handle_original(span, query, answer);
+        }
         // A question about everything after the last frame replaces earlier ones.
         let covers = query.tier_max == Tier::Camera
             && match self.tally.last() {
@@ -118,8 +121,10 @@ impl Feed {
         true
     }
 
+    /// Whether an answer may still come that the reading must not end without. It ends without an original that
+    /// the link has no room for.
     pub(in crate::subscription) fn waits_for_past(&self) -> bool {
-        !matches!(self.question, Question::None)
+        self.originals.is_none() && !matches!(self.question, Question::None)
     }
 
     pub(super) fn ask(&mut self, span: Span, before: Option<FrameId>) {

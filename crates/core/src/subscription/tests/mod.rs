@@ -1,5 +1,6 @@
 mod chains;
 mod holes;
+mod originals;
 mod past;
 mod quality;
 

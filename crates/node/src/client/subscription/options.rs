@@ -31,7 +31,9 @@ pub struct SubscribeOptions {
     /// what the camera did.
     pub accept_encodings: Vec<Encoding>,
     /// The rung of frames of the past. Its frames must need no others. Default: as the edge holds them, or as
-    /// they were published if it has to ask the camera.
+    /// they were published if it has to ask the camera. For the newest frames of the present: `original`, or
+    /// nothing. Originals come in what contracts on the camera leave of the link; nothing is the rung that the
+    /// contracts have.
     pub quality: Option<Rung>,
     /// Deliver only those frames of the past that the edge holds, without asking cameras. Default false.
     pub held_only: bool,

@@ -19,6 +19,7 @@ pub(super) struct RawSubscription {
     accuracy: Option<f64>,
     profile: Option<String>,
     priority: Option<i32>,
+    quality: Option<RawQuality>,
     #[serde(default)]
     replies: bool,
 }
@@ -28,6 +29,12 @@ pub(super) struct RawSubscription {
 enum RawDeliver {
     Newest,
     Every,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RawQuality {
+    Original,
 }
 
 impl RawSubscription {
@@ -50,6 +57,14 @@ impl RawSubscription {
             RawDeliver::Newest => ApplicationSpec::newest(&self.cameras),
             RawDeliver::Every => ApplicationSpec::every(&self.cameras),
         };
+        if let Some(RawQuality::Original) = self.quality {
+            if self.accuracy.is_some() || matches!(self.deliver, Some(RawDeliver::Every)) {
+                let text =
+                    "originals come as they are, the newest: leave out accuracy and deliver = \"every\"";
+                return wrong(format!("{field}.quality"), text);
+            }
+            spec = ApplicationSpec::originals(&self.cameras);
+        }
         if let Some(consumes) = self.consumes_ms {
             spec.consumes = milliseconds(&format!("{field}.consumes_ms"), consumes)?;
         }

@@ -40,8 +40,14 @@ impl Application {
 
     fn update_contract(&mut self, contract: Contract, edge: &mut EdgeHost, stage: &mut Stage<'_>) -> bool {
         let profile = contract.profile.and_then(|hash| stage.profiles.get(&hash)).cloned();
+        // Who asks for originals asks for no floor.
+        let contract = match self.spec.originals {
+            true => Contract { accuracy_floor: None, profile: None, ..contract },
+            false => contract,
+        };
+        let profile = profile.filter(|_| !self.spec.originals);
+        let asked_nothing = self.reading.as_ref().is_none_or(|(_, session)| !session.tells_between_frames());
         let shared = profile.clone().map(Arc::new);
-        let asked_nothing = self.spec.contract.asks_nothing();
         self.spec.contract = contract.clone();
         let Some((id, session)) = &mut self.reading else { return false };
         let id = *id;

@@ -234,8 +234,8 @@ impl Application {
         edge: &mut EdgeHost,
         stage: &mut Stage<'_>,
     ) {
-        let watches = |session: &Session| session.contract().is_some_and(|contract| !contract.asks_nothing());
-        if self.reading.as_ref().is_some_and(|(id, session)| *id == subscription && watches(session)) {
+        let tells = |session: &Session| session.tells_between_frames();
+        if self.reading.as_ref().is_some_and(|(id, session)| *id == subscription && tells(session)) {
             self.tell_contract(edge, stage);
             // It may have been waiting.
             stage.touch(Node::Application(self.index));

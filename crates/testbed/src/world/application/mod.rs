@@ -36,6 +36,7 @@ pub use self::deliveries::Delivered;
 use self::deliveries::Deliveries;
 pub(super) use self::frames::Effect;
 use self::past::Questions;
+use super::bug::Bug;
 use super::edge::EdgeHost;
 use super::events::Event;
 use super::node::Node;
@@ -171,21 +172,22 @@ impl Application {
         let profile = self.spec.contract.profile.and_then(|hash| stage.profiles.get(&hash)).cloned();
         let named = self.spec.contract.profile.filter(|_| profile.is_some());
         let shared = profile.clone().map(Arc::new);
-        let wish = (&self.spec, &self.pattern);
+        let (wish, bug) = ((&self.spec, &self.pattern), stage.bug);
         let opened = edge.with_process(stage, |process, now| {
             if let Some(hash) = named {
                 process.broker.add_profile(hash, vec![hash[0]; PROFILE_BYTES].into());
             }
             let clock = ClockAnchor { wall: process.wall(now), monotonic: now };
             let spec = asked_for(wish, &has, clock.wall);
-            let mut session = Session::at_edge(clock, &spec, id, shared);
+            let mut session = Session::at_edge(clock, &opened_with(&spec, bug), id, shared);
             let patience = process.broker.handle_subscribe(clock, id, spec.clone());
             patience.into_iter().for_each(|until| session.expect_cameras_until(until));
             (session, spec, process.run, patience)
         });
         let Some((session, spec, edge_run, patience)) = opened else { return true };
         let (takes_chains, past) = (!spec.present_chains().is_none(), (spec.past.tier_max, spec.past.fill));
-        stage.checks.subscribed(id, Reading::new(edge_run, spec.span, past, takes_chains, &has));
+        let reading = Reading::new(edge_run, spec.span, past, (takes_chains, self.spec.originals), &has);
+        stage.checks.subscribed(id, reading);
         let (application, subscription) = (self.index, id);
         if let Some(at) = patience {
             let at = edge.clock.moment_of(at) + ms(1);
@@ -193,6 +195,8 @@ impl Application {
         }
         if let Some(contract) = session.contract().filter(|contract| !contract.asks_nothing()) {
             stage.checks.contracted(id, Kept::new(contract.clone(), profile, stage.now));
+        }
+        if session.tells_between_frames() {
             stage.events.push(stage.now, Event::Contract { application, subscription });
         }
         self.reading = Some((id, session));
@@ -283,6 +287,13 @@ impl Application {
     }
 }
 
+/// What a session is opened with. A planted bug may forget something of what was asked for.
+fn opened_with(spec: &SubscriptionSpec, bug: Option<Bug>) -> SubscriptionSpec {
+    let forgets = bug == Some(Bug::OriginalsForgotten) && spec.wants_originals();
+    let past = if forgets { PastOptions::ALL } else { spec.past };
+    SubscriptionSpec { past, ..spec.clone() }
+}
+
 /// What an application asks for that subscribes at this time. `has`: the last frame that it has of each camera, if it resumes after it.
 fn asked_for(
     (spec, pattern): (&ApplicationSpec, &CameraPattern),
@@ -295,6 +306,8 @@ fn asked_for(
     let span = Span { begin: spec.begin_before.map(|before| wall - before), end, deliver: spec.deliver };
     let quality = spec.reduced.then(|| PAST_RUNG.parse().expect("it is a rung"));
     let past = PastOptions { tier_max: spec.tier_max, quality, fill: spec.resumes == Resumes::Filling };
+    let past =
+        if spec.originals { PastOptions { quality: PastOptions::ORIGINALS.quality, ..past } } else { past };
     let after = has.iter().map(|(camera, last)| (camera.clone(), *last)).collect();
     let chains = if spec.chains { ChainKinds { h264: true, tiles: true } } else { ChainKinds::NONE };
     let contract = spec.contract.clone();

@@ -84,6 +84,7 @@ impl Questions {
             let ahead = self.ahead.remove(&camera).filter(|record| query.admits(&record.frame.meta));
             let on_disk = match ahead {
                 Some(record) => PastAnswer { record: Some(record), ..PastAnswer::default() },
+                None if !query.asks_disk() => PastAnswer::default(),
                 None => edge.find(&camera, &query),
             };
             let Some(asks) = on_disk.left_to_ask(&query).filter(|_| !lost) else {

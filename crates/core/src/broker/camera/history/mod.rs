@@ -1,5 +1,8 @@
 //! Decides which frame of the past is sent next, and when. One at a time is sent, behind live frames, with a
 //! bounded share of the link. Meanwhile the next one is looked up in the log and encoded.
+//!
+//! The original of the newest frame of all is asked for in the same way, for whoever wants originals beside a
+//! contract. It is looked up only when the link is free for it: a newer one may be published before.
 
 mod codec;
 
@@ -66,6 +69,11 @@ impl Asked {
         if epoch == before.epoch { skipped.before(before.sequence) } else { Vec::new() }
     }
 
+    /// Whether it asks for the newest frame of all.
+    fn is_for_present(&self) -> bool {
+        self.next.query.is_for_present() && self.setting == Setting::ORIGINAL
+    }
+
     /// One past the number of the last frame that may answer it.
     fn end(&self) -> u64 {
         self.next.request.saturating_add(self.next.count.into())
@@ -90,6 +98,8 @@ pub(super) struct LiveTraffic<'a> {
     pub(super) is_made: bool,
     /// Whether a live frame waits to be sent.
     pub(super) waits: bool,
+    /// The newest live frame that was sent as it was published, and was not lost.
+    pub(super) unmodified: Option<FrameId>,
 }
 
 /// What an event calls for.
@@ -205,14 +215,16 @@ impl History {
         if !self.looking || self.ticket != ticket {
             return Effects::default();
         }
-        let Some((link, setting)) = self.asked.front().map(|asked| (asked.link, asked.setting)) else {
-            return Effects::default();
-        };
+        let asked = self.asked.front().map(|asked| (asked.link, asked.setting, asked.is_for_present()));
+        let Some((link, setting, is_for_present)) = asked else { return Effects::default() };
         let Some(record) = answer.record else {
             return Effects::stops(self.end(HistoryCode::None, answer.held_from));
         };
         let id = record.frame.meta.id;
-        if live.connections.is_doubtful(link, id.epoch, live.epoch) {
+        if is_for_present && live.unmodified == Some(id) {
+            // The edge has it, or gets it without this.
+            Effects::stops(self.end(HistoryCode::None, answer.held_from))
+        } else if live.connections.is_doubtful(link, id.epoch, live.epoch) {
             Effects::stops(self.pass_over(id, None))
         } else if setting == Setting::ORIGINAL {
             self.handle_found(record, live.connections)
@@ -278,13 +290,16 @@ impl History {
     /// When to call [`History::pump`], if nothing happens before.
     pub(super) fn due(&self, live: LiveTraffic<'_>) -> Option<Instant> {
         let making = self.codec.due().filter(|_| !live.is_made);
-        let sending = Some(self.rests_until).filter(|_| self.can_send(live));
+        let sending = Some(self.rests_until).filter(|_| self.can_send(live) || self.can_look(live));
         making.into_iter().chain(sending).min()
     }
 
     /// Gives a frame of the past to the link, if no live frame needs it, and the next one to its codec.
     pub(super) fn pump(&mut self, now: Instant, live: LiveTraffic<'_>) -> Vec<CameraOutput> {
         let mut outputs = Vec::from_iter(self.make(now, live));
+        if now >= self.rests_until && self.can_look(live) {
+            outputs.extend(self.look());
+        }
         if !self.can_send(live) || now < self.rests_until {
             return outputs;
         }
@@ -317,10 +332,21 @@ impl History {
 
     /// Whether a frame waits and its link is idle.
     fn can_send(&self, live: LiveTraffic<'_>) -> bool {
-        let Some(ready) = self.ready.front().filter(|_| self.sending.is_none()) else { return false };
+        self.ready.front().is_some_and(|ready| self.is_idle(ready.link, live))
+    }
+
+    /// Whether the newest frame is asked for next, and could be sent now.
+    fn can_look(&self, live: LiveTraffic<'_>) -> bool {
+        let asked = self.asked.front().filter(|asked| asked.is_for_present());
+        let may = !self.looking && self.ready.len() < READY_MAX;
+        asked.is_some_and(|asked| may && self.is_idle(asked.link, live))
+    }
+
+    /// Whether no frame needs a connection now.
+    fn is_idle(&self, link: LinkId, live: LiveTraffic<'_>) -> bool {
         let wants_live = live.is_made || live.waits && live.connections.demand().is_some();
-        let is_idle = |link: &EdgeLink| link.id == ready.link && !link.is_sending() && !link.is_out();
-        !wants_live && live.connections.active().is_some_and(is_idle)
+        let is_idle = |active: &EdgeLink| active.id == link && !active.is_sending() && !active.is_out();
+        self.sending.is_none() && !wants_live && live.connections.active().is_some_and(is_idle)
     }
 
     /// How long frames of the past pause after one took this long. No pause is needed if nobody wants live
@@ -396,13 +422,17 @@ impl History {
         end.into_iter().chain(self.look_on()).collect()
     }
 
-    /// Looks up the next frame, unless one waits already.
+    /// Looks up the next frame, unless one waits already. The newest of all is not looked up ahead.
     fn look_on(&mut self) -> Option<CameraOutput> {
         // Whatever removes the first request also ends its look-up.
         debug_assert!(!self.looking || !self.asked.is_empty(), "looking for a request that is gone");
-        if self.looking || self.ready.len() >= READY_MAX {
+        if self.looking || self.ready.len() >= READY_MAX || self.asked.front()?.is_for_present() {
             return None;
         }
+        self.look()
+    }
+
+    fn look(&mut self) -> Option<CameraOutput> {
         let query = self.asked.front()?.next.query;
         self.looking = true;
         self.ticket += 1;

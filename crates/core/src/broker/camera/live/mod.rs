@@ -87,6 +87,8 @@ pub(super) struct Live {
     ledger: SkipLedger,
     /// When to ask the policy again.
     ask_again: Option<Instant>,
+    /// The newest frame that was sent as it was published, and was not lost.
+    unmodified: Option<FrameId>,
 }
 
 impl Live {
@@ -100,6 +102,7 @@ impl Live {
             frame_skip: FrameSkip::default(),
             ledger: SkipLedger::default(),
             ask_again: None,
+            unmodified: None,
         }
     }
 
@@ -113,6 +116,11 @@ impl Live {
     /// The frame that is in a codec.
     pub(super) fn making(&self) -> Option<&EncodePlan> {
         self.making.as_ref().map(|(_, making)| making)
+    }
+
+    /// The newest frame that was sent as it was published, and was not lost.
+    pub(super) fn unmodified(&self) -> Option<FrameId> {
+        self.unmodified
     }
 
     /// Whether a frame waits to be sent.
@@ -156,6 +164,7 @@ impl Live {
         if frame.epoch != self.epoch {
             return;
         }
+        self.unmodified.take_if(|sent| *sent == frame);
         self.ledger.add(frame.sequence, reason);
         self.chain.lost(frame.sequence);
         if self.frame_skip.end_after(frame)
@@ -489,6 +498,9 @@ impl Live {
         }
         let payload_bytes = frame.payload.len() as u32;
         link.begin(now, id, frame.payload.len());
+        if making.is_none_or(|making| making.setting.form == Form::Original) {
+            self.unmodified = Some(id);
+        }
         self.frame_skip.begin(id, making.map_or(0, |making| making.setting.skip), link);
         if let Some(waiting) = self.waiting.as_mut().filter(|waiting| self.frame_skip.covers(waiting.id())) {
             // It was published while that frame was in the codec.

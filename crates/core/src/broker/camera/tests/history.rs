@@ -349,3 +349,64 @@ fn what_cannot_be_answered_is_said() {
     rig.broker.handle_closed(rig.now, LinkId(1));
     assert_eq!(sent_of_the_past(&rig.take()), None);
 }
+
+/// The question for the newest frame of all, from whoever wants originals beside a contract.
+fn newest(request: u64) -> Message {
+    let query =
+        PastQuery { tier_max: Tier::Disk, quality: None, ..PastQuery::newest_original(None, Timestamp::MAX) };
+    let Message::HistoryRequest(one) = question(request, Rung::ORIGINAL) else { unreachable!() };
+    Message::HistoryRequest(HistoryRequest { query, ..one })
+}
+
+/// The newest frame wins also here: it is looked for when the link is free for it, not while a live one is sent or
+/// the past rests.
+#[test]
+fn the_newest_original_is_looked_for_when_it_can_be_sent() {
+    let mut rig = Rig::connected(Contract::default());
+    rig.publish(500);
+    let live = rig.broker.published.newest().unwrap();
+    rig.take();
+    rig.message(1, newest(1));
+    assert_eq!(ticket(&rig.take()), None, "the live frame has bytes not yet sent");
+    rig.broker.handle_sent(rig.now, LinkId(1), live.frame.meta.id);
+    let looked = ticket(&rig.take()).expect("the link is free");
+    let mut newer = live.clone();
+    newer.frame.meta.id.sequence.0 += 1;
+    let found = || PastAnswer { record: Some(newer.clone()), ..PastAnswer::default() };
+    rig.broker.handle_history(rig.now, looked, found());
+    assert_eq!(sent_of_the_past(&rig.take()), Some(1));
+    rig.message(1, newest(2));
+    let took = Duration::from_millis(20);
+    rig.now += took;
+    rig.broker.handle_history_sent(rig.now, LinkId(1), 1);
+    assert_eq!(ticket(&rig.take()), None, "the past rests, and a newer frame may come");
+    rig.now += took.mul_f64(1.0 / HISTORY_SHARE - 1.0);
+    rig.broker.handle_timeout(rig.now);
+    let looked = ticket(&rig.take()).expect("it may be sent now");
+    rig.broker.handle_history(rig.now, looked, found());
+    assert_eq!(sent_of_the_past(&rig.take()), Some(2));
+}
+
+/// A frame that was sent as it was published is not sent once more. If it was lost, it is.
+#[test]
+fn an_original_that_was_sent_live_is_not_sent_again() {
+    for lost in [false, true] {
+        let mut rig = Rig::connected(Contract::default());
+        rig.publish(500);
+        let live = rig.broker.published.newest().unwrap();
+        rig.broker.handle_sent(rig.now, LinkId(1), live.frame.meta.id);
+        if lost {
+            rig.broker.live.skip(live.frame.meta.id, SkipReason::Stalled);
+        }
+        rig.take();
+        rig.message(1, newest(1));
+        let looked = ticket(&rig.take()).expect("the link is free");
+        let found = PastAnswer { record: Some(live.clone()), ..PastAnswer::default() };
+        rig.broker.handle_history(rig.now, looked, found);
+        let outputs = rig.take();
+        let ends = outputs.iter().any(|output| {
+            matches!(output, CameraOutput::Send { message: Message::HistoryEnd(end), .. } if end.code == HistoryCode::None)
+        });
+        assert_eq!((sent_of_the_past(&outputs).is_some(), ends), (lost, !lost));
+    }
+}

@@ -13,6 +13,9 @@ use crate::wire::FrameHeader;
 /// How long a camera may take for a frame of the past. A camera that is busy with live frames sends none
 /// meanwhile.
 pub const HISTORY_TIME_MAX: Duration = Duration::from_secs(20);
+/// How long a camera may take for the original of its newest frame, while it is connected. It is long, because
+/// contracts may leave little of the link, and a frame that is given up on its way has been sent for nothing.
+const ORIGINAL_TIME_MAX: Duration = Duration::from_secs(600);
 /// The number of frames that a fetch asks for at first. It is small, so that a reader of a single frame costs
 /// the link little.
 const BATCH_FRAMES_MIN: u16 = 2;
@@ -43,6 +46,8 @@ pub(super) struct Fetch {
     batch: u16,
     /// The reader that waits for the next frame, and its question.
     pub(super) waiter: Option<(u64, PastQuery)>,
+    /// Other readers that wait for the same frame: the original of the camera's newest.
+    pub(super) beside: Vec<(u64, PastQuery)>,
     /// Whether the reader was told that there is nothing more. A fetch with an upper bound is kept then, for the
     /// question about what lies behind it.
     pub(super) is_over: bool,
@@ -102,9 +107,35 @@ impl Fetch {
             end: None,
             batch: if query.newest { 1 } else { BATCH_FRAMES_MIN },
             waiter: Some((question, asked)),
+            beside: Vec::new(),
             is_over: false,
-            due: now + HISTORY_TIME_MAX,
+            due: now + if query.asks_disk() { HISTORY_TIME_MAX } else { ORIGINAL_TIME_MAX },
         }
+    }
+
+    /// Whether the frame that it asks for is wanted by another reader as well: the original of the camera's newest.
+    pub(super) fn is_shared_with(&self, camera: &CameraName, asked: &PastQuery) -> bool {
+        let same = PastQuery { after: asked.after, ..self.query };
+        self.waiter.is_some() && self.camera == *camera && !asked.asks_disk() && *asked == same
+    }
+
+    /// All that wait, if the fetch is given up.
+    pub(super) fn into_waiters(self) -> (CameraName, impl Iterator<Item = (u64, PastQuery)>) {
+        (self.camera, self.waiter.into_iter().chain(self.beside))
+    }
+
+    /// A reader no longer waits. Returns whether another one does.
+    pub(super) fn forget(&mut self, question: u64) -> bool {
+        self.beside.retain(|(of, _)| *of != question);
+        if self.waiter.is_some_and(|(of, _)| of == question) {
+            self.waiter = self.beside.pop();
+        }
+        self.waiter.is_some()
+    }
+
+    /// Whether a reader waits with this question.
+    pub(super) fn is_asked(&self, question: u64) -> bool {
+        self.waiter.iter().chain(&self.beside).any(|(of, _)| *of == question)
     }
 
     /// Whether nobody waits for it, and the question is one of the reading that it was made for, as far as can

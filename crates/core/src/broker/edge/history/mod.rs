@@ -95,8 +95,9 @@ impl History {
             fetch.due = now + HISTORY_TIME_MAX;
             return (question, self.serve(now, roster, number));
         }
-        // A fetched frame tells about its neighbours only where it follows directly.
-        let next = query.after.map(|after| after.next());
+        // A fetched frame tells about its neighbours only where it follows directly. Which is the newest, it never
+        // tells.
+        let next = query.after.map(|after| after.next()).filter(|_| query.asks_disk());
         let held = self.fetched.find(camera, &query).filter(|record| Some(record.frame.meta.id) == next);
         let outputs = match held.cloned() {
             Some(record) => {
@@ -110,8 +111,11 @@ impl History {
     /// Nobody waits for the answer any more.
     pub(super) fn handle_dropped(&mut self, question: u64) -> Option<EdgeOutput> {
         self.waiting.remove(question);
-        let asked = |fetch: &Fetch| fetch.waiter.is_some_and(|(of, _)| of == question);
-        let first = self.fetches.iter().find(|(_, fetch)| asked(fetch)).map(|(first, _)| *first)?;
+        let (first, fetch) = self.fetches.iter_mut().find(|(_, fetch)| fetch.is_asked(question))?;
+        let first = *first;
+        if fetch.forget(question) {
+            return None;
+        }
         self.fetches.remove(&first).map(|fetch| withdraw(&fetch))
     }
 
@@ -216,19 +220,19 @@ impl History {
             return Vec::new();
         }
         let unable = || PastAnswer::unanswered(Unanswered::Unable);
-        let waiters = self.give_up(|fetch| fetch.link == link).into_iter().filter_map(|fetch| fetch.waiter);
+        let given_up = self.give_up(|fetch| fetch.link == link).into_iter();
+        let waiters = given_up.flat_map(|fetch| fetch.into_waiters().1);
         waiters.map(|(question, _)| answer(question, unable())).collect()
     }
 
     /// A connection is gone. What was asked on it is asked again on the camera's next one.
     pub(super) fn handle_closed(&mut self, link: LinkId) -> Vec<EdgeOutput> {
-        let fetches = self.give_up(|fetch| fetch.link == link).into_iter();
-        fetches
-            .filter_map(|fetch| {
-                let (question, query) = fetch.waiter?;
-                self.wait(question, &fetch.camera, query)
-            })
-            .collect()
+        let mut outputs = Vec::new();
+        for (camera, waiters) in self.give_up(|fetch| fetch.link == link).into_iter().map(Fetch::into_waiters)
+        {
+            outputs.extend(waiters.filter_map(|(question, query)| self.wait(question, &camera, query)));
+        }
+        outputs
     }
 
     /// A camera was reset.
@@ -247,7 +251,8 @@ impl History {
 
     /// Answers questions that have waited long enough.
     pub(super) fn handle_timeout(&mut self, now: Instant, roster: &Roster) -> Vec<EdgeOutput> {
-        let late = self.give_up(|fetch| now >= fetch.due).into_iter().filter_map(|fetch| fetch.waiter);
+        let late =
+            self.give_up(|fetch| now >= fetch.due).into_iter().flat_map(|fetch| fetch.into_waiters().1);
         let timed_out = || PastAnswer::unanswered(Unanswered::TimedOut);
         let mut outputs: Vec<EdgeOutput> = late.map(|(question, _)| answer(question, timed_out())).collect();
         outputs.extend(self.handle_connected(now, roster));
@@ -271,7 +276,7 @@ impl History {
         None
     }
 
-    /// Begins to ask a camera.
+    /// Begins to ask a camera, unless it is asked the same already.
     fn begin(
         &mut self,
         now: Instant,
@@ -279,6 +284,10 @@ impl History {
         question: u64,
         (camera, asked): (&CameraName, PastQuery),
     ) -> Vec<EdgeOutput> {
+        if let Some(fetch) = self.fetches.values_mut().find(|fetch| fetch.is_shared_with(camera, &asked)) {
+            fetch.beside.push((question, asked));
+            return Vec::new();
+        }
         let (query, mut outputs) = self.extent(camera, asked);
         let Some(link) = roster.reached(camera) else {
             outputs.extend(if now < self.waiting.expected_until(camera, roster) {
@@ -346,12 +355,13 @@ impl History {
         if let Some(found) = fetch.find(&self.fetched)
             && let Some((question, asked)) = fetch.waiter.take()
         {
+            let (camera, beside) = (fetch.camera.clone(), std::mem::take(&mut fetch.beside));
             let found = match found {
                 Found::Gone => {
                     // It is fetched again.
-                    let camera = fetch.camera.clone();
                     self.fetches.remove(&first);
-                    return self.begin(now, roster, question, (&camera, asked));
+                    let waiters = std::iter::once((question, asked)).chain(beside);
+                    return self.begin_all(now, roster, &camera, waiters.collect());
                 }
                 Found::Frame(answer) => {
                     answer.record.iter().for_each(|record| fetch.take(record.frame.meta.id));
@@ -366,10 +376,32 @@ impl History {
                     answer
                 }
             };
+            let answers = |asked: &PastQuery| {
+                found.record.as_ref().is_none_or(|record| asked.admits(&record.frame.meta))
+            };
+            let (answered, others): (Vec<_>, Vec<_>) =
+                beside.into_iter().partition(|(_, asked)| answers(asked));
+            outputs.extend(answered.into_iter().map(|(question, _)| answer(question, found.clone())));
             outputs.push(answer(question, found));
+            outputs.extend(self.ask_ahead(first));
+            // Whoever has the frame already, or a newer one, wants the next.
+            outputs.extend(self.begin_all(now, roster, &camera, others));
+            return outputs;
         }
         outputs.extend(self.ask_ahead(first));
         outputs
+    }
+
+    /// Begins to ask a camera again for readers that wait.
+    fn begin_all(
+        &mut self,
+        now: Instant,
+        roster: &Roster,
+        camera: &CameraName,
+        waiters: Vec<(u64, PastQuery)>,
+    ) -> Vec<EdgeOutput> {
+        let waiters = waiters.into_iter();
+        waiters.flat_map(|(question, query)| self.begin(now, roster, question, (camera, query))).collect()
     }
 
     /// Asks for the frames that follow those of a fetch, unless too many wait. Ends a fetch that is no longer

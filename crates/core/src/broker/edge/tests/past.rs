@@ -491,3 +491,44 @@ fn frames_that_crossed_smaller_are_fetched_ahead() {
         assert!(camera.sent <= 502, "{here:?}: {} frames crossed", camera.sent);
     }
 }
+
+/// Two applications want the original of the newest frame: it is asked for once, and crosses the link once. One that has
+/// it already waits for the next.
+#[test]
+fn the_newest_original_is_fetched_once_for_all_who_want_it() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 0);
+    let camera = "dock/cam1".parse().unwrap();
+    let id = |sequence| FrameId { epoch: Epoch(2), sequence: Sequence(sequence) };
+    let mut ask = |rig: &mut Rig, after| {
+        let query = PastQuery::newest_original(Some(id(after)), Timestamp::MAX);
+        rig.broker.handle_history_query(rig.now, &camera, query)
+    };
+    let questions = [3, 5, 7, 3].map(|after| ask(&mut rig, after));
+    let asked = answers(&mut rig).1;
+    assert_eq!((asked.len(), asked[0].1), (1, 1));
+    // Nobody waits any more who has asked first: the others still do.
+    rig.broker.handle_history_dropped(questions[0]);
+    assert_eq!(answers(&mut rig).1, []);
+    let number = asked[0].0;
+    // A slow link carries it in a minute, behind live frames.
+    for _ in 0..60 {
+        rig.now += Duration::from_secs(1);
+        rig.broker.handle_message(rig.now, LinkId(1), Message::Abilities(Abilities::ALL));
+        rig.broker.handle_timeout(rig.now);
+    }
+    rig.take();
+    let past = FrameHeader { history: number, ..header(2, 7, 10, Vec::new()) };
+    rig.broker.handle_frame_header(rig.now, LinkId(1), past).unwrap();
+    rig.broker.handle_history_complete(rig.now, LinkId(1), number, vec![1; 10].into());
+    let (found, asked) = answers(&mut rig);
+    let mut answered: Vec<u64> = found.iter().map(|(question, _)| *question).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, [questions[1], questions[3]]);
+    assert!(found.iter().all(|(_, answer)| answer.record.is_some()));
+    assert_eq!((asked.len(), asked[0].1), (1, 1), "who has the frame already waits for a newer one");
+    // It was fetched, and yet says nothing of what is the newest.
+    ask(&mut rig, 5);
+    let (found, asked) = answers(&mut rig);
+    assert!(found.is_empty() && asked.is_empty(), "{found:?} {asked:?}");
+}
