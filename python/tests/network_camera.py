@@ -92,8 +92,7 @@ def network_camera(folder: Path, video: Path) -> Iterator[str]:
         thread = threading.Thread(target=camera.serve_forever)
         thread.start()
         try:
-            host, port = camera.server_address[:2]
-            yield f"rtsp://{host}:{port}/stream"
+            yield f"rtsp://127.0.0.1:{camera.server_address[1]}/stream"
         finally:
             camera.shutdown()
             thread.join()

@@ -208,7 +208,7 @@ def test_the_boxes_of_two_cameras_are_drawn_at_each_of_them(site: Site) -> None:
 def test_a_camera_ends_with_its_video_or_when_its_time_is_over(site: Site) -> None:
     """By itself, and well."""
     short = site.folder / "short.avi"
-    cut = ["ffmpeg", "-v", "error", "-nostdin", "-i", VIDEO, "-t", "0.5", "-c", "copy", short]
+    cut = ["ffmpeg", "-v", "error", "-nostdin", "-i", str(VIDEO), "-t", "0.5", "-c", "copy", str(short)]
     subprocess.run(cut, check=True)
     with site.camera("dock/cam1", video=short) as camera:
         camera.ends()
