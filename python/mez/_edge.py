@@ -186,11 +186,13 @@ def edge(
         cameras_max: The most cameras that may connect. Further ones are refused.
         frame_bytes_max: The largest frame that is accepted, in bytes.
         state: The folder for state, which the edge needs again at its next start. Default: `MEZ_STATE`, else
-            `/var/lib/mez` for root, else `~/.local/state/mez`.
+            `/var/lib/mez` for root, else `~/.local/state/mez`. An edge without `keys` and `store` has no next
+            start: its folder is a temporary one.
         store: The folder of a store: frames are also kept there, encrypted, and outlive this process.
             Default: frames are kept in memory only.
         store_key: The file with the store's keys, made by `mez store key`. Default: the keys that
-            `MEZ_STORE_KEY` itself holds, else `store.key` in the folder of keys.
+            `MEZ_STORE_KEY` itself holds, else those in the systemd credential `mez-store-key`, else
+            `store.key` in the folder of keys.
         store_bytes: Disk space for each camera, in bytes. When it is full, the oldest frames are
             dropped.
         store_age: Seconds for which frames stay on disk. Default: until the space is needed.
@@ -236,6 +238,10 @@ def edge(
     # Not a TemporaryDirectory: a forked child that ends would remove its parent's.
     path = arguments.optional_path("socket", socket)
     folder = Path(tempfile.mkdtemp(prefix="mez-")) if temporary_keys or path is None else None
+    known = arguments.optional_path("state", state)
+    if known is None and temporary_keys and store is None:
+        # Or else its cameras would stand among those of the host's own edge.
+        known = f"{folder}/state"
     try:
         native = _native.Edge(
             keys=arguments.optional_path("keys", keys),
@@ -248,7 +254,7 @@ def edge(
             frame_bytes_max=arguments.whole(
                 "frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING
             ),
-            state=arguments.optional_path("state", state),
+            state=known,
             store=arguments.on_disk(store, store_key, store_bytes, store_age, durability, notes),
             profiles=arguments.optional_path("profiles", profiles),
             channels=arguments.channels(channels),

@@ -241,7 +241,8 @@ def publisher(
         store: The folder of a store: frames are also kept there, encrypted, and outlive this process.
             Default: frames are kept in memory only.
         store_key: The file with the store's keys, made by `mez store key`. Default: the keys that
-            `MEZ_STORE_KEY` itself holds, else `store.key` in the folder of keys.
+            `MEZ_STORE_KEY` itself holds, else those in the systemd credential `mez-store-key`, else
+            `store.key` in the folder of keys.
         store_bytes: Disk space for frames, in bytes. When it is full, the oldest frames are dropped.
         store_age: Seconds for which frames stay on disk. Default: until the space is needed.
         durability: How much a power cut may lose: `"async"` half a minute, `"group"` a second, `"sync"` a

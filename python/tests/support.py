@@ -92,10 +92,14 @@ def enrolled(edge: mez.Edge, identity: str, folder: Path) -> Path:
 
 
 def profile_of(
-    width: int, height: int, small: float = 0.93, original: float | None = None
+    width: int,
+    height: int,
+    small: float = 0.93,
+    original: float | None = None,
+    rung: str = "jpeg/w32/q44/420",
 ) -> dict[str, object]:
-    """A profile of frames of a size: a small rung, and the frame as it is, if that is named."""
-    rungs = [("jpeg/w32/q44/420", 900, small)]
+    """A profile of frames of a size: a small rung, and the frame as it is, if that is given an accuracy."""
+    rungs = [(rung, 900, small)]
     rungs += [("original", 4000, original)] if original is not None else []
     return {
         "format": "mez-profile",

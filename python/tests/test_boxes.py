@@ -1,6 +1,7 @@
 """What a detector sees in a frame is drawn at the same place by the camera, at every rung, over every way."""
 
 import importlib.util
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 import mez
 from mez.apps.boxes import Box, iou
-from tests.support import deliver, enrolled
+from tests.support import deliver, enrolled, profile_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "foreign_client" / "client.py"
 
@@ -42,29 +43,9 @@ def ladder(width: int) -> list[str]:
     ]
 
 
-def profile_for(rung: str, width: int, height: int) -> dict[str, object]:
-    """A profile that has this rung only."""
-    rungs = [(rung, 900, 0.95)]
-    return {
-        "format": "mez-profile",
-        "version": 1,
-        "app": "people",
-        "width": width,
-        "height": height,
-        "rungs": [
-            {
-                "rung": name,
-                "bytes": {"mean": size, "p05": size / 2, "p50": size, "p95": size * 2},
-                "accuracy_normalised": {"value": accuracy},
-            }
-            for name, size, accuracy in rungs
-        ],
-    }
-
-
 def terms(rung: str, size: tuple[int, int]) -> dict[str, Any]:
     """What a subscription asks for to get frames of this rung."""
-    profile = profile_for(rung, *size)
+    profile = profile_of(*size, 0.95, rung=rung)
     return {"accuracy": 0.9, "latency_ms": 5000, "profile": profile, "timeout": 30}
 
 
@@ -157,7 +138,7 @@ def test_boxes_are_drawn_where_they_were_seen(
         publishing(camera, image),
     ):
         for rung in (first, *others):
-            frames.update(profile=profile_for(rung, *size))
+            frames.update(profile=profile_of(*size, 0.95, rung=rung))
             frame = next(frame for frame in frames if same_form(frame.rung, rung))
             assert frame.published_size == size
             if way == "published":
@@ -197,12 +178,10 @@ def test_boxes_of_plain_grpc_are_drawn_where_they_were_seen(edge: mez.Edge, size
             stub = stubs.EdgeBrokerStub(channel)
 
             def contract(rung: str) -> Any:  # noqa: ANN401, a generated message
-                import json
-
                 return messages.Contract(
                     latency_bound_ns=5 * 10**9,
                     accuracy_floor=0.9,
-                    profile_inline=json.dumps(profile_for(rung, *size)).encode(),
+                    profile_inline=json.dumps(profile_of(*size, 0.95, rung=rung)).encode(),
                 )
 
             rungs = ladder(size[0])

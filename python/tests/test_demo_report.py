@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from mez.demo.supervise import Incident
 from mez.demo.table import ContractRow, ProcessRow, Snapshot, line, reasons, render
 from mez.demo.traffic import Traffic, TrafficBook
 from mez.demo.usage import Usage
-from mez.profile.app import load
+from mez.profile.app import SPECS, load
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -371,6 +372,14 @@ def test_options_default_to_a_good_show(tmp_path: Path) -> None:
     assert options.camera_names == ("dock/cam1", "dock/cam2", "dock/cam3")
 
 
+@pytest.mark.parametrize("command", [["demo"], ["profile", "run"]])
+def test_commands_say_the_same_of_the_detectors_that_they_take(command: list[str]) -> None:
+    """A function of a file is named as it has to be given."""
+    words = [sys.executable, "-m", "mez", *command, "--help"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert f"--app APP your detector: {SPECS}" in " ".join(said.split())
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -407,24 +416,42 @@ def test_missing_video_says_how_to_get_it(
     assert "--video FILE" in said
 
 
+def told(published: int, link: int) -> list[CameraInfo]:
+    """What the edge says of a camera's traffic."""
+    known: dict[str, Any] = {field.name: None for field in dataclasses.fields(CameraInfo)}
+    known |= {"camera": "dock/cam1", "published_bytes": published, "link_bytes": link}
+    return [CameraInfo(**known)]
+
+
 def test_traffic_goes_on_when_brokers_start_again() -> None:
     """What crossed the links is told beside what was published, also where counts began anew."""
-
-    def told(published: int, link: int) -> list[CameraInfo]:
-        known: dict[str, Any] = {field.name: None for field in dataclasses.fields(CameraInfo)}
-        known |= {"camera": "dock/cam1", "published_bytes": published, "link_bytes": link}
-        return [CameraInfo(**known)]
-
     book = TrafficBook()
-    book.take(told(1_000_000, 500_000))
+    book.take(told(500_000, 300_000))
     book.begin()
-    book.take(told(101_000_000, 4_500_000))
+    book.take(told(1_000_000, 500_000))
+    book.take(told(1_000_000, 4_500_000))
+    book.take(told(101_000_000, 4_600_000))
     # The camera, then the edge was killed.
+    book.take(told(101_000_000, 6_500_000))
     book.take(told(50_000_000, 6_500_000))
+    book.take(told(50_000_000, 1_000_000))
     book.take(told(100_000_000, 1_000_000))
     assert book.traffic() == Traffic(200_000_000, 7_000_000)
     assert str(book.traffic()) == "The cameras published 200.0 MB; 7.0 MB crossed the links (3.5 %)."
     assert str(Traffic(0, 0)) == ""
+
+
+@pytest.mark.parametrize("asks", range(17, 29))
+def test_no_more_crosses_than_was_published(asks: int) -> None:
+    """All frames cross as they are. The camera reports once a second; the edge is asked every quarter."""
+    book, frame = TrafficBook(), 136_000
+    for quarter in range(asks):
+        book.take(told(published=quarter // 4 * 8 * frame, link=quarter * 2 * frame))
+        if quarter == 5:
+            book.begin()
+    traffic = book.traffic()
+    assert 0.8 * traffic.published_bytes <= traffic.link_bytes <= traffic.published_bytes
+    assert traffic.published_bytes > 0
 
 
 CONTRACTS = {

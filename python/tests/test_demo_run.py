@@ -152,6 +152,7 @@ def check_books(read: Any) -> None:  # noqa: ANN401 - what JSON holds
 def test_frames_of_all_cameras_arrive_whole_and_people_are_found(environment: dict[str, str]) -> None:
     """A short demo from the first to the last: figures, pictures, and nobody left behind."""
     folder = environment["TMPDIR"]
+    environment["MEZ_STATE"] = f"{folder}/state-of-the-host"
     with Running(environment, "--seconds", "6", "--cameras", "2", "--json", f"{folder}/demo.json") as demo:
         assert demo.end() == 0, demo.output
     read = figures(environment)
@@ -174,6 +175,7 @@ def test_frames_of_all_cameras_arrive_whole_and_people_are_found(environment: di
     assert all(cv2.imread(str(picture)) is not None for picture in pictures)
     assert brokers(folder) == {}
     assert list(Path(folder).glob("mez-demo-*")) == [], "keys and logs were left behind"
+    assert not Path(folder, "state-of-the-host").exists(), "the host's edge would list the demo's cameras"
 
 
 MINE = """

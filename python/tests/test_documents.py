@@ -65,6 +65,24 @@ def test_commands_in_documents_have_the_options_that_are_given() -> None:
                 assert option in options(command), f"{place}: mez {' '.join(command)} has no {option}"
 
 
+@pytest.mark.parametrize(
+    "told", ["mez.edge", "mez.publisher", "mez edge", "mez camera", "mez store ls", "docs"]
+)
+def test_everybody_says_where_the_key_of_the_store_is_looked_for(told: str) -> None:
+    """With the names that the brokers look for, and in their order."""
+    keys = (CHECKOUT / "crates/node/src/persist/keys.rs").read_text()
+    constants = ("STORE_KEY_VARIABLE", "STORE_KEY_CREDENTIAL", "STORE_KEY_FILE")
+    names = [re.findall(rf'const {name}: &str = "(.*)";', keys)[0] for name in constants]
+    if told == "docs":
+        said = (CHECKOUT / "docs" / "README.md").read_text()
+    elif told.startswith("mez."):
+        said = getattr(mez, told.removeprefix("mez.")).__doc__
+    else:
+        words = [sys.executable, "-m", *told.split(), "--help"]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert re.search(".*".join(map(re.escape, names)), " ".join(said.split())), said
+
+
 @cache
 def sources() -> str:
     """All sources, with texts that go over several lines in one."""

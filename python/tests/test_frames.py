@@ -356,6 +356,13 @@ def test_a_publisher_can_be_opened_again(edge: mez.Edge) -> None:
                 assert frame.epoch == epoch
 
 
+def test_an_edge_for_a_while_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The host's own edge would list its cameras, with their starts."""
+    with mez.edge() as edge, mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam") as frames:
+        deliver(camera, frames)
+    assert not (tmp_path / "state").exists()
+
+
 def test_two_edges_in_one_process() -> None:
     """They share a runtime and nothing else."""
     with mez.edge() as one, mez.edge() as two:

@@ -1,8 +1,10 @@
 """The wheel that `make wheel` builds is a whole Mez, in an environment that has nothing else."""
 
 import os
+import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -40,28 +42,34 @@ with (
 """
 
 
-@pytest.mark.timeout(1500)
-def test_the_wheel_works_where_there_is_nothing_else(tmp_path: Path) -> None:
-    """Installed without an index and without anything beside it: a round trip, the command, the profile.
-
-    Its symbols stay in, because nothing has to be compiled then.
-    """
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout. Its symbols stay in, because nothing has to be compiled then."""
+    wheels = tmp_path_factory.mktemp("wheels")
     built = subprocess.run(
         [CHECKOUT / "tools" / "wheel", *(["--locked"] if os.environ.get("CI") else [])],
-        env=os.environ | {"HOME": HOME, "WHEELS": str(tmp_path / "wheels"), "STRIP": "no"},
+        env=os.environ | {"HOME": HOME, "WHEELS": str(wheels), "STRIP": "no"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert built.returncode == 0, built.stderr
-    (wheel,) = (tmp_path / "wheels").iterdir()
+    (wheel,) = wheels.iterdir()
     assert built.stdout.strip() == str(wheel)
+    return wheel
 
+
+def clean_environment() -> dict[str, str]:
+    """Without what would lead Python or Mez to this checkout."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MEZ_"))}
+
+
+@pytest.mark.timeout(1500)
+def test_the_wheel_works_where_there_is_nothing_else(wheel: Path, tmp_path: Path) -> None:
+    """Installed without an index and without anything beside it: a round trip, the command, the profile."""
     place = tmp_path / "vision"
     python, command = place / "bin" / "python", place / "bin" / "mez"
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MEZ_"))
-    }
+    environment = clean_environment()
 
     def done(*words: Path | str) -> str:
         run = subprocess.run(
@@ -81,3 +89,37 @@ def test_the_wheel_works_where_there_is_nothing_else(tmp_path: Path) -> None:
         [command, "demo"], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert demo.returncode == 1 and "pip install opencv-python-headless" in demo.stderr, demo.stderr
+
+
+@pytest.mark.timeout(1500)
+def test_the_example_of_a_new_environment_works(wheel: Path, tmp_path: Path) -> None:
+    """Without an index, where NumPy and OpenCV are there: the command runs, and boxes come back."""
+    fetched = subprocess.run([CHECKOUT / "tools/demo-video"], capture_output=True, text=True, check=False)
+    if fetched.returncode != 0:
+        pytest.skip(f"no video: {fetched.stderr.strip()}")
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    for package in ("numpy*", "opencv*", "cv2*"):
+        for path in Path(sysconfig.get_paths()["purelib"]).glob(package):
+            (beside / path.name).symlink_to(path)
+    environment = clean_environment() | {
+        "PATH": f"{sys.base_prefix}/bin:{os.environ['PATH']}",
+        "PYTHONPATH": str(beside),
+        "PIP_NO_INDEX": "1",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+    words = [CHECKOUT / "examples" / "own_environment.sh", wheel, tmp_path / "vision"]
+    run = subprocess.run(
+        [*words, CHECKOUT / ".cache/video/vtest.avi"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"mez {mez.__version__}\n" in run.stdout
+    assert re.search(r"^<Frame dock/cam1 .*: [1-9]\d* boxes came back to the camera$", run.stdout, re.M), (
+        run.stdout
+    )

@@ -156,7 +156,7 @@ class Detector:
         raise OnnxError(
             f"{self._path} returns an array of shape {table.shape}, which no YOLO model has "
             f"({self._anchors} anchors at {self._width}x{self._height}); wrap it in a function, "
-            "--app MODULE:FUNCTION"
+            "--app FILE.py:FUNCTION"
         )
 
     def _from_cells(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

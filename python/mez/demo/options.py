@@ -10,7 +10,7 @@ from typing import Final, Self
 import mez
 from mez.demo.channel import LINKS_MAX, Scenario
 from mez.profile import document, shipped
-from mez.profile.app import App, load
+from mez.profile.app import SPECS, App, load
 
 CAMERAS_MAX: Final = LINKS_MAX
 """The most cameras that can be asked for."""
@@ -234,8 +234,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--app",
         default=APP,
-        metavar="FILE:FUNCTION",
-        help=f"detector: a function of a .py file or of a module; onnx:FILE for a YOLO model; faces [{APP}]",
+        metavar="APP",
+        help=f"your detector: {SPECS} [{APP}]",
     )
     add(
         "--strong",

@@ -323,6 +323,8 @@ class Demo:
     def _edge_command(self, port: int) -> list[str]:
         words = ["edge", "--keys", str(self._keys), "--listen", f"127.0.0.1:{port}"]
         words += ["--grpc", "off", "--enrol", "off", "--socket", str(self._socket)]
+        # Or else the demo's cameras would stand among those of the host's own edge.
+        words += ["--state", str(self._work / "state")]
         if self._channel is not None:
             for channel in self._channel.scenario.edge_channels:
                 words += ["--channel", channel]

@@ -29,34 +29,69 @@ class Traffic:
         )
 
 
-class TrafficBook:
-    """Takes what the edge says of its cameras. Brokers count from 0 at each start; the book goes on."""
+class _Count:
+    """A broker's count, which begins anew at each start of the broker; the sum goes on."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], int] = {}
-        self._sums = {"published": 0, "link": 0}
-        self._at_begin = (0, 0)
+        self._seen = 0
+        self.sum = 0
+
+    def take(self, count: int) -> bool:
+        """Take what the broker says now, and return whether that is something else than before."""
+        changed = count != self._seen
+        self.sum += count - self._seen if count >= self._seen else count
+        self._seen = count
+        return changed
+
+
+class _Camera:
+    def __init__(self) -> None:
+        self.published, self.link = _Count(), _Count()
+        self.first: Traffic | None = None
+        self.last: Traffic | None = None
+
+
+class TrafficBook:
+    """Takes what the edge says of its cameras.
+
+    A camera reports once a second what it has published. What crosses its link the edge counts itself, up to
+    now. So the two belong together only when a report comes. The book counts from the first report until the
+    last one: from what had crossed just after the first, until what had crossed just before the last.
+    """
+
+    def __init__(self) -> None:
+        self._cameras: dict[str, _Camera] = {}
 
     def take(self, cameras: Iterable[mez.CameraInfo]) -> None:
-        """Enter what the edge says now."""
-        for camera in cameras:
-            self._add("published", camera.camera, camera.published_bytes)
-            self._add("link", camera.camera, camera.link_bytes)
+        """Enter what the edge says now; to be called several times a second."""
+        for told in cameras:
+            camera = self._cameras.setdefault(told.camera, _Camera())
+            crossed_before = camera.link.sum
+            reported = camera.published.take(told.published_bytes)
+            camera.link.take(told.link_bytes)
+            if not reported:
+                continue
+            if camera.first is None:
+                camera.first = Traffic(camera.published.sum, camera.link.sum)
+            else:
+                camera.last = Traffic(camera.published.sum, crossed_before)
 
     def begin(self) -> None:
-        """Count from now on."""
-        self._at_begin = (self._sums["published"], self._sums["link"])
+        """Count from the next report of each camera."""
+        for camera in self._cameras.values():
+            camera.first = camera.last = None
 
     def traffic(self) -> Traffic:
-        """Return the sums since the beginning."""
-        published, link = self._at_begin
-        return Traffic(self._sums["published"] - published, self._sums["link"] - link)
-
-    def _add(self, what: str, camera: str, count: int) -> None:
-        before = self._seen.get((what, camera), 0)
-        # A count that fell began anew.
-        self._sums[what] += count - before if count >= before else count
-        self._seen[what, camera] = count
+        """Return the sums until the last report of each camera."""
+        spans = [
+            (camera.first, camera.last)
+            for camera in self._cameras.values()
+            if camera.first is not None and camera.last is not None
+        ]
+        return Traffic(
+            sum(last.published_bytes - first.published_bytes for first, last in spans),
+            sum(last.link_bytes - first.link_bytes for first, last in spans),
+        )
 
 
 def _megabytes(count: int) -> str:

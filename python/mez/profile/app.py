@@ -24,8 +24,8 @@ from mez.profile.score import Thresholds
 BOXES_MAX: Final = 10_000
 """The most boxes of one frame that are accepted. More are a mistake in the application."""
 
-BUILT_IN: Final = ("pedestrian-hog", "faces", "onnx:FILE")
-"""What `--app` takes besides `module:function`."""
+SPECS: Final = "pedestrian-hog, faces, onnx:FILE, FILE.py:FUNCTION or MODULE:FUNCTION"
+"""What `--app` of `mez profile` and of `mez demo` takes."""
 
 _RETURNS: Final = (
     "boxes (x, y, width, height, score), with a label behind if there are kinds, or objects with these "
@@ -137,8 +137,7 @@ def load(spec: str, strong: float | None = None, weak: float | None = None) -> A
     """Load an application.
 
     Args:
-        spec: `pedestrian-hog`, `faces`, `onnx:FILE` or `MODULE:FUNCTION`, the module by name or as a path to
-            a `.py` file.
+        spec: What `SPECS` says.
         strong: From which score on a box is a detection. Default: what the built-in states, else 0.5.
         weak: From which score on it may be the echo of one. Default: what the built-in states, else 0.6 of
             `strong`.
@@ -183,16 +182,11 @@ def _resolve(spec: str) -> tuple[Callable[..., Any], Any, Thresholds]:
         return function, digest, own
     module_name, colon, attribute = spec.rpartition(":")
     if not colon or not module_name or not attribute:
-        raise AppError(
-            f"there is no application {spec!r}; --app takes {', '.join(BUILT_IN)}, "
-            "FILE.py:FUNCTION or MODULE:FUNCTION"
-        )
+        raise AppError(f"there is no application {spec!r}; --app takes {SPECS}")
     module = _module(module_name, spec)
     named: object = getattr(module, attribute, None)
     if not callable(named):
-        raise AppError(
-            f"{module_name} has no function {attribute}; --app takes FILE.py:FUNCTION or MODULE:FUNCTION"
-        )
+        raise AppError(f"{module_name} has no function {attribute}; --app takes {SPECS}")
     source = Path(module.__file__) if module.__file__ else None
     digest = hashlib.sha256(source.read_bytes() if source else spec.encode())
     digest.update(attribute.encode())
@@ -214,7 +208,7 @@ def _module(name: str, spec: str) -> ModuleType:
             path = Path(name).resolve()
             found = importlib.util.spec_from_file_location(path.stem, path)
             if found is None or found.loader is None or not path.is_file():
-                raise AppError(f"there is no file {name}; --app takes MODULE:FUNCTION or FILE.py:FUNCTION")
+                raise AppError(f"there is no file {name}; --app takes {SPECS}")
             module = importlib.util.module_from_spec(found)
             sys.modules[path.stem] = module
             found.loader.exec_module(module)

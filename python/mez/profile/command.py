@@ -13,6 +13,7 @@ from rich.table import Table
 
 from mez.errors import Error
 from mez.profile import document, families, interval, store, tables
+from mez.profile.app import SPECS
 from mez.profile.coding import H264_ENCODER
 from mez.profile.console import Bar
 from mez.profile.crew import Crew, Job
@@ -285,7 +286,7 @@ def _run_parser(parser: argparse.ArgumentParser) -> None:
         "--app",
         required=True,
         metavar="APP",
-        help="application: pedestrian-hog, faces, onnx:FILE or MODULE:FUNCTION",
+        help=f"your detector: {SPECS}",
     )
     add(
         "--video",

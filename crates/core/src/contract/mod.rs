@@ -44,7 +44,8 @@ pub struct Contract {
     /// The longest allowed time from capture until the application has the frame. `None`: as soon as
     /// possible.
     pub latency_bound: Option<Duration>,
-    /// The lowest accuracy that the application accepts, in 0..=1. `None`: frames go unmodified.
+    /// The lowest accuracy that the application accepts, in 0..=1. `None`: it takes the rung that the contracts
+    /// of others need, and unmodified frames where none of them gives a floor.
     pub accuracy_floor: Option<f64>,
     /// The share of frames that must be on time, in 0..=1. Default 0.98.
     pub on_time_share: f64,
@@ -153,7 +154,7 @@ pub struct Joint {
 impl Joint {
     /// The joint demand of the contracts of the highest priority. A contract without a floor counts only in
     /// that somebody wants frames even while the bounds cannot be kept: its application takes the rung that
-    /// the others have. `None` if no contract gives a floor: frames then go unmodified.
+    /// the others have. `None` if none of the contracts on the camera gives a floor: frames then go unmodified.
     pub fn of<'a>(contracts: impl IntoIterator<Item = &'a Contract> + Clone) -> Option<Self> {
         let all = || contracts.clone().into_iter();
         let highest = all().filter(|contract| contract.accuracy_floor.is_some());

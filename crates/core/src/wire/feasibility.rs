@@ -9,7 +9,7 @@ use crate::units::BitsPerSecond;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ProfileUse {
-    /// They name no profile, or frames go unmodified.
+    /// They name no profile, or no contract gives a floor.
     #[default]
     None = 0,
     /// The camera does not have it yet. Its rungs are those of the default ladder, whose accuracy is unknown.

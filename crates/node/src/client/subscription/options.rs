@@ -18,8 +18,9 @@ pub struct SubscribeOptions {
     pub begin: Option<Timestamp>,
     /// The last capture time that is wanted. Default: no end.
     pub end: Option<Timestamp>,
-    /// The contract. Default: nothing is demanded, and frames come unmodified, as soon as possible. `profile`
-    /// says which profile it names; the hash in the contract is ignored.
+    /// The contract. Default: nothing is demanded. Frames then come as soon as possible, at the rung that the
+    /// contracts of others need, and unmodified where there are none. `profile` says which profile it names;
+    /// the hash in the contract is ignored.
     pub contract: Contract,
     /// The profile of the program's detector. Default: none.
     pub profile: Option<Profile>,
