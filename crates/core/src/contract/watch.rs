@@ -431,9 +431,8 @@ impl ContractWatch {
         let mine = &self.contract;
         match self.negotiated(view) {
             None => {}
-            Some((negotiation::ContractOutcome::Kept | negotiation::ContractOutcome::Infeasible, _)) => {
-                return None;
-            }
+            Some((negotiation::ContractOutcome::Infeasible, _)) => return None,
+            Some((negotiation::ContractOutcome::Kept, _)) => return kept_beside(view, mine),
             Some((negotiation::ContractOutcome::Outvoted, _)) => {
                 return Some("no setting keeps it and all the contracts that are kept".into());
             }
@@ -464,6 +463,16 @@ impl ContractWatch {
         let hasty = hasty.min_by_key(|other| bound(&other.contract))?;
         Some(format!("{} asks for {} ms", name(hasty), bound(&hasty.contract).as_millis()))
     }
+}
+
+/// Names the contract that is kept beside this one and makes frames larger than this one needs, if there is one.
+fn kept_beside(view: &CameraView, mine: &Contract) -> Option<String> {
+    let kept = view.demands.iter().zip(&view.negotiated);
+    let kept = kept.filter(|(_, (verdict, _))| *verdict == Some(negotiation::ContractOutcome::Kept));
+    let floors = kept.filter_map(|(other, _)| Some((other, other.contract.accuracy_floor?)));
+    let (other, floor) = floors.max_by(|(_, one), (_, other)| one.total_cmp(other))?;
+    let is_finer = mine.accuracy_floor.is_some_and(|mine| mine < floor);
+    is_finer.then(|| format!("frames are made for {} too, which asks for the floor {floor}", name(other)))
 }
 
 /// Says why no rung keeps both contracts.
@@ -600,6 +609,19 @@ mod tests {
             told[2].1
         );
         assert!(!told[3].1.contains("subscription"), "nobody is to blame: {}", told[3].1);
+    }
+
+    /// Frames that are made for two have what the stricter asks for. If the other one misses frames, it is told so.
+    #[test]
+    fn who_misses_frames_beside_a_stricter_contract_is_told_which() {
+        use negotiation::ContractOutcome::{Conflict, Kept};
+        let demands = || vec![demand(1, 50, 0.9, 1), demand(2, 1_000, 0.95, 0)];
+        let both = told(demands(), &[Some(Kept), Some(Kept)]);
+        let because = "; frames are made for subscription 2 (app2) too, which asks for the floor 0.95";
+        assert!(both[0].0 == ContractState::LatencyMiss && both[0].1.ends_with(because), "{both:?}");
+        assert!(!both[1].1.contains("subscription"), "{both:?}");
+        let alone = told(demands(), &[Some(Kept), Some(Conflict { with: 0 })]);
+        assert!(!alone[0].1.contains("subscription"), "{alone:?}");
     }
 
     /// If a camera does not say which contracts it keeps, the edge assumes that the strictest of the highest

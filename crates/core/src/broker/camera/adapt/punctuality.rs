@@ -6,10 +6,8 @@ use std::time::Duration;
 use crate::frame::FrameId;
 use crate::units::Instant;
 
-/// How many frames are remembered: four seconds at 15 frames per second.
-const FRAMES: usize = 60;
-/// The newest of them, which show whether a contract is kept now.
-const NEWEST: usize = FRAMES / 2;
+/// How many frames are remembered: two seconds at 15 frames per second.
+const FRAMES: usize = 30;
 /// So many more late frames than a contract allows are chance, and a change of the rung costs as many.
 const CHANCE: f64 = 2.0;
 /// The most frames that are on their way at once.
@@ -29,8 +27,6 @@ pub(super) struct Punctuality {
 pub(crate) struct Lateness {
     pub(crate) known: usize,
     pub(crate) late: usize,
-    /// Of the newest half.
-    pub(crate) late_of_newest: usize,
 }
 
 impl Lateness {
@@ -39,9 +35,9 @@ impl Lateness {
         self.late as f64 > (1.0 - on_time_share) * self.known as f64 + CHANCE
     }
 
-    /// Whether enough frames are known, and of the newest no more were late than this share allows.
+    /// Whether enough frames are known, and no more were late than this share allows.
     pub(crate) fn is_kept(self, on_time_share: f64) -> bool {
-        self.known >= NEWEST && self.late_of_newest as f64 <= (1.0 - on_time_share) * NEWEST as f64
+        self.known >= FRAMES && self.late as f64 <= (1.0 - on_time_share) * self.known as f64
     }
 }
 
@@ -75,13 +71,8 @@ impl Punctuality {
 
     /// How many of the newest frames were late by a bound.
     pub(super) fn lateness(&self, bound: Duration) -> Lateness {
-        let is_late = |age: &&Option<Duration>| age.is_none_or(|age| age > bound);
-        let newest = self.ages.iter().rev().take(NEWEST);
-        Lateness {
-            known: self.ages.len(),
-            late: self.ages.iter().filter(is_late).count(),
-            late_of_newest: newest.filter(is_late).count(),
-        }
+        let late = self.ages.iter().filter(|age| age.is_none_or(|age| age > bound)).count();
+        Lateness { known: self.ages.len(), late }
     }
 }
 
@@ -100,13 +91,14 @@ mod tests {
             match number {
                 70 => punctuality.handle_lost(of(number)),
                 _ => punctuality
-                    .handle_arrived(of(number), captured + ms(if number % 20 == 5 { 60 } else { 20 })),
+                    .handle_arrived(of(number), captured + ms(if number % 10 == 5 { 60 } else { 20 })),
             }
         }
         let (tight, wide) = (punctuality.lateness(ms(50)), punctuality.lateness(ms(60)));
-        assert_eq!(tight, Lateness { known: 60, late: 4, late_of_newest: 2 }, "25, 45, 65 and the lost one");
-        assert_eq!(wide, Lateness { known: 60, late: 1, late_of_newest: 1 });
-        assert!(tight.is_strained(0.98) && !tight.is_strained(0.95) && !wide.is_strained(0.98));
-        assert!(!tight.is_kept(0.98) && tight.is_kept(0.93) && wide.is_kept(0.95));
+        assert_eq!(tight, Lateness { known: 30, late: 4 }, "55, 65, 75 and the lost one");
+        assert_eq!(wide, Lateness { known: 30, late: 1 });
+        assert!(tight.is_strained(0.98) && !tight.is_strained(0.93) && !wide.is_strained(0.98));
+        assert!(!tight.is_kept(0.98) && tight.is_kept(0.86) && wide.is_kept(0.96));
+        assert!(!Punctuality::default().lateness(ms(60)).is_kept(0.5), "nothing is known");
     }
 }

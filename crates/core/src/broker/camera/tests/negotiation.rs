@@ -79,6 +79,20 @@ fn a_contract_of_a_lower_priority_is_kept_where_that_is_possible() {
     assert_eq!(told(&rig), [Some(ContractOutcome::Kept), Some(ContractOutcome::Infeasible)]);
 }
 
+/// Before anything is known of a link, one of a lower priority is not served: the first keyframes would be made for its floor. It is once the
+/// first one's frames have come in time.
+#[test]
+fn a_contract_of_lower_priority_waits_until_the_frames_of_the_first_come_in_time() {
+    let mut rig = rig(vec![Contract { priority: 1, ..hasty() }, patient(0)]);
+    rig.broker.handle_profile(rig.now, HASH, Some(sized()));
+    for _ in 0..6 {
+        run_while(&mut rig, 300 * MS, FAST, |_, _| ());
+        assert_ne!(told(&rig).get(1), Some(&Some(ContractOutcome::Kept)), "{:?}", rig.now);
+    }
+    negotiated(&mut rig, 4, FAST);
+    assert_eq!(told(&rig), [Some(ContractOutcome::Kept); 2]);
+}
+
 /// A link that keeps the first contract for most of its frames only is not given to one of lower priority, whose
 /// large frames would make all of the first one's late. The other is told whose contract stands against it.
 #[test]
