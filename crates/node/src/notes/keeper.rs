@@ -383,11 +383,11 @@ mod tests {
         notes.note(&camera, reply(0));
         let (of, camera_there) = (notes.clone(), camera.clone());
         assert!(tokio::task::spawn_blocking(move || of.release(&camera_there)).await.unwrap());
-        notes.note(&camera, reply(1));
         let lost = options.folder.join("dock/cam1/@notes");
         std::fs::rename(&lost, options.folder.join("aside")).unwrap();
         std::fs::remove_file(edge_folder(&notes.shared.state, &camera).join("@notes")).unwrap();
-        // The order of a note is behind that of the one before it.
+        notes.note(&camera, reply(1));
+        // Answered once that note was looked at.
         let (of, camera_there) = (notes.clone(), camera.clone());
         assert!(tokio::task::spawn_blocking(move || of.release(&camera_there)).await.unwrap());
         assert!(!lost.exists());
