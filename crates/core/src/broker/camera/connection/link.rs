@@ -372,6 +372,36 @@ mod tests {
         link.unsent(frame, 3_000);
         assert_eq!(link.being_sent(at(2_000) + SAID_WITHIN), Some((frame, 5_000, 3_000)));
     }
+
+    /// Behind a keyframe a ping waits for it. That says nothing of the path.
+    #[test]
+    fn pings_behind_frames_do_not_measure_the_path() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let mut link = EdgeLink::new(LinkId(1), EdgeIndex(0), at(0));
+        let ping = |link: &mut EdgeLink, sent: u64, took: u64| {
+            let there = at(sent + took / 2);
+            link.answered(
+                at(sent + took),
+                Exchange { t1: at(sent), t2: there, t3: there, t4: at(sent + took) },
+            );
+        };
+        for number in 0..20 {
+            let (frame, now) = (FrameId { epoch: Epoch(1), sequence: Sequence(number) }, 250 * number);
+            link.begin(at(now), frame, 5_000);
+            ping(&mut link, now + 10, 180);
+            link.sent(frame);
+            link.reported(
+                at(now + 200),
+                Report::Complete { frame, bytes: 5_000, first: at(now), last: at(now) },
+            );
+        }
+        assert_eq!(link.path(), None);
+        for number in 0..u64::from(ANSWERS_MIN) {
+            ping(&mut link, 6_000 + 250 * number, 8);
+        }
+        assert_eq!(link.path(), Some(Duration::from_millis(4)));
+    }
+
     /// Frames are given only to a link that is free.
     #[test]
     #[cfg(debug_assertions)]

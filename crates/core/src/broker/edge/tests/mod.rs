@@ -611,6 +611,26 @@ fn a_stale_frame_without_a_newer_one_is_delivered_soon() {
     assert_eq!(got(&mut newest), [(1, vec![(SkipReason::LateOrLost, 1)])]);
 }
 
+/// An answer that waited behind a frame says nothing of the path.
+#[test]
+fn answers_behind_frames_do_not_measure_a_path() {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    let camera: CameraName = "dock/cam1".parse().unwrap();
+    for sequence in 0..20 {
+        let t1 = rig.now;
+        rig.now += 150 * MS;
+        rig.frame(1, header(3, sequence, 100, vec![])).unwrap();
+        rig.now += 10 * MS;
+        rig.broker.handle_message(
+            rig.now,
+            LinkId(1),
+            Message::Pong { t1, t2: t1 + 80 * MS, t3: t1 + 80 * MS },
+        );
+        assert_eq!(rig.broker.view(rig.now, &camera).one_way_delay, None);
+    }
+}
+
 /// The first answers may have waited behind the first frames. What they say of the path would be believed.
 #[test]
 fn nothing_is_said_of_a_path_before_it_is_measured_well() {
