@@ -88,8 +88,7 @@ def _judge(played: Sequence[Played], outcome: Outcome) -> None:
     outcome.notes += [
         f"{METRIC}: share of frames that are marked infeasible, or come under a contract that reads so; of "
         "the profile as it is, less that of its H.264 rungs alone; the worst of three links",
-        "unmeasured: frames whose accuracy the profile does not know. accuracy: by the profile, those counted "
-        "as 0",
+        "unmeasured: frames whose accuracy the profile does not know. accuracy: by the profile, of those 0",
     ]
 
 
