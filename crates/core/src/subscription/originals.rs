@@ -12,6 +12,8 @@ pub(super) struct Originals {
     pub(super) held: Option<u64>,
     /// The end of the log when the camera had no newer frame, if that was its last answer.
     pub(super) asked_in_vain: Option<u64>,
+    /// Whether the last question found an original: there may be a newer one by now, whether it crosses or not.
+    pub(super) goes_on: bool,
     /// When the last question was put, or reading began.
     pub(super) asked: Option<Timestamp>,
     /// The indices of what came while the application was busy with the last original.
@@ -24,7 +26,15 @@ impl Originals {
     /// Nothing is known. The first frame of the present is at `present`.
     pub(super) fn new(present: u64) -> Self {
         let busy = present..present;
-        Self { looked: present, held: None, asked_in_vain: None, asked: None, busy, is_busy: false }
+        Self {
+            looked: present,
+            held: None,
+            asked_in_vain: None,
+            goes_on: false,
+            asked: None,
+            busy,
+            is_busy: false,
+        }
     }
 
     /// The application can take an original. The log ends at `end`.

@@ -49,14 +49,12 @@ impl OriginalsGot {
             return None;
         }
         let why = if beside {
-            "contracts leave no room on the link for the others"
+            "they go behind contracts, within their share of the link (--history-share)"
         } else {
-            "the link has no room for the others"
+            "the link has no room for more"
         };
         let mut text = match came {
-            0 => {
-                format!("no original for {:.1} s; {}", waited.as_secs_f64(), why.replace("the others", "it"))
-            }
+            0 => format!("no original for {:.1} s; {why}", waited.as_secs_f64()),
             _ => format!("originals of {came} of {} frames in the last 10 s; {why}", came + passed_over),
         };
         if came > 0 && waits {
@@ -84,7 +82,9 @@ mod tests {
         let text = got.lack(at(1_500), true, true);
         assert_eq!(
             text.as_deref(),
-            Some("no original for 1.5 s; contracts leave no room on the link for it")
+            Some(
+                "no original for 1.5 s; they go behind contracts, within their share of the link (--history-share)"
+            )
         );
         assert_eq!(got.lack(at(1_500), true, false), None, "it publishes nothing");
         got.handle_frame(at(2_000), 14);
@@ -92,7 +92,7 @@ mod tests {
         let text = got.lack(at(3_100), false, true);
         assert_eq!(
             text.as_deref(),
-            Some("originals of 2 of 25 frames in the last 10 s; the link has no room for the others")
+            Some("originals of 2 of 25 frames in the last 10 s; the link has no room for more")
         );
         assert!(got.lack(at(4_200), true, true).is_some_and(|text| text.ends_with("; none for 1.2 s")));
         for ms in (4_300..14_000).step_by(100) {

@@ -13,8 +13,8 @@ use crate::log::Record;
 use crate::subscription::{Delivery, Span};
 use crate::units::Timestamp;
 
-/// After the camera had no newer frame, it is asked again when another one has crossed the link, or after this
-/// time: a contract may want no frame to cross.
+/// The camera is asked again when it has given an original, when another frame has crossed the link, and otherwise
+/// after this time: a contract may want no frame to cross.
 const ASKS_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// Reasons that hold for the original of a frame as well as for what was sent of it. Of all other frames the
@@ -74,6 +74,7 @@ impl Feed {
         let end = self.reader.held().end;
         if let Some(originals) = &mut self.originals {
             originals.asked_in_vain = found.is_none().then_some(end);
+            originals.goes_on = found.is_some();
         }
         self.question = found.map_or(Question::None, Question::Found);
     }
@@ -128,7 +129,8 @@ impl Feed {
         // A newer frame has crossed, and was no original.
         let has_crossed = newest > after && originals.asked_in_vain.is_none_or(|before| before < end);
         let asked = *originals.asked.get_or_insert(now);
-        if has_crossed || now.saturating_since(asked) >= ASKS_AGAIN_AFTER {
+        let goes_on = std::mem::take(&mut originals.goes_on);
+        if has_crossed || goes_on || now.saturating_since(asked) >= ASKS_AGAIN_AFTER {
             originals.asked = Some(now);
             let end = span.end.unwrap_or(Timestamp::MAX);
             self.question = Question::Due(PastQuery::newest_original(after, end));

@@ -124,7 +124,7 @@ fn what_comes_while_the_application_is_busy_is_counted_so() {
 #[test]
 fn a_camera_without_a_newer_frame_is_asked_again() {
     let (mut reading, mut writer, camera) = reading();
-    let mut asks = |reading: &mut Subscription, ms| {
+    let asks = |reading: &mut Subscription, ms| {
         assert!(matches!(reading.next(at(ms)), Next::Pending));
         reading.poll_past().is_some()
     };

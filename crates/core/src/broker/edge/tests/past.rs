@@ -500,7 +500,7 @@ fn the_newest_original_is_fetched_once_for_all_who_want_it() {
     rig.hello(1, "a", 3, 1, 0);
     let camera = "dock/cam1".parse().unwrap();
     let id = |sequence| FrameId { epoch: Epoch(2), sequence: Sequence(sequence) };
-    let mut ask = |rig: &mut Rig, after| {
+    let ask = |rig: &mut Rig, after| {
         let query = PastQuery::newest_original(Some(id(after)), Timestamp::MAX);
         rig.broker.handle_history_query(rig.now, &camera, query)
     };
