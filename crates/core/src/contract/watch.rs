@@ -18,6 +18,7 @@ use crate::broker::edge::{CameraView, NamedContract, SubscriptionId};
 use crate::frame::{Rung, SkipCounts, SkipReason};
 use crate::name::CameraName;
 use crate::profile::SizedProfile;
+use crate::source::{SourceStanding, SourceState};
 use crate::subscription::{Delivery, Missing};
 use crate::units::Instant;
 use crate::wire::ProfileUse;
@@ -203,10 +204,16 @@ impl ContractWatch {
         self.cameras.get_mut(camera).map(|watched| std::mem::take(&mut watched.withheld)).unwrap_or_default()
     }
 
+    /// Watches a camera no more, because the edge has forgotten it. Returns what was withheld of it and not yet
+    /// told with a frame.
+    pub fn handle_forgotten(&mut self, camera: &CameraName) -> Missing {
+        self.cameras.remove(camera).map(|watched| watched.withheld).unwrap_or_default()
+    }
+
     /// The state of the contract on a camera, and why.
     pub fn describe(&self, now: Instant, camera: &CameraName, view: &CameraView) -> (ContractState, String) {
         match self.cameras.get(camera) {
-            Some(watched) => watched.monitor.describe(now, &self.surroundings(view, watched)),
+            Some(watched) => watched.monitor.describe(now, &self.surroundings(now, view, watched)),
             None => (ContractState::Unverified, "no frame yet".into()),
         }
     }
@@ -255,7 +262,8 @@ impl ContractWatch {
             if early || !all && !watched.changed {
                 return None;
             }
-            let (state, reason) = watched.monitor.describe(now, &self.surroundings(&view(camera), watched));
+            let (state, reason) =
+                watched.monitor.describe(now, &self.surroundings(now, &view(camera), watched));
             let told = watched.told.map(|(state, _)| state);
             // It is no news that nothing is known before the first frame.
             let begins = told.is_none() && state == ContractState::Unverified && watched.last.is_none();
@@ -298,7 +306,7 @@ impl ContractWatch {
         })
     }
 
-    fn surroundings(&self, view: &CameraView, watched: &Watched) -> Surroundings {
+    fn surroundings(&self, now: Instant, view: &CameraView, watched: &Watched) -> Surroundings {
         let own = self.leads(view);
         let feasibility = &view.feasibility;
         // If no rung of the profile keeps the contract, no camera can.
@@ -313,6 +321,7 @@ impl ContractWatch {
             (true, None, Some(best)) => Some(Need::Best(best)),
             _ => None,
         };
+        let live = view.source.as_ref().filter(|source| source.state == SourceState::Live);
         Surroundings {
             link_rate: feasibility.link_rate,
             need,
@@ -322,6 +331,8 @@ impl ContractWatch {
             waited: watched.waited,
             one_way_delay: view.one_way_delay,
             is_away: !view.connected,
+            source: view.source.as_ref().and_then(SourceStanding::sentence),
+            live_for: live.and_then(|source| source.lasts(now)),
             infeasible_since: self.given_up(view).or(view.infeasible_since.filter(|_| own)),
             shed: view.shed.clone(),
             drift: feasibility

@@ -60,6 +60,8 @@ pub enum Kind {
     ResetCamera = 16,
     /// [`pb::ReportTakenRequest`], [`pb::ReportTakenResponse`].
     ReportTaken = 17,
+    /// [`pb::ForgetCameraRequest`], [`pb::ForgetCameraResponse`].
+    ForgetCamera = 18,
 }
 
 impl Kind {
@@ -83,6 +85,7 @@ impl Kind {
             GetCameraStarts,
             ResetCamera,
             ReportTaken,
+            ForgetCamera,
         ];
         all.into_iter().find(|kind| *kind as u8 == code)
     }
