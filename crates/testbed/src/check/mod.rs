@@ -36,6 +36,7 @@
 //! | `silence` | an idle link with a frame to send is not silent for more than 250 ms | `flow.rs` |
 //! | `progress` | a timer that has been served is not due again at the same moment | `flow.rs` |
 //! | `state` | what brokers say of a link is how it is | `flow.rs` |
+//! | `source` | an edge knows within half a second whether a connected camera's source gives frames | `flow.rs` |
 
 mod camera;
 mod chains;
@@ -59,7 +60,7 @@ use mez_core::frame::{Epoch, FrameId};
 use mez_core::name::CameraName;
 
 pub(crate) use self::camera::Cancelled;
-pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen};
+pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen};
 pub(crate) use self::known::{Kept, Reading};
 use self::known::{Run, Use};
 pub(crate) use self::ledger::Ledger;
@@ -110,6 +111,8 @@ pub(crate) struct Checks {
     past: BTreeMap<(CameraName, u64), Use>,
     /// Since when each run of a camera has had something to send and sent nothing.
     silent_since: BTreeMap<u64, Moment>,
+    /// Since when an edge takes a camera's source for what it is not.
+    source_differs_since: BTreeMap<usize, Moment>,
 }
 
 impl Checks {

@@ -77,6 +77,8 @@ pub enum Bug {
     AccuracyForgotten,
     /// A session is not told when its application took frames.
     TakenForgotten,
+    /// An edge is not told that a camera's source is lost.
+    SourceUntold,
     /// A session goes on with a chain that its application cannot decode any further.
     ChainLossForgotten,
 }
