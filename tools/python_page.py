@@ -18,10 +18,10 @@ PAGE: Final = ROOT / "docs" / "python.md"
 
 SECTIONS: Final = {
     "Publishing": ["publisher", "Publisher", "Reply"],
-    "Subscribing": ["subscribe", "Subscription", "Event", "ReplyCounts"],
+    "Subscribing": ["subscribe", "Subscription", "Event", "Source", "ReplyCounts"],
     "Reading the past": ["read", "notes", "Note"],
     "Frames": ["Frame", "FrameId", "Contract", "NotHeld", "Trace"],
-    "Edges and cameras": ["cameras", "CameraInfo", "ContractStanding", "edge", "Edge"],
+    "Edges and cameras": ["cameras", "CameraInfo", "ContractStanding", "forget_camera", "edge", "Edge"],
     "Names of rungs": ["rungs"],
 }
 """What users look for, in this order. Public names that are in none of them come behind, by themselves."""

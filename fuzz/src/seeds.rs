@@ -23,12 +23,13 @@ use mez_core::frame::{
 use mez_core::history::{PastQuery, Tier};
 use mez_core::profile::SizeDrift;
 use mez_core::setting::{Jpeg, Quality};
+use mez_core::source::SourceState;
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, FeasibilityReport, FrameHeader, Hello, HistoryCode, HistoryEnd,
     HistoryRequest, Message, NegotiationResult, ProfilePart, ProfileRequest, ProfileUse, RefuseCode,
-    ReplyResult, Report, SKIP_RANGES_MAX, Share, ShareRequest, Status, VERSION, Welcome,
+    ReplyResult, Report, SKIP_RANGES_MAX, Share, ShareRequest, SourceReport, Status, VERSION, Welcome,
 };
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::stream::{Outcome, Request, Source, StreamEncoder};
@@ -206,6 +207,15 @@ fn messages() -> Vec<(&'static str, Message)> {
         (
             "disk-status",
             Message::DiskStatus(DiskStatus { bytes: 5_000_000, lost: 2, degraded: "no space".into() }),
+        ),
+        (
+            "source",
+            Message::SourceReport(SourceReport {
+                state: SourceState::Lost,
+                reason: "connection refused".into(),
+                lasts: Duration::from_secs(3),
+                retry: Some(Duration::from_millis(250)),
+            }),
         ),
         (
             "feasibility",

@@ -22,12 +22,13 @@ Objects do not survive `os.fork`: in the child they raise `ForkedError`. Make ne
 """
 
 from mez._detections import Detections
-from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge
+from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge, forget_camera
 from mez._frame import Contract, ContractState, Frame, FrameId, NotHeld, Trace
 from mez._native import __version__
 from mez._notes import Note, notes
 from mez._publisher import Publisher, Reply, publisher
 from mez._rungs import rungs
+from mez._source import Source, SourceState
 from mez._subscribe import read, subscribe
 from mez._subscription import Event, ReplyCounts, Subscription
 from mez.errors import (
@@ -91,6 +92,8 @@ __all__ = [
     "Reply",
     "ReplyCounts",
     "ReplyTooLargeError",
+    "Source",
+    "SourceState",
     "StateError",
     "Subscription",
     "Trace",
@@ -99,6 +102,7 @@ __all__ = [
     "__version__",
     "cameras",
     "edge",
+    "forget_camera",
     "notes",
     "publisher",
     "read",

@@ -10,6 +10,7 @@ from mez import _arguments as arguments
 from mez import _native
 from mez._frame import Contract, FrameId
 from mez._in_process import InProcessEdge
+from mez._source import Source, source
 from mez._subscribe import connect, subscribe
 from mez._subscription import Subscription
 
@@ -74,6 +75,8 @@ class CameraInfo:
             far as it was measured.
         share_frame_bytes: The share of the camera: how large its frames may be on average, in bytes. 0 if
             there is no room for frames that keep its floor; `None` if its frames are not limited.
+        source: Whether its source gives frames; `None` if it has published none yet, or is not connected.
+            What is final stays known of a camera that has gone: its source ended, or was given up.
         contracts: The contract states of its subscriptions. Subscriptions that ask for nothing are left out.
     """
 
@@ -108,6 +111,7 @@ class CameraInfo:
     channel: str | None
     channel_bits_per_second: float | None
     share_frame_bytes: int | None
+    source: Source | None
     contracts: tuple[ContractStanding, ...]
 
     @property
@@ -146,6 +150,10 @@ class Edge(InProcessEdge):
         """List the cameras of this edge: `mez.cameras(pattern, edge=self)`."""
         return cameras(pattern, edge=self)
 
+    def forget_camera(self, camera: str) -> Path | None:
+        """Forget a camera that is not connected: `mez.forget_camera(camera, edge=self)`."""
+        return forget_camera(camera, edge=self)
+
 
 def edge(
     *,
@@ -156,6 +164,7 @@ def edge(
     socket: arguments.StrPath | None = None,
     memory_bytes: int = 1 << 30,
     cameras_max: int = 64,
+    forget_after: float | None = 7 * 86400.0,
     frame_bytes_max: int = 32 << 20,
     state: arguments.StrPath | None = None,
     store: arguments.StrPath | None = None,
@@ -184,6 +193,8 @@ def edge(
         memory_bytes: Memory for the frames of all cameras together, in bytes. When it is full, the oldest
             frames are dropped.
         cameras_max: The most cameras that may connect. Further ones are refused.
+        forget_after: Seconds after which a camera that is not connected is forgotten, unless a log on disk
+            holds frames of it, or a subscription names it. `None`: never.
         frame_bytes_max: The largest frame that is accepted, in bytes.
         state: The folder for state, which the edge needs again at its next start. Default: `MEZ_STATE`, else
             `/var/lib/mez` for root, else `~/.local/state/mez`. An edge without `keys` and `store` has no next
@@ -251,6 +262,7 @@ def edge(
             socket=path if path is not None else f"{folder}/edge.sock",
             memory_bytes=arguments.whole("memory_bytes", memory_bytes, 1 << 16, 1 << 44),
             cameras_max=arguments.whole("cameras_max", cameras_max, 1, 1 << 16),
+            forget_after=arguments.timeout("forget_after", forget_after),
             frame_bytes_max=arguments.whole(
                 "frame_bytes_max", frame_bytes_max, 1, arguments.FRAME_BYTES_CEILING
             ),
@@ -294,6 +306,38 @@ def cameras(
     return [_info(record) for record in client.cameras(arguments.optional_text("pattern", pattern))]
 
 
+def forget_camera(
+    camera: str,
+    *,
+    edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
+    keys: arguments.StrPath | None = None,
+    connect_timeout: float | None = 5.0,
+) -> Path | None:
+    """Make an edge broker forget a camera that is not connected: it is no longer listed.
+
+    Contracts do not warn of it any more, and subscriptions go on without it. If it connects again, it is a
+    new camera. Works only on the edge's own host, through its Unix socket.
+
+    Args:
+        camera: The camera's name.
+        edge: As in `mez.subscribe`.
+        keys: As in `mez.subscribe`.
+        connect_timeout: As in `mez.subscribe`.
+
+    Returns:
+        The folder on the edge's host that the camera's log was moved to; `None` if there was none on disk.
+
+    Raises:
+        NotFoundError: The edge knows no such camera.
+        BrokerError: The camera is connected (`reason` is `CAMERA_CONNECTED`), or the edge runs on another
+            host.
+        ArgumentError, KeysError, ConnectError: As in `mez.subscribe`.
+    """
+    client = connect(edge, keys=keys, connect_timeout=connect_timeout)
+    folder = client.forget_camera(arguments.text("camera", camera))
+    return None if folder is None else Path(folder)
+
+
 def _info(record: _native.CameraRecord) -> CameraInfo:
     newest = record.newest
     return CameraInfo(
@@ -328,6 +372,7 @@ def _info(record: _native.CameraRecord) -> CameraInfo:
         channel=record.channel,
         channel_bits_per_second=record.channel_bits_per_second,
         share_frame_bytes=record.share_frame_bytes,
+        source=None if record.source is None else source(record.source),
         contracts=tuple(
             ContractStanding(subscription, application, Contract(state, reason))
             for subscription, application, state, reason in record.contracts

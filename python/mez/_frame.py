@@ -20,6 +20,7 @@ _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 ContractState: TypeAlias = Literal[
     "absent",
+    "source_lost",
     "infeasible",
     "latency_miss",
     "application_late",
@@ -53,9 +54,10 @@ class Contract:
 
     Attributes:
         state: Where several apply, the first of these: `"absent"`: the camera is not connected;
-            `"infeasible"`: nothing at or above the accuracy floor is on time often enough; `"latency_miss"`:
-            too few frames arrived in time, though it was thought feasible; `"application_late"`: enough
-            arrived in time, and this program took too few of them in time; `"accuracy_miss"`: what
+            `"source_lost"`: it is connected, and its source gives no frames (`Source`); `"infeasible"`:
+            nothing at or above the accuracy floor is on time often enough; `"latency_miss"`: too few frames
+            arrived in time, though it was thought feasible; `"application_late"`: enough arrived in time, and
+            this program took too few of them in time; `"accuracy_miss"`: what
             `Subscription.report_accuracy` was told is below the floor; `"drifted"`: frames differ from those
             that the profile was made with; `"unverified"`: nothing is known of it, for want of a profile;
             `"ok"`. Over the last second; measured accuracies over the last ten.

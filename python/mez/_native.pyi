@@ -13,6 +13,7 @@ import numpy as np
 from typing_extensions import Buffer
 
 from mez._frame import ContractState
+from mez._source import SourceState
 
 __all__ = [
     "PIXELS_MAX",
@@ -135,6 +136,7 @@ class CameraRecord:
     connected: Final[bool]
     contracts: Final[list[tuple[int, str, ContractState, str]]]
     crossed_bits_per_second: Final[float | None]
+    source: Final[tuple[SourceState, str, float | None, float | None] | None]
     edge_log_bytes: Final[int]
     frames_cancelled: Final[int]
     frames_late: Final[int]
@@ -163,6 +165,7 @@ class Notice:
     camera: Final[str | None]
     kind: Final[str]
     reason: Final[str | None]
+    source: Final[tuple[SourceState, str, float | None, float | None] | None]
     state: Final[ContractState | None]
 
 @final
@@ -183,6 +186,7 @@ class Client:
     def address(self) -> str: ...
     def cameras(self, pattern: str | None = None) -> list[CameraRecord]: ...
     def flush_replies(self, timeout: float) -> bool: ...
+    def forget_camera(self, camera: str) -> str | None: ...
     def notes(
         self, camera: str, since_ns: int | None, until_ns: int | None, after: tuple[int, int] | None
     ) -> tuple[list[_Note], bool]: ...
@@ -294,6 +298,7 @@ class Edge:
         socket: str | PathLike[str],
         memory_bytes: int,
         cameras_max: int,
+        forget_after: float | None,
         frame_bytes_max: int,
         state: str | PathLike[str] | None,
         store: tuple[str, str | None, int, float | None, str, bool] | None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypedDi
 from mez import _arguments as arguments
 from mez import _native
 from mez._frame import Contract, ContractState, Frame, NotHeld
+from mez._source import Source, source
 from mez.errors import EndedError, Error, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ _NONE_CONNECTED_PAST: Final = (
     "camera holds are reported in not_held"
 )
 
-EventKind = Literal["camera_up", "camera_down", "contract", "waiting", "disconnected", "reconnected"]
+EventKind = Literal[
+    "camera_up", "camera_down", "source", "contract", "waiting", "disconnected", "reconnected"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +41,25 @@ class Event:
     """Something that happened to a subscription besides frames.
 
     Attributes:
-        kind: `"camera_up"`, `"camera_down"`: a camera that matches came or went; `"contract"`: what was asked
+        kind: `"camera_up"`, `"camera_down"`: a camera that matches came or went; `"source"`: what a camera
+            gets its frames from gives none any more, for another reason than before, or again; also told at
+            the start of a camera whose source gives none; `"contract"`: what was asked
             for is kept, or no longer, also told where no frames come, and with `quality="original"` whether
-            originals are lacking; `"waiting"`: none that matches is connected, and frames come as soon as
-            one is; `"disconnected"`: the edge was lost, and is dialled until it is back; `"reconnected"`: it
-            is back, and what was missed comes, with `resume="fill"`, or is counted as `link_down`.
-        camera: The camera that came or went, or whose contract it is.
-        reason: Why it went, or why its contract stands so, for people.
+            originals are lacking; `"waiting"`: none that
+            matches is connected, and frames come as soon as one is; `"disconnected"`: the edge was lost,
+            and is dialled until it is back; `"reconnected"`: it is back, and what was missed comes, with
+            `resume="fill"`, or is counted as `link_down`.
+        camera: The camera that came or went, or whose source or contract it is.
+        reason: Why it went, or why its source or its contract stands so, for people.
         state: Of `"contract"`: the state, as in `Contract`.
+        source: Of `"source"`: the source.
     """
 
     kind: EventKind
     camera: str | None = None
     reason: str | None = None
     state: ContractState | None = None
+    source: Source | None = None
 
 
 class ReplyCounts(NamedTuple):
@@ -148,6 +156,10 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         self._terms = terms or Terms()
         self._size = size
         self._contracts: dict[str, Contract] = {}
+        # Of cameras that are connected: sources that give no frames.
+        self._sources: dict[str, Source] = {}
+        # Of cameras that are not connected: why they went.
+        self._down: dict[str, str] = {}
         self._up = set(native.cameras)
         self._connected = True
         self._delivered = 0
@@ -203,6 +215,11 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
     def contracts(self) -> Mapping[str, Contract]:
         """How what was asked for stands on each camera, as far as has been told."""
         return dict(self._contracts)
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """The sources that give no frames, of connected cameras that match, as far as has been told."""
+        return dict(self._sources)
 
     @property
     def reply_counts(self) -> ReplyCounts:
@@ -381,7 +398,9 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             self._last[frame.camera] = (frame.epoch, frame.sequence, frame.captured_ns)
             self._delivered += 1
             self._skipped.update(frame.skipped)
-            self._contracts[frame.camera] = Contract(frame.contract.state, frame.contract.reason)
+            if frame.camera not in self._sources:
+                # A frame that waited here is older than what was told of its camera's source.
+                self._contracts[frame.camera] = Contract(frame.contract.state, frame.contract.reason)
             if self._past:
                 self._note_size(frame)
             # A camera that was not known at the start may be told of after its first frame.
@@ -421,12 +440,25 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         match notice.kind:
             case "camera_up" if notice.camera is not None:
                 self._up.add(notice.camera)
+                self._down.pop(notice.camera, None)
                 event = Event("camera_up", notice.camera)
                 _log.info("%s: connected to the edge", notice.camera)
             case "camera_down" if notice.camera is not None:
                 self._up.discard(notice.camera)
+                self._sources.pop(notice.camera, None)
+                if notice.reason:
+                    self._down[notice.camera] = notice.reason
                 event = Event("camera_down", notice.camera, notice.reason)
                 _log.warning("%s: the edge has lost the camera%s", notice.camera, because)
+            case "source" if notice.camera is not None and notice.source is not None:
+                told = source(notice.source)
+                if told.state == "live":
+                    self._sources.pop(notice.camera, None)
+                else:
+                    self._sources[notice.camera] = told
+                event = Event("source", notice.camera, told.reason, source=told)
+                level = logging.WARNING if told.state in ("stalled", "lost") else logging.INFO
+                _log.log(level, "%s: %s", notice.camera, told)
             case "contract" if notice.camera is not None and notice.state is not None:
                 contract = Contract(notice.state, notice.reason or "")
                 self._contracts[notice.camera] = contract
@@ -455,7 +487,11 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         if not self._connected:
             state = f"the edge at {self._client.address} is lost, and being dialled"
         elif not self._up:
-            state = "no camera that matches is connected; see mez.cameras()"
+            gone = "; ".join(f"{camera}: {reason}" for camera, reason in sorted(self._down.items()))
+            because = f" ({gone})" if gone else ""
+            state = f"no camera that matches is connected{because}; see mez.cameras()"
+        elif self._sources:
+            state = "; ".join(f"{camera}: {silent}" for camera, silent in sorted(self._sources.items()))
         elif left_out := self._left_out():
             state = left_out
         else:

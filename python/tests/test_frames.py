@@ -300,9 +300,9 @@ def test_waiting_and_cameras_that_come_and_go_are_told(edge: mez.Edge) -> None:
         while not frames.waiting:
             with pytest.raises(mez.WaitTimeoutError):
                 frames.next(timeout=0.1)
-    assert [event.kind for event in events] == ["waiting", "camera_up", "camera_down"]
+    assert [event.kind for event in events] == ["waiting", "camera_up", "source", "camera_down"]
     assert events[1].camera == "dock/cam1"
-    assert events[2].reason
+    assert events[3].reason == "the camera's source has ended"
 
 
 def test_everything_that_can_be_asked_for(edge: mez.Edge, tmp_path: Path) -> None:

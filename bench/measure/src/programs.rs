@@ -214,6 +214,7 @@ fn follow(
                 }
                 Event::Failed { reason } | Event::Disconnected { reason } => eprintln!("mez: {reason}"),
                 Event::Camera { .. }
+                | Event::Source { .. }
                 | Event::Contract { .. }
                 | Event::Waiting { .. }
                 | Event::Reconnected

@@ -184,6 +184,10 @@ pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
                 let ready = || println!("ready {process}");
                 let fed = until_stopped(feed(process.camera(), &mut source, ready)).await?;
                 source.stop().await;
+                if fed.is_some() {
+                    // What became of the source is to reach the edge.
+                    process.camera().leave().await;
+                }
                 fed.transpose()?;
             }
             None => {

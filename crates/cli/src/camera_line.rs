@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use mez_core::contract::ContractState;
 use mez_node::client::{ReceivedFrame, Traffic};
 
-use crate::columns::{Column, NOTHING};
+use crate::columns::{Column, NOTHING, cells};
 use crate::live::wrap;
-use crate::text::{bytes, percent, rate};
+use crate::text::bytes;
 
 /// The time over which rates and percentiles are computed.
 const WINDOW: Duration = Duration::from_secs(5);
@@ -43,6 +43,8 @@ pub(crate) struct CameraLine {
     pub(crate) contract: Option<(ContractState, String)>,
     /// Set while the camera is gone: why.
     pub(crate) down: Option<String>,
+    /// Set while the camera's source gives no frames: why.
+    pub(crate) source: Option<String>,
     /// The last stretch that is not held, and why.
     pub(crate) not_held: Option<String>,
 }
@@ -119,13 +121,17 @@ impl CameraLine {
             let counts = counts.collect::<Vec<_>>().join(", ");
             format!("several sizes, as frames crossed the link: {counts}; --quality original asks the camera for them as published")
         });
-        let notes = [down, contract, not_held, sizes, skipped].into_iter().flatten();
+        // The state of a contract says the same.
+        let source = self.source.clone().filter(|_| contract.is_none());
+        let notes = [down, source, contract, not_held, sizes, skipped].into_iter().flatten();
         notes.flat_map(|note| wrap(&format!("{camera}: {note}"), width)).collect()
     }
 
     /// Whether the camera is down, or its contract is not kept: it comes first among the notes.
     pub(crate) fn is_in_trouble(&self) -> bool {
-        self.down.is_some() || self.contract.as_ref().is_some_and(|(state, _)| *state != ContractState::Ok)
+        self.down.is_some()
+            || self.source.is_some()
+            || self.contract.as_ref().is_some_and(|(state, _)| *state != ContractState::Ok)
     }
 }
 
@@ -173,14 +179,14 @@ pub(crate) const COLUMNS: &[Column<Row>] = &[
         head: "LINK",
         about: "Payload that crosses the camera's link, for all subscribers together, over 5 s",
         rank: 4,
-        cell: |row| row.traffic.map_or(NOTHING.into(), |traffic| rate(traffic.crossed)),
+        cell: |row| cells::crossed(row.traffic),
     },
     Column {
         name: "share",
         head: "OF PUBLISHED",
         about: "What crosses the link, as a share of the published bytes, over 5 s",
         rank: 5,
-        cell: |row| row.traffic.and_then(|traffic| traffic.share()).map_or(NOTHING.into(), percent),
+        cell: |row| cells::share(row.traffic),
     },
     Column {
         name: "skipped",
@@ -208,10 +214,7 @@ pub(crate) const COLUMNS: &[Column<Row>] = &[
         head: "SIZE",
         about: "Width and height of the last frame",
         rank: 8,
-        cell: |row| match row.size {
-            (0, _) => NOTHING.into(),
-            (width, height) => format!("{width}x{height}"),
-        },
+        cell: |row| cells::size(row.size.0, row.size.1),
     },
     Column {
         name: "crossed",

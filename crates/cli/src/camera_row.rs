@@ -1,17 +1,20 @@
 //! What `mez cameras` shows of one camera.
 
 use mez_core::contract::ContractState;
-use mez_core::units::Timestamp;
+use mez_core::source::SourceState;
+use mez_core::units::{Instant, Timestamp};
 use mez_node::client::{CameraSummary, ChannelStanding, ContractStanding, LogOnDisk};
 use serde_json::{Value, json};
 
-use crate::columns::{Column, NOTHING};
-use crate::text::{bytes, milliseconds, percent, rate};
+use crate::columns::{Column, NOTHING, cells};
+use crate::text::{bytes, for_people, milliseconds, rate};
 
 /// A camera, as the edge described it at that time.
 pub(crate) struct Row {
     pub(crate) camera: CameraSummary,
     pub(crate) now: Timestamp,
+    /// The same moment by the monotonic clock.
+    pub(crate) monotonic: Instant,
 }
 
 /// What `mez cameras` can show.
@@ -26,32 +29,39 @@ pub(crate) const COLUMNS: &[Column<Row>] = &[
     Column {
         name: "state",
         head: "STATE",
-        about: "Whether it is connected and was heard of within the last 750 ms",
+        about: "connected: it was heard of within the last 750 ms; absent: it was not",
         rank: 1,
-        cell: |row| if row.camera.connected { "connected".into() } else { "gone".into() },
+        cell: |row| if row.camera.connected { "connected".into() } else { "absent".into() },
+    },
+    Column {
+        name: "source",
+        head: "SOURCE",
+        about: "Whether what it gets frames from gives any: live, stalled, lost or ended, and for how long",
+        rank: 2,
+        cell: source,
     },
     Column {
         name: "fps",
         head: "PUBLISHES",
         about: "Frames published per second, wanted or not",
-        rank: 2,
-        cell: |row| format!("{:.1} fps", row.camera.frames_per_second),
+        rank: 3,
+        cell: |row| match row.camera.connected {
+            true => format!("{:.1} fps", row.camera.frames_per_second),
+            false => NOTHING.into(),
+        },
     },
     Column {
         name: "size",
         head: "SIZE",
         about: "Width and height of the newest published frame",
-        rank: 8,
-        cell: |row| match (row.camera.width, row.camera.height) {
-            (0, _) => NOTHING.into(),
-            (width, height) => format!("{width}x{height}"),
-        },
+        rank: 9,
+        cell: |row| cells::size(row.camera.width, row.camera.height),
     },
     Column {
         name: "newest",
         head: "NEWEST HERE",
         about: "Time since the capture of the newest frame at the edge",
-        rank: 7,
+        rank: 8,
         cell: |row| {
             let ago = |at| format!("{} ago", milliseconds(row.now.saturating_since(at)));
             row.camera.newest.map_or(NOTHING.into(), |(_, at)| ago(at))
@@ -61,101 +71,108 @@ pub(crate) const COLUMNS: &[Column<Row>] = &[
         name: "received",
         head: "RECEIVED",
         about: "Frames that arrived in time, since the edge's start",
-        rank: 13,
+        rank: 14,
         cell: |row| row.camera.frames_received.to_string(),
     },
     Column {
         name: "late",
         head: "LATE",
         about: "Frames that arrived after a newer one, since the edge's start",
-        rank: 12,
+        rank: 13,
         cell: |row| row.camera.frames_late.to_string(),
     },
     Column {
         name: "link",
         head: "LINK",
         about: "Payload that crosses its link now, over 5 s",
-        rank: 3,
-        cell: |row| row.camera.traffic.map_or(NOTHING.into(), |traffic| rate(traffic.crossed)),
+        rank: 4,
+        cell: |row| cells::crossed(row.camera.traffic),
     },
     Column {
         name: "share",
         head: "OF PUBLISHED",
         about: "What crosses the link, as a share of the published bytes, over 5 s",
-        rank: 4,
-        cell: |row| row.camera.traffic.and_then(|traffic| traffic.share()).map_or(NOTHING.into(), percent),
+        rank: 5,
+        cell: |row| cells::share(row.camera.traffic),
     },
     Column {
         name: "link-bytes",
         head: "CROSSED",
         about: "Payload bytes that crossed its link, since the edge's start",
-        rank: 14,
+        rank: 15,
         cell: |row| bytes(row.camera.link_bytes),
     },
     Column {
         name: "carries",
         head: "CARRIES",
         about: "What the link can carry, as far as frames have measured it",
-        rank: 9,
+        rank: 10,
         cell: |row| row.camera.link_bits_per_second.map_or(NOTHING.into(), rate),
     },
     Column {
         name: "on-time",
         head: "ON TIME",
         about: "Share of the last 500 frames that was on time, and what the camera's policy had predicted",
-        rank: 10,
+        rank: 11,
         cell: on_time,
     },
     Column {
         name: "channel",
         head: "CHANNEL",
         about: "The declared channel that it shares, what that carries, and the bytes that its frames may have",
-        rank: 15,
+        rank: 16,
         cell: |row| row.camera.channel.as_ref().map_or(NOTHING.into(), channel),
     },
     Column {
         name: "log",
         head: "LOG",
         about: "Its log in the edge's memory",
-        rank: 18,
+        rank: 19,
         cell: |row| bytes(row.camera.edge_log_bytes),
     },
     Column {
         name: "camera-disk",
         head: "CAMERA'S DISK",
         about: "Its log on its own disk, or that this is degraded",
-        rank: 17,
+        rank: 18,
         cell: |row| row.camera.camera_disk.as_ref().map_or(NOTHING.into(), disk),
     },
     Column {
         name: "edge-disk",
         head: "EDGE'S DISK",
         about: "Its log on the edge's disk, or that this is degraded",
-        rank: 16,
+        rank: 17,
         cell: |row| row.camera.edge_disk.as_ref().map_or(NOTHING.into(), disk),
     },
     Column {
         name: "rtt",
         head: "RTT",
         about: "Round-trip time between edge and camera",
-        rank: 11,
+        rank: 12,
         cell: |row| row.camera.clock.map_or(NOTHING.into(), |clock| milliseconds(clock.round_trip_time)),
     },
     Column {
         name: "subscribers",
         head: "SUBSCRIBERS",
         about: "Subscriptions that want its frames",
-        rank: 5,
+        rank: 6,
         cell: |row| row.camera.subscriptions.to_string(),
     },
     Column {
         name: "contracts",
         head: "CONTRACTS",
         about: "How many contracts there are in each state",
-        rank: 6,
+        rank: 7,
         cell: contracts,
     },
 ];
+
+/// The state of the source, and for how long, unless it gives frames.
+fn source(row: &Row) -> String {
+    let Some(source) = &row.camera.source else { return NOTHING.into() };
+    let lasts = source.lasts(row.monotonic).filter(|_| source.state != SourceState::Live);
+    lasts.map_or(source.state.name().into(), |lasts| format!("{} {}", source.state.name(), for_people(lasts)))
+}
 
 /// The share of frames on time, and the share that the camera's policy had predicted.
 fn on_time(row: &Row) -> String {
@@ -197,9 +214,14 @@ fn disk(disk: &LogOnDisk) -> String {
     if disk.degraded.is_some() { "degraded".into() } else { bytes(disk.bytes) }
 }
 
-/// Sentences about logs that are degraded and contracts that are not kept.
-pub(crate) fn notes(camera: &CameraSummary) -> Vec<String> {
+/// Sentences about sources that give no frames, logs that are degraded and contracts that are not kept.
+pub(crate) fn notes(camera: &CameraSummary, now: Instant) -> Vec<String> {
     let name = &camera.camera;
+    let source = camera.source.as_ref().and_then(|source| Some((source.sentence()?, source.retry_in(now))));
+    let source = source.map(|(sentence, retry)| match retry {
+        Some(retry) => format!("{name}: {sentence}; next try in {}", for_people(retry)),
+        None => format!("{name}: {sentence}"),
+    });
     let disks = [(&camera.camera_disk, "camera's"), (&camera.edge_disk, "edge's")];
     let degraded = disks.into_iter().filter_map(|(disk, whose)| {
         let why = disk.as_ref()?.degraded.as_ref()?;
@@ -209,11 +231,11 @@ pub(crate) fn notes(camera: &CameraSummary) -> Vec<String> {
     let broken = broken.map(|ContractStanding { subscription, application, state, reason, .. }| {
         format!("{name}: subscription {subscription} ({application}) {}: {reason}", state.name())
     });
-    degraded.chain(broken).collect()
+    source.into_iter().chain(degraded).chain(broken).collect()
 }
 
 /// A camera for programs, with the names of Python's `mez.CameraInfo`.
-pub(crate) fn to_json(camera: &CameraSummary) -> Value {
+pub(crate) fn to_json(camera: &CameraSummary, now: Instant) -> Value {
     let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
     let disk = |disk: &Option<LogOnDisk>| {
         disk.as_ref().map(|disk| json!({"bytes": disk.bytes, "lost": disk.lost, "degraded": disk.degraded}))
@@ -229,6 +251,12 @@ pub(crate) fn to_json(camera: &CameraSummary) -> Value {
     json!({
         "camera": camera.camera.as_str(),
         "connected": camera.connected,
+        "source": camera.source.as_ref().map(|source| json!({
+            "state": source.state.name(),
+            "reason": source.reason,
+            "lasts_s": source.lasts(now).map(|lasts| lasts.as_secs_f64()),
+            "retry_in_s": source.retry_in(now).map(|retry| retry.as_secs_f64()),
+        })),
         "identity": camera.identity,
         "subscriptions": camera.subscriptions,
         "newest": camera.newest.map(|(id, _)| [id.epoch.0, id.sequence.0]),

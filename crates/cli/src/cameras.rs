@@ -1,4 +1,4 @@
-//! `mez cameras`: lists the cameras of an edge, shows their starts, and resets one.
+//! `mez cameras`: lists the cameras of an edge, shows their starts, and resets or forgets one.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::units::Timestamp;
-use mez_node::client::{CameraReset, CameraStart, CameraStarts, CameraSummary, EdgeClient};
-use mez_node::clock::wall_now;
+use mez_node::client::{CameraReset, CameraStart, CameraStarts, CameraSummary, EdgeClient, ForgottenCamera};
+use mez_node::clock::{monotonic_now, wall_now};
 use mez_node::runtime::{block_on, pause, until_stopped};
 
 use crate::camera_row::{self, COLUMNS, Row, to_json};
@@ -20,7 +20,7 @@ use crate::text::table;
 /// How often `--watch` asks the edge.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// List the cameras of an edge: connected or not, frame rate, bytes on the link, and what became of their frames
+/// List the cameras of an edge: connected or absent, source, frame rate, bytes on the link, and what became of their frames
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -34,6 +34,10 @@ Examples:
   mez cameras --edge edge.local    at another edge, with the keys of an application
   mez cameras show dock/cam1       which certificate it started with, from where and when
   mez cameras reset dock/cam1      forget its earlier starts, so that it can connect again
+  mez cameras forget dock          forget a camera that will not come again
+
+SOURCE says whether what a camera gets its frames from gives any: live, stalled (none for several intervals of its own rate), lost (gone, or it \
+cannot be read) or ended (in good order). `-`: it has published none yet, or is absent.
 
 A camera publishes all the time. Its frames cross the link only while somebody subscribes."
 )]
@@ -92,12 +96,30 @@ The command works only on the edge's own host, through its Unix socket. The edge
         #[command(flatten)]
         connect: ConnectArgs,
     },
+    /// Forget a camera that is not connected: it is no longer listed, and contracts do not warn of it
+    #[command(after_help = "\
+Example:
+  mez cameras forget dock/old      on the edge's host
+
+The edge drops the camera's frames from memory, and puts its log on disk aside; the command prints the folder, which `mez store` reads. \
+Subscriptions go on without the camera. If it connects again, it is a new camera. A camera that is connected is not forgotten: stop it first.
+
+The edge forgets by itself a camera that has not been connected for a week, if no log on disk holds frames of it and no subscription names it: \
+see `mez edge --forget-after`. The command works only on the edge's own host, through its Unix socket.")]
+    Forget {
+        /// The camera, such as dock/old
+        #[arg(value_name = "CAMERA")]
+        camera: CameraName,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
 }
 
 pub(crate) fn run(args: CamerasArgs) -> Result<(), Failure> {
     match args.command {
         Some(Command::Show { camera, connect }) => return show(&camera, &connect),
         Some(Command::Reset { camera, yes, connect }) => return reset(&camera, yes, &connect),
+        Some(Command::Forget { camera, connect }) => return forget(&camera, &connect),
         None => {}
     }
     let (json, watch) = (args.json, args.watch);
@@ -149,10 +171,13 @@ fn lines(
         let matches = pattern.map(|pattern| format!(" matches {pattern}")).unwrap_or_default();
         return vec![format!("no camera{matches}; one joins with: mez camera NAME --edge HOST")];
     }
-    let notes: Vec<String> =
-        cameras.iter().flat_map(camera_row::notes).flat_map(|note| wrap(&note, width)).collect();
-    let now = wall_now();
-    let rows: Vec<Row> = cameras.into_iter().map(|camera| Row { camera, now }).collect();
+    let (now, monotonic) = (wall_now(), monotonic_now());
+    let notes: Vec<String> = cameras
+        .iter()
+        .flat_map(|camera| camera_row::notes(camera, monotonic))
+        .flat_map(|note| wrap(&note, width))
+        .collect();
+    let rows: Vec<Row> = cameras.into_iter().map(|camera| Row { camera, now, monotonic }).collect();
     let (mut lines, _) = table.lines(&rows, width);
     lines.extend(notes);
     lines
@@ -161,7 +186,8 @@ fn lines(
 /// A line for each camera.
 fn print_json(cameras: &[CameraSummary]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    cameras.iter().try_for_each(|camera| writeln!(out, "{}", to_json(camera)))?;
+    let now = monotonic_now();
+    cameras.iter().try_for_each(|camera| writeln!(out, "{}", to_json(camera, now)))?;
     Ok(out.flush()?)
 }
 
@@ -226,6 +252,18 @@ fn reset(camera: &CameraName, yes: bool, connect: &ConnectArgs) -> Result<(), Fa
             }
         }
         if let Some(folder) = done.put_aside {
+            println!("its log was put aside: mez store ls --store {}", folder.display());
+        }
+        Ok(())
+    })?
+}
+
+fn forget(camera: &CameraName, connect: &ConnectArgs) -> Result<(), Failure> {
+    block_on(async {
+        let edge = connect.connect("mez cameras").await?;
+        let ForgottenCamera { epoch, put_aside, .. } = edge.forget_camera(camera).await?;
+        println!("camera {camera} is forgotten; its last start was epoch {}", epoch.0);
+        if let Some(folder) = put_aside {
             println!("its log was put aside: mez store ls --store {}", folder.display());
         }
         Ok(())

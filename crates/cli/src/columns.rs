@@ -23,6 +23,29 @@ pub(crate) struct Column<R> {
     pub(crate) cell: fn(&R) -> String,
 }
 
+/// Cells that tables of cameras have in common.
+pub(crate) mod cells {
+    use mez_node::client::Traffic;
+
+    use super::NOTHING;
+    use crate::text::{percent, rate};
+
+    /// Width and height of a frame; 0 if there was none.
+    pub(crate) fn size(width: u32, height: u32) -> String {
+        if width == 0 { NOTHING.into() } else { format!("{width}x{height}") }
+    }
+
+    /// What crosses a camera's link.
+    pub(crate) fn crossed(traffic: Option<Traffic>) -> String {
+        traffic.map_or(NOTHING.into(), |traffic| rate(traffic.crossed))
+    }
+
+    /// What crosses the link, as a share of what is published.
+    pub(crate) fn share(traffic: Option<Traffic>) -> String {
+        traffic.and_then(|traffic| traffic.share()).map_or(NOTHING.into(), percent)
+    }
+}
+
 /// Reads the names of columns.
 pub(crate) fn parser<R>(columns: &'static [Column<R>]) -> PossibleValuesParser {
     let all = PossibleValue::new(ALL).help("Every column");

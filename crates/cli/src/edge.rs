@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
 use mez_core::broker::edge::EdgeConfig;
@@ -16,7 +17,7 @@ use mez_node::runtime::{block_on, stop_signal};
 
 use crate::failure::Failure;
 use crate::persist::PersistArgs;
-use crate::text::{parse_bytes, parse_frame_bytes};
+use crate::text::{parse_bytes, parse_duration, parse_frame_bytes};
 
 /// Run an edge broker: cameras connect to it, and applications subscribe to their frames
 #[derive(Debug, Args)]
@@ -56,6 +57,9 @@ pub(crate) struct EdgeArgs {
     /// Most cameras that may connect
     #[arg(long, value_name = "N", default_value_t = 64)]
     cameras_max: usize,
+    /// How long a camera may be absent before the edge forgets it, such as 7d, or `never`. Its log on disk keeps it, and so does a subscription to its name
+    #[arg(long, value_name = "TIME|never", default_value = "7d", env = "MEZ_EDGE_FORGET_AFTER")]
+    forget_after: Age,
     /// Largest frame that is accepted
     #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes)]
     frame_bytes_max: u32,
@@ -74,6 +78,22 @@ pub(crate) struct EdgeArgs {
     /// in a sixteenth of --store-bytes]
     #[arg(long, requires = "store", help_heading = "Frames on disk")]
     no_notes: bool,
+}
+
+/// How long a camera may be absent, if that is limited.
+#[derive(Clone, Copy, Debug)]
+struct Age(Option<Duration>);
+
+impl FromStr for Age {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "never" => Ok(Self(None)),
+            _ => {
+                parse_duration(text).map(|age| Self(Some(age))).map_err(|error| format!("{error}; or never"))
+            }
+        }
+    }
 }
 
 /// An address to listen on, or `off`.
@@ -135,6 +155,7 @@ pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
             cameras_max: args.cameras_max,
             frame_bytes_max: args.frame_bytes_max,
             channels,
+            forget_after: args.forget_after.0,
             ..EdgeConfig::default()
         },
         state: args.state,

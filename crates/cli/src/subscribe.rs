@@ -272,6 +272,7 @@ impl Watch<'_> {
                     line.note_size();
                 }
                 line.down = None;
+                line.source = None;
                 if let Some(not_held) = &frame.not_held {
                     line.not_held = Some(stretch(not_held));
                 }
@@ -289,6 +290,9 @@ impl Watch<'_> {
             Event::Camera { camera, up, reason } => {
                 let reason = (!up).then(|| reason.unwrap_or_else(|| "gone".into()));
                 self.cameras.entry(camera).or_default().down = reason;
+            }
+            Event::Source { camera, source } => {
+                self.cameras.entry(camera).or_default().source = source.sentence();
             }
             Event::Contract { camera, state, reason } => {
                 self.cameras.entry(camera).or_default().contract = Some((state, reason));

@@ -155,6 +155,16 @@ fn days_in_month(year: u64, month: u64) -> u64 {
     }
 }
 
+/// How long something has been so, in its largest unit: `4 s`, `12 min`, `3 h`, `2 d`.
+pub(crate) fn for_people(time: Duration) -> String {
+    match time.as_secs() {
+        0..100 => format!("{:.0} s", time.as_secs_f64()),
+        seconds @ 100..6_000 => format!("{} min", seconds / 60),
+        seconds @ 6_000..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

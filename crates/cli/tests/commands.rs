@@ -286,10 +286,59 @@ fn the_past_of_an_absent_camera_is_read_without_waiting_for_it() {
     let socket = format!("unix://{}", folder.join("edge.sock").display());
     assert!(run(&["subscribe", "dock/*", "--edge", &socket, "--seconds", "2s"], folder).status.success());
     drop(camera);
-    let is_gone = || text(&run(&["cameras", "--edge", &socket], folder)).contains("gone");
+    let is_gone = || text(&run(&["cameras", "--edge", &socket], folder)).contains("absent");
     while !is_gone() {}
     let read = run(&["subscribe", "dock/*", "--edge", &socket, "--since", "-1h", "--until", "now"], folder);
     assert!(read.status.success() && !text(&read).contains("waiting"), "{}", text(&read));
+}
+
+/// A camera whose process is killed is absent, which is no state of its source; one whose recording ends says so. Either can be
+/// forgotten, and one that is there cannot.
+#[test]
+fn a_camera_that_is_gone_says_how_and_is_forgotten() {
+    let folder = site();
+    let folder = folder.path();
+    let video = video(folder).display().to_string();
+    let (_edge, link, _) = edge(folder);
+    let socket = format!("unix://{}", folder.join("edge.sock").display());
+    let cameras = || -> serde_json::Value {
+        let listed = run(&["cameras", "--json", "--edge", &socket], folder);
+        assert!(listed.status.success(), "{}", text(&listed));
+        match String::from_utf8(listed.stdout).unwrap().lines().next() {
+            Some(line) => serde_json::from_str(line).unwrap(),
+            None => serde_json::Value::Null,
+        }
+    };
+    let until = |what: &str, is_so: &dyn Fn(&serde_json::Value) -> bool| {
+        for _ in 0..600 {
+            if is_so(&cameras()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        panic!("{what}: {}", cameras());
+    };
+    let camera = start(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--loop"], folder);
+    until("it publishes", &|camera| camera["source"]["state"] == "live");
+    let forget = || run(&["cameras", "forget", "dock/cam1", "--edge", &socket], folder);
+    let refused = forget();
+    assert!(!refused.status.success() && text(&refused).contains("is connected"), "{}", text(&refused));
+    drop(camera);
+    until("it is absent", &|camera| camera["connected"] == false);
+    assert_eq!(cameras()["source"], serde_json::Value::Null);
+    let table = text(&run(&["cameras", "--edge", &socket], folder));
+    assert!(table.contains("absent") && table.contains("SOURCE"), "{table}");
+    let forgotten = forget();
+    assert!(forgotten.status.success(), "{}", text(&forgotten));
+    assert!(text(&forgotten).contains("dock/cam1 is forgotten"), "{}", text(&forgotten));
+    assert_eq!(cameras(), serde_json::Value::Null);
+
+    let played = run(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--fps", "100"], folder);
+    assert!(played.status.success(), "{}", text(&played));
+    until("it ended", &|camera| camera["connected"] == false);
+    assert_eq!(cameras()["source"]["state"], "ended");
+    let table = text(&run(&["cameras", "--edge", &socket], folder));
+    assert!(table.contains("dock/cam1: the camera's source has ended"), "{table}");
 }
 
 /// By examples, and with what a command is about first: options that all commands have come last.

@@ -20,6 +20,7 @@
 //! | [`store`] | the same log on disk: format, background writer, recovery (`docs/log-format.md`) |
 //! | [`history`] | which frame of the past comes next, and who is asked for it |
 //! | [`subscription`] | how one application reads logs: newest or every frame, past or live |
+//! | [`source`] | whether what a camera gets its frames from gives any |
 //! | [`session`] | one subscription as it is served: its frames, its contract, what it asks meanwhile |
 //! | [`window`] | how many bytes a connection may have in the network at once |
 //! | [`trace`] | when a frame passed each stage, from the camera to the application |
@@ -41,6 +42,7 @@ pub mod profile;
 pub mod reader_memory;
 pub mod session;
 pub mod setting;
+pub mod source;
 pub mod store;
 pub mod subscription;
 mod sync;

@@ -22,6 +22,7 @@ use mez_core::frame::{
 };
 use mez_core::history::{PastQuery, Tier};
 use mez_core::profile::SizeDrift;
+use mez_core::source::SourceState;
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
@@ -29,7 +30,8 @@ use mez_core::wire::{
     FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest, MESSAGE_BYTES_MAX, Message, MessageBuffer,
     NegotiationResult, PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse,
     RECORD_BYTES_MAX, REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, ReplyResult, Report,
-    SHARE_REQUEST_RUNGS_MAX, SKIP_RANGES_MAX, Share, ShareRequest, Status, TEXT_BYTES_MAX, VERSION, Welcome,
+    SHARE_REQUEST_RUNGS_MAX, SKIP_RANGES_MAX, Share, ShareRequest, SourceReport, Status, TEXT_BYTES_MAX,
+    VERSION, Welcome,
 };
 
 use self::document::{blocks, hex};
@@ -119,6 +121,15 @@ fn reports() -> Vec<(&'static str, Message)> {
                 frames_per_second: 15.0,
                 log_bytes: 4_300_000,
                 published_bytes: 5_848_000,
+            }),
+        ),
+        (
+            "source-report",
+            Message::SourceReport(SourceReport {
+                state: SourceState::Lost,
+                reason: "the server closed the stream.".into(),
+                lasts: Duration::from_secs(3),
+                retry: Some(Duration::from_millis(250)),
             }),
         ),
         (

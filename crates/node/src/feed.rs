@@ -5,7 +5,7 @@ use mez_core::frame::Encoding;
 use mez_core::units::Instant;
 use tracing::{info, warn};
 
-use crate::camera::CameraHandle;
+use crate::camera::{CameraHandle, SourceNews};
 use crate::clock::monotonic_now;
 use crate::source::{Source, SourceError, SourceEvent};
 
@@ -61,9 +61,14 @@ pub async fn feed(
             SourceEvent::Skipped { count } => counts.skipped += count,
             SourceEvent::Restarting { why, after } => {
                 warn!(camera = %camera.name(), "the source stopped: {why}; opening it again in {after:?}");
+                camera.tell_source(SourceNews::Lost { reason: why, retry: Some(after) });
             }
-            SourceEvent::Failed(error) => return Err(error),
+            SourceEvent::Failed(error) => {
+                camera.tell_source(SourceNews::Lost { reason: error.to_string(), retry: None });
+                return Err(error);
+            }
             SourceEvent::Ended => {
+                camera.tell_source(SourceNews::Ended);
                 info!(camera = %camera.name(), published = counts.published, "the source has ended");
                 return Ok(counts);
             }

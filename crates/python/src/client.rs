@@ -18,7 +18,7 @@ use crate::note::NoteParts;
 use crate::options::{ContractArguments, FOR_EVER, choice, last_frame, pattern, quality, seconds};
 use crate::reply::DetectionsParts;
 use crate::runtime::{Deadline, Owned, Waited, background, finish, wait};
-use crate::subscription::Subscription;
+use crate::subscription::{SourceParts, Subscription, source_parts};
 use crate::{error, keys, note, reply};
 
 /// What frames may come as.
@@ -91,6 +91,16 @@ impl Client {
         let page = finish(py, background, || client.notes(&camera, span, after))?;
         let (notes, more) = page.map_err(|failure| error::client(py, &failure))?;
         Ok((notes.into_iter().map(note::parts).collect(), more))
+    }
+
+    /// Makes the edge forget a camera that is not connected. Returns the folder of logs in which its log is since, if
+    /// there was one on disk.
+    fn forget_camera(&self, py: Python<'_>, camera: &str) -> PyResult<Option<String>> {
+        let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
+        let (client, background) = self.client.get(py)?;
+        let forgotten = finish(py, background, || client.forget_camera(&camera))?;
+        let forgotten = forgotten.map_err(|failure| error::client(py, &failure))?;
+        Ok(forgotten.put_aside.map(|folder| folder.display().to_string()))
     }
 
     /// Subscribes.
@@ -257,6 +267,8 @@ pub(crate) struct CameraRecord {
     published_bytes: u64,
     published_bits_per_second: Option<f64>,
     crossed_bits_per_second: Option<f64>,
+    /// State, reason, for how many seconds it has been so, and in how many seconds it is tried again.
+    source: Option<SourceParts>,
     /// Subscription, application, state, reason.
     contracts: Vec<(u64, String, &'static str, String)>,
 }
@@ -295,6 +307,7 @@ impl From<CameraSummary> for CameraRecord {
             published_bytes: camera.published_bytes,
             published_bits_per_second: camera.traffic.map(|traffic| traffic.published),
             crossed_bits_per_second: camera.traffic.map(|traffic| traffic.crossed),
+            source: camera.source.as_ref().map(source_parts),
             contracts: camera
                 .contracts
                 .into_iter()

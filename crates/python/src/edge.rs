@@ -11,6 +11,7 @@ use mez_node::identity::{Name, TemporarySite};
 use mez_node::process::{EdgeProcess, EdgeProcessError, EdgeProcessOptions};
 use pyo3::prelude::*;
 
+use crate::options::seconds;
 use crate::persist::{self, LogOnDisk};
 use crate::runtime::{Deadline, Owned, background, finish, lock, wait};
 use crate::{error, keys};
@@ -38,7 +39,7 @@ struct Running {
 impl Edge {
     /// Starts an edge broker. Without `keys` it makes an authority that exists as long as the broker does.
     #[new]
-    #[pyo3(signature = (*, keys, name, listen, grpc, socket, memory_bytes, cameras_max, frame_bytes_max, state, store, profiles, channels))]
+    #[pyo3(signature = (*, keys, name, listen, grpc, socket, memory_bytes, cameras_max, forget_after, frame_bytes_max, state, store, profiles, channels))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -49,6 +50,7 @@ impl Edge {
         socket: PathBuf,
         memory_bytes: u64,
         cameras_max: usize,
+        forget_after: Option<f64>,
         frame_bytes_max: u32,
         state: Option<PathBuf>,
         store: Option<LogOnDisk>,
@@ -88,6 +90,7 @@ impl Edge {
                 cameras_max,
                 frame_bytes_max,
                 channels,
+                forget_after: seconds(py, "forget_after", forget_after)?,
                 ..EdgeConfig::default()
             },
             state,

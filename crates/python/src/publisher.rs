@@ -15,7 +15,7 @@ use mez_core::units::{Instant, Timestamp};
 use mez_media::jpeg::{EncodeError, Encoder, Sampling};
 use mez_node::api::image::PayloadError;
 use mez_node::background::Background;
-use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Reply, StartError, Transport};
+use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Reply, SourceNews, StartError, Transport};
 use mez_node::clock::monotonic_now;
 use mez_node::identity::Role;
 use mez_node::ports::EdgeAddress;
@@ -33,6 +33,9 @@ use crate::{error, keys, log, reply};
 
 /// How long a broker of the same camera that was just closed, or killed, may take to let go of its state.
 const HANDOVER: Duration = Duration::from_secs(1);
+
+/// How long the brokers may take to hear that a publisher ends.
+const FAREWELL_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// A publisher of one camera's frames.
 #[pyclass(frozen, module = "mez._native")]
@@ -275,10 +278,18 @@ impl Publisher {
         self.closed.store(true, Ordering::Relaxed);
         let (way, background) = self.way.get(py)?;
         let way = lock(way).take();
-        if let Some(Way::Here(camera)) = &way {
-            // What the log holds reaches the disk, where there is one for it.
-            py.detach(|| camera.finish_log());
-        }
+        // That it ended in good order is to reach the edge, and what the log holds the disk, where there is one for it.
+        py.detach(|| match &way {
+            Some(Way::Here(camera)) => {
+                camera.finish_log();
+                camera.tell_source(SourceNews::Ended);
+                background.wait(pin!(camera.leave()), FAREWELL_TIME_MAX);
+            }
+            Some(Way::Through(through)) => {
+                background.wait(pin!(through.finish()), FAREWELL_TIME_MAX);
+            }
+            None => {}
+        });
         background.enter(|| drop(way));
         log::hand_on(py);
         Ok(())

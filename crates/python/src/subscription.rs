@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use mez_core::name::CameraName;
+use mez_core::source::SourceStanding;
 use mez_node::background::Background;
 use mez_node::client::{self, Event};
+use mez_node::clock::monotonic_now;
 use pyo3::prelude::*;
 
 use crate::frame::Arrival;
@@ -266,8 +268,13 @@ impl Subscription {
             }
             Event::Contract { camera, state, reason } => {
                 let (camera, reason) = (Some(camera.as_str().to_owned()), Some(reason));
-                Py::new(py, Notice { kind: "contract", camera, reason, state: Some(state.name()) })?
-                    .into_any()
+                let state = Some(state.name());
+                Py::new(py, Notice { kind: "contract", camera, reason, state, source: None })?.into_any()
+            }
+            Event::Source { camera, source } => {
+                let camera = Some(camera.as_str().to_owned());
+                let (reason, source) = (Some(source.reason.clone()), Some(source_parts(&source)));
+                Py::new(py, Notice { kind: "source", camera, reason, state: None, source })?.into_any()
             }
             Event::Waiting { .. } => notice(py, "waiting", None, None)?,
             Event::Disconnected { reason } => notice(py, "disconnected", None, Some(reason.to_string()))?,
@@ -282,18 +289,32 @@ fn notice(
     camera: Option<&str>,
     reason: Option<String>,
 ) -> PyResult<Py<PyAny>> {
-    Ok(Py::new(py, Notice { kind, camera: camera.map(str::to_owned), reason, state: None })?.into_any())
+    let camera = camera.map(str::to_owned);
+    Ok(Py::new(py, Notice { kind, camera, reason, state: None, source: None })?.into_any())
 }
 
 /// Something that happened to a subscription besides frames.
 #[pyclass(frozen, get_all, module = "mez._native")]
 pub(crate) struct Notice {
-    /// `camera_up`, `camera_down`, `contract`, `waiting`, `disconnected` or `reconnected`.
+    /// `camera_up`, `camera_down`, `source`, `contract`, `waiting`, `disconnected` or `reconnected`.
     kind: &'static str,
     camera: Option<String>,
     reason: Option<String>,
     /// Of `contract`: how it stands now.
     state: Option<&'static str>,
+    /// Of `source`: the source.
+    source: Option<SourceParts>,
+}
+
+/// A camera's source: its state, the reason, for how many seconds it has been so, and in how many seconds it is tried again.
+pub(crate) type SourceParts = (&'static str, String, Option<f64>, Option<f64>);
+
+/// A camera's source as it is now.
+pub(crate) fn source_parts(source: &SourceStanding) -> SourceParts {
+    let now = monotonic_now();
+    let seconds = |time: std::time::Duration| time.as_secs_f64();
+    let (lasts, retry) = (source.lasts(now).map(seconds), source.retry_in(now).map(seconds));
+    (source.state.name(), source.reason.clone(), lasts, retry)
 }
 
 /// What is left to account for of a camera: its name, skipped frames by reason, and what is not held.

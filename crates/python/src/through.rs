@@ -94,6 +94,11 @@ impl Through {
         self.client.counts()
     }
 
+    /// Tells the broker that nothing follows.
+    pub(crate) async fn finish(&self) {
+        self.client.finish().await;
+    }
+
     /// Publishes a frame, and waits a moment for the broker's word. `None` where it gave none: the frame
     /// gave way to a newer one, or the broker is away. Not to be called while attached to the interpreter.
     pub(crate) fn publish(&self, had: Instant, frame: Published) -> Result<Option<FrameId>, Refusal> {

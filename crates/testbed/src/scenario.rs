@@ -46,15 +46,20 @@ pub struct Variety {
     pub asks: bool,
     /// Whether some applications want the originals of the newest frames. It is drawn from a stream of its own, too.
     pub originals: bool,
+    /// Whether cameras lose the sources of their frames. It is drawn from a stream of its own, so that nothing else of a seed changes.
+    pub lost_sources: bool,
 }
 
 impl Variety {
     /// All that happens to brokers.
-    pub const ALL: Self = Self { wall_steps: true, spans: true, asks: false, originals: false };
+    pub const ALL: Self =
+        Self { wall_steps: true, spans: true, asks: false, originals: false, lost_sources: false };
     /// The same, and what applications ask of their running sessions.
     pub const ASKING: Self = Self { asks: true, ..Self::ALL };
     /// The same, with applications that want originals beside the others.
     pub const ORIGINALS: Self = Self { originals: true, ..Self::ASKING };
+    /// All that happens to brokers, and sources of frames that are lost and come back.
+    pub const UNPLUGGED: Self = Self { lost_sources: true, ..Self::ALL };
 }
 
 /// A world drawn from a seed, with its faults planned, and how long it is to run.
@@ -104,6 +109,9 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     if variety.asks {
         asks(&mut world, seed, &applications, people, length);
         libraries(&mut world, seed, &applications);
+    }
+    if variety.lost_sources {
+        lose_sources(&mut world, seed, &cameras, length);
     }
     flood(&mut world, seed, cameras.len(), length);
     let faults = random.within(0..=7);
@@ -155,6 +163,17 @@ fn plan_thefts(world: &mut World, seed: u64, cameras: &[CameraId], length: Durat
         world.at(poisoned + random.duration(ms(5)..=secs(4)), Action::Reset(camera));
     }
     true
+}
+
+/// Plans that cameras lose the sources of their frames, and get them back.
+fn lose_sources(world: &mut World, seed: u64, cameras: &[CameraId], length: Duration) {
+    let mut random = Random::seeded(seed ^ 0x736f_7572_6365_7321);
+    for _ in 0..random.within(1..=3) {
+        let camera = *random.pick(cameras);
+        let start = Moment::START + random.duration(CALM..=length - QUIET);
+        let back = start + random.duration(ms(5)..=secs(5));
+        world.at(start, Action::LoseSource(camera)).at(back, Action::Publish(camera));
+    }
 }
 
 /// Plans what applications ask of their running sessions.

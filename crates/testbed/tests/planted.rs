@@ -503,3 +503,25 @@ fn a_rest_that_is_not_told_is_noticed() {
     let failure = ends_in_want(Some(Bug::RestForgotten)).expect_err("it has to be noticed");
     assert_eq!(failure.violation.rule, "rests", "{failure}");
 }
+
+/// A camera whose source is lost for five seconds in the middle.
+fn unplugged(bug: Option<Bug>) -> Result<(), Box<Failure>> {
+    let mut world = World::seeded(9);
+    if let Some(bug) = bug {
+        world.plant(bug);
+    }
+    let dock = world.camera("dock/cam1", CameraSpec::frames(20, 30_000));
+    world.application(ApplicationSpec::newest("dock/*"));
+    world.at(Moment::START + secs(6), Action::LoseSource(dock));
+    world.at(Moment::START + secs(11), Action::Publish(dock));
+    world.try_run(secs(16))
+}
+
+#[test]
+fn a_lost_source_that_is_not_told_is_noticed() {
+    if let Err(failure) = unplugged(None) {
+        panic!("{failure}");
+    }
+    let failure = unplugged(Some(Bug::SourceUntold)).expect_err("it has to be noticed");
+    assert_eq!(failure.violation.rule, "source", "{failure}");
+}

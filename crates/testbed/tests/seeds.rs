@@ -71,6 +71,13 @@ fn every_rule_holds_where_applications_want_originals_in_odd_seeds() {
     run_half(1, Variety::ORIGINALS);
 }
 
+/// The same worlds, where cameras lose what they get their frames from: their edges know it, and every account stays exact.
+#[test]
+fn every_rule_holds_where_sources_are_lost() {
+    run_half(0, Variety::UNPLUGGED);
+    run_half(1, Variety::UNPLUGGED);
+}
+
 /// Beyond the seeds that are always run: worlds that once showed a fault of the brokers, which is mended.
 #[test]
 fn worlds_that_once_found_a_fault_keep_every_rule() {

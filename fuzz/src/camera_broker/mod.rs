@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-use mez_core::broker::camera::{CameraBroker, CameraConfig, Transform};
+use mez_core::broker::camera::{CameraBroker, CameraConfig, SourceNews, Transform};
 use mez_core::broker::{EdgeIndex, Intake, IntakeConfig, LinkId, PublishError, Published};
 use mez_core::contract::Contract;
 use mez_core::controller::named::PolicyName;
@@ -284,6 +284,12 @@ impl World {
                     let degraded = if c & 0x40 == 0 { String::new() } else { "x".repeat(TEXT_BYTES_MAX) };
                     let disk = DiskStatus { bytes, lost: bytes, degraded };
                     self.broker.handle_disk((c & 0x80 == 0).then_some(disk));
+                }
+                // Its source is lost, or ends.
+                None if b & 0x20 == 0 => {
+                    let retry = (c & 1 == 0).then(|| Duration::from_millis(pick(&NUMBERS, c)));
+                    let lost = SourceNews::Lost { reason: "x".repeat(usize::from(c)), retry };
+                    self.broker.handle_source(now, if c & 2 == 0 { lost } else { SourceNews::Ended });
                 }
                 None => self.broker.set_history_share(f64::from(c) / 64.0 - 0.5),
             },

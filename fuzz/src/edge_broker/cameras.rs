@@ -13,12 +13,13 @@ use mez_core::frame::{
     SkipReason,
 };
 use mez_core::profile::SizeDrift;
+use mez_core::source::SourceState;
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, FeasibilityReport, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest,
     Message, NegotiationResult, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, ReplyResult, Report,
-    SKIP_RANGES_MAX, ShareRequest, Status, VERSION, Welcome,
+    SKIP_RANGES_MAX, ShareRequest, SourceReport, Status, VERSION, Welcome,
 };
 
 use super::applications::past_query;
@@ -233,6 +234,12 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
                     accuracy: f64::from(place) / 8.0,
                 })
                 .collect(),
+        }),
+        10 if c & 1 == 0 => Message::SourceReport(SourceReport {
+            state: pick(&SourceState::ALL, c >> 1),
+            reason: String::new(),
+            lasts: Duration::from_nanos(number),
+            retry: (c & 8 == 0).then(|| Duration::from_nanos(number)),
         }),
         10 => Message::DiskStatus(DiskStatus { bytes: number, lost: number, degraded: String::new() }),
         11 | 12 => Message::FeasibilityReport(FeasibilityReport {

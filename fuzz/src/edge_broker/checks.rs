@@ -64,6 +64,8 @@ impl World {
                 | EdgeOutput::Started { .. }
                 | EdgeOutput::Came { .. }
                 | EdgeOutput::ViewChanged { .. }
+                | EdgeOutput::SourceChanged { .. }
+                | EdgeOutput::Detach { .. }
                 | EdgeOutput::CameraChanged { .. } => {}
             }
         }

@@ -261,7 +261,7 @@ Its private key is in {file}, and never has to leave this host.",
         )?;
         match role {
             Role::Camera => {
-                writeln!(self.out, "Publish with `mez camera` or, in Python, mez.publisher(\"{name}\", …).")
+                writeln!(self.out, "{}", publishing(&name.to_string()))
             }
             Role::Edge => writeln!(self.out, "Start it with `mez edge`."),
             Role::App => writeln!(self.out, "Receive with `mez subscribe` or, in Python, mez.subscribe(…)."),
@@ -283,6 +283,18 @@ Its private key is in {file}, and never has to leave this host.",
         writeln!(self.out, "Enrolment has ended. Unused tokens stay valid until they expire.")?;
         Ok(())
     }
+}
+
+/// How to publish with an identity of this name. A name of one segment is a place, such as `dock`: the camera gets a name
+/// of its own below it, which the pattern `dock/*` matches.
+fn publishing(identity: &str) -> String {
+    let camera = if identity.contains('/') { identity.to_owned() } else { format!("{identity}/cam1") };
+    let place = camera.rsplit_once('/').map_or(identity, |(place, _)| place);
+    format!(
+        "It may publish the camera {identity} and every camera below it. Publish with
+  mez camera {camera} --edge HOST --source …
+or, in Python, mez.publisher(\"{camera}\", …). Applications get its frames with mez subscribe '{place}/*'."
+    )
 }
 
 fn every_address() -> SocketAddr {

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use mez_node::identity::{EnrolmentServer, KeyFolder, TemporarySite, Validity};
 
 use super::show::state;
-use super::{KeysArgs, Terminal, parse_duration};
+use super::{KeysArgs, Terminal, parse_duration, publishing};
 
 #[derive(Debug, Parser)]
 struct Mez {
@@ -139,4 +139,21 @@ fn the_state_of_a_certificate_is_told_in_days() {
 
 fn validity(now: SystemTime, not_after: SystemTime) -> Validity {
     Validity { not_before: now - Duration::from_secs(30 * 24 * 3600), not_after }
+}
+
+/// An identity of one segment is a place. A camera of the same name would be matched by no pattern of that place, and stay for ever.
+#[test]
+fn the_hint_after_enrolling_makes_no_ghost() {
+    for (identity, camera, pattern) in [
+        ("dock", "dock/cam1", "'dock/*'"),
+        ("dock/cam7", "dock/cam7", "'dock/*'"),
+        ("a/b/c", "a/b/c", "'a/b/*'"),
+    ] {
+        let hint = publishing(identity);
+        assert!(hint.contains(&format!("mez camera {camera} ")), "{hint}");
+        assert!(hint.contains(&format!("mez.publisher(\"{camera}\"")), "{hint}");
+        assert!(hint.contains(&format!("mez subscribe {pattern}")), "{hint}");
+        let pattern: mez_core::name::CameraPattern = pattern.trim_matches('\'').parse().unwrap();
+        assert!(pattern.matches(&camera.parse().unwrap()), "{hint}");
+    }
 }

@@ -211,12 +211,15 @@ pub enum ContractState {
     ApplicationLate = 7,
     /// Frames differ from those that the profile was made with, so that its accuracies may not hold.
     Drifted = 8,
+    /// The camera is connected, and its source gives no frames: it has stalled, is lost or has ended.
+    SourceLost = 9,
 }
 
 impl ContractState {
     /// All states, in order of precedence.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Absent,
+        Self::SourceLost,
         Self::Infeasible,
         Self::LatencyMiss,
         Self::ApplicationLate,
@@ -242,6 +245,7 @@ impl ContractState {
             Self::Absent => "absent",
             Self::ApplicationLate => "application_late",
             Self::Drifted => "drifted",
+            Self::SourceLost => "source_lost",
         }
     }
 }
@@ -276,8 +280,8 @@ mod tests {
         // A name for later is in the list, and no state yet.
         let names: Vec<&str> = names.filter(|name| *name != "learning").collect();
         assert_eq!(names, ContractState::ALL.map(ContractState::name));
-        assert!((1..=8).all(|code| ContractState::from_code(code).is_some_and(|state| state as u8 == code)));
-        assert_eq!([0, 9].map(ContractState::from_code), [None; 2]);
+        assert!((1..=9).all(|code| ContractState::from_code(code).is_some_and(|state| state as u8 == code)));
+        assert_eq!([0, 10].map(ContractState::from_code), [None; 2]);
     }
 
     #[test]

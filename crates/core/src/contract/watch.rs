@@ -18,6 +18,7 @@ use crate::broker::edge::{CameraView, NamedContract, SubscriptionId};
 use crate::frame::{Rung, SkipCounts, SkipReason};
 use crate::name::CameraName;
 use crate::profile::SizedProfile;
+use crate::source::{SourceStanding, SourceState};
 use crate::subscription::{Delivery, Missing};
 use crate::units::Instant;
 use crate::wire::ProfileUse;
@@ -232,6 +233,12 @@ impl ContractWatch {
         self.cameras.get_mut(camera).map(|watched| std::mem::take(&mut watched.withheld)).unwrap_or_default()
     }
 
+    /// Watches a camera no more, because the edge has forgotten it. Returns what was withheld of it and not yet
+    /// told with a frame.
+    pub fn handle_forgotten(&mut self, camera: &CameraName) -> Missing {
+        self.cameras.remove(camera).map(|watched| watched.withheld).unwrap_or_default()
+    }
+
     /// The state of the contract on a camera, and why.
     pub fn describe(&self, now: Instant, camera: &CameraName, view: &CameraView) -> (ContractState, String) {
         match self.cameras.get(camera) {
@@ -247,7 +254,7 @@ impl ContractWatch {
         watched: &Watched,
         view: &CameraView,
     ) -> ((ContractState, String), bool) {
-        let (state, text) = watched.monitor.describe(now, &self.surroundings(view, watched));
+        let (state, text) = watched.monitor.describe(now, &self.surroundings(now, view, watched));
         if !self.originals {
             return ((state, text), false);
         }
@@ -354,7 +361,7 @@ impl ContractWatch {
         })
     }
 
-    fn surroundings(&self, view: &CameraView, watched: &Watched) -> Surroundings {
+    fn surroundings(&self, now: Instant, view: &CameraView, watched: &Watched) -> Surroundings {
         let own = self.leads(view);
         let feasibility = &view.feasibility;
         // If no rung of the profile keeps the contract, no camera can.
@@ -369,6 +376,7 @@ impl ContractWatch {
             (true, None, Some(best)) => Some(Need::Best(best)),
             _ => None,
         };
+        let live = view.source.as_ref().filter(|source| source.state == SourceState::Live);
         Surroundings {
             link_rate: feasibility.link_rate,
             need,
@@ -378,6 +386,8 @@ impl ContractWatch {
             waited: watched.waited,
             one_way_delay: view.one_way_delay,
             is_away: !view.connected,
+            source: view.source.as_ref().and_then(SourceStanding::sentence),
+            live_for: live.and_then(|source| source.lasts(now)),
             infeasible_since: self.given_up(view).or(view.infeasible_since.filter(|_| own)),
             shed: view.shed.clone(),
             drift: feasibility

@@ -191,6 +191,13 @@ impl Session {
         self.subscription.take_chains(camera, log, kinds);
     }
 
+    /// Stops reading a camera that the broker has forgotten. If the camera comes again, its account goes on
+    /// behind its last frame.
+    pub fn handle_forgotten(&mut self, camera: &CameraName) {
+        let withheld = self.watch.as_mut().map(|watch| watch.handle_forgotten(camera));
+        self.subscription.detach(camera, withheld.unwrap_or_default());
+    }
+
     /// Notes that something besides frames has changed that affects the contract.
     pub fn handle_view_changed(&mut self) {
         if let Some(watch) = &mut self.watch {

@@ -43,6 +43,8 @@ pub struct Subscription {
     resumes_after: Vec<(CameraName, LastFrame)>,
     /// The time until which cameras may come that nobody knows yet.
     patience: Option<Timestamp>,
+    /// What is still to be told of cameras that are read no more.
+    left: Vec<(CameraName, Missing)>,
 }
 
 impl Subscription {
@@ -61,7 +63,8 @@ impl Subscription {
         let deliver = if past.fill { Deliver::Every } else { span.deliver };
         let span = Span { deliver, ..span };
         let resumes_after = Vec::new();
-        Self { span, past, feeds: Vec::new(), turn: 0, passed: None, resumes_after, patience: None }
+        let (feeds, left) = (Vec::new(), Vec::new());
+        Self { span, past, feeds, turn: 0, passed: None, resumes_after, patience: None, left }
     }
 
     /// Makes the account of these cameras continue after frames that the application already has. Must be
@@ -97,6 +100,21 @@ impl Subscription {
             let after = self.resumes_after.iter().find(|(of, _)| *of == camera).map(|(_, after)| *after);
             self.feeds.push(Feed::new(camera, reader, present, (self.span, self.past), after));
         }
+    }
+
+    /// Stops reading a camera. What is still to be told of it, with what somebody else `owes`, is told with its
+    /// next frame if it is attached again, and otherwise at the end.
+    pub fn detach(&mut self, camera: &CameraName, owed: Missing) {
+        let Some(place) = self.feeds.iter().position(|feed| feed.camera == *camera) else { return };
+        let feed = self.feeds.remove(place);
+        if let Some(last) = feed.last() {
+            self.resumes_after.retain(|(of, _)| of != camera);
+            self.resumes_after.push((camera.clone(), last));
+        }
+        let (camera, skipped, not_held) = feed.rest(self.span);
+        let mut missing = Missing { skipped, not_held };
+        missing.merge(&owed.skipped, owed.not_held);
+        self.left.push((camera, missing));
     }
 
     /// Delivers frames of an attached camera as they came, for an application that decodes chains of these
@@ -157,7 +175,10 @@ impl Subscription {
         let feeds = self.feeds.len();
         for offset in 0..feeds {
             let index = (self.turn + offset) % feeds;
-            if let Some(delivery) = self.feeds[index].next(self.span, begun, now) {
+            if let Some(mut delivery) = self.feeds[index].next(self.span, begun, now) {
+                for (_, left) in self.left.extract_if(.., |(camera, _)| *camera == delivery.camera) {
+                    left.tell(&mut delivery.skipped, &mut delivery.not_held);
+                }
                 self.turn = (index + 1) % feeds;
                 return Next::Frame(Box::new(delivery));
             }
@@ -178,7 +199,13 @@ impl Subscription {
         {
             return Next::Pending;
         }
-        let rest = self.feeds.drain(..).map(|feed| feed.rest(span)).collect();
+        let mut rest: Vec<_> = self.feeds.drain(..).map(|feed| feed.rest(span)).collect();
+        for (camera, left) in self.left.drain(..) {
+            match rest.iter_mut().find(|(known, ..)| *known == camera) {
+                Some((_, skipped, not_held)) => left.tell(skipped, not_held),
+                None => rest.push((camera, left.skipped, left.not_held)),
+            }
+        }
         Next::Ended { rest }
     }
 }

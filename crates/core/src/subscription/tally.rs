@@ -149,7 +149,8 @@ impl Tally {
         (self.skipped, not_held)
     }
 
-    fn last_known(&self) -> Option<(FrameId, Option<Timestamp>)> {
+    /// The last frame that was delivered or skipped, or that the application already had, and its capture time.
+    pub(super) fn last_known(&self) -> Option<(FrameId, Option<Timestamp>)> {
         self.last.map(|last| (last, self.last_captured))
     }
 }

@@ -16,6 +16,7 @@ mod record;
 mod report;
 mod session;
 mod share;
+mod source;
 mod status;
 
 pub use self::codec::{TEXT_BYTES_MAX, WireError};
@@ -30,6 +31,7 @@ pub use self::record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, RecordHead, RecordKi
 pub use self::report::Report;
 pub use self::session::{Hello, RefuseCode, Welcome};
 pub use self::share::{SHARE_LIFETIME_MAX, SHARE_REQUEST_RUNGS_MAX, Share, ShareRequest};
+pub use self::source::SourceReport;
 pub use self::status::{DiskStatus, Status};
 
 /// The version of the wire format that this code speaks.

@@ -17,7 +17,7 @@ use super::request::{Subscribe, parse_camera, published};
 use super::source::{CameraLog, Source};
 use super::subscriptions::Subscriptions;
 use super::{ApiError, ApiLimits, pb};
-use crate::camera::CameraHandle;
+use crate::camera::{CameraHandle, SourceNews};
 use crate::clock::{monotonic_now, wall_now};
 
 /// The most answers that a publisher has not read. Beyond that, the oldest is dropped.
@@ -81,19 +81,26 @@ impl CameraApi {
         N: PublishRequests,
     {
         let mut stopping = self.stopping.clone();
+        let mut is_open = false;
         let work = async {
             let Some(first) = next.next().await else { return Ok(()) };
             let first = first?;
             self.check_camera(&first)?;
             answers.push(Event::Started(pb::PublishStarted { camera: self.camera.name().to_string() }));
+            is_open = true;
+            let first_is_last = first.last;
             if !first.payload.is_empty() {
                 answers.push(self.take_in(first));
             }
+            let mut over = first_is_last;
             let frames = async {
-                while let Some(request) = next.next().await {
+                while !over && let Some(request) = next.next().await {
                     let request = request?;
                     self.check_camera(&request)?;
-                    answers.push(self.take_in(request));
+                    over = request.last;
+                    if !request.last {
+                        answers.push(self.take_in(request));
+                    }
                 }
                 Ok(())
             };
@@ -103,10 +110,13 @@ impl CameraApi {
             }
         };
         let result = tokio::select! {
-            result = work => result,
-            _ = stopping.wait_for(|stop| *stop) => Err(ApiError::stopping()),
+            result = work => Some(result),
+            _ = stopping.wait_for(|stop| *stop) => None,
         };
-        answers.finish(result);
+        if let Some(result) = result.as_ref().filter(|_| is_open) {
+            self.camera.tell_source(source_after(result, next.has_ended()));
+        }
+        answers.finish(result.unwrap_or_else(|| Err(ApiError::stopping())));
     }
 
     fn take_in(&self, request: pb::PublishRequest) -> Event {
@@ -151,6 +161,19 @@ impl CameraApi {
 pub trait PublishRequests: Send {
     /// The next request, and `None` after the last.
     fn next(&mut self) -> impl Future<Output = Option<Result<pb::PublishRequest, ApiError>>> + Send;
+
+    /// Whether the publisher said that nothing follows. Asked after the last request.
+    fn has_ended(&self) -> bool;
+}
+
+/// What the end of a publisher's stream says of the camera's source.
+fn source_after(result: &Result<(), ApiError>, has_ended: bool) -> SourceNews {
+    let reason = match result {
+        Ok(()) if has_ended => return SourceNews::Ended,
+        Ok(()) => "its publisher is gone, and did not say that it ends".to_owned(),
+        Err(error) => format!("its publisher is gone: {}", error.message),
+    };
+    SourceNews::Lost { reason, retry: None }
 }
 
 /// What waits for a publisher to be read. The newest are kept.

@@ -10,6 +10,7 @@ use mez_core::contract::watch::FrameVerdict;
 use mez_core::frame::{Reference, SkipCounts, SkipReason};
 use mez_core::name::CameraName;
 use mez_core::session::FrameTimes;
+use mez_core::source::{SourceStanding, SourceState};
 use mez_core::store::StoreStatus;
 use mez_core::subscription::{Delivery, LastFrame, NotHeld, NotHeldReason};
 use mez_core::trace::{Stage, Trace};
@@ -18,6 +19,7 @@ use mez_core::wire::Share;
 
 use super::duration::nanos;
 use super::{contract, pb};
+use crate::clock::monotonic_now;
 use crate::edge::{CameraRecord, CameraReset, CameraStart, Standing};
 
 /// A frame for an application, handed over now. `times` are by this machine's monotonic clock. `verdict` is
@@ -143,6 +145,26 @@ pub fn last_frame((camera, last): &(CameraName, LastFrame)) -> pb::LastFrame {
     }
 }
 
+/// How a camera's source is.
+pub fn source(source: &SourceStanding, now: Instant) -> pb::Source {
+    pb::Source {
+        state: source.state as i32,
+        reason: source.reason.clone(),
+        lasts_ns: source.lasts(now).map(nanos),
+        retry_ns: source.retry_in(now).map(nanos),
+    }
+}
+
+/// How a camera's source is. `None` of a state that this version does not know.
+pub fn source_back(source: pb::Source, now: Instant) -> Option<SourceStanding> {
+    Some(SourceStanding {
+        state: u8::try_from(source.state).ok().and_then(SourceState::from_code)?,
+        reason: source.reason,
+        since: source.lasts_ns.map(|lasts| now - Duration::from_nanos(lasts)),
+        retry: source.retry_ns.map(|retry| now + Duration::from_nanos(retry)),
+    })
+}
+
 /// What is remembered of a camera's starts and resets.
 pub fn camera_starts(record: CameraRecord) -> pb::GetCameraStartsResponse {
     let start = |start: CameraStart| pb::CameraStart {
@@ -174,7 +196,7 @@ pub fn camera_info(
 ) -> pb::CameraInfo {
     // An instant far from both ends of the clock, so that no offset reaches either.
     const SOME_TIME: Instant = Instant::from_nanos(1 << 62);
-    let CameraInfo { status, counters, .. } = info;
+    let (status, counters, now) = (info.status, info.counters, monotonic_now());
     let ahead = |clock: mez_core::clock::ClockEstimate| {
         clock.to_theirs(SOME_TIME).as_nanos() as i64 - SOME_TIME.as_nanos() as i64
     };
@@ -182,6 +204,7 @@ pub fn camera_info(
         camera: info.camera.as_str().into(),
         connected: info.connected,
         identity: info.identity,
+        source: info.source.as_ref().map(|known| source(known, now)),
         subscriptions: u32::try_from(info.subscriptions).unwrap_or(u32::MAX),
         newest_epoch: info.newest.map(|(id, _)| id.epoch.0),
         newest_sequence: info.newest.map(|(id, _)| id.sequence.0),
@@ -273,6 +296,10 @@ mod tests {
             names(|code| pb::ContractState::try_from(code).ok().map(|s| s.as_str_name()), "CONTRACT_STATE_");
         let ours: Vec<_> = (1..).map_while(ContractState::from_code).map(ContractState::name).collect();
         assert_eq!(states, ours);
+
+        let sources =
+            names(|code| pb::SourceState::try_from(code).ok().map(|s| s.as_str_name()), "SOURCE_STATE_");
+        assert_eq!(sources, SourceState::ALL.map(SourceState::name));
 
         let choices =
             names(|code| pb::OnInfeasible::try_from(code).ok().map(|o| o.as_str_name()), "ON_INFEASIBLE_");

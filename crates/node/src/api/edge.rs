@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mez_core::broker::edge::{CameraInfo, ReplyError};
+use mez_core::broker::edge::{CameraInfo, ForgetError, ReplyError};
 use mez_core::contract::Contract;
 use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::name::CameraPattern;
@@ -21,7 +21,7 @@ use super::source::Source;
 use super::subscriptions::Subscriptions;
 use super::{ApiError, ApiLimits, contract, convert, pb};
 use crate::clock::wall_now;
-use crate::edge::{EdgeHandle, ReplyFailure, ResetFailure, Stopped};
+use crate::edge::{EdgeHandle, ForgetFailure, ForgetReport, ReplyFailure, ResetFailure, Stopped};
 use crate::profile::ReadProfileError;
 use crate::profiles::{HeldProfile, ProfileStoreError};
 use crate::reply::ReplyContent;
@@ -222,6 +222,30 @@ impl EdgeApi {
         })
     }
 
+    /// Forgets a camera that is not connected. Only a client that may open the Unix socket may do this.
+    pub async fn forget_camera(
+        &self,
+        principal: &Principal,
+        request: pb::ForgetCameraRequest,
+    ) -> Result<pb::ForgetCameraResponse, ApiError> {
+        let camera = parse_camera(&request.camera)?;
+        if !matches!(principal, Principal::User { .. }) {
+            return Err(ApiError::new(
+                Code::PermissionDenied,
+                "ONLY_ON_HOST",
+                format!(
+                    "a camera is forgotten on the edge's own host only, through its Unix socket: run `mez cameras forget {camera}` there"
+                ),
+            ));
+        }
+        let ForgetReport { forgotten, put_aside } = self.edge.forget(camera).await?;
+        Ok(pb::ForgetCameraResponse {
+            epoch: forgotten.epoch.0,
+            identity: forgotten.identity,
+            put_aside: put_aside.map(|folder| folder.display().to_string()).unwrap_or_default(),
+        })
+    }
+
     /// The cameras that match. A profile that serves none of them, as far as their frames are known, is
     /// refused.
     async fn matching(
@@ -269,6 +293,22 @@ impl From<ResetFailure> for ApiError {
             ResetFailure::Record(_) => {
                 Self::new(Code::FailedPrecondition, "RESET_NOT_RECORDED", failure.to_string())
             }
+        }
+    }
+}
+
+impl From<ForgetFailure> for ApiError {
+    fn from(failure: ForgetFailure) -> Self {
+        let message = failure.to_string();
+        match failure {
+            ForgetFailure::Stopped(stopped) => stopped.into(),
+            ForgetFailure::Refused(ForgetError::Unknown { .. }) => {
+                Self::new(Code::NotFound, "UNKNOWN_CAMERA", message).at("camera")
+            }
+            ForgetFailure::Refused(ForgetError::Connected { .. }) => {
+                Self::new(Code::FailedPrecondition, "CAMERA_CONNECTED", message).at("camera")
+            }
+            ForgetFailure::PutAside(_) => Self::new(Code::FailedPrecondition, "LOG_NOT_PUT_ASIDE", message),
         }
     }
 }

@@ -205,6 +205,10 @@ impl Feed {
                 up,
                 reason: reason.unwrap_or_default(),
             }),
+            Served::Source { camera, source } => Event::SourceChange(pb::SourceChange {
+                camera: camera.as_str().into(),
+                source: Some(convert::source(&source, monotonic_now())),
+            }),
             Served::Waiting { matching } => {
                 Event::Waiting(pb::Waiting { matching: u32::try_from(matching).unwrap_or(u32::MAX) })
             }

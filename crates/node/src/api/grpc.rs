@@ -158,6 +158,14 @@ impl EdgeBroker for EdgeService {
         let principal = principal(&request)?;
         Ok(Response::new(self.0.reset_camera(&principal, request.into_inner()).await?))
     }
+
+    async fn forget_camera(
+        &self,
+        request: Request<pb::ForgetCameraRequest>,
+    ) -> Result<Response<pb::ForgetCameraResponse>, Status> {
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.forget_camera(&principal, request.into_inner()).await?))
+    }
 }
 
 struct CameraService(CameraApi);
@@ -222,6 +230,11 @@ impl PublishRequests for GrpcRequests {
         // A client that went away needs no answer. Others are told what was wrong with their message.
         let refused = |status| ApiError::from_status(&ApiError::refine(status, self.message_bytes_max));
         self.requests.message().await.map_err(refused).transpose()
+    }
+
+    /// A client that is lost resets its stream, and that is an error.
+    fn has_ended(&self) -> bool {
+        true
     }
 }
 

@@ -4,8 +4,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use mez_core::broker::camera::{CameraBroker as Broker, CameraOutput, Transform, Transformed};
+use mez_core::broker::camera::{CameraBroker as Broker, CameraOutput, SourceNews, Transform, Transformed};
 use mez_core::broker::{EdgeIndex, LinkId};
 use mez_core::frame::{Epoch, Rung};
 use mez_core::history::{PastAnswer, PastQuery};
@@ -29,6 +30,9 @@ use crate::profile::NamedProfile;
 use crate::reading::LocalPast;
 use crate::reply::ReplyContent;
 use crate::state::CameraState;
+
+/// How long the edge may take to acknowledge what was said last.
+const FAREWELL_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// The loop that owns the state machine, and all that the state machine may not have: sockets, threads, clocks.
 pub(super) struct Driver {
@@ -95,6 +99,9 @@ impl Driver {
         mut appended: watch::Receiver<u64>,
         mut stopped: watch::Receiver<()>,
     ) {
+        let (shared, mut source) = (Arc::clone(&self.shared), self.shared.source.subscribe());
+        // Something may have been heard before this loop began.
+        source.mark_changed();
         loop {
             while let Some(output) = self.broker.poll_output() {
                 self.perform(output);
@@ -104,6 +111,8 @@ impl Driver {
                 Err(_) = stopped.changed() => break,
                 // Before events: a frame is judged by what was known when it was published.
                 Ok(()) = appended.changed() => self.broker.handle_published(monotonic_now()),
+                Ok(()) = source.changed() => self.hear_source(&mut source),
+                () = shared.leaving.notified() => break self.say_farewell().await,
                 Some(event) = events.recv() => self.handle(event),
                 Some(Ok((past, ticket, answer))) = self.reads.join_next() => {
                     self.past = Some(past);
@@ -124,6 +133,30 @@ impl Driver {
             }
         }
         debug!(camera = %self.shared.camera, "the camera broker stopped");
+        self.shared.over.send_replace(true);
+    }
+
+    /// Something was heard of the source of the frames. If it has given frames since, that is over.
+    fn hear_source(&mut self, source: &mut watch::Receiver<Option<(SourceNews, u64)>>) {
+        let now = monotonic_now();
+        self.broker.handle_published(now);
+        let heard = source.borrow_and_update().clone();
+        if let Some((news, published)) = heard
+            && *self.shared.appended.borrow() == published
+        {
+            self.broker.handle_source(now, news);
+        }
+    }
+
+    /// Closes all connections once the edge has what was said last.
+    async fn say_farewell(&mut self) {
+        let links: Vec<CommandSender> = self.links.drain().map(|(_, link)| link).collect();
+        let gone = async {
+            for link in links.iter().filter(|link| link.send(Command::Farewell)) {
+                link.gone().await;
+            }
+        };
+        let _ = tokio::time::timeout(FAREWELL_TIME_MAX, gone).await;
     }
 
     fn handle(&mut self, event: CameraEvent) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mez_core::broker::camera::SourceNews;
 use mez_core::broker::{PublishError, Published};
 use mez_core::frame::FrameId;
 use mez_core::log::LogReader;
@@ -15,6 +16,9 @@ use super::shared::{Reply, Shared, lock};
 use crate::clock::monotonic_now;
 use crate::ports::EdgeAddress;
 use crate::reading::PastSources;
+
+/// How long a broker may take to stop in good order.
+const LEAVING_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// A camera broker that runs. Cheap to clone; the broker stops with the last clone.
 #[derive(Clone)]
@@ -55,6 +59,22 @@ impl CameraHandle {
             keeper.wake();
         }
         Ok(id)
+    }
+
+    /// Says what is known of the source of the frames, besides that it gives some: that it is lost, or has ended.
+    /// With the next frame it gives some again.
+    pub fn tell_source(&self, news: SourceNews) {
+        let published = *self.shared.appended.borrow();
+        self.shared.source.send_replace(Some((news, published)));
+    }
+
+    /// Stops the broker in good order: what was said last of the source reaches the edge, if there is one. Frames
+    /// that are published after this go nowhere.
+    pub async fn leave(&self) {
+        self.shared.leaving.notify_one();
+        let mut over = self.shared.over.subscribe();
+        // It waits no longer than its connections may take to close.
+        let _ = tokio::time::timeout(LEAVING_TIME_MAX, over.wait_for(|over| *over)).await;
     }
 
     /// The camera's log.

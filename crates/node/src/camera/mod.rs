@@ -16,6 +16,7 @@ mod shared;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+pub use mez_core::broker::camera::SourceNews;
 use mez_core::broker::camera::{CameraBroker as Broker, CameraConfig, HISTORY_SHARE};
 use mez_core::broker::{Intake, IntakeConfig};
 use mez_core::controller::named::PolicyName;
@@ -173,6 +174,9 @@ impl CameraBroker {
             intake: Mutex::new(intake),
             reader,
             appended: watch::Sender::new(0),
+            source: watch::Sender::new(None),
+            leaving: Notify::new(),
+            over: watch::Sender::new(false),
             edge: watch::Sender::new(None),
             replies: Mutex::default(),
             replied: Notify::new(),

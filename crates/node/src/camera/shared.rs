@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mez_core::broker::Intake;
+use mez_core::broker::camera::SourceNews;
 use mez_core::frame::FrameId;
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
@@ -36,6 +37,12 @@ pub(super) struct Shared {
     pub(super) reader: LogReader,
     /// Counts appended frames.
     pub(super) appended: watch::Sender<u64>,
+    /// What was heard last of the source of the frames, and how many were appended before.
+    pub(super) source: watch::Sender<Option<(SourceNews, u64)>>,
+    /// Set when the broker is to say farewell and stop.
+    pub(super) leaving: Notify,
+    /// Set when the broker has stopped.
+    pub(super) over: watch::Sender<bool>,
     /// The edge that has the camera connected.
     pub(super) edge: watch::Sender<Option<EdgeAddress>>,
     pub(super) replies: Mutex<VecDeque<Reply>>,

@@ -190,6 +190,15 @@ impl Dialler {
         self.call(Kind::ResetCamera, "ResetCamera", request, |_| Bytes::new()).await
     }
 
+    /// Has a camera forgotten that is not connected.
+    pub(super) async fn forget_camera(
+        &self,
+        camera: String,
+    ) -> Result<pb::ForgetCameraResponse, ClientError> {
+        let request = pb::ForgetCameraRequest { camera };
+        self.call(Kind::ForgetCamera, "ForgetCamera", request, |_| Bytes::new()).await
+    }
+
     /// Changes the contract of a subscription.
     pub(super) async fn update_contract(
         &self,
@@ -270,7 +279,7 @@ impl Dialler {
         };
         let mut result = connection.call(kind, &request, payload.clone()).await;
         let lost = matches!(result, Err(PacketError::Io(_) | PacketError::Cut));
-        if reused && lost && !matches!(kind, Kind::Reply | Kind::ResetCamera) {
+        if reused && lost && !matches!(kind, Kind::Reply | Kind::ResetCamera | Kind::ForgetCamera) {
             // The broker was started anew since the last call. Asking twice does no harm, replying twice
             // would.
             connection = self.open_local().await?;

@@ -18,7 +18,7 @@ use super::address::Address;
 use super::edges::Edges;
 use super::error::ClientError;
 use super::frame::CameraSummary;
-use super::starts::{CameraStarts, ResetCamera};
+use super::starts::{CameraStarts, ForgottenCamera, ResetCamera};
 use super::subscription::{SubscribeOptions, Subscription};
 use super::{OwnedTask, persist};
 use crate::api::pb;
@@ -153,6 +153,13 @@ impl EdgeClient {
     pub async fn reset_camera(&self, camera: &CameraName) -> Result<ResetCamera, ClientError> {
         let answer = self.0.edges.current().reset_camera(camera.to_string()).await?;
         Ok(ResetCamera::from_message(answer))
+    }
+
+    /// Makes the edge forget a camera that is not connected, and put its log aside. Works only on the edge's own
+    /// host.
+    pub async fn forget_camera(&self, camera: &CameraName) -> Result<ForgottenCamera, ClientError> {
+        let answer = self.0.edges.current().forget_camera(camera.to_string()).await?;
+        Ok(ForgottenCamera::from_message(answer))
     }
 
     /// Subscribes. A refusal by the broker is an error here; later events come from [`Subscription::next`].

@@ -9,6 +9,7 @@ use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipCounts,
 };
 use mez_core::name::CameraName;
+use mez_core::source::SourceStanding;
 use mez_core::subscription::NotHeld;
 use mez_core::trace::{Stage, Trace};
 use mez_core::units::{Instant, Timestamp};
@@ -225,6 +226,9 @@ pub struct CameraSummary {
     pub observed_on_time_share: Option<f64>,
     /// The declared channel that it shares with others, if it is on one.
     pub channel: Option<ChannelStanding>,
+    /// Whether its source gives frames, by this machine's monotonic clock. `None`: it has published none yet, or is not
+    /// connected. What is final stays known of a camera that is gone.
+    pub source: Option<SourceStanding>,
     /// The states of its subscriptions' contracts, without those that ask nothing.
     pub contracts: Vec<ContractStanding>,
 }
@@ -328,6 +332,7 @@ impl CameraSummary {
                 bits_per_second: info.channel_bits_per_second,
                 frame_bytes: info.share_frame_bytes,
             }),
+            source: info.source.and_then(|source| convert::source_back(source, monotonic_now())),
             contracts: info
                 .contracts
                 .into_iter()

@@ -37,7 +37,7 @@ pub use self::frame::{
     CameraSummary, ChannelStanding, ClockRelation, ContractStanding, LogOnDisk, ReceivedFrame, Traffic,
 };
 pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
-pub use self::starts::{CameraReset, CameraStart, CameraStarts, ResetCamera};
+pub use self::starts::{CameraReset, CameraStart, CameraStarts, ForgottenCamera, ResetCamera};
 pub use self::subscription::{Event, Resume, SubscribeOptions, Subscription, SubscriptionControl};
 pub use crate::api::contract::Profile;
 pub use crate::api::socket::Which;

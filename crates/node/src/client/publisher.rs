@@ -241,6 +241,7 @@ impl PublisherClient {
             captured_utc_ns: captured.map(Timestamp::as_nanos),
             captured_monotonic_ns: Some(had.as_nanos()),
             payload,
+            last: false,
         };
         self.shared.pass_on(state, request);
         Ok(number)
@@ -270,6 +271,16 @@ impl PublisherClient {
     /// Whether the broker is connected.
     pub fn is_connected(&self) -> bool {
         self.shared.lock().connected
+    }
+
+    /// Says that nothing follows, after the frames on their way. A publisher that goes without it counts as lost.
+    /// Nothing is to be sent after this.
+    pub async fn finish(&self) {
+        self.flush().await;
+        if let Some(sink) = &mut *self.shared.sink.lock().await {
+            // If the broker is gone, nobody needs to know.
+            let _ = sink.send(pb::PublishRequest { last: true, ..Default::default() }).await;
+        }
     }
 
     /// Waits until every frame so far has been answered for, dropped or lost.

@@ -61,6 +61,24 @@ pub struct ResetCamera {
     pub put_aside: Option<PathBuf>,
 }
 
+/// What was forgotten of a camera.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForgottenCamera {
+    /// The epoch of its newest start.
+    pub epoch: Epoch,
+    /// Whose start that was, as far as it was known.
+    pub identity: String,
+    /// The folder of logs, on the edge's host, in which its log is now. `None`: there was none on disk.
+    pub put_aside: Option<PathBuf>,
+}
+
+impl ForgottenCamera {
+    pub(super) fn from_message(answer: pb::ForgetCameraResponse) -> Self {
+        let pb::ForgetCameraResponse { epoch, identity, put_aside } = answer;
+        Self { epoch: Epoch(epoch), identity, put_aside: folder(put_aside) }
+    }
+}
+
 fn folder(text: String) -> Option<PathBuf> {
     (!text.is_empty()).then(|| text.into())
 }

@@ -3,15 +3,18 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::{EdgeBroker as Broker, EdgeOutput, ReplyError, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::frame::FrameId;
 use mez_core::history::PastAnswer;
-use mez_core::name::CameraName;
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::source::{SourceStanding, SourceState};
 use mez_core::wire::{Message, RefuseCode};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::MissedTickBehavior;
 use tracing::{debug, error, info, warn};
 
 use super::lock;
@@ -27,6 +30,9 @@ use crate::notes::{NoteContent, NotedReply, Notes};
 use crate::persist::replicas::Replicas;
 use crate::profiles::HeldProfile;
 use crate::reply::ReplyContent;
+
+/// How often to look for cameras that have been gone for too long.
+const STALE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A connection of a camera host.
 struct CameraLink {
@@ -91,6 +97,8 @@ impl Driver {
         mut requests: mpsc::Receiver<Request>,
         mut stopped: watch::Receiver<bool>,
     ) {
+        let mut stale = tokio::time::interval(STALE_INTERVAL);
+        stale.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             while let Some(output) = self.broker.poll_output() {
                 self.perform(output);
@@ -108,6 +116,7 @@ impl Driver {
                     Some(request) => self.serve(request),
                     None => break,
                 },
+                _ = stale.tick() => self.forget_stale(),
                 () = sleep_until(due.unwrap_or_default()), if due.is_some() => {
                     self.broker.handle_timeout(monotonic_now());
                 }
@@ -162,12 +171,14 @@ impl Driver {
                 if let Some(held) = &profile {
                     self.broker.add_profile(held.sha256, held.bytes.clone());
                 }
-                self.subscribers.add(id, spec.cameras.clone(), mailbox, profile);
+                let cameras = spec.cameras.clone();
+                self.subscribers.add(id, cameras.clone(), mailbox, profile);
                 let patience = self.broker.handle_subscribe(clock, id, spec);
                 // The logs that it reads are in the mailbox before the application looks.
                 while let Some(output) = self.broker.poll_output() {
                     self.perform(output);
                 }
+                self.tell_lost_sources(id, &cameras);
                 if answer.send((connected, patience)).is_err() {
                     self.unsubscribe(id);
                 }
@@ -186,6 +197,7 @@ impl Driver {
                 let _ = answer.send(self.broker.cameras(monotonic_now()));
             }
             Request::Reset(camera, uid, answer) => self.reset(camera, uid, answer),
+            Request::Forget(camera, answer) => self.forget_by_hand(&camera, answer),
             Request::Reply(reply, answer) => {
                 let Replied { camera, frame, application, result, noted } = *reply;
                 let replied = self.broker.handle_reply(&camera, frame, &application, result);
@@ -211,6 +223,17 @@ impl Driver {
     fn drop_questions(&mut self) {
         let dropped = self.questions.extract_if(|_, answer| answer.is_closed());
         dropped.for_each(|(request, _)| self.broker.handle_history_dropped(request));
+    }
+
+    /// Whoever begins to wait is told of the cameras whose source gives no frames.
+    fn tell_lost_sources(&self, id: SubscriptionId, cameras: &CameraPattern) {
+        let now = monotonic_now();
+        for camera in self.up.keys().filter(|camera| cameras.matches(camera)) {
+            let source = self.broker.view(now, camera).source;
+            if let Some(source) = source.filter(|source| source.state != SourceState::Live) {
+                self.subscribers.begins_without(id, camera.clone(), source);
+            }
+        }
     }
 
     fn unsubscribe(&mut self, id: SubscriptionId) {
@@ -301,6 +324,8 @@ impl Driver {
                 self.subscribers.end(subscription, camera);
                 self.unsubscribe(subscription);
             }
+            EdgeOutput::Detach { subscription, camera } => self.subscribers.detach(subscription, camera),
+            EdgeOutput::SourceChanged { camera, source } => self.tell_source(&camera, &source),
             EdgeOutput::CameraChanged { camera, up, reason } => {
                 match &reason {
                     Some(reason) => info!(%camera, up, "{reason}"),
@@ -313,6 +338,15 @@ impl Driver {
                 self.subscribers.camera_changed(&camera, up, reason.as_ref());
             }
         }
+    }
+
+    /// A camera's source gives frames, or no longer: operators and readers are told.
+    fn tell_source(&self, camera: &CameraName, source: &SourceStanding) {
+        match source.sentence() {
+            Some(why) => warn!(%camera, "{why}"),
+            None => info!(%camera, "the camera's source gives frames again"),
+        }
+        self.subscribers.source_changed(camera, source);
     }
 
     /// A camera is not known any more.
@@ -345,8 +379,10 @@ impl Driver {
     }
 
     fn command(&mut self, link: LinkId, command: Command) {
+        // The end of one that has ended is told in its turn, behind what the camera said last.
         if let Some(known) = self.links.get(&link)
             && !known.commands.send(command)
+            && !known.commands.is_gone()
         {
             self.forget(link);
             self.broker.handle_closed(monotonic_now(), link);

@@ -14,6 +14,7 @@ use mez_core::subscription::{Span, SubscriptionSpec};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::failure::{ReplyFailure, Stopped};
+use super::forget::{ForgetFailure, ForgetReport};
 use super::lock;
 use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
@@ -153,6 +154,13 @@ impl EdgeHandle {
     pub async fn reset(&self, camera: CameraName, uid: u32) -> Result<ResetReport, ResetFailure> {
         let (answer, done) = oneshot::channel();
         self.requests.send(Request::Reset(camera, uid, answer)).await.map_err(|_| Stopped)?;
+        done.await.map_err(|_| Stopped)?
+    }
+
+    /// Forgets a camera that is not connected, and puts its log aside. Subscriptions go on without it.
+    pub async fn forget(&self, camera: CameraName) -> Result<ForgetReport, ForgetFailure> {
+        let (answer, done) = oneshot::channel();
+        self.requests.send(Request::Forget(camera, answer)).await.map_err(|_| Stopped)?;
         done.await.map_err(|_| Stopped)?
     }
 

@@ -5,6 +5,7 @@
 
 mod driver;
 mod failure;
+mod forget;
 mod handle;
 pub(crate) mod request;
 mod reset;
@@ -24,6 +25,7 @@ use tokio::sync::{mpsc, watch};
 
 use self::driver::Driver;
 pub use self::failure::{ReplyFailure, Stopped};
+pub use self::forget::{ForgetFailure, ForgetReport};
 pub use self::handle::EdgeHandle;
 use self::request::Cameras;
 pub use self::reset::{ResetFailure, ResetReport};

@@ -13,6 +13,7 @@ use mez_core::units::{ClockAnchor, Instant};
 use mez_core::wire::ReplyResult;
 use tokio::sync::{mpsc, oneshot};
 
+use super::forget::{ForgetFailure, ForgetReport};
 use super::reset::{ResetFailure, ResetReport};
 use super::subscribers::Mailbox;
 use crate::profiles::HeldProfile;
@@ -42,6 +43,8 @@ pub(super) enum Request {
     Cameras(oneshot::Sender<Vec<CameraInfo>>),
     /// Somebody, by the number of the user, resets a camera.
     Reset(CameraName, u32, oneshot::Sender<Result<ResetReport, ResetFailure>>),
+    /// Somebody wants a camera forgotten that is not connected.
+    Forget(CameraName, oneshot::Sender<Result<ForgetReport, ForgetFailure>>),
     Reply(Box<Replied>, oneshot::Sender<Result<(), ReplyError>>),
 }
 

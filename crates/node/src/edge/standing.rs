@@ -21,3 +21,13 @@ pub struct Standing {
     /// A sentence that says why.
     pub reason: String,
 }
+
+/// A subscription reads a camera no more.
+pub(super) fn forget(standings: &mut Standings, camera: &CameraName, subscription: SubscriptionId) {
+    if let Some(known) = standings.get_mut(camera) {
+        known.remove(&subscription);
+        if known.is_empty() {
+            standings.remove(camera);
+        }
+    }
+}

@@ -7,6 +7,7 @@ use mez_core::broker::edge::{CameraView, CaptureClock, SubscriptionId};
 use mez_core::frame::ChainKinds;
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
+use mez_core::source::SourceStanding;
 use tokio::sync::Notify;
 
 use super::lock;
@@ -32,17 +33,39 @@ pub(super) struct Mailbox {
     pub(super) letters: Mutex<Letters>,
 }
 
+impl Mailbox {
+    /// Leaves news for the application. If it does not take any, the oldest are dropped.
+    fn tell(&self, news: CameraNews) {
+        let mut letters = lock(&self.letters);
+        if letters.changes.len() == CHANGES_MAX {
+            letters.changes.pop_front();
+        }
+        letters.changes.push_back(news);
+        self.changed.notify_one();
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Letters {
     pub(super) attached: Vec<Attached>,
     /// Frames as they came, of cameras that were attached.
     pub(super) chains: Vec<AttachedChains>,
-    pub(super) changes: VecDeque<(CameraName, bool, Option<String>)>,
+    pub(super) changes: VecDeque<CameraNews>,
+    /// Cameras that were forgotten. Letters about one that came again since stand in `attached`.
+    pub(super) detached: Vec<CameraName>,
     /// Something has changed that bears on the contract.
     pub(super) view_changed: bool,
     /// A camera was reset, and the subscription is over with that.
     pub(super) reset: Option<CameraName>,
     pub(super) stopped: bool,
+}
+
+/// What the application is told of a camera as it is.
+pub(super) enum CameraNews {
+    /// It came or went; why, if it went.
+    Camera(CameraName, bool, Option<String>),
+    /// Its source gives frames, or no longer.
+    Source(CameraName, SourceStanding),
 }
 
 /// A camera's log that a subscription is to read.
@@ -146,12 +169,29 @@ impl Subscribers {
 
     /// A camera came or went.
     pub(super) fn camera_changed(&self, camera: &CameraName, up: bool, reason: Option<&String>) {
-        for mailbox in self.of(camera) {
+        self.of(camera)
+            .for_each(|mailbox| mailbox.tell(CameraNews::Camera(camera.clone(), up, reason.cloned())));
+    }
+
+    /// A camera's source gives frames, or no longer.
+    pub(super) fn source_changed(&self, camera: &CameraName, source: &SourceStanding) {
+        self.of(camera).for_each(|mailbox| mailbox.tell(CameraNews::Source(camera.clone(), source.clone())));
+    }
+
+    /// A subscription begins, and a camera of it has a source that gives no frames.
+    pub(super) fn begins_without(&self, id: SubscriptionId, camera: CameraName, source: SourceStanding) {
+        if let Some(Subscriber { mailbox, .. }) = self.0.get(&id) {
+            mailbox.tell(CameraNews::Source(camera, source));
+        }
+    }
+
+    /// A subscription is to read the log of a camera no more, which was forgotten.
+    pub(super) fn detach(&self, id: SubscriptionId, camera: CameraName) {
+        if let Some(Subscriber { mailbox, .. }) = self.0.get(&id) {
             let mut letters = lock(&mailbox.letters);
-            if letters.changes.len() == CHANGES_MAX {
-                letters.changes.pop_front();
-            }
-            letters.changes.push_back((camera.clone(), up, reason.cloned()));
+            letters.attached.retain(|attached| attached.camera != camera);
+            letters.chains.retain(|(of, ..)| *of != camera);
+            letters.detached.push(camera);
             mailbox.changed.notify_one();
         }
     }

@@ -10,6 +10,7 @@ use mez_core::contract::watch::{Change, FrameVerdict};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::session::{CameraRest, FrameTimes, KnownCameras, SessionOutput};
+use mez_core::source::SourceStanding;
 use mez_core::subscription::Delivery;
 use mez_core::units::Instant;
 use tokio::sync::mpsc;
@@ -18,8 +19,8 @@ use tracing::debug;
 use super::failure::Stopped;
 use super::lock;
 use super::request::Request;
-use super::standing::{Standing, Standings};
-use super::subscribers::{Attached, Mailbox, SharedCamera};
+use super::standing::{Standing, Standings, forget};
+use super::subscribers::{Attached, CameraNews, Mailbox, SharedCamera};
 use crate::clock::monotonic_now;
 use crate::notes::{NoteContent, NotedContract, Notes};
 use crate::profiles::HeldProfile;
@@ -47,6 +48,13 @@ pub enum Served {
         up: bool,
         /// Why, if it went.
         reason: Option<String>,
+    },
+    /// What a camera that matches says of its source has changed.
+    Source {
+        /// The camera.
+        camera: CameraName,
+        /// How its source is.
+        source: SourceStanding,
     },
     /// No camera that matches is connected; frames come as soon as one is. Told once, at the start.
     Waiting {
@@ -199,6 +207,12 @@ impl EdgeSubscription {
     fn read_letters(&mut self, now: Instant) -> Option<Served> {
         let mut letters = lock(&self.mailbox.letters);
         let session = self.reading.session();
+        // One that was forgotten may have come again since.
+        for camera in letters.detached.drain(..) {
+            session.handle_forgotten(&camera);
+            self.cameras.0.remove(&camera);
+            forget(&mut lock(&self.standings), &camera, self.id);
+        }
         for Attached { camera, log, present, shared } in letters.attached.drain(..) {
             self.cameras.0.insert(camera.clone(), shared);
             session.handle_attach(now, camera, log, present);
@@ -209,8 +223,11 @@ impl EdgeSubscription {
         if std::mem::take(&mut letters.view_changed) {
             session.handle_view_changed();
         }
-        if let Some((camera, up, reason)) = letters.changes.pop_front() {
-            return Some(Served::Camera { camera, up, reason });
+        if let Some(change) = letters.changes.pop_front() {
+            return Some(match change {
+                CameraNews::Camera(camera, up, reason) => Served::Camera { camera, up, reason },
+                CameraNews::Source(camera, source) => Served::Source { camera, source },
+            });
         }
         if let Some(camera) = letters.reset.take() {
             return Some(Served::Reset { camera });
@@ -236,12 +253,7 @@ impl Drop for EdgeSubscription {
         let (id, requests) = (self.id, self.requests.clone());
         {
             let mut standings = lock(&self.standings);
-            for camera in self.cameras.0.keys() {
-                if let Some(known) = standings.get_mut(camera) {
-                    known.remove(&id);
-                }
-            }
-            standings.retain(|_, known| !known.is_empty());
+            self.cameras.0.keys().for_each(|camera| forget(&mut standings, camera, id));
         }
         if let Err(mpsc::error::TrySendError::Full(request)) = requests.try_send(Request::Unsubscribe(id))
             && let Ok(runtime) = tokio::runtime::Handle::try_current()

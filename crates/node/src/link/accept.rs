@@ -295,7 +295,7 @@ async fn write(commands: &mut mpsc::Receiver<Command>, control: &mut SendStream)
                 return "the edge broker closed the connection".into();
             }
             // An edge sends no frames.
-            Command::SendFrame(..) | Command::Reset(_) => {}
+            Command::SendFrame(..) | Command::Reset(_) | Command::Farewell => {}
         }
     }
     "the edge broker has stopped".into()

@@ -24,7 +24,7 @@ use super::quic::{
     transport_config, write_frame, write_history, write_message,
 };
 use super::sent::SentBytes;
-use super::{CameraEvent, Command, CommandSender, UNSENT_INTERVAL, sent_event, tcp};
+use super::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender, UNSENT_INTERVAL, sent_event, tcp};
 use crate::clock::monotonic_now;
 use crate::identity::explain::{explain_io, explain_quic};
 use crate::identity::tls::{TlsConfigError, link_client_config, quic_client_config};
@@ -278,6 +278,11 @@ impl Serving<'_> {
                     }
                 }
                 Command::Close => return "the camera broker closed the connection".into(),
+                Command::Farewell => {
+                    let _ = control.finish();
+                    let _ = tokio::time::timeout(CLOSE_TIME_MAX, control.stopped()).await;
+                    return "the camera broker has stopped".into();
+                }
             }
         }
         "the camera broker has stopped".into()

@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Reset(FrameId),
     /// Close once everything before has left.
     Close,
+    /// The same for a broker that stops: what it said last is to reach the other side.
+    Farewell,
 }
 
 /// The sending end of a connection's commands.
@@ -64,6 +66,16 @@ impl CommandSender {
     /// Hands over a command. False if the connection is gone or so far behind that it must be given up.
     pub(crate) fn send(&self, command: Command) -> bool {
         self.0.try_send(command).is_ok()
+    }
+
+    /// Whether the connection takes no more commands.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.is_closed()
+    }
+
+    /// Waits until the connection takes no more commands: it has ended, or is about to.
+    pub(crate) async fn gone(&self) {
+        self.0.closed().await;
     }
 }
 

@@ -62,6 +62,8 @@ pub enum Kind {
     ReportTaken = 17,
     /// [`pb::GetNotesRequest`], [`pb::GetNotesResponse`].
     GetNotes = 18,
+    /// [`pb::ForgetCameraRequest`], [`pb::ForgetCameraResponse`].
+    ForgetCamera = 19,
 }
 
 impl Kind {
@@ -86,6 +88,7 @@ impl Kind {
             ResetCamera,
             ReportTaken,
             GetNotes,
+            ForgetCamera,
         ];
         all.into_iter().find(|kind| *kind as u8 == code)
     }

@@ -137,6 +137,9 @@ async fn call(
         (Kind::ResetCamera, Edge(api)) => {
             answer(writer, kind, api.reset_camera(principal, packet.decode(kind)?).await).await
         }
+        (Kind::ForgetCamera, Edge(api)) => {
+            answer(writer, kind, api.forget_camera(principal, packet.decode(kind)?).await).await
+        }
         (Kind::Reply, Edge(api)) => {
             let mut request: pb::ReplyRequest = packet.decode(kind)?;
             if let Some(reply_request::Content::Payload(payload)) = &mut request.content {
@@ -160,7 +163,9 @@ fn not_of_a_camera(kind: Kind) -> Option<&'static str> {
         }
         Kind::RestartChain => Some("a camera broker hands on what was published"),
         Kind::GetCameraInfo => Some("a camera broker knows no other cameras"),
-        Kind::GetCameraStarts | Kind::ResetCamera => Some("a camera broker takes in no cameras"),
+        Kind::GetCameraStarts | Kind::ResetCamera | Kind::ForgetCamera => {
+            Some("a camera broker takes in no cameras")
+        }
         Kind::Reply => Some("a camera broker takes no replies"),
         Kind::GetNotes => Some("a camera broker keeps no notes"),
         _ => None,
@@ -297,7 +302,8 @@ async fn take_frames(
         }
         Ok(())
     };
-    let requests = LocalRequests { reader, first: Some(first), memory: Incoming::default(), offer };
+    let requests =
+        LocalRequests { reader, first: Some(first), memory: Incoming::default(), offer, has_ended: false };
     let (_, written) = tokio::join!(api.publish(requests, &answers), write);
     written
 }
@@ -308,6 +314,8 @@ struct LocalRequests {
     memory: Incoming,
     /// Memory for the client to be told of.
     offer: mpsc::Sender<(Layout, OwnedFd)>,
+    /// The publisher has said that nothing follows.
+    has_ended: bool,
 }
 
 impl LocalRequests {
@@ -339,7 +347,10 @@ impl PublishRequests for LocalRequests {
             Err(error) => Err(error),
         };
         match request {
-            Ok(request) => Some(Ok(request)),
+            Ok(request) => {
+                self.has_ended = request.last;
+                Some(Ok(request))
+            }
             // The publisher is gone; what it had sent whole is in the log.
             Err(PacketError::Io(_) | PacketError::Cut) => None,
             Err(PacketError::Refused(error)) => Some(Err(error)),
@@ -348,5 +359,9 @@ impl PublishRequests for LocalRequests {
             }
             Err(error) => Some(Err(ApiError::new(Code::InvalidArgument, "MALFORMED", error.to_string()))),
         }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended
     }
 }

@@ -1,7 +1,10 @@
 //! Camera sources against the real ffmpeg: files of many kinds, network cameras, children that die.
 
+#[path = "../api_support/mod.rs"]
+mod api_support;
 mod children;
 mod files;
 mod live;
 mod refused;
 mod support;
+mod told;

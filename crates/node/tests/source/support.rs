@@ -308,6 +308,51 @@ pub async fn rtsp_camera(folder: &Path) -> String {
     format!("rtsp://bob:secret@{address}/cam")
 }
 
+/// A network camera that speaks RTSP, and can be switched off and on again at the same address.
+pub struct RtspServer {
+    address: std::net::SocketAddr,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl RtspServer {
+    pub async fn start(folder: &Path) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        Self { address, serving: Self::serve(listener, folder) }
+    }
+
+    pub fn url(&self) -> String {
+        format!("rtsp://bob:secret@{}/cam", self.address)
+    }
+
+    /// Its connections break, and nobody listens any more.
+    pub async fn switch_off(&mut self) {
+        self.serving.abort();
+        let _ = (&mut self.serving).await;
+    }
+
+    pub async fn switch_on(&mut self, folder: &Path) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.serving = Self::serve(listener, folder);
+    }
+
+    fn serve(listener: TcpListener, folder: &Path) -> tokio::task::JoinHandle<()> {
+        let sdp_path = folder.join("camera.sdp");
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                serve_rtsp(stream, &sdp_path, None).await;
+            }
+        })
+    }
+}
+
+impl Drop for RtspServer {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
 /// How a camera asks who is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::{Contract, ContractState, OnInfeasible};
 use mez_core::frame::FrameId;
+use mez_core::source::SourceState;
 use mez_core::units::Timestamp;
 use mez_core::wire::CONTRACTS_MAX;
 
@@ -17,6 +18,8 @@ use crate::time::{Moment, ms, secs};
 
 /// The longest silence of an idle link that has something to send.
 const SEND_GAP_MAX: Duration = ms(250);
+/// The longest time until an edge knows whether a camera's source gives frames, beside the time on the way.
+const SOURCE_TOLD_MAX: Duration = ms(500);
 /// The longest time until a camera knows of a change of demand, beside the time in queues.
 const DEMAND_MAX: Duration = secs(1);
 /// The most steps within one moment. With more, the world would never leave the moment.
@@ -55,6 +58,14 @@ pub(crate) struct PresenceSeen {
     pub(crate) edge_says: bool,
     /// Whether the camera says that it is connected.
     pub(crate) is_up: bool,
+}
+
+/// Whether a camera's source gives frames.
+pub(crate) struct SourceSeen {
+    /// As the camera's broker knows it.
+    pub(crate) is: SourceState,
+    /// As the edge knows it.
+    pub(crate) known: SourceState,
 }
 
 /// What a camera's process has to send.
@@ -136,6 +147,23 @@ impl Checks {
                 "the edge says of camera {} that it is connected: {says}; cut: {gone}, well: {well}",
                 path.camera
             )
+        });
+    }
+
+    /// Checks that the edge learns of a camera whose source gives no frames, and that it does again.
+    pub(crate) fn watch_source(&mut self, path: &Path, seen: &SourceSeen) {
+        let settled = self.now >= path.quiet_since() + RESUME_MAX + secs(1) + path.queue_time() * 2;
+        if seen.is == seen.known || path.rivals || !settled || !path.is_well || !path.is_brisk() {
+            self.source_differs_since.remove(&path.camera);
+            return;
+        }
+        let now = self.now;
+        let since = *self.source_differs_since.entry(path.camera).or_insert(now);
+        let allowed =
+            SOURCE_TOLD_MAX + path.queue_time() * 2 + path.link.round_trip_time() * 2 + path.bad_luck;
+        self.expect(now.since(since) <= allowed, "source", || {
+            let (camera, is, known) = (path.camera, seen.is.name(), seen.known.name());
+            format!("the source of camera {camera} is {is} since {since}, and its edge takes it for {known}")
         });
     }
 

@@ -38,6 +38,7 @@
 //! | `silence` | an idle link with a frame to send is not silent for more than 250 ms | `flow.rs` |
 //! | `progress` | a timer that has been served is not due again at the same moment | `flow.rs` |
 //! | `state` | what brokers say of a link is how it is | `flow.rs` |
+//! | `source` | an edge knows within half a second whether a connected camera's source gives frames | `flow.rs` |
 
 mod bursts;
 mod camera;
@@ -62,7 +63,7 @@ use mez_core::frame::{Epoch, FrameId};
 use mez_core::name::CameraName;
 
 pub(crate) use self::camera::Cancelled;
-pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen};
+pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen};
 pub(crate) use self::known::{Kept, Reading};
 use self::known::{Links, Run, Use};
 pub(crate) use self::ledger::Ledger;
@@ -115,6 +116,8 @@ pub(crate) struct Checks {
     silent_since: BTreeMap<u64, Moment>,
     /// How the links of cameras carry.
     links: Links,
+    /// Since when an edge takes a camera's source for what it is not.
+    source_differs_since: BTreeMap<usize, Moment>,
 }
 
 impl Checks {

@@ -65,6 +65,8 @@ pub enum Action {
     Unsubscribe(ApplicationId),
     /// The camera stops publishing.
     Silence(CameraId),
+    /// What the camera gets its frames from is gone, and its broker is told. It publishes nothing.
+    LoseSource(CameraId),
     /// The camera publishes again.
     Publish(CameraId),
     /// A thief of a camera's identity ([`World::thief`](super::World::thief)) begins to dial, with this epoch.

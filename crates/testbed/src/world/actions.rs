@@ -97,6 +97,10 @@ impl World {
                 self.with_application(application.0, Application::unsubscribe)
             }
             Action::Silence(camera) => self.cameras[camera.0].set_publishing(false),
+            Action::LoseSource(camera) => self.with_camera(camera.0, |camera, stage| {
+                camera.lose_source(stage);
+                true
+            }),
             Action::Publish(camera) => {
                 self.cameras[camera.0].set_publishing(true);
                 self.disturb(camera.0);

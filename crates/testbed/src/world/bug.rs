@@ -81,6 +81,8 @@ pub enum Bug {
     SilenceHidden,
     /// A session that was asked for originals gives frames at whatever rung they come.
     OriginalsForgotten,
+    /// An edge is not told that a camera's source is lost.
+    SourceUntold,
     /// A session goes on with a chain that its application cannot decode any further.
     ChainLossForgotten,
 }

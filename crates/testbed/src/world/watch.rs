@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use mez_core::name::CameraName;
+use mez_core::source::SourceState;
 use mez_core::subscription::{Deliver, LastFrame, NotHeld};
 
 use super::application::{Application, Effect};
@@ -15,7 +16,7 @@ use super::spec::Resumes;
 use super::thieves::Thieves;
 use crate::check::{
     CameraHolds, Checks, DemandSeen, GotSeen, Passage, PassageCamera, PassageProcess, PassageReader, Path,
-    PresenceSeen, ReaderSeen, SilenceSeen,
+    PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen,
 };
 use crate::link::Side;
 use crate::time::{Moment, ms};
@@ -62,6 +63,9 @@ impl View<'_> {
         }
         if let Some(seen) = self.presence_seen(index) {
             checks.watch_presence(&path, &seen);
+        }
+        if let Some(seen) = self.source_seen(index) {
+            checks.watch_source(&path, &seen);
         }
     }
 
@@ -176,6 +180,18 @@ impl View<'_> {
                 .find(|known| known.camera == host.name)
                 .is_some_and(|known| known.connected),
             is_up: process.broker.is_up(),
+        })
+    }
+
+    /// What a camera and its edge know of the camera's source, if both brokers run and are connected.
+    fn source_seen(&self, index: usize) -> Option<SourceSeen> {
+        let host = &self.cameras[index];
+        let edge = &self.edges[host.spec.edge.0];
+        let (process, at_edge) = (host.process.as_ref()?, edge.process.as_ref()?);
+        let known = at_edge.broker.view(edge.clock.monotonic(self.now), &host.name);
+        (known.connected && process.broker.is_up()).then(|| SourceSeen {
+            is: process.broker.source_state(),
+            known: known.source.map_or(SourceState::Live, |source| source.state),
         })
     }
 

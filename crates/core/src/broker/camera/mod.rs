@@ -22,6 +22,7 @@
 //! | what does the edge learn of frames that are not sent? | `ledger.rs` |
 //! | when is a frame of the past sent, and as what? | `History`: `history/mod.rs`, `codec.rs` |
 //! | how is the camera? | `StatusReport`: `status.rs` |
+//! | does its source give frames? | `SourceWatch`: `source.rs` |
 
 mod adapt;
 mod connection;
@@ -31,6 +32,7 @@ mod live;
 mod negotiation;
 mod published;
 mod rate;
+mod source;
 mod status;
 mod types;
 
@@ -44,8 +46,9 @@ pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE,
 use self::live::{Lent, Live, Present};
 use self::negotiation::Negotiation;
 use self::published::Published;
+use self::source::SourceWatch;
 use self::status::StatusReport;
-pub use self::types::{CameraConfig, CameraOutput, News, Transform, Transformed};
+pub use self::types::{CameraConfig, CameraOutput, News, SourceNews, Transform, Transformed};
 use super::{EdgeIndex, LinkId};
 use crate::clock::ClockEstimate;
 use crate::contract::Joint;
@@ -53,6 +56,7 @@ use crate::frame::{Epoch, FrameId};
 use crate::history::PastAnswer;
 use crate::log::{LogReader, Record};
 use crate::profile::{ProfileHash, SizedProfile};
+use crate::source::SourceState;
 use crate::units::Instant;
 use crate::wire::{Demand, DiskStatus, Message, RefuseCode, Welcome};
 
@@ -68,6 +72,7 @@ pub struct CameraBroker {
     negotiation: Negotiation,
     history: History,
     status: StatusReport,
+    source: SourceWatch,
 }
 
 impl CameraBroker {
@@ -84,6 +89,7 @@ impl CameraBroker {
             negotiation: Negotiation::default(),
             history: History::new(now),
             status: StatusReport::new(now),
+            source: SourceWatch::new(now),
         }
     }
 
@@ -119,6 +125,11 @@ impl CameraBroker {
     /// they are.
     pub fn joint(&self) -> Option<Joint> {
         self.negotiation.joint(self.connections.active()?)
+    }
+
+    /// Whether the camera's source gives frames.
+    pub fn source_state(&self) -> SourceState {
+        self.source.state()
     }
 
     /// Whether the camera leaves frames out, or sends them seldom, because of what it has of a channel.
@@ -288,8 +299,15 @@ impl CameraBroker {
         self.status.handle_disk(disk);
     }
 
+    /// Something was heard of the source of the camera's frames. That it gives frames, they tell themselves.
+    pub fn handle_source(&mut self, now: Instant, news: SourceNews) {
+        self.source.handle_news(now, news);
+        self.pump(now);
+    }
+
     /// The instant of [`CameraBroker::poll_timeout`] has come, or any other.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.source.handle_timeout(now);
         self.outputs.extend(self.connections.dial(now));
         for link in self.connections.unanswered(now) {
             self.close(now, link);
@@ -323,6 +341,7 @@ impl CameraBroker {
             link.and_then(|link| self.live.due(link)),
             link.and_then(|link| self.negotiation.due(link, &self.adapter)),
             link.and_then(|_| self.profiles.due()),
+            self.source.due(link.is_some()),
         ];
         let soonest = self.connections.due().min(self.status.due());
         due.into_iter().flatten().fold(soonest, Instant::min)
@@ -345,6 +364,7 @@ impl CameraBroker {
         }
         self.negotiation.forget_share(&mut self.adapter);
         self.status.handle_welcomed(now);
+        self.source.handle_welcomed();
         self.outputs.extend(self.connections.handle_accepted(now, link, welcome, epoch));
     }
 
@@ -368,6 +388,7 @@ impl CameraBroker {
         let (link, meta, bytes) = (self.connections.active(), &record.frame.meta, record.frame.payload.len());
         let rate = self.published.frames_per_second(now);
         self.status.handle_published(meta, bytes);
+        self.source.handle_published(now);
         let reason = self.live.reason_to_wait(now, link, meta.id);
         if self.negotiation.leaves_out(now, link, bytes) {
             self.live.skip(meta.id, reason);
@@ -390,6 +411,7 @@ impl CameraBroker {
         self.outputs.extend(outputs);
         self.outputs.extend(self.history.pump(now, live_traffic(&self.live, &self.connections)));
         let (link, rate) = (self.connections.active(), self.published.frames_per_second(now));
+        self.outputs.extend(link.and_then(|link| self.source.tell(now, link.id)));
         self.outputs.extend(self.negotiation.tell_news(now, link, &self.adapter));
         self.outputs.extend(self.negotiation.tell_claim(now, link, &self.adapter, rate));
     }

@@ -1,5 +1,7 @@
 //! What enters and leaves a camera broker.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use super::super::{EdgeIndex, LinkId};
@@ -27,6 +29,20 @@ pub struct CameraConfig {
     pub policy: PolicyName,
     /// How many edges there are to be connected to, one at a time; at least one. They are named by their place in the order of preference.
     pub edges: usize,
+}
+
+/// What is heard of the source of a camera's frames, besides the frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceNews {
+    /// It is gone, or cannot be read. It is live again with its next frame.
+    Lost {
+        /// Why, for people, without a full stop.
+        reason: String,
+        /// After which time it is tried again. `None`: it is not, or nobody knows.
+        retry: Option<Duration>,
+    },
+    /// It ended in good order.
+    Ended,
 }
 
 /// What a camera broker wants done.

@@ -51,8 +51,8 @@ pub use self::replica::{DECODING_BYTES_MAX, DECODING_FRAMES_MAX, Decoded, KEYFRA
 use self::roster::Roster;
 use self::session::{Judgement, Sessions};
 pub use self::types::{
-    CameraCounters, CameraInfo, CameraView, CaptureClock, ChannelShare, EdgeConfig, EdgeOutput, Forgotten,
-    NamedContract, Peer, ReplyError, SubscriptionId,
+    CameraCounters, CameraInfo, CameraView, CaptureClock, ChannelShare, EdgeConfig, EdgeOutput, ForgetError,
+    Forgotten, NamedContract, Peer, ReplyError, SubscriptionId,
 };
 use self::view::Views;
 use super::LinkId;
@@ -74,6 +74,9 @@ pub struct EdgeBroker {
     roster: Roster,
     applications: Applications,
     history: History,
+    forget_after: Option<Duration>,
+    /// When it began to listen to cameras.
+    started: Instant,
 }
 
 impl EdgeBroker {
@@ -85,12 +88,15 @@ impl EdgeBroker {
             sessions: Sessions::new(config.software),
             applications: Applications::default(),
             history: History::new(config.history_bytes_max),
+            forget_after: config.forget_after,
+            started: Instant::ZERO,
         }
     }
 
     /// Starts to listen to cameras. Those that knew the edge before are expected, and questions to them wait
     /// for [`CAMERA_RETURN_MAX`]. Without this call, only cameras that have been here are waited for.
     pub fn handle_started(&mut self, now: Instant) {
+        self.started = now;
         self.history.handle_started(now);
     }
 
@@ -141,6 +147,19 @@ impl EdgeBroker {
         self.views().view(now, name).unwrap_or_default()
     }
 
+    /// The cameras that have not been connected for longer than [`EdgeConfig::forget_after`], and that no
+    /// subscription names. A subscription to a pattern keeps none. Whoever keeps no frames of them elsewhere
+    /// may forget them ([`EdgeBroker::handle_forget`]).
+    pub fn stale(&self, now: Instant) -> Vec<CameraName> {
+        let Some(forget_after) = self.forget_after else { return Vec::new() };
+        let subscriptions = &self.applications.subscriptions;
+        self.roster.cameras.names(|name, camera| {
+            let gone = camera.gone.unwrap_or(self.started);
+            let is_old = camera.link.is_none() && now.saturating_since(gone) >= forget_after;
+            is_old && !subscriptions.are_for(name)
+        })
+    }
+
     fn views(&self) -> Views<'_> {
         Views { roster: &self.roster, subscriptions: &self.applications.subscriptions }
     }
@@ -174,6 +193,7 @@ impl EdgeBroker {
             }
             Message::Status(_)
             | Message::DiskStatus(_)
+            | Message::SourceReport(_)
             | Message::FeasibilityReport(_)
             | Message::NegotiationResult(_) => {
                 self.outputs.extend(self.roster.handle_report(now, id, message));
@@ -210,6 +230,30 @@ impl EdgeBroker {
         self.history.handle_reset(name);
         self.outputs.extend(self.applications.ask_all(&mut self.roster));
         Some(forgotten)
+    }
+
+    /// Forgets a camera that is not connected, with its frames in memory. Subscriptions that read it go on
+    /// without it ([`EdgeOutput::Detach`]). If it comes again, it is a new camera, and any epoch is accepted.
+    /// The owner of the log on disk puts that log aside.
+    pub fn handle_forget(&mut self, name: &CameraName) -> Result<Forgotten, ForgetError> {
+        let camera = || name.clone();
+        let Some(known) = self.roster.cameras.get(name) else {
+            return Err(ForgetError::Unknown { camera: camera() });
+        };
+        if known.is_heard() {
+            return Err(ForgetError::Connected { camera: camera() });
+        }
+        let (forgotten, silent) = (known.forgotten(), known.link);
+        if let Some(link) = silent {
+            self.close(link, "it was forgotten");
+        }
+        self.sessions.handle_reset(name);
+        let readers = self.applications.subscriptions.readers(name).into_iter();
+        self.outputs
+            .extend(readers.map(|(subscription, _)| EdgeOutput::Detach { subscription, camera: camera() }));
+        self.roster.cameras.remove(name);
+        self.history.handle_reset(name);
+        Ok(forgotten)
     }
 
     // ---- frames -------------------------------------------------------------------------------------------

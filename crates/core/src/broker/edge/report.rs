@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::contract::Contract;
 use crate::contract::negotiation::ContractOutcome;
+use crate::source::SourceStanding;
 use crate::units::Instant;
-use crate::wire::{Demand, DiskStatus, FeasibilityReport, Message, NegotiationResult, Status};
+use crate::wire::{Demand, DiskStatus, FeasibilityReport, Message, NegotiationResult, SourceReport, Status};
 
 /// Whether a camera's report affects the contracts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub(super) struct CameraReport {
     pub(super) status: Status,
     /// How its own log on disk is doing, if it said so on this connection.
     pub(super) disk: Option<DiskStatus>,
+    /// What it said of the source of its frames, if anything.
+    pub(super) source: Option<SourceStanding>,
     /// What it said that it can do.
     pub(super) feasibility: FeasibilityReport,
     /// Since when it says that no rung keeps the contracts that lead.
@@ -61,12 +64,15 @@ impl CameraReport {
         self.demand.contracts.clear();
         self.disk = None;
         self.handle_gone();
+        self.source = None;
     }
 
     /// The camera is gone, and says nothing of contracts any more.
     pub(super) fn handle_gone(&mut self) {
         (self.feasibility, self.infeasible_since) = (FeasibilityReport::default(), None);
         self.negotiated.clear();
+        // Whoever is gone retries nothing that anybody could count on.
+        self.source.take_if(|source| !source.is_final());
     }
 
     /// Asks the camera for these contracts. Returns the new demand if it differs from the last.
@@ -91,10 +97,22 @@ impl CameraReport {
                 self.disk = Some(disk);
                 Bears::OnNothing
             }
+            Message::SourceReport(source) => self.handle_source(now, source),
             Message::FeasibilityReport(feasibility) => self.handle_feasibility(now, feasibility),
             Message::NegotiationResult(negotiated) => self.handle_negotiated(now, &negotiated),
             _ => Bears::OnNothing,
         }
+    }
+
+    /// The camera says how its source is.
+    fn handle_source(&mut self, now: Instant, report: SourceReport) -> Bears {
+        let SourceReport { state, reason, lasts, retry } = report;
+        // Each change of the state is told, so that two reports with the same one are of the same stretch.
+        let before = self.source.as_ref().filter(|before| before.state == state);
+        let since = before.and_then(|before| before.since).unwrap_or(now - lasts);
+        let retry = retry.map(|retry| now + retry);
+        self.source = Some(SourceStanding { state, reason, since: Some(since), retry });
+        Bears::OnContracts
     }
 
     /// Takes in the camera's feasibility report.

@@ -14,6 +14,7 @@ use crate::broker::LinkId;
 use crate::contract::Contract;
 use crate::frame::{ChainKinds, FrameId};
 use crate::name::CameraName;
+use crate::source::SourceStanding;
 use crate::units::Instant;
 use crate::wire::{FrameHeader, Message, REPLY_BYTES_MAX, ReplyResult, Report, ShareRequest};
 
@@ -122,21 +123,31 @@ impl Roster {
         let Some(camera) = self.cameras.get_mut(&name) else { return outputs };
         camera.replica.counters.cancelled += cancelled;
         camera.handle_gone(heard);
+        // What the camera said at its end says more than what became of its connection.
+        let told = camera.report.source.as_ref().and_then(SourceStanding::sentence);
+        let reason = told.unwrap_or_else(|| reason.into());
         self.shares.leave(&name);
         outputs.push(EdgeOutput::ViewChanged { camera: name.clone() });
-        outputs.push(EdgeOutput::CameraChanged { camera: name, up: false, reason: Some(reason.into()) });
+        outputs.push(EdgeOutput::CameraChanged { camera: name, up: false, reason: Some(reason) });
         outputs
     }
 
     /// A camera reports about itself. Says if that affects the contracts on it.
-    pub(super) fn handle_report(&mut self, now: Instant, id: LinkId, message: Message) -> Option<EdgeOutput> {
-        let (link, camera) = self.both(id)?;
+    pub(super) fn handle_report(&mut self, now: Instant, id: LinkId, message: Message) -> Vec<EdgeOutput> {
+        let Some((link, camera)) = self.both(id) else { return Vec::new() };
         if let Message::Status(status) = &message {
             camera.traffic.handle_status(now, status.published_bytes, camera.replica.counters.bytes);
         }
+        let said = |camera: &Camera| {
+            camera.report.source.as_ref().map(|source| (source.state, source.reason.clone()))
+        };
+        let before = said(camera);
         let bears = camera.report.handle_message(now, message);
-        let camera = link.camera().filter(|_| bears == Bears::OnContracts)?;
-        Some(EdgeOutput::ViewChanged { camera: camera.clone() })
+        let Some(name) = link.camera().filter(|_| bears == Bears::OnContracts) else { return Vec::new() };
+        // Each try to open a lost source is told to those who look, and wakes nobody.
+        let changed = camera.report.source.clone().filter(|_| said(camera) != before);
+        let told = changed.map(|source| EdgeOutput::SourceChanged { camera: name.clone(), source });
+        std::iter::once(EdgeOutput::ViewChanged { camera: name.clone() }).chain(told).collect()
     }
 
     /// Asks a camera for what applications want of it together, if that has changed: these contracts, and its

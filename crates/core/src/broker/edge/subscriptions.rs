@@ -88,6 +88,11 @@ impl Subscriptions {
         self.entries.values().filter(|entry| entry.wants(camera)).count()
     }
 
+    /// Whether one is for this camera alone, and waits for it.
+    pub(super) fn are_for(&self, camera: &CameraName) -> bool {
+        self.entries.values().any(|entry| entry.pattern.as_camera().as_ref() == Some(camera))
+    }
+
     /// Those that are to read a camera's log, and chains of which kinds.
     pub(super) fn readers(&self, camera: &CameraName) -> Vec<(SubscriptionId, ChainKinds)> {
         let matching = self.entries.iter().filter(|(_, entry)| entry.pattern.matches(camera));

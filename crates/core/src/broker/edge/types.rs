@@ -11,6 +11,7 @@ use crate::frame::{ChainKinds, Epoch, FRAME_BYTES_MAX, Frame, FrameId};
 use crate::history::PastAnswer;
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
+use crate::source::SourceStanding;
 use crate::trace::{FrameTrace, Trace};
 use crate::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use crate::wire::{DiskStatus, FeasibilityReport, Message, REPLY_BYTES_MAX, Share, Status};
@@ -28,6 +29,9 @@ pub struct EdgeConfig {
     pub history_bytes_max: u64,
     /// The channels that cameras share, such as radio cells. Cameras on none are left alone. Default none.
     pub channels: Channels,
+    /// After how long a camera that is not connected may be forgotten
+    /// ([`EdgeBroker::stale`](super::EdgeBroker::stale)). Default 7 days. `None`: never.
+    pub forget_after: Option<Duration>,
     /// The software, for people.
     pub software: String,
 }
@@ -40,6 +44,7 @@ impl Default for EdgeConfig {
             frame_bytes_max: FRAME_BYTES_MAX,
             history_bytes_max: 64 << 20,
             channels: Channels::default(),
+            forget_after: Some(Duration::from_hours(7 * 24)),
             software: concat!("mez ", env!("CARGO_PKG_VERSION")).into(),
         }
     }
@@ -92,6 +97,14 @@ pub enum EdgeOutput {
         log: LogReader,
         /// Which of them its application decodes itself.
         kinds: ChainKinds,
+    },
+    /// Let a subscription read a camera's log no more: the camera was forgotten. The subscription goes on, and
+    /// gets the camera's next log if it comes again.
+    Detach {
+        /// The subscription.
+        subscription: SubscriptionId,
+        /// The camera.
+        camera: CameraName,
     },
     /// Another frame as it came is in the log: its readers may look.
     Came {
@@ -150,6 +163,13 @@ pub enum EdgeOutput {
         /// The camera.
         camera: CameraName,
     },
+    /// What a camera says of the source of its frames has changed; for whoever waits for them.
+    SourceChanged {
+        /// The camera.
+        camera: CameraName,
+        /// What it says.
+        source: SourceStanding,
+    },
     /// A camera came or went; for people.
     CameraChanged {
         /// The camera.
@@ -184,7 +204,26 @@ pub enum ReplyError {
     },
 }
 
-/// What was known of a camera that was reset.
+/// Why a camera was not forgotten.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForgetError {
+    /// No such camera.
+    #[error("no camera {camera} is known; see `mez cameras`")]
+    Unknown {
+        /// The name.
+        camera: CameraName,
+    },
+    /// The camera is there.
+    #[error(
+        "camera {camera} is connected, and would be known again at once; stop its camera broker or publisher first"
+    )]
+    Connected {
+        /// The name.
+        camera: CameraName,
+    },
+}
+
+/// What was known of a camera that was reset or forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forgotten {
     /// The epoch of its newest start.
@@ -241,6 +280,8 @@ pub struct CameraInfo {
     pub log_bytes: u64,
     /// How its clock relates to ours.
     pub clock: Option<ClockEstimate>,
+    /// Whether its source gives frames. `None`: it has published none yet, or is not connected.
+    pub source: Option<SourceStanding>,
     /// How many subscriptions want its frames.
     pub subscriptions: usize,
     /// What it has of a declared channel, if it is on one.
@@ -261,6 +302,8 @@ pub struct Traffic {
 pub struct CameraView {
     /// Whether it is connected and was heard of lately.
     pub connected: bool,
+    /// What it said of its source, if it said anything. What is final stays known of a camera that is gone.
+    pub source: Option<SourceStanding>,
     /// What it said last that it can do.
     pub feasibility: FeasibilityReport,
     /// Since when it says that no rung keeps the contracts that lead.

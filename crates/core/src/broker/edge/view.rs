@@ -5,6 +5,7 @@ use super::roster::Roster;
 use super::subscriptions::Subscriptions;
 use super::types::{CameraInfo, CameraView};
 use crate::name::CameraName;
+use crate::source::{SourceStanding, SourceState};
 use crate::units::Instant;
 
 /// What a camera is seen by.
@@ -22,6 +23,7 @@ impl Views<'_> {
         report.assert_consistent();
         Some(CameraView {
             connected: camera.is_heard(),
+            source: report.source.clone(),
             feasibility: report.feasibility,
             infeasible_since: report.infeasible_since,
             frames_per_second: report.status.frames_per_second,
@@ -49,6 +51,7 @@ impl Views<'_> {
             disk: report.disk.clone(),
             feasibility: report.feasibility,
             counters: replica.counters,
+            source: source(camera),
             newest: replica.newest(),
             oldest: replica.oldest(),
             traffic: camera.traffic.traffic(),
@@ -58,4 +61,12 @@ impl Views<'_> {
             share: roster.shares.share_of(name),
         }
     }
+}
+
+/// Whether a camera's source gives frames. A camera that says nothing of it gives frames once it has published
+/// one.
+fn source(camera: &Camera) -> Option<SourceStanding> {
+    let gives = camera.is_heard() && camera.report.status.published > 0;
+    let live = SourceStanding { state: SourceState::Live, reason: String::new(), since: None, retry: None };
+    camera.report.source.clone().or_else(|| gives.then_some(live))
 }

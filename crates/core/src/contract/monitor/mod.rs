@@ -69,6 +69,10 @@ pub struct Surroundings {
     pub one_way_delay: Option<Duration>,
     /// Whether the camera is disconnected.
     pub is_away: bool,
+    /// Why the camera's source gives no frames. `None`: it gives some, as far as is known.
+    pub source: Option<String>,
+    /// How long the source has given frames again. `None`: it always did, as far as is known.
+    pub live_for: Option<Duration>,
     /// Since when the camera finds no rung that keeps the contract.
     pub infeasible_since: Option<Instant>,
     /// Since when the camera's shared channel has no room for it, and why.
@@ -110,6 +114,13 @@ struct Look<'a> {
     around: &'a Surroundings,
     /// Whether a whole [`WINDOW`] has been watched.
     full: bool,
+}
+
+impl Look<'_> {
+    /// Whether frames were to be expected for a whole [`WINDOW`].
+    fn is_due(&self) -> bool {
+        self.full && self.around.live_for.is_none_or(|live_for| live_for >= WINDOW)
+    }
 }
 
 /// Counts of the frames of the last second.
@@ -269,6 +280,7 @@ impl Monitor {
     /// Runs the checks in order of precedence; the first that finds something decides.
     fn judge(&self, look: &Look) -> (ContractState, String) {
         self.away(look)
+            .or_else(|| without_source(look))
             .or_else(|| self.infeasible(look))
             .or_else(|| self.starving(look))
             .or_else(|| self.without_frames(look))
@@ -285,7 +297,10 @@ impl Monitor {
     fn away(&self, look: &Look) -> Option<(ContractState, String)> {
         let misses = look.around.is_away && (look.counts.came == 0 || self.overdue(look.around).is_some());
         let state = if look.full { ContractState::Absent } else { ContractState::Unverified };
-        misses.then(|| (state, "the camera is not connected".to_owned()))
+        misses.then(|| match &look.around.source {
+            Some(source) => (state, format!("the camera is not connected; {source}")),
+            None => (state, "the camera is not connected".to_owned()),
+        })
     }
 
     /// Whether no rung keeps both bounds: the path alone takes too long, most frames are infeasible, or the
@@ -338,14 +353,15 @@ impl Monitor {
 
     /// Whether no frame came in the last second.
     fn without_frames(&self, look: &Look) -> Option<(ContractState, String)> {
-        let Look { counts, around, full, .. } = look;
+        let Look { counts, around, .. } = look;
+        let full = look.is_due();
         let bounded = self.contract.latency_bound.is_some();
         let (state, text) = match around.interval.map(|interval| interval * around.one_in.max(1)) {
             _ if counts.frames > 0 => return None,
-            Some(interval) if bounded && *full && interval < WINDOW => {
+            Some(interval) if bounded && full && interval < WINDOW => {
                 (ContractState::LatencyMiss, "no frame in the last second")
             }
-            None if *full => (ContractState::Unverified, "the camera publishes nothing"),
+            None if full => (ContractState::Unverified, "the camera publishes nothing"),
             _ => (ContractState::Unverified, "no frame yet"),
         };
         Some((state, text.to_owned()))
@@ -402,7 +418,7 @@ impl Monitor {
         let (Counts { came, passed, .. }, min_fps) = (look.counts, self.contract.min_fps);
         // By chance, one frame more or less can lie within the window.
         let few = ((came + passed) as f64) < min_fps * WINDOW.as_secs_f64() - 1.5;
-        (look.full && few).then(|| {
+        (look.is_due() && few).then(|| {
             let published = look.around.fps();
             let text = format!(
                 "{came} frames in the last second, {min_fps} asked; the camera publishes {published:.1} fps"
@@ -456,7 +472,9 @@ impl Monitor {
         // Frames that the rung leaves out are not missing.
         let left_out = interval * around.one_in.saturating_sub(1);
         let most = bound + left_out + (interval * OVERDUE_FRAMES).max(OVERDUE_MIN);
-        around.waited.filter(|waited| *waited > most)
+        // Nobody waits for frames that were never captured.
+        let waited = around.waited.map(|waited| waited.min(around.live_for.unwrap_or(Duration::MAX)));
+        waited.filter(|waited| *waited > most)
     }
 
     fn ok_text(&self, counts: &Counts) -> String {
@@ -527,6 +545,12 @@ impl Monitor {
             None => format!("nothing gets through; {wanted} needs {} {how}", per_second(needed)),
         }
     }
+}
+
+/// Whether the camera's source gives no frames. That is told at once: no frame can be missing on the way.
+fn without_source(look: &Look) -> Option<(ContractState, String)> {
+    let source = look.around.source.clone()?;
+    Some((ContractState::SourceLost, source))
 }
 
 /// Bits per second in the unit that leaves a figure of at least 1.

@@ -317,3 +317,31 @@ fn what_is_needed_is_told_in_a_unit_of_its_size() {
         assert!(text.contains(&format!("the floor 0.9 needs {needs} at 15 fps")), "{text}");
     }
 }
+
+/// A camera whose source is gone says so at once. Nobody is told of frames that are late, and none are missed when the source
+/// is back.
+#[test]
+fn a_lost_source_is_no_missed_latency() {
+    let why = String::from("the camera's source is lost: connection refused");
+    let around = Surroundings {
+        interval: Some(Duration::from_secs(1) / 15),
+        source: Some(why.clone()),
+        waited: Some(Duration::from_millis(40)),
+        ..Surroundings::default()
+    };
+    let monitor = after(contract(), |_| GOOD);
+    assert_eq!(monitor.describe(at(1000), &around), (ContractState::SourceLost, why.clone()));
+    let waiting = Surroundings { waited: Some(Duration::from_secs(9)), ..around.clone() };
+    assert_eq!(monitor.describe(at(10_000), &waiting).0, ContractState::SourceLost);
+    let gone = Surroundings { is_away: true, ..waiting.clone() };
+    let text = format!("the camera is not connected; {why}");
+    assert_eq!(monitor.describe(at(10_000), &gone), (ContractState::Absent, text));
+
+    // It is back, and its first frame is on its way.
+    let back = Surroundings { source: None, live_for: Some(Duration::from_millis(50)), ..waiting.clone() };
+    assert_eq!(monitor.describe(at(10_000), &back).0, ContractState::Unverified);
+    // That takes too long: now it is the link.
+    let slow = Surroundings { live_for: Some(Duration::from_millis(1_500)), ..back };
+    let (state, text) = monitor.describe(at(10_000), &slow);
+    assert_eq!((state, &text[..19]), (ContractState::LatencyMiss, "no frame for 1.5 s;"), "{text}");
+}

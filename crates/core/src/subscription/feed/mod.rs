@@ -210,6 +210,11 @@ impl Feed {
         Delivery { camera: self.camera.clone(), record, skipped, not_held, log }
     }
 
+    /// The last frame that was delivered or counted, or that the application already had.
+    pub(super) fn last(&self) -> Option<LastFrame> {
+        self.tally.last_known().map(|(id, captured)| LastFrame { id, captured })
+    }
+
     /// The rest of the account when nothing more comes.
     pub(super) fn rest(mut self, span: Span) -> (CameraName, SkipCounts, Option<NotHeld>) {
         if self.originals.is_some() {

@@ -332,3 +332,36 @@ proptest! {
         }
     }
 }
+
+/// A camera that is forgotten and comes again: its account goes on where it was, and what was not told yet is told then, or
+/// at the end.
+#[test]
+fn the_account_of_a_forgotten_camera_goes_on() {
+    let (mut writer, reader) = log(LogConfig::default());
+    let mut subscription = Subscription::new(Span { end: Some(at(1_000)), ..Span::LIVE });
+    subscription.attach(camera("a"), reader);
+    append(&mut writer, 1, 0, 10, &[]);
+    assert_eq!(sequence(&frame(subscription.next(at(10)))), 0);
+    let mut owed = Missing::default();
+    owed.add(SkipReason::Infeasible);
+    subscription.detach(&camera("a"), owed);
+    subscription.detach(&camera("b"), owed);
+    append(&mut writer, 1, 1, 20, &[]);
+    assert!(matches!(subscription.next(at(20)), Next::Pending), "it reads that log no more");
+    assert_eq!(subscription.cameras().count(), 0);
+
+    let (mut writer, reader) = log(LogConfig::default());
+    subscription.attach(camera("a"), reader);
+    append(&mut writer, 1, 5, 60, &[(1, 4, SkipReason::LinkDown)]);
+    let again = frame(subscription.next(at(60)));
+    let counts: Vec<_> = again.skipped.iter().collect();
+    assert_eq!(counts, [(SkipReason::LinkDown, 4), (SkipReason::Infeasible, 1)]);
+
+    subscription.detach(&camera("a"), owed);
+    match subscription.next(at(10_000_000_000)) {
+        Next::Ended { rest } => {
+            assert_eq!(rest.iter().map(|(_, skipped, _)| skipped.total()).sum::<u64>(), 1)
+        }
+        other => panic!("{other:?}"),
+    }
+}

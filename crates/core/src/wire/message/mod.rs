@@ -11,6 +11,7 @@ use super::profile::{ProfilePart, ProfileRequest};
 use super::report::Report;
 use super::session::{Hello, RefuseCode, Welcome};
 use super::share::{Share, ShareRequest};
+use super::source::SourceReport;
 use super::status::{DiskStatus, Status};
 use crate::frame::FrameId;
 use crate::units::Instant;
@@ -59,6 +60,9 @@ pub enum Message {
     Status(Status),
     /// Camera to edge: the state of its log on disk, if it keeps one.
     DiskStatus(DiskStatus),
+    /// Camera to edge: the state of the source of its frames, when that changes. Until the first one on a
+    /// connection, the source gives frames.
+    SourceReport(SourceReport),
     /// Camera to edge, with every [`Message::Status`] and when it matters: what it can do for the contracts
     /// that lead.
     FeasibilityReport(FeasibilityReport),
@@ -189,6 +193,7 @@ impl Message {
             Self::ProfilePart(_) => 17 | OPTIONAL,
             Self::NegotiationResult(_) => 18 | OPTIONAL,
             Self::Share(_) => 19 | OPTIONAL,
+            Self::SourceReport(_) => 20 | OPTIONAL,
             Self::Refresh { .. } => 24 | OPTIONAL,
             Self::Abilities(_) => 25 | OPTIONAL,
             Self::ShareRequest(_) => 32 | OPTIONAL,
@@ -216,6 +221,7 @@ impl Message {
             Self::FeasibilityReport(feasibility) => feasibility.encode(out),
             Self::NegotiationResult(negotiated) => negotiated.encode(out),
             Self::Share(share) => share.encode(out),
+            Self::SourceReport(source) => source.encode(out),
             Self::ShareRequest(claim) => claim.encode(out),
             Self::ProfileRequest(request) => request.encode(out),
             Self::ProfilePart(part) => part.encode(out),
@@ -252,6 +258,7 @@ impl Message {
             0x91 => Self::ProfilePart(ProfilePart::decode(r)?),
             0x92 => Self::NegotiationResult(NegotiationResult::decode(r)?),
             0x93 => Self::Share(Share::decode(r)?),
+            0x94 => Self::SourceReport(SourceReport::decode(r)?),
             0x98 => Self::Refresh { frame: r.frame_id()? },
             0x99 => Self::Abilities(Abilities::decode(r)?),
             0xa0 => Self::ShareRequest(ShareRequest::decode(r)?),

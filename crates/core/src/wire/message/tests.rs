@@ -12,6 +12,7 @@ use crate::frame::{
 };
 use crate::history::{PastQuery, Tier};
 use crate::profile::SizeDrift;
+use crate::source::SourceState;
 use crate::trace::{CameraTrace, Stage};
 use crate::units::{BitsPerSecond, ClockAnchor, Timestamp};
 use crate::wire::{
@@ -104,6 +105,16 @@ fn any_status() -> impl Strategy<Value = Message> {
         (any::<(u64, u64)>(), TEXT).prop_map(|((bytes, lost), degraded)| {
             Message::DiskStatus(DiskStatus { bytes, lost, degraded })
         }),
+        (0usize..4, 0..u64::MAX - 1, proptest::option::of(0..u64::MAX - 1), TEXT).prop_map(
+            |(state, lasts, retry, reason)| {
+                Message::SourceReport(SourceReport {
+                    state: SourceState::ALL[state],
+                    reason,
+                    lasts: Duration::from_nanos(lasts),
+                    retry: retry.map(Duration::from_nanos),
+                })
+            }
+        ),
     ]
 }
 

@@ -3,6 +3,7 @@
 use mez_core::contract::ContractState;
 use mez_core::frame::SkipCounts;
 use mez_core::name::CameraName;
+use mez_core::source::SourceStanding;
 use mez_core::subscription::NotHeld;
 
 use crate::client::error::ClientError;
@@ -21,6 +22,14 @@ pub enum Event {
         up: bool,
         /// Why it went, for people.
         reason: Option<String>,
+    },
+    /// The state of a camera's source has changed, or its reason. Also told at the start of a camera whose source
+    /// gives no frames.
+    Source {
+        /// The camera.
+        camera: CameraName,
+        /// How its source is, by this machine's monotonic clock.
+        source: SourceStanding,
     },
     /// The state of the contract changed on a camera. It is also reported while no frames come.
     Contract {

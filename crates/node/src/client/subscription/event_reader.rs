@@ -133,6 +133,15 @@ impl EventReader {
                     let notice = Event::Contract { camera, state, reason: change.reason };
                     self.shared.put(|mailbox| mailbox.put_notice(notice));
                 }
+                Message::SourceChange(change) => {
+                    let camera = self.camera(&change.camera)?;
+                    let source =
+                        change.source.and_then(|source| convert::source_back(source, monotonic_now()));
+                    // A state that this version does not know cannot be told.
+                    if let Some(source) = source {
+                        self.shared.put(|mailbox| mailbox.put_notice(Event::Source { camera, source }));
+                    }
+                }
                 Message::Waiting(waiting) => {
                     let notice = Event::Waiting { matching: waiting.matching as usize };
                     self.shared.put(|mailbox| mailbox.put_notice(notice));

@@ -74,7 +74,9 @@ async fn write(
                     put_records(&mut out, RecordKind::Control, 0, &bytes);
                 }
                 // What was said before has been written; the end of the connection follows it.
-                Some(Command::Close) => return "the edge broker closed the connection".into(),
+                Some(Command::Close | Command::Farewell) => {
+                    return "the edge broker closed the connection".into();
+                }
                 // An edge sends no frames.
                 Some(Command::SendFrame(..) | Command::Reset(_)) => {}
                 None => return "the edge broker has stopped".into(),

@@ -200,6 +200,14 @@ impl Sender<'_> {
                 self.frames.insert(place, frame);
             }
             Command::Reset(frame) => self.forget(|known| known.frame == frame && known.history == 0),
+            Command::Farewell => {
+                let _ = self.write_out().await;
+                let _ = self.writer.shutdown().await;
+                // The edge closes when it has read everything, and `read` notices. If this side closed first, what the edge is
+                // about to say would make the kernel throw away what it has not read.
+                tokio::time::sleep(CLOSE_TIME_MAX).await;
+                return Some("the camera broker has stopped".into());
+            }
             Command::Close => {
                 let _ = self.write_out().await;
                 return Some("the camera broker closed the connection".into());

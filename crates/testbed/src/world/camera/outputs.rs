@@ -44,6 +44,11 @@ impl CameraHost {
     ) -> Effect {
         match output {
             CameraOutput::Dial { .. } => return self.dial(link, stage),
+            CameraOutput::Send { message: Message::SourceReport(_), .. }
+                if stage.bug == Some(Bug::SourceUntold) =>
+            {
+                return Effect::Nothing;
+            }
             CameraOutput::Send { link: connection, message } => self.send(connection, &message, link, stage),
             CameraOutput::SendFrame { link: connection, header, payload } if header.history > 0 => {
                 self.send_past(connection, &header, payload, link, stage);

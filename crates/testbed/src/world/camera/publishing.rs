@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::Published;
+use mez_core::broker::camera::SourceNews;
 use mez_core::frame::{Encoding, Epoch, FrameId};
 use mez_core::units::Timestamp;
 
@@ -33,6 +34,15 @@ impl CameraHost {
         let pause = self.spec.interval + self.random.duration(ms(0)..=2 * jitter);
         stage.events.push(stage.now + pause - jitter, Event::Publish { camera: self.index, run });
         self.publishing
+    }
+
+    /// The source of its frames is gone, and its broker is told.
+    pub(in crate::world) fn lose_source(&mut self, stage: &Stage<'_>) {
+        self.publishing = false;
+        if let Some(process) = &mut self.process {
+            let news = SourceNews::Lost { reason: "somebody pulled the cable".into(), retry: None };
+            process.broker.handle_source(self.clock.monotonic(stage.now), news);
+        }
     }
 
     /// Publishes a frame, of a payload with this number.

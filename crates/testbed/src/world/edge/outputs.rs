@@ -88,6 +88,8 @@ impl EdgeHost {
             }
             EdgeOutput::Ended { subscription, .. } => Effect::Ended { subscription },
             EdgeOutput::History { request, answer } => Effect::Answered { request, answer },
+            // The contracts see it in the view, and nobody forgets a camera of a world.
+            EdgeOutput::SourceChanged { .. } | EdgeOutput::Detach { .. } => Effect::Nothing,
             EdgeOutput::CameraChanged { camera, up, .. } => {
                 stage.trace.record(stage.now, What::CameraChanged { edge: self.index, up });
                 if up {

@@ -9,6 +9,7 @@ mod history;
 mod negotiation;
 mod settling;
 mod share;
+mod source;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;

@@ -9,8 +9,9 @@ use super::*;
 use crate::broker::NUMBER_MAX;
 use crate::frame::Sequence;
 use crate::history::{PastQuery, Tier};
-use crate::subscription::{Next, Subscription};
-use crate::wire::{HistoryCode, HistoryEnd};
+use crate::source::SourceState;
+use crate::subscription::{Missing, Next, Subscription};
+use crate::wire::{HistoryCode, HistoryEnd, SourceReport};
 
 /// What may happen to an edge broker, in any order.
 #[derive(Clone, Debug)]
@@ -25,6 +26,7 @@ enum Input {
     Cancelled(u64, u64),
     Subscribe(u64, u64),
     Unsubscribe(u64),
+    Forget,
     Ask(u64, Option<u64>),
     /// An answer to one of the numbers that were asked for last, or to none.
     Past(u64, usize, u64, usize),
@@ -46,6 +48,12 @@ fn any_camera_message() -> impl Strategy<Value = Message> {
         1 => [instant(), instant(), instant()].prop_map(|[t1, t2, t3]| Message::Pong { t1, t2, t3 }),
         1 => Just(Message::Status(Status::default())),
         1 => Just(Message::DiskStatus(DiskStatus::default())),
+        1 => (1u8..=4, any::<u64>()).prop_map(|(state, ns)| Message::SourceReport(SourceReport {
+            state: SourceState::from_code(state).expect("a state"),
+            reason: String::new(),
+            lasts: Duration::from_nanos(ns),
+            retry: Some(Duration::from_nanos(ns)),
+        })),
         1 => Just(Message::Demand(Demand::default())),
     ]
 }
@@ -83,6 +91,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         1 => (link(), 0u64..4).prop_map(|(link, frame)| Input::Cancelled(link, frame)),
         1 => (0u64..4, 0u64..20_000).prop_map(|(id, ms)| Input::Subscribe(id, ms)),
         1 => (0u64..4).prop_map(Input::Unsubscribe),
+        1 => Just(Input::Forget),
         4 => (0u64..4, prop::option::of(1u64..7)).prop_map(|(after, before)| Input::Ask(after, before)),
         4 => (link(), 0usize..4, 0u64..6, 9usize..12)
             .prop_map(|(link, number, sequence, bytes)| Input::Past(link, number, sequence, bytes)),
@@ -146,6 +155,7 @@ impl Scene {
                 self.subscriptions.push(Subscription::new(span));
             }
             Input::Unsubscribe(id) => rig.broker.handle_unsubscribe(SubscriptionId(id)),
+            Input::Forget => drop(rig.broker.handle_forget(&"dock/cam1".parse().expect("a valid name"))),
             Input::Ask(after, before) => {
                 let (after, before) = (Some(in_epoch(0, after)), before.map(|before| in_epoch(0, before)));
                 let query = PastQuery { after, before, tier_max: Tier::Camera, ..PastQuery::EVERY };
@@ -200,6 +210,11 @@ impl Scene {
                 EdgeOutput::Attach { camera, log, .. } => {
                     for subscription in &mut self.subscriptions {
                         subscription.attach(camera.clone(), log.clone());
+                    }
+                }
+                EdgeOutput::Detach { camera, .. } => {
+                    for subscription in &mut self.subscriptions {
+                        subscription.detach(&camera, Missing::default());
                     }
                 }
                 _ => {}

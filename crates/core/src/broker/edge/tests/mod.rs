@@ -1,8 +1,10 @@
 mod anything;
 mod chains;
 mod decoding;
+mod forget;
 mod past;
 mod shares;
+mod source;
 mod thief;
 
 use std::time::Duration;

@@ -1,0 +1,121 @@
+//! Defines the states of a camera's source: what a camera broker gets its frames from.
+//!
+//! A source is a publisher, or a file, a device or a network camera that the broker reads itself. Its state says
+//! why no frames come although the camera is connected. What a camera has never said of its source is not known,
+//! and its frames are expected.
+
+use std::time::Duration;
+
+use crate::units::Instant;
+
+/// Whether a source gives frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum SourceState {
+    /// It gives frames.
+    Live = 1,
+    /// It has given none for several intervals of its own rate, and nobody knows why.
+    Stalled = 2,
+    /// It is gone, or cannot be read. It may be tried again.
+    Lost = 3,
+    /// It ended in good order: a recording is over, a publisher was closed.
+    Ended = 4,
+}
+
+impl SourceState {
+    /// All states, in the order of their codes.
+    pub const ALL: [Self; 4] = [Self::Live, Self::Stalled, Self::Lost, Self::Ended];
+
+    /// The state that a code stands for; `None` if this version does not know the code.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| *state as u8 == code)
+    }
+
+    /// The name that users see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Stalled => "stalled",
+            Self::Lost => "lost",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// The state of a camera's source, as an edge knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceStanding {
+    /// The state.
+    pub state: SourceState,
+    /// Why, in words, without a full stop. Empty if there is nothing to say.
+    pub reason: String,
+    /// Since when, by the edge's clock. `None`: nobody knows.
+    pub since: Option<Instant>,
+    /// When a lost source is tried again, by the edge's clock. `None`: it is not, or nobody knows.
+    pub retry: Option<Instant>,
+}
+
+impl SourceStanding {
+    /// Whether nothing more is to be expected of the source: it ended, or was given up.
+    pub fn is_final(&self) -> bool {
+        match self.state {
+            SourceState::Ended => true,
+            SourceState::Lost => self.retry.is_none(),
+            SourceState::Live | SourceState::Stalled => false,
+        }
+    }
+
+    /// A sentence for people who wait for frames. `None` for a source that gives some.
+    pub fn sentence(&self) -> Option<String> {
+        let what = match self.state {
+            SourceState::Live => return None,
+            SourceState::Stalled => "the camera's source has stalled",
+            SourceState::Lost => "the camera's source is lost",
+            SourceState::Ended => "the camera's source has ended",
+        };
+        Some(if self.reason.is_empty() { what.to_owned() } else { format!("{what}: {}", self.reason) })
+    }
+
+    /// For how long, if that is known.
+    pub fn lasts(&self, now: Instant) -> Option<Duration> {
+        self.since.map(|since| now.saturating_since(since))
+    }
+
+    /// How long it is until a lost source is tried again, if that is known. 0: it is being tried.
+    pub fn retry_in(&self, now: Instant) -> Option<Duration> {
+        self.retry.map(|retry| retry.saturating_since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_have_dense_codes() {
+        for (index, state) in SourceState::ALL.into_iter().enumerate() {
+            assert_eq!(state as usize, index + 1);
+            assert_eq!(SourceState::from_code(state as u8), Some(state));
+        }
+        assert_eq!([0, 5].map(SourceState::from_code), [None; 2]);
+    }
+
+    #[test]
+    fn people_are_told_why_no_frames_come() {
+        let standing = |state, reason: &str| SourceStanding {
+            state,
+            reason: reason.into(),
+            since: Some(Instant::ZERO),
+            retry: None,
+        };
+        let told = |state, reason| standing(state, reason).sentence();
+        assert_eq!(told(SourceState::Live, ""), None);
+        assert_eq!(
+            told(SourceState::Lost, "rtsp://cam cannot be read").as_deref(),
+            Some("the camera's source is lost: rtsp://cam cannot be read")
+        );
+        assert_eq!(told(SourceState::Ended, "").as_deref(), Some("the camera's source has ended"));
+        assert!(standing(SourceState::Lost, "").is_final(), "nobody tries it again");
+        assert!(!standing(SourceState::Stalled, "").is_final());
+    }
+}

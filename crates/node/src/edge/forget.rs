@@ -1,0 +1,94 @@
+//! Forgets cameras that are not connected: because somebody says so, or because they have been gone for long.
+
+use std::path::PathBuf;
+
+use mez_core::broker::edge::{ForgetError, Forgotten};
+use mez_core::name::CameraName;
+use tokio::sync::oneshot;
+use tracing::{error, info};
+
+use super::driver::Driver;
+use super::failure::Stopped;
+use crate::clock::monotonic_now;
+use crate::persist::aside::PutAsideError;
+
+/// What was forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForgetReport {
+    /// What the edge knew of the camera.
+    pub forgotten: Forgotten,
+    /// The folder of logs in which its log is since. `None`: there was none on disk.
+    pub put_aside: Option<PathBuf>,
+}
+
+/// Why a camera was not forgotten, or not in full.
+#[derive(Debug, thiserror::Error)]
+pub enum ForgetFailure {
+    /// The broker has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+    /// It is connected, or nobody knows it.
+    #[error(transparent)]
+    Refused(#[from] ForgetError),
+    /// The camera was forgotten. Its log could not be put aside, and will be taken up by the next start.
+    #[error(transparent)]
+    PutAside(#[from] PutAsideError),
+}
+
+impl Driver {
+    /// Somebody says that a camera is to be forgotten. Its log on disk is put aside behind everybody's back.
+    pub(super) fn forget_by_hand(
+        &mut self,
+        camera: &CameraName,
+        answer: oneshot::Sender<Result<ForgetReport, ForgetFailure>>,
+    ) {
+        let forgotten = match self.broker.handle_forget(camera) {
+            Ok(forgotten) => forgotten,
+            // Whoever asked may have left.
+            Err(error) => return drop(answer.send(Err(error.into()))),
+        };
+        self.carry_out_forgetting(camera);
+        let putting = self.replicas.as_mut().map(|replicas| replicas.put_aside(camera));
+        let camera = camera.clone();
+        tokio::spawn(async move {
+            let put = match putting {
+                Some(putting) => putting.await,
+                None => Ok(None),
+            };
+            let result = match put {
+                Ok(put_aside) => {
+                    info!(%camera, epoch = forgotten.epoch.0, ?put_aside, "the camera is forgotten");
+                    Ok(ForgetReport { forgotten, put_aside })
+                }
+                Err(failure) => {
+                    error!(%camera, "{failure}");
+                    Err(failure.into())
+                }
+            };
+            let _ = answer.send(result);
+        });
+    }
+
+    /// Forgets cameras that have been gone for too long, unless their logs on this disk still hold frames.
+    pub(super) fn forget_stale(&mut self) {
+        for camera in self.broker.stale(monotonic_now()) {
+            let disk = self.replicas.as_ref().and_then(|replicas| replicas.keeper().status(&camera));
+            if disk.is_none_or(|status| status.disk_bytes == 0) && self.broker.handle_forget(&camera).is_ok()
+            {
+                info!(%camera, "the camera is forgotten: it has not been connected for long");
+                self.carry_out_forgetting(&camera);
+                if let Some(replicas) = &mut self.replicas {
+                    tokio::spawn(replicas.put_aside(&camera));
+                }
+            }
+        }
+    }
+
+    /// Does what the broker wants done about a camera that it has forgotten.
+    fn carry_out_forgetting(&mut self, camera: &CameraName) {
+        while let Some(output) = self.broker.poll_output() {
+            self.perform(output);
+        }
+        self.forget_camera(camera);
+    }
+}

@@ -1,0 +1,201 @@
+//! What an edge and its applications are told of a source: that it is lost, stalls, ends, and gives frames again.
+
+use std::time::Duration;
+
+use mez_core::contract::{Contract, ContractState};
+use mez_core::name::CameraName;
+use mez_core::source::{SourceStanding, SourceState};
+use mez_node::camera::CameraHandle;
+use mez_node::client::{Event, SubscribeOptions, Subscription};
+use mez_node::edge::EdgeHandle;
+use mez_node::feed::feed;
+use mez_node::source::{Source, SourceOptions, SourceSpec};
+
+use crate::api_support::{Served, Site, image, within};
+use crate::support::{RtspServer, Video, at};
+
+fn dock() -> CameraName {
+    "dock/cam1".parse().unwrap()
+}
+
+/// Any frame within ten seconds is good enough.
+fn patient() -> SubscribeOptions {
+    let contract = Contract { latency_bound: Some(Duration::from_secs(10)), ..Contract::default() };
+    SubscribeOptions { contract, ..SubscribeOptions::new("dock/*".parse().unwrap()) }
+}
+
+async fn subscribe(served: &Served, options: SubscribeOptions) -> Subscription {
+    served.client().await.subscribe(options).await.unwrap()
+}
+
+/// What comes until the source is in this state, and how it is then.
+async fn until_source(subscription: &mut Subscription, state: SourceState) -> (Vec<Event>, SourceStanding) {
+    within(async {
+        let mut before = Vec::new();
+        loop {
+            match subscription.next().await.expect("the subscription goes on") {
+                Event::Source { source, .. } if source.state == state => return (before, source),
+                event => before.push(event),
+            }
+        }
+    })
+    .await
+}
+
+/// The next frame; the events before it.
+async fn until_frame(subscription: &mut Subscription) -> (Vec<Event>, u64) {
+    within(async {
+        let mut before = Vec::new();
+        loop {
+            match subscription.next().await.expect("the subscription goes on") {
+                Event::Frame(frame) => return (before, frame.meta.id.sequence.0),
+                event => before.push(event),
+            }
+        }
+    })
+    .await
+}
+
+/// The next state of the contract that is one of these.
+async fn until_contract(
+    subscription: &mut Subscription,
+    wanted: &[ContractState],
+) -> (ContractState, String) {
+    within(async {
+        loop {
+            match subscription.next().await.expect("the subscription goes on") {
+                Event::Contract { state, reason, .. } if wanted.contains(&state) => return (state, reason),
+                _ => {}
+            }
+        }
+    })
+    .await
+}
+
+async fn known(edge: &EdgeHandle) -> (bool, Option<SourceStanding>) {
+    let info = edge.cameras().await.unwrap().remove(0);
+    (info.connected, info.source)
+}
+
+/// Publishes what a source gives, as `mez camera` does.
+fn feeding(camera: &CameraHandle, mut source: Source) -> tokio::task::JoinHandle<()> {
+    let camera = camera.clone();
+    tokio::spawn(async move {
+        let fed = feed(&camera, &mut source, || {}).await;
+        camera.leave().await;
+        fed.unwrap();
+    })
+}
+
+/// A network camera loses its power and gets it back. The application hears at once what is wrong, and never that its latency is
+/// missed; the edge knows since when, and when it is tried again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_camera_without_power_is_told_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = RtspServer::start(folder.path()).await;
+    let served = Served::new().await;
+    let spec = SourceSpec::parse(&server.url()).unwrap();
+    let source = Source::spawn(spec, SourceOptions::default()).await.unwrap();
+    let feeding = feeding(&served.camera, source);
+    let mut subscription = subscribe(&served, patient()).await;
+    until_frame(&mut subscription).await;
+    let (connected, source) = known(&served.edge).await;
+    assert!(connected && source.is_none_or(|source| source.state == SourceState::Live));
+
+    server.switch_off().await;
+    let (before, lost) = until_source(&mut subscription, SourceState::Lost).await;
+    assert!(!lost.reason.is_empty() && !lost.reason.contains("secret"), "{lost:?}");
+    let missed = |event: &Event| matches!(event, Event::Contract { state: ContractState::LatencyMiss, .. });
+    assert!(!before.iter().any(missed), "{before:?}");
+    let (_, reason) = until_contract(&mut subscription, &[ContractState::SourceLost]).await;
+    assert!(reason.starts_with("the camera's source is lost: "), "{reason}");
+    // Whoever comes now is told first of all.
+    let mut late = subscribe(&served, patient()).await;
+    let (before, _) = until_source(&mut late, SourceState::Lost).await;
+    assert!(!before.iter().any(|event| matches!(event, Event::Frame(_))), "{before:?}");
+    drop(late);
+    within(async {
+        while known(&served.edge).await.1.and_then(|source| source.retry).is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let (connected, source) = known(&served.edge).await;
+    assert!(connected && source.unwrap().since.is_some());
+
+    server.switch_on(folder.path()).await;
+    until_source(&mut subscription, SourceState::Live).await;
+    let (before, _) = until_frame(&mut subscription).await;
+    assert!(!before.iter().any(missed), "nobody missed a frame that was never captured: {before:?}");
+    feeding.abort();
+}
+
+/// A recording is over: that is no fault, and it stays known when the camera broker has gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recording_that_ends_is_told() {
+    let video = Video::new("short.avi", "64x48", 20, &["-c:v", "mjpeg", "-q:v", "3"]);
+    let served = Served::new().await;
+    let mut subscription = subscribe(&served, SubscribeOptions::new("dock/*".parse().unwrap())).await;
+    let source = Source::spawn(video.spec(), at(20.0)).await.unwrap();
+    let feeding = feeding(&served.camera, source);
+    until_source(&mut subscription, SourceState::Ended).await;
+    feeding.await.unwrap();
+    let reason = within(async {
+        loop {
+            if let Some(Event::Camera { up: false, reason, .. }) = subscription.next().await {
+                return reason;
+            }
+        }
+    });
+    assert_eq!(reason.await.as_deref(), Some("the camera's source has ended"));
+    let (connected, source) = known(&served.edge).await;
+    assert_eq!((connected, source.map(|source| source.state)), (false, Some(SourceState::Ended)));
+}
+
+/// A program publishes through the broker's socket: it stalls, goes on, and closes in good order; another one is just gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_that_stalls_and_closes_is_told() {
+    let served = Served::new().await;
+    let (_server, address) = served.site.serve_camera(&served.camera);
+    let mut subscription = subscribe(&served, SubscribeOptions::new("dock/*".parse().unwrap())).await;
+    let publisher = served.site.publisher(&address).await;
+    for number in 0..10 {
+        publisher.send(image(number, 100)).unwrap();
+        publisher.flush().await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let (_, stalled) = until_source(&mut subscription, SourceState::Stalled).await;
+    assert!(stalled.reason.contains("a second"), "{stalled:?}");
+    publisher.send(image(10, 100)).unwrap();
+    until_source(&mut subscription, SourceState::Live).await;
+    publisher.finish().await;
+    drop(publisher);
+    until_source(&mut subscription, SourceState::Ended).await;
+
+    let publisher = served.site.publisher(&address).await;
+    publisher.send(image(11, 100)).unwrap();
+    until_source(&mut subscription, SourceState::Live).await;
+    drop(publisher);
+    let (_, lost) = until_source(&mut subscription, SourceState::Lost).await;
+    assert!(lost.reason.contains("did not say that it ends"), "{lost:?}");
+    assert_eq!(lost.retry, None);
+}
+
+/// A program publishes over gRPC or in the broker's own process, and ends; over TCP as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_leaves_says_so_over_either_transport() {
+    use mez_node::camera::{SourceNews, Transport};
+    for transport in [Transport::Quic, Transport::Tcp] {
+        let site = Site::new();
+        let edge = site.edge();
+        let served = Served::with(site, edge, |options| options.transport = transport).await;
+        let mut subscription =
+            subscribe(&served, SubscribeOptions::new(dock().as_str().parse().unwrap())).await;
+        for number in 0..3 {
+            served.camera.publish(image(number, 100)).unwrap();
+        }
+        served.camera.tell_source(SourceNews::Ended);
+        within(served.camera.leave()).await;
+        until_source(&mut subscription, SourceState::Ended).await;
+    }
+}
