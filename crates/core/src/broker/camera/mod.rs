@@ -362,7 +362,7 @@ impl CameraBroker {
         for older in self.connections.older_than(link) {
             self.close(now, older);
         }
-        self.negotiation.forget_share(&mut self.adapter);
+        self.negotiation.handle_link_changed(&mut self.adapter);
         self.status.handle_welcomed(now);
         self.source.handle_welcomed();
         self.outputs.extend(self.connections.handle_accepted(now, link, welcome, epoch));
@@ -434,7 +434,7 @@ impl CameraBroker {
         self.live.handle_closed(now, &mut self.adapter, in_flight);
         self.outputs.extend(self.history.handle_closed(link));
         if was_active {
-            self.negotiation.forget_share(&mut self.adapter);
+            self.negotiation.handle_link_changed(&mut self.adapter);
             self.outputs.push_back(CameraOutput::LinkChanged { up: false });
         }
     }

@@ -55,8 +55,9 @@ impl Negotiation {
         adapter.set_share(self.sharing.limits());
     }
 
-    /// The connection is another one: nothing is known of what the camera has there.
-    pub(super) fn forget_share(&mut self, adapter: &mut Adapter) {
+    /// The connection is another one: nothing is known of what the camera has there, and its demands are counted anew.
+    pub(super) fn handle_link_changed(&mut self, adapter: &mut Adapter) {
+        self.contracts = ServedContracts::default();
         self.sharing.forget();
         adapter.set_share(self.sharing.limits());
     }
