@@ -12,7 +12,7 @@ use mez_testbed::random::Random;
 use mez_testbed::{Action, ApplicationSpec, CameraSpec, Delivered, Footage, Moment, World, ms, secs};
 
 /// Seeds of each link. `MEZ_SEEDS` asks for others.
-const SEEDS: u64 = 5;
+const SEEDS: u64 = 3;
 const FIRST_SEED: u64 = 1_000;
 
 const SECONDS: u64 = 32;
