@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import mez
-from tests.support import deliver, enrolled, picture
-from tests.test_boxes import detect, overlap, profile_for, publishing, scene
+from tests.support import deliver, enrolled, picture, profile_of
+from tests.test_boxes import detect, overlap, publishing, scene
 from tests.test_store import store_key
 
 SIZE = (640, 480)
@@ -63,7 +63,7 @@ def replies(noted: list[mez.Note]) -> list[mez.Reply]:
 
 def ask(edge: str | mez.Edge, keys: Path | None = None) -> mez.Subscription:
     """A contract that gets frames at half their size."""
-    terms: dict[str, Any] = {"accuracy": 0.9, "latency_ms": 5000, "profile": profile_for(RUNG, *SIZE)}
+    terms: dict[str, Any] = {"accuracy": 0.9, "latency_ms": 5000, "profile": profile_of(*SIZE, 0.95, rung=RUNG)}
     return mez.subscribe("cam", edge=edge, keys=keys, application="people", timeout=30, **terms)
 
 
