@@ -32,7 +32,7 @@ fn a_source_that_falls_silent_is_told() {
     let told = reports(&rig.take());
     let [(1, report)] = &told[..] else { panic!("{told:?}") };
     assert_eq!(report.state, SourceState::Stalled);
-    assert!(report.reason.contains("15.2 a second"), "{report:?}");
+    assert!(report.reason.contains("it gave 15.2 per second"), "{report:?}");
     assert_eq!(report.lasts, 330 * MS, "five intervals after its last frame, at {last:?}");
     rig.publish(10);
     let told = reports(&rig.take());
