@@ -75,8 +75,9 @@ class CameraInfo:
             far as it was measured.
         share_frame_bytes: The share of the camera: how large its frames may be on average, in bytes. 0 if
             there is no room for frames that keep its floor; `None` if its frames are not limited.
-        source: Whether its source gives frames; `None` if it has published none yet, or is not connected.
-            What is final stays known of a camera that has gone: its source ended, or was given up.
+        source: Whether its source gives frames. `None` if it has published no frame yet and nothing else is
+            known of it, and of a camera that is not connected, unless its source had ended or is not tried
+            again.
         contracts: The contract states of its subscriptions. Subscriptions that ask for nothing are left out.
     """
 
@@ -197,8 +198,8 @@ def edge(
             holds frames of it, or a subscription names it. `None`: never.
         frame_bytes_max: The largest frame that is accepted, in bytes.
         state: The folder for state, which the edge needs again at its next start. Default: `MEZ_STATE`, else
-            `/var/lib/mez` for root, else `~/.local/state/mez`. An edge without `keys` and `store` has no next
-            start: its folder is a temporary one.
+            `/var/lib/mez` for root, else `~/.local/state/mez`. Without `state`, `keys` and `store` it is a
+            temporary folder: nothing is remembered after the edge ends.
         store: The folder of a store: frames are also kept there, encrypted, and outlive this process.
             Default: frames are kept in memory only.
         store_key: The file with the store's keys, made by `mez store key`. Default: the keys that

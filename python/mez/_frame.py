@@ -60,7 +60,8 @@ class Contract:
             this program took too few of them in time; `"accuracy_miss"`: what
             `Subscription.report_accuracy` was told is below the floor; `"drifted"`: frames differ from those
             that the profile was made with; `"unverified"`: nothing is known of it, for want of a profile;
-            `"ok"`. Over the last second; measured accuracies over the last ten.
+            `"ok"`. Judged over the last second; measured accuracies over the last ten; `"source_lost"` at
+            once.
         reason: A sentence that says why, such as "the link carries 2.1 Mbit/s; the floor 0.95 needs 3.4
             Mbit/s at 15 fps".
         expected_accuracy: As `Frame.expected_accuracy`; `None` where it is not of a frame.

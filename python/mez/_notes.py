@@ -29,9 +29,9 @@ class Note:
         application: The application's name.
         reply: The result that it sent back for the frame `reply.frame`, with detections in the pixels of
             the frame as it was published. `None` if a contract changed.
-        captured_ns: Of a reply: when that frame was captured. `None` if the edge had no longer that frame
-            in memory.
-        contract: How the contract of the application's subscription stands on the camera. `None` of a
+        captured_ns: When the frame of the reply was captured. `None` for a change of a contract, and if the
+            edge no longer had the frame in memory.
+        contract: How the contract of the application's subscription stands on the camera. `None` for a
             reply.
         missing: How many notes before this one are missing: too many came at once, or the disk did not keep
             up, or is damaged.

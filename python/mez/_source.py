@@ -1,4 +1,4 @@
-"""Whether what a camera gets its frames from gives any."""
+"""Whether the source of a camera gives frames."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

@@ -41,9 +41,9 @@ class Event:
     """Something that happened to a subscription besides frames.
 
     Attributes:
-        kind: `"camera_up"`, `"camera_down"`: a camera that matches came or went; `"source"`: what a camera
-            gets its frames from gives none any more, for another reason than before, or again; also told at
-            the start of a camera whose source gives none; `"contract"`: what was asked
+        kind: `"camera_up"`, `"camera_down"`: a camera that matches came or went; `"source"`: the state
+            of a camera's source has changed, or the reason for it; if the source gives no frames, also told
+            when the subscription begins and when the camera connects; `"contract"`: what was asked
             for is kept, or no longer, also told where no frames come, and with `quality="original"` whether
             originals are lacking; `"waiting"`: none that
             matches is connected, and frames come as soon as one is; `"disconnected"`: the edge was lost,

@@ -1,4 +1,4 @@
-"""Whether what a camera gets its frames from gives any: who is told, and cameras that are forgotten."""
+"""Whether the source of a camera gives frames: who is told, and cameras that are forgotten."""
 
 import time
 from collections.abc import Callable

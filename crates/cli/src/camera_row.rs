@@ -36,7 +36,7 @@ pub(crate) const COLUMNS: &[Column<Row>] = &[
     Column {
         name: "source",
         head: "SOURCE",
-        about: "Whether what it gets frames from gives any: live, stalled, lost or ended, and for how long",
+        about: "Whether its source gives frames: live, stalled, lost or ended, and for how long",
         rank: 2,
         cell: source,
     },

@@ -226,8 +226,8 @@ pub struct CameraSummary {
     pub observed_on_time_share: Option<f64>,
     /// The declared channel that it shares with others, if it is on one.
     pub channel: Option<ChannelStanding>,
-    /// Whether its source gives frames, by this machine's monotonic clock. `None`: it has published none yet, or is not
-    /// connected. What is final stays known of a camera that is gone.
+    /// Whether its source gives frames, by this machine's monotonic clock. `None` if it has published no frame yet and
+    /// nothing else is known of it, and of a camera that is not connected, unless its source had ended or is not tried again.
     pub source: Option<SourceStanding>,
     /// The states of its subscriptions' contracts, without those that ask nothing.
     pub contracts: Vec<ContractStanding>,
