@@ -34,10 +34,10 @@ Examples:
   mez cameras --edge edge.local    at another edge, with the keys of an application
   mez cameras show dock/cam1       which certificate it started with, from where and when
   mez cameras reset dock/cam1      forget its earlier starts, so that it can connect again
-  mez cameras forget dock          forget a camera that will not come again
+  mez cameras forget dock/old      forget a camera that will not come again
 
-SOURCE says whether what a camera gets its frames from gives any: live, stalled (none for several intervals of its own rate), lost (gone, or it \
-cannot be read) or ended (in good order). `-`: it has published none yet, or is absent.
+SOURCE tells whether frames come from the camera's source (a publisher, a file, a device or a network camera): live, stalled (none for several \
+intervals of its own rate), lost (gone, or it cannot be read) or ended (in good order). `-`: it has published none yet, or is absent.
 
 A camera publishes all the time. Its frames cross the link only while somebody subscribes."
 )]

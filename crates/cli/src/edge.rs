@@ -57,7 +57,7 @@ pub(crate) struct EdgeArgs {
     /// Most cameras that may connect
     #[arg(long, value_name = "N", default_value_t = 64)]
     cameras_max: usize,
-    /// How long a camera may be absent before the edge forgets it, such as 7d, or `never`. Its log on disk keeps it, and so does a subscription to its name
+    /// How long a camera may be absent before the edge forgets it, such as 7d, or `never`. It is not forgotten while the edge's disk holds frames of it, or a subscription names it without a pattern
     #[arg(long, value_name = "TIME|never", default_value = "7d", env = "MEZ_EDGE_FORGET_AFTER")]
     forget_after: Age,
     /// Largest frame that is accepted
