@@ -23,7 +23,7 @@ options = parser.parse_args()
 
 is_file = not options.source.isdigit()
 video = cv2.VideoCapture(options.source if is_file else int(options.source))
-# A file is played at its own speed. A camera itself says when its next picture is due.
+# A file is played at its own speed. `read` of a camera waits for its next picture.
 interval = 1 / video.get(cv2.CAP_PROP_FPS) if is_file else 0
 pictures = {}  # those that were sent last, by frame
 due = begin = time.monotonic()

@@ -2,8 +2,8 @@
 
     python late.py dock/cam1 --edge edge.local
 
-It asks for frames of at most 50 ms, and works 300 ms on each. The newest frame has then waited for it, often
-for longer than the bound. Mez does not make frames smaller for that, because it would not help.
+It asks for frames that are at most 50 ms old, and works 300 ms on each. The newest frame has then waited for
+it, often for longer than the bound. Mez does not make frames smaller for that, because it would not help.
 """
 
 import argparse

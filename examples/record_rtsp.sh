@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Records a network camera for a while, with what a detector finds in it, and exports both as a video.
 #
+#     record_rtsp.sh SOURCE FOLDER SECONDS [EDGE]
 #     record_rtsp.sh rtsp://10.0.0.9/stream recording 60
 #
-# Once before: mez keys init; mez store key. No other edge broker may run on this host. The folder `recording` then has
-# gate.mp4, gate.mp4.jsonl with what was found in each frame, and gate-boxes.mp4, where it is drawn. For a camera that asks
-# for a password: mez camera --source-credentials.
+# Once before: mez keys init; mez store key. No other edge broker may run on this host. FOLDER then has, beside the store,
+# gate.mp4, gate.mp4.jsonl with what was found in each frame, and gate-boxes.mp4, where it is drawn. EDGE is the address of
+# the edge broker that this starts, if it is not localhost at the usual port. For a camera that asks for a password:
+# mez camera --source-credentials.
 set -euo pipefail
 source=$1 folder=$2 seconds=$3 edge=${4:-localhost} here=$(dirname "$0")
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
