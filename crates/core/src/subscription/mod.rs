@@ -111,10 +111,14 @@ impl Subscription {
             self.resumes_after.retain(|(of, _)| of != camera);
             self.resumes_after.push((camera.clone(), last));
         }
-        let (camera, skipped, not_held) = feed.rest(self.span);
+        let (camera, skipped, not_held) = feed.abandon(self.span);
         let mut missing = Missing { skipped, not_held };
         missing.merge(&owed.skipped, owed.not_held);
-        self.left.push((camera, missing));
+        match self.left.iter_mut().find(|(of, _)| *of == camera) {
+            Some((_, left)) => left.merge(&missing.skipped, missing.not_held),
+            None if missing == Missing::default() => {}
+            None => self.left.push((camera, missing)),
+        }
     }
 
     /// Delivers frames of an attached camera as they came, for an application that decodes chains of these

@@ -131,6 +131,19 @@ impl Tally {
         is_anew
     }
 
+    /// Notes that nothing is delivered after the last frame, or from `begin` on, of what was asked for up to `end`, or else of what is known
+    /// up to the `newest` record.
+    pub(super) fn give_up_from(
+        &mut self,
+        begin: Option<Timestamp>,
+        end: Option<Timestamp>,
+        newest: Option<&Record>,
+    ) {
+        let Some(begin) = self.last_captured.or(begin) else { return };
+        let end = end.or(newest.map(|newest| newest.frame.meta.captured)).unwrap_or(begin).max(begin);
+        self.holes.add(NotHeld { begin, end, reason: NotHeldReason::Gone });
+    }
+
     /// Counts what was skipped for any other reason than these as skipped for `other`.
     pub(super) fn keep_only(&mut self, reasons: &[SkipReason], other: SkipReason) {
         let others =

@@ -150,6 +150,10 @@ impl Driver {
 
     /// Closes all connections once the edge has what was said last.
     async fn say_farewell(&mut self) {
+        self.broker.handle_leaving(monotonic_now());
+        while let Some(output) = self.broker.poll_output() {
+            self.perform(output);
+        }
         let links: Vec<CommandSender> = self.links.drain().map(|(_, link)| link).collect();
         let gone = async {
             for link in links.iter().filter(|link| link.send(Command::Farewell)) {

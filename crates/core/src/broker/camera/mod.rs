@@ -305,6 +305,12 @@ impl CameraBroker {
         self.pump(now);
     }
 
+    /// The camera broker ends soon: what the edge should know is said now.
+    pub fn handle_leaving(&mut self, now: Instant) {
+        self.source.handle_leaving();
+        self.pump(now);
+    }
+
     /// The instant of [`CameraBroker::poll_timeout`] has come, or any other.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.source.handle_timeout(now);

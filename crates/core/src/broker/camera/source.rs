@@ -85,6 +85,11 @@ impl SourceWatch {
         self.told_at.map_or(Instant::ZERO, |at| at + TELL_INTERVAL)
     }
 
+    /// The camera broker ends: what there is to tell is told at once, or never.
+    pub(super) fn handle_leaving(&mut self) {
+        self.told_at = None;
+    }
+
     /// A frame was published.
     pub(super) fn handle_published(&mut self, now: Instant) {
         let is_live = self.known.state == SourceState::Live;
@@ -194,6 +199,20 @@ mod tests {
             // The pause is no interval of its rate.
             assert_eq!(watch.due(false), Some(at(last + 60_000 + stalls_after_ms)));
         }
+    }
+
+    /// A program that sends seldom, sends once more and closes: the edge hears of the end although it was told something just before.
+    #[test]
+    fn who_leaves_tells_the_end_at_once() {
+        let (mut watch, last) = running(9, 66);
+        watch.handle_timeout(at(last + 330));
+        told(&mut watch, last + 330).expect("it has stalled");
+        watch.handle_published(at(last + 1_000));
+        told(&mut watch, last + 1_000).expect("it gives frames again");
+        watch.handle_news(at(last + 1_020), SourceNews::Ended);
+        assert_eq!(told(&mut watch, last + 1_020), None, "it was told something just now");
+        watch.handle_leaving();
+        assert_eq!(told(&mut watch, last + 1_020).map(|report| report.state), Some(SourceState::Ended));
     }
 
     #[test]

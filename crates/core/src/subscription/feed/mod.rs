@@ -224,6 +224,31 @@ impl Feed {
         (self.camera, skipped, not_held)
     }
 
+    /// The rest of the account when the log is read no more: what it holds is not delivered any more.
+    pub(super) fn abandon(mut self, span: Span) -> (CameraName, SkipCounts, Option<NotHeld>) {
+        if !self.is_live || self.waits_for_past() {
+            self.tally.give_up_from(self.begin, span.end, self.reader.newest().as_ref());
+        } else if self.originals.is_none() {
+            self.skip_unread(span.end);
+        }
+        self.rest(span)
+    }
+
+    /// Counts the frames of the present that memory holds and nobody read.
+    fn skip_unread(&mut self, end: Option<Timestamp>) {
+        let held = self.reader.held();
+        for index in self.live.max(held.start)..held.end {
+            let Some(record) = self.reader.get(index) else { continue };
+            let meta = &record.frame.meta;
+            let is_wanted = end.is_none_or(|end| meta.captured <= end);
+            if is_wanted && self.tally.last().is_none_or(|last| meta.id > last) {
+                self.account_before(&record);
+                self.has_read(meta);
+                self.tally.skip(SkipReason::Evicted);
+            }
+        }
+    }
+
     /// The span as it applies to this camera.
     fn own(&self, span: Span) -> Span {
         Span { begin: self.begin, ..span }

@@ -333,6 +333,38 @@ proptest! {
     }
 }
 
+/// What a program had not taken when its camera was forgotten is counted, and of a reading of the past it is said.
+#[test]
+fn what_nobody_read_of_a_forgotten_camera_is_accounted_for() {
+    let (mut writer, reader) = log(LogConfig::default());
+    let mut subscription =
+        Subscription::new(Span { end: Some(at(1_000)), deliver: Deliver::Every, ..Span::LIVE });
+    subscription.attach(camera("a"), reader);
+    (0..5).for_each(|number| append(&mut writer, 1, number, 10 + number, &[]));
+    assert_eq!(sequence(&frame(subscription.next(at(20)))), 0);
+    subscription.detach(&camera("a"), Missing::default());
+    match subscription.next(at(10_000_000_000)) {
+        Next::Ended { rest } => assert_eq!(rest[0].1.of(SkipReason::Evicted), 4),
+        other => panic!("{other:?}"),
+    }
+
+    let (mut writer, reader) = log(LogConfig::default());
+    (0..5).for_each(|number| append(&mut writer, 1, number, 10 + number, &[]));
+    let mut reading = Subscription::new(Span { begin: Some(at(10)), end: Some(at(14)), ..Span::LIVE });
+    reading.attach(camera("a"), reader);
+    reading.detach(&camera("a"), Missing::default());
+    match reading.next(at(10_000_000_000)) {
+        Next::Ended { rest } => {
+            let not_held = rest[0].2.expect("it says that frames are missing");
+            assert_eq!(
+                (not_held.begin, not_held.end, not_held.reason),
+                (at(10), at(14), NotHeldReason::Gone)
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A camera that is forgotten and comes again: its account goes on where it was, and what was not told yet is told then, or
 /// at the end.
 #[test]

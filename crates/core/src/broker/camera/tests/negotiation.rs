@@ -205,15 +205,3 @@ fn a_second_demand_of_one_revision_is_ignored() {
     negotiated(&mut rig, 2, SLOW);
     assert_eq!(told(&rig).len(), 3);
 }
-
-/// Revisions begin anew with a connection, so what became of contracts on an earlier one says nothing of its demands.
-#[test]
-fn what_became_of_contracts_begins_anew_with_a_connection() {
-    let mut rig = rig(vec![hasty(), patient(0)]);
-    rig.broker.handle_profile(rig.now, HASH, Some(sized()));
-    negotiated(&mut rig, 6, SLOW);
-    let revision = told_of(&rig).revision;
-    rig.welcome(1, None);
-    rig.demand(1, revision, vec![hasty()]);
-    assert!(rig.broker.joint().is_some_and(|joint| joint.latency_bound == hasty().latency_bound));
-}
