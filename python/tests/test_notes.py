@@ -63,7 +63,11 @@ def replies(noted: list[mez.Note]) -> list[mez.Reply]:
 
 def ask(edge: str | mez.Edge, keys: Path | None = None) -> mez.Subscription:
     """A contract that gets frames at half their size."""
-    terms: dict[str, Any] = {"accuracy": 0.9, "latency_ms": 5000, "profile": profile_of(*SIZE, 0.95, rung=RUNG)}
+    terms: dict[str, Any] = {
+        "accuracy": 0.9,
+        "latency_ms": 5000,
+        "profile": profile_of(*SIZE, 0.95, rung=RUNG),
+    }
     return mez.subscribe("cam", edge=edge, keys=keys, application="people", timeout=30, **terms)
 
 
