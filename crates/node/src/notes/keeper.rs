@@ -55,8 +55,8 @@ pub enum ReadNotesError {
 enum Order {
     /// With how many of the camera did not fit into the queue since the one before.
     Note(CameraName, Timestamp, NoteContent, u64),
-    /// Stop writing the notes of a camera. The sender is told when the files are closed.
-    Release(CameraName, SyncSender<()>),
+    /// Stop writing the notes of a camera. The sender is told whether the files are closed; false if the disk takes too long.
+    Release(CameraName, SyncSender<bool>),
     Stop,
 }
 
@@ -167,7 +167,11 @@ impl Notes {
         if self.orders.send(Order::Release(camera.clone(), done)).is_err() {
             return true;
         }
-        !matches!(released.recv_timeout(STOP_TIME_MAX), Err(RecvTimeoutError::Timeout))
+        match released.recv_timeout(STOP_TIME_MAX) {
+            Ok(is_released) => is_released,
+            // It is dropped unsent only where the thread has ended.
+            Err(error) => error == RecvTimeoutError::Disconnected,
+        }
     }
 
     /// Takes in notes of a camera again, after [`Notes::release`].
@@ -218,10 +222,9 @@ impl Keeper {
             match order {
                 Order::Note(camera, at, content, missing) => self.take(camera, at, &content, missing),
                 Order::Release(camera, done) => {
-                    if matches!(self.kept.remove(&camera), Some(Kept::Open(_))) {
-                        self.shared.keeper.release(camera);
-                    }
-                    let _ = done.try_send(());
+                    self.kept.remove(&camera);
+                    // Also where none is open here: an earlier try may have taken too long, and the files may still be open.
+                    let _ = done.try_send(self.shared.keeper.release(camera));
                 }
                 Order::Stop => break,
             }
@@ -319,12 +322,19 @@ impl Series {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use bytes::Bytes;
     use mez_core::store::{KEY_BYTES, KeyRing, MasterKey};
 
     use super::*;
     use crate::notes::NotedReply;
     use crate::reply::ReplyContent;
+
+    fn options(folder: &Path) -> PersistOptions {
+        let keys = KeyRing::new(vec![MasterKey::new([1; KEY_BYTES])]).unwrap();
+        PersistOptions::new(folder.join("store"), keys)
+    }
 
     fn reply(number: u64) -> NoteContent {
         NoteContent::Reply(NotedReply {
@@ -347,8 +357,7 @@ mod tests {
     #[tokio::test]
     async fn what_does_not_fit_into_the_queue_is_counted_and_told() {
         let folder = tempfile::tempdir().unwrap();
-        let keys = KeyRing::new(vec![MasterKey::new([1; KEY_BYTES])]).unwrap();
-        let options = PersistOptions::new(folder.path().join("store"), keys);
+        let options = options(folder.path());
         let camera: CameraName = "dock/cam1".parse().unwrap();
         let (notes, queue) = Notes::queued(options.clone(), folder.path().join("state"), 3).unwrap();
         (0..8).for_each(|number| notes.note(&camera, reply(number)));
@@ -372,12 +381,30 @@ mod tests {
         assert_eq!((numbers(&read.0), read.0[0].id.epoch), (vec![(9, 0)], Epoch(2)));
     }
 
+    /// A disk that takes too long is told to whoever resets the camera. Where the thread has ended, nothing is open any more.
+    #[tokio::test]
+    async fn a_release_is_over_only_when_the_files_are_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let (notes, queue) = Notes::queued(options(folder.path()), folder.path().join("state"), 1).unwrap();
+        for is_closed in [false, true] {
+            let release = {
+                let (notes, camera) = (notes.clone(), camera.clone());
+                thread::spawn(move || notes.release(&camera))
+            };
+            let Order::Release(_, done) = queue.recv().unwrap() else { panic!("nothing else was asked for") };
+            done.send(is_closed).unwrap();
+            assert_eq!(release.join().unwrap(), is_closed);
+        }
+        drop(queue);
+        assert!(notes.release(&camera));
+    }
+
     /// While the notes of a camera are put aside, none are taken in; afterwards they are again, in a new log.
     #[tokio::test]
     async fn a_reset_camera_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
-        let keys = KeyRing::new(vec![MasterKey::new([1; KEY_BYTES])]).unwrap();
-        let options = PersistOptions::new(folder.path().join("store"), keys);
+        let options = options(folder.path());
         let camera: CameraName = "dock/cam1".parse().unwrap();
         let notes = Notes::start(options.clone(), folder.path().join("state")).unwrap();
         notes.note(&camera, reply(0));
