@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mez_core::frame::{Epoch, FrameId, Sequence, SkipRange, SkipReason};
-use mez_core::log::{LogConfig, LogWriter, log};
+use mez_core::log::{AppendError, LogConfig, LogWriter, log};
 use mez_core::name::CameraName;
 use mez_core::store::{StorageError, StoreStatus};
 use mez_core::units::{Instant, Timestamp};
@@ -31,7 +31,7 @@ const WAITING_MAX: usize = 512;
 const MEMORY_BYTES_MAX: u64 = 1 << 20;
 /// How long the thread waits before it tries again to open the log of a camera.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// The least time between two warnings that notes were dropped.
+/// The least time between two warnings that notes are lost.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a stopping broker, or a reset, waits for the thread.
 const STOP_TIME_MAX: Duration = Duration::from_secs(4);
@@ -214,6 +214,8 @@ struct Series {
     /// The place of the next note.
     next: NoteId,
     last: Timestamp,
+    /// How many notes are missing at that place.
+    missing: u64,
 }
 
 impl Keeper {
@@ -245,8 +247,13 @@ impl Keeper {
             }
             return;
         };
-        series.append(at, content, dropped + refused);
+        let appended = series.append(at, content, dropped + refused);
         self.shared.keeper.wake();
+        if let Err(error) = appended
+            && self.may_tell()
+        {
+            error!(%camera, "replies or changes of contracts were not noted: {error}");
+        }
     }
 
     /// The series of a camera, and how many notes went by before it could be opened.
@@ -280,11 +287,19 @@ impl Keeper {
     }
 
     fn warn(&mut self, camera: &CameraName, dropped: u64) {
-        let now = monotonic_now();
-        if self.warned.is_none_or(|warned| now.saturating_since(warned) >= WARN_INTERVAL) {
-            self.warned = Some(now);
+        if self.may_tell() {
             warn!(%camera, dropped, "replies or changes of contracts were not noted: too many came at once");
         }
+    }
+
+    /// Whether it is time again to tell people that notes are lost.
+    fn may_tell(&mut self) -> bool {
+        let now = monotonic_now();
+        let is_time = self.warned.is_none_or(|warned| now.saturating_since(warned) >= WARN_INTERVAL);
+        if is_time {
+            self.warned = Some(now);
+        }
+        is_time
     }
 }
 
@@ -298,11 +313,12 @@ impl Series {
         let (camera, mut writer) = opened.writer(reader.cursor_at_end());
         writer.set_start(epoch, anchor());
         shared.keeper.keep(camera, writer);
-        Ok(Self { log, next: FrameId { epoch, sequence: Sequence(0) }, last: Timestamp::MIN })
+        Ok(Self { log, next: FrameId { epoch, sequence: Sequence(0) }, last: Timestamp::MIN, missing: 0 })
     }
 
-    /// Appends a note, behind this many that are missing.
-    fn append(&mut self, at: Timestamp, content: &NoteContent, missing: u64) {
+    /// Appends a note, behind this many more that are missing. One that is not taken is missing before the next.
+    fn append(&mut self, at: Timestamp, content: &NoteContent, missing: u64) -> Result<(), AppendError> {
+        let missing = self.missing + missing;
         let first = self.next.sequence;
         let number = Sequence(first.0 + missing);
         let lost = SkipRange { first, count: missing, reason: SkipReason::EdgeBusy };
@@ -310,13 +326,14 @@ impl Series {
         // Times increase, as those of frames do.
         let at = at.max(self.last + Duration::from_nanos(1));
         let record = content.to_record(FrameId { sequence: number, ..self.next }, at);
-        match self.log.append(record, skipped, monotonic_now()) {
-            Ok(_) => {
-                self.last = at;
-                self.next.sequence = Sequence(number.0 + 1);
-            }
-            Err(error) => error!("a note was not kept: {error}"),
+        if let Err(error) = self.log.append(record, skipped, monotonic_now()) {
+            self.missing = missing + 1;
+            return Err(error);
         }
+        self.last = at;
+        self.next.sequence = Sequence(number.0 + 1);
+        self.missing = 0;
+        Ok(())
     }
 }
 
@@ -325,10 +342,11 @@ mod tests {
     use std::path::Path;
 
     use bytes::Bytes;
+    use mez_core::contract::ContractState;
     use mez_core::store::{KEY_BYTES, KeyRing, MasterKey};
 
     use super::*;
-    use crate::notes::NotedReply;
+    use crate::notes::{NotedContract, NotedReply};
     use crate::reply::ReplyContent;
 
     fn options(folder: &Path) -> PersistOptions {
@@ -379,6 +397,34 @@ mod tests {
         tokio::task::spawn_blocking(move || stopping.stop()).await.unwrap();
         let read = notes.read(&camera, Timestamp::MIN, Timestamp::MAX, Some(read.0[3].id)).await.unwrap();
         assert_eq!((numbers(&read.0), read.0[0].id.epoch), (vec![(9, 0)], Epoch(2)));
+    }
+
+    /// The disk is slow, and what it is about to write fills the memory for notes. Those that find no room are told with the next one.
+    #[test]
+    fn notes_that_find_no_room_in_memory_are_counted_and_told() {
+        let (log, reader) = log(LogConfig::with_bytes_max(20_000));
+        let next = FrameId { epoch: Epoch(1), sequence: Sequence(0) };
+        let mut series = Series { log, next, last: Timestamp::MIN, missing: 0 };
+        let content = NoteContent::Contract(NotedContract {
+            application: "counter".into(),
+            state: ContractState::LatencyMiss,
+            reason: "x".repeat(1_000),
+        });
+        let at = Timestamp::from_nanos(1);
+        let mut held = Vec::new();
+        while series.append(at, &content, 0).is_ok() {
+            held.push(reader.newest().unwrap());
+        }
+        let first = Sequence(held.len() as u64);
+        assert!(series.append(at, &content, 4).is_err());
+        drop(held);
+        series.append(at, &content, 2).unwrap();
+        let lost = SkipRange { first, count: 1 + 5 + 2, reason: SkipReason::EdgeBusy };
+        let record = reader.newest().unwrap();
+        assert_eq!((&*record.skipped, record.frame.meta.id.sequence), (&[lost][..], Sequence(first.0 + 8)));
+        // It is told once.
+        series.append(at, &content, 0).unwrap();
+        assert!(reader.newest().unwrap().skipped.is_empty());
     }
 
     /// A disk that takes too long is told to whoever resets the camera. Where the thread has ended, nothing is open any more.
