@@ -164,10 +164,9 @@ impl Notes {
     pub(crate) fn release(&self, camera: &CameraName) -> bool {
         lock(&self.shared.moving).insert(camera.clone());
         let (done, released) = sync_channel(1);
-        if self.orders.send(Order::Release(camera.clone(), done)).is_err() {
-            return true;
-        }
-        match released.recv_timeout(STOP_TIME_MAX) {
+        let deadline = monotonic_now() + STOP_TIME_MAX;
+        let ordered = self.order(Order::Release(camera.clone(), done), deadline);
+        match ordered.and_then(|()| released.recv_timeout(deadline.saturating_since(monotonic_now()))) {
             Ok(is_released) => is_released,
             // It is dropped unsent only where the thread has ended.
             Err(error) => error == RecvTimeoutError::Disconnected,
@@ -183,13 +182,24 @@ impl Notes {
     pub(crate) fn stop(&self) {
         let Some(thread) = lock(&self.shared.thread).take() else { return };
         let deadline = monotonic_now() + STOP_TIME_MAX;
-        let mut order = self.orders.try_send(Order::Stop);
-        while matches!(order, Err(TrySendError::Full(_))) && monotonic_now() < deadline {
-            thread::sleep(Duration::from_millis(2));
-            order = self.orders.try_send(Order::Stop);
-        }
+        let _ = self.order(Order::Stop, deadline);
         // A thread that hangs in a system call ends with the process.
         while !thread.is_finished() && monotonic_now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits for room in the queue until `deadline`: the thread may hang in a system call.
+    fn order(&self, mut order: Order, deadline: Instant) -> Result<(), RecvTimeoutError> {
+        loop {
+            order = match self.orders.try_send(order) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Disconnected(_)) => return Err(RecvTimeoutError::Disconnected),
+                Err(TrySendError::Full(_)) if monotonic_now() >= deadline => {
+                    return Err(RecvTimeoutError::Timeout);
+                }
+                Err(TrySendError::Full(order)) => order,
+            };
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -444,6 +454,19 @@ mod tests {
         }
         drop(queue);
         assert!(notes.release(&camera));
+    }
+
+    /// The disk hangs, and the queue is full. Whoever resets the camera is told so, and does not wait for the disk.
+    #[tokio::test]
+    async fn a_release_does_not_wait_for_a_disk_that_hangs() {
+        let folder = tempfile::tempdir().unwrap();
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let (notes, _queue) = Notes::queued(options(folder.path()), folder.path().join("state"), 1).unwrap();
+        notes.note(&camera, reply(0));
+        let (told, answer) = sync_channel(1);
+        thread::spawn(move || told.send(notes.release(&camera)));
+        // Without an end, the test would have none either.
+        assert_eq!(answer.recv_timeout(STOP_TIME_MAX * 5), Ok(false));
     }
 
     /// While the notes of a camera are put aside, none are taken in; afterwards they are again, in a new log.
