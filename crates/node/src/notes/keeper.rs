@@ -22,7 +22,7 @@ use tracing::{error, warn};
 use super::{Note, NoteContent, NoteId, NoteReader};
 use crate::clock::{anchor, monotonic_now, wall_now};
 use crate::persist::keeper::lock;
-use crate::persist::{LogFiles, LogKeeper, LogKind, OpenLog, PersistOptions};
+use crate::persist::{LogFiles, LogKeeper, LogKind, OpenLog, PersistOptions, has_log};
 use crate::state::edge_folder;
 
 /// Notes that may wait for the thread. A reply has at most 64 KiB.
@@ -80,13 +80,22 @@ struct Shared {
 }
 
 impl Notes {
-    /// Starts the thread. `options` give notes their bytes on disk, `state` is the edge's folder for state. On a tokio runtime.
-    pub(crate) fn start(options: PersistOptions, state: PathBuf) -> std::io::Result<Self> {
+    /// Starts the thread. `options` give notes their bytes on disk, `state` is the edge's folder for state. The logs of `cameras` that exist
+    /// are opened at once: their notes get too old also where nothing more is noted. On a tokio runtime.
+    pub(crate) fn start(
+        options: PersistOptions,
+        state: PathBuf,
+        cameras: Vec<CameraName>,
+    ) -> std::io::Result<Self> {
         let (notes, queue) = Self::queued(options, state, WAITING_MAX)?;
         tokio::spawn(notes.shared.keeper.clone().watch(LogKind::Notes));
         // It ends with the last sender, and holds none itself.
         let shared = Arc::clone(&notes.shared);
-        let run = move || Keeper { shared, kept: BTreeMap::new(), warned: None }.run(&queue);
+        let run = move || {
+            let mut keeper = Keeper { shared, kept: BTreeMap::new(), warned: None };
+            keeper.open_existing(&cameras);
+            keeper.run(&queue);
+        };
         let thread = thread::Builder::new().name("mez-notes".into()).spawn(run)?;
         *lock(&notes.shared.thread) = Some(thread);
         Ok(notes)
@@ -124,7 +133,7 @@ impl Notes {
         }
     }
 
-    /// How the log of a camera's notes on disk is doing; `None` before the first.
+    /// How the log of a camera's notes on disk is doing; `None` if there is none yet.
     pub fn status(&self, camera: &CameraName) -> Option<StoreStatus> {
         self.shared.keeper.status(camera)
     }
@@ -242,6 +251,19 @@ impl Keeper {
             }
         }
         self.shared.keeper.stop();
+    }
+
+    /// Opens the logs that these cameras have.
+    fn open_existing(&mut self, cameras: &[CameraName]) {
+        for camera in cameras {
+            if has_log(&self.shared.options.folder, camera, LogKind::Notes)
+                && self.series(camera).is_none()
+                && let Some(Kept::Refused(_, count)) = self.kept.get_mut(camera)
+            {
+                // No note went by.
+                *count = 0;
+            }
+        }
     }
 
     fn take(&mut self, camera: CameraName, at: Timestamp, content: &NoteContent, dropped: u64) {
@@ -401,7 +423,7 @@ mod tests {
         assert_eq!((numbers(&read.0), read.1), (vec![(0, 0), (1, 0), (2, 0), (8, 5)], false));
 
         // Another start goes on behind it, and has nothing to state.
-        let notes = Notes::start(options, folder.path().join("state")).unwrap();
+        let notes = Notes::start(options, folder.path().join("state"), vec![camera.clone()]).unwrap();
         notes.note(&camera, reply(9));
         let stopping = notes.clone();
         tokio::task::spawn_blocking(move || stopping.stop()).await.unwrap();
@@ -469,13 +491,59 @@ mod tests {
         assert_eq!(answer.recv_timeout(STOP_TIME_MAX * 5), Ok(false));
     }
 
+    /// After a start, nothing more is said of a camera, perhaps never again. Its notes get too old all the same.
+    #[tokio::test]
+    async fn old_notes_go_also_where_nothing_more_is_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let (options, state) = (options(folder.path()), folder.path().join("state"));
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let stop = async |notes: &Notes| {
+            let notes = notes.clone();
+            tokio::task::spawn_blocking(move || notes.stop()).await.unwrap();
+        };
+        let notes = Notes::start(options.clone(), state.clone(), Vec::new()).unwrap();
+        notes.note(&camera, reply(0));
+        stop(&notes).await;
+        let (read, _) = notes.read(&camera, Timestamp::MIN, Timestamp::MAX, None).await.unwrap();
+        assert_eq!(numbers(&read), [(0, 0)]);
+
+        let options = PersistOptions { disk_age_max: Some(Duration::from_millis(1)), ..options };
+        let cameras = vec![camera.clone(), "never/noted".parse().unwrap()];
+        let notes = Notes::start(options.clone(), state, cameras).unwrap();
+        let gone = async {
+            while !notes.read(&camera, Timestamp::MIN, Timestamp::MAX, None).await.unwrap().0.is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), gone).await.expect("the note is still there");
+        stop(&notes).await;
+        assert!(!options.folder.join("never").exists(), "no log is begun");
+    }
+
+    /// A log that cannot be opened at the start loses no note, so the next one states none.
+    #[tokio::test]
+    async fn a_log_that_is_refused_at_the_start_lacks_no_note() {
+        let folder = tempfile::tempdir().unwrap();
+        let (options, state) = (options(folder.path()), folder.path().join("state"));
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let held = LogFiles::open_kind(&options.folder, &camera, LogKind::Notes, state.join("other"));
+        let (notes, _queue) = Notes::queued(options, state, 1).unwrap();
+        let mut keeper = Keeper { shared: notes.shared, kept: BTreeMap::new(), warned: None };
+        keeper.open_existing(std::slice::from_ref(&camera));
+        assert!(matches!(keeper.kept.get(&camera), Some(Kept::Refused(_, 0))));
+        drop(held.unwrap());
+        let Some(Kept::Refused(again, _)) = keeper.kept.get_mut(&camera) else { unreachable!() };
+        *again = Instant::ZERO;
+        assert!(matches!(keeper.series(&camera), Some((_, 0))));
+    }
+
     /// While the notes of a camera are put aside, none are taken in; afterwards they are again, in a new log.
     #[tokio::test]
     async fn a_reset_camera_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
         let options = options(folder.path());
         let camera: CameraName = "dock/cam1".parse().unwrap();
-        let notes = Notes::start(options.clone(), folder.path().join("state")).unwrap();
+        let notes = Notes::start(options.clone(), folder.path().join("state"), Vec::new()).unwrap();
         notes.note(&camera, reply(0));
         let release = async |camera: &str| {
             let (of, camera) = (notes.clone(), camera.parse().unwrap());

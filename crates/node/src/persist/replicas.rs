@@ -59,7 +59,7 @@ impl Replicas {
         let list = |source| PersistError::List { folder: options.folder.clone(), source };
         let cameras = cameras_in(&options.folder).map_err(list)?;
         let (options, notes) = options.split();
-        let notes = notes.map(|options| Notes::start(options, state.clone()));
+        let notes = notes.map(|options| Notes::start(options, state.clone(), cameras.clone()));
         let notes = notes.transpose().map_err(PersistError::Thread)?;
         let keeper = LogKeeper::start_holding(Some(folder)).map_err(PersistError::Thread)?;
         let opened = open_all(&options, &state, &cameras, broker.log_bytes_max())?;
@@ -260,7 +260,7 @@ mod tests {
             options: options.clone(),
             state: state.clone(),
             keeper: LogKeeper::start().unwrap(),
-            notes: Some(Notes::start(options.clone(), state).unwrap()),
+            notes: Some(Notes::start(options.clone(), state, Vec::new()).unwrap()),
             kept: BTreeMap::new(),
             moving: BTreeMap::new(),
         };
