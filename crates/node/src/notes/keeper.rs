@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mez_core::frame::{Epoch, FrameId, Sequence, SkipRange, SkipReason};
-use mez_core::log::{LogConfig, LogWriter, log};
+use mez_core::log::{AppendError, LogConfig, LogWriter, log};
 use mez_core::name::CameraName;
 use mez_core::store::{StorageError, StoreStatus};
 use mez_core::units::{Instant, Timestamp};
@@ -22,7 +22,7 @@ use tracing::{error, warn};
 use super::{Note, NoteContent, NoteId, NoteReader};
 use crate::clock::{anchor, monotonic_now, wall_now};
 use crate::persist::keeper::lock;
-use crate::persist::{LogFiles, LogKeeper, LogKind, OpenLog, PersistOptions};
+use crate::persist::{LogFiles, LogKeeper, LogKind, OpenLog, PersistOptions, has_log};
 use crate::state::edge_folder;
 
 /// Notes that may wait for the thread. A reply has at most 64 KiB.
@@ -31,7 +31,7 @@ const WAITING_MAX: usize = 512;
 const MEMORY_BYTES_MAX: u64 = 1 << 20;
 /// How long the thread waits before it tries again to open the log of a camera.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// The least time between two warnings that notes were dropped.
+/// The least time between two warnings that notes are lost.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a stopping broker, or a reset, waits for the thread.
 const STOP_TIME_MAX: Duration = Duration::from_secs(4);
@@ -55,8 +55,8 @@ pub enum ReadNotesError {
 enum Order {
     /// With how many of the camera did not fit into the queue since the one before.
     Note(CameraName, Timestamp, NoteContent, u64),
-    /// Stop writing the notes of a camera. The sender is told when the files are closed.
-    Release(CameraName, SyncSender<()>),
+    /// Stop writing the notes of a camera. The sender is told whether the files are closed; false if the disk takes too long.
+    Release(CameraName, SyncSender<bool>),
     Stop,
 }
 
@@ -80,13 +80,22 @@ struct Shared {
 }
 
 impl Notes {
-    /// Starts the thread. `options` give notes their bytes on disk, `state` is the edge's folder for state. On a tokio runtime.
-    pub(crate) fn start(options: PersistOptions, state: PathBuf) -> std::io::Result<Self> {
+    /// Starts the thread. `options` give notes their bytes on disk, `state` is the edge's folder for state. The logs of `cameras` that exist
+    /// are opened at once: their notes get too old also where nothing more is noted. On a tokio runtime.
+    pub(crate) fn start(
+        options: PersistOptions,
+        state: PathBuf,
+        cameras: Vec<CameraName>,
+    ) -> std::io::Result<Self> {
         let (notes, queue) = Self::queued(options, state, WAITING_MAX)?;
         tokio::spawn(notes.shared.keeper.clone().watch(LogKind::Notes));
         // It ends with the last sender, and holds none itself.
         let shared = Arc::clone(&notes.shared);
-        let run = move || Keeper { shared, kept: BTreeMap::new(), warned: None }.run(&queue);
+        let run = move || {
+            let mut keeper = Keeper { shared, kept: BTreeMap::new(), warned: None };
+            keeper.open_existing(&cameras);
+            keeper.run(&queue);
+        };
         let thread = thread::Builder::new().name("mez-notes".into()).spawn(run)?;
         *lock(&notes.shared.thread) = Some(thread);
         Ok(notes)
@@ -124,7 +133,7 @@ impl Notes {
         }
     }
 
-    /// How the log of a camera's notes on disk is doing; `None` before the first.
+    /// How the log of a camera's notes on disk is doing; `None` if there is none yet.
     pub fn status(&self, camera: &CameraName) -> Option<StoreStatus> {
         self.shared.keeper.status(camera)
     }
@@ -164,10 +173,13 @@ impl Notes {
     pub(crate) fn release(&self, camera: &CameraName) -> bool {
         lock(&self.shared.moving).insert(camera.clone());
         let (done, released) = sync_channel(1);
-        if self.orders.send(Order::Release(camera.clone(), done)).is_err() {
-            return true;
+        let deadline = monotonic_now() + STOP_TIME_MAX;
+        let ordered = self.order(Order::Release(camera.clone(), done), deadline);
+        match ordered.and_then(|()| released.recv_timeout(deadline.saturating_since(monotonic_now()))) {
+            Ok(is_released) => is_released,
+            // It is dropped unsent only where the thread has ended.
+            Err(error) => error == RecvTimeoutError::Disconnected,
         }
-        !matches!(released.recv_timeout(STOP_TIME_MAX), Err(RecvTimeoutError::Timeout))
     }
 
     /// Takes in notes of a camera again, after [`Notes::release`].
@@ -179,13 +191,24 @@ impl Notes {
     pub(crate) fn stop(&self) {
         let Some(thread) = lock(&self.shared.thread).take() else { return };
         let deadline = monotonic_now() + STOP_TIME_MAX;
-        let mut order = self.orders.try_send(Order::Stop);
-        while matches!(order, Err(TrySendError::Full(_))) && monotonic_now() < deadline {
-            thread::sleep(Duration::from_millis(2));
-            order = self.orders.try_send(Order::Stop);
-        }
+        let _ = self.order(Order::Stop, deadline);
         // A thread that hangs in a system call ends with the process.
         while !thread.is_finished() && monotonic_now() < deadline {
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits for room in the queue until `deadline`: the thread may hang in a system call.
+    fn order(&self, mut order: Order, deadline: Instant) -> Result<(), RecvTimeoutError> {
+        loop {
+            order = match self.orders.try_send(order) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Disconnected(_)) => return Err(RecvTimeoutError::Disconnected),
+                Err(TrySendError::Full(_)) if monotonic_now() >= deadline => {
+                    return Err(RecvTimeoutError::Timeout);
+                }
+                Err(TrySendError::Full(order)) => order,
+            };
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -210,6 +233,8 @@ struct Series {
     /// The place of the next note.
     next: NoteId,
     last: Timestamp,
+    /// How many notes are missing at that place.
+    missing: u64,
 }
 
 impl Keeper {
@@ -218,15 +243,27 @@ impl Keeper {
             match order {
                 Order::Note(camera, at, content, missing) => self.take(camera, at, &content, missing),
                 Order::Release(camera, done) => {
-                    if matches!(self.kept.remove(&camera), Some(Kept::Open(_))) {
-                        self.shared.keeper.release(camera);
-                    }
-                    let _ = done.try_send(());
+                    self.kept.remove(&camera);
+                    // Also where none is open here: an earlier try may have taken too long, and the files may still be open.
+                    let _ = done.try_send(self.shared.keeper.release(camera));
                 }
                 Order::Stop => break,
             }
         }
         self.shared.keeper.stop();
+    }
+
+    /// Opens the logs that these cameras have.
+    fn open_existing(&mut self, cameras: &[CameraName]) {
+        for camera in cameras {
+            if has_log(&self.shared.options.folder, camera, LogKind::Notes)
+                && self.series(camera).is_none()
+                && let Some(Kept::Refused(_, count)) = self.kept.get_mut(camera)
+            {
+                // No note went by.
+                *count = 0;
+            }
+        }
     }
 
     fn take(&mut self, camera: CameraName, at: Timestamp, content: &NoteContent, dropped: u64) {
@@ -242,8 +279,13 @@ impl Keeper {
             }
             return;
         };
-        series.append(at, content, dropped + refused);
+        let appended = series.append(at, content, dropped + refused);
         self.shared.keeper.wake();
+        if let Err(error) = appended
+            && self.may_tell()
+        {
+            error!(%camera, "replies or changes of contracts were not noted: {error}");
+        }
     }
 
     /// The series of a camera, and how many notes went by before it could be opened.
@@ -277,11 +319,19 @@ impl Keeper {
     }
 
     fn warn(&mut self, camera: &CameraName, dropped: u64) {
-        let now = monotonic_now();
-        if self.warned.is_none_or(|warned| now.saturating_since(warned) >= WARN_INTERVAL) {
-            self.warned = Some(now);
+        if self.may_tell() {
             warn!(%camera, dropped, "replies or changes of contracts were not noted: too many came at once");
         }
+    }
+
+    /// Whether it is time again to tell people that notes are lost.
+    fn may_tell(&mut self) -> bool {
+        let now = monotonic_now();
+        let is_time = self.warned.is_none_or(|warned| now.saturating_since(warned) >= WARN_INTERVAL);
+        if is_time {
+            self.warned = Some(now);
+        }
+        is_time
     }
 }
 
@@ -295,11 +345,12 @@ impl Series {
         let (camera, mut writer) = opened.writer(reader.cursor_at_end());
         writer.set_start(epoch, anchor());
         shared.keeper.keep(camera, writer);
-        Ok(Self { log, next: FrameId { epoch, sequence: Sequence(0) }, last: Timestamp::MIN })
+        Ok(Self { log, next: FrameId { epoch, sequence: Sequence(0) }, last: Timestamp::MIN, missing: 0 })
     }
 
-    /// Appends a note, behind this many that are missing.
-    fn append(&mut self, at: Timestamp, content: &NoteContent, missing: u64) {
+    /// Appends a note, behind this many more that are missing. One that is not taken is missing before the next.
+    fn append(&mut self, at: Timestamp, content: &NoteContent, missing: u64) -> Result<(), AppendError> {
+        let missing = self.missing + missing;
         let first = self.next.sequence;
         let number = Sequence(first.0 + missing);
         let lost = SkipRange { first, count: missing, reason: SkipReason::EdgeBusy };
@@ -307,24 +358,33 @@ impl Series {
         // Times increase, as those of frames do.
         let at = at.max(self.last + Duration::from_nanos(1));
         let record = content.to_record(FrameId { sequence: number, ..self.next }, at);
-        match self.log.append(record, skipped, monotonic_now()) {
-            Ok(_) => {
-                self.last = at;
-                self.next.sequence = Sequence(number.0 + 1);
-            }
-            Err(error) => error!("a note was not kept: {error}"),
+        if let Err(error) = self.log.append(record, skipped, monotonic_now()) {
+            self.missing = missing + 1;
+            return Err(error);
         }
+        self.last = at;
+        self.next.sequence = Sequence(number.0 + 1);
+        self.missing = 0;
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use bytes::Bytes;
+    use mez_core::contract::ContractState;
     use mez_core::store::{KEY_BYTES, KeyRing, MasterKey};
 
     use super::*;
-    use crate::notes::NotedReply;
+    use crate::notes::{NotedContract, NotedReply};
     use crate::reply::ReplyContent;
+
+    fn options(folder: &Path) -> PersistOptions {
+        let keys = KeyRing::new(vec![MasterKey::new([1; KEY_BYTES])]).unwrap();
+        PersistOptions::new(folder.join("store"), keys)
+    }
 
     fn reply(number: u64) -> NoteContent {
         NoteContent::Reply(NotedReply {
@@ -347,8 +407,7 @@ mod tests {
     #[tokio::test]
     async fn what_does_not_fit_into_the_queue_is_counted_and_told() {
         let folder = tempfile::tempdir().unwrap();
-        let keys = KeyRing::new(vec![MasterKey::new([1; KEY_BYTES])]).unwrap();
-        let options = PersistOptions::new(folder.path().join("store"), keys);
+        let options = options(folder.path());
         let camera: CameraName = "dock/cam1".parse().unwrap();
         let (notes, queue) = Notes::queued(options.clone(), folder.path().join("state"), 3).unwrap();
         (0..8).for_each(|number| notes.note(&camera, reply(number)));
@@ -364,7 +423,7 @@ mod tests {
         assert_eq!((numbers(&read.0), read.1), (vec![(0, 0), (1, 0), (2, 0), (8, 5)], false));
 
         // Another start goes on behind it, and has nothing to state.
-        let notes = Notes::start(options, folder.path().join("state")).unwrap();
+        let notes = Notes::start(options, folder.path().join("state"), vec![camera.clone()]).unwrap();
         notes.note(&camera, reply(9));
         let stopping = notes.clone();
         tokio::task::spawn_blocking(move || stopping.stop()).await.unwrap();
@@ -372,14 +431,119 @@ mod tests {
         assert_eq!((numbers(&read.0), read.0[0].id.epoch), (vec![(9, 0)], Epoch(2)));
     }
 
+    /// The disk is slow, and what it is about to write fills the memory for notes. Those that find no room are told with the next one.
+    #[test]
+    fn notes_that_find_no_room_in_memory_are_counted_and_told() {
+        let (log, reader) = log(LogConfig::with_bytes_max(20_000));
+        let next = FrameId { epoch: Epoch(1), sequence: Sequence(0) };
+        let mut series = Series { log, next, last: Timestamp::MIN, missing: 0 };
+        let content = NoteContent::Contract(NotedContract {
+            application: "counter".into(),
+            state: ContractState::LatencyMiss,
+            reason: "x".repeat(1_000),
+        });
+        let at = Timestamp::from_nanos(1);
+        let mut held = Vec::new();
+        while series.append(at, &content, 0).is_ok() {
+            held.push(reader.newest().unwrap());
+        }
+        let first = Sequence(held.len() as u64);
+        assert!(series.append(at, &content, 4).is_err());
+        drop(held);
+        series.append(at, &content, 2).unwrap();
+        let lost = SkipRange { first, count: 1 + 5 + 2, reason: SkipReason::EdgeBusy };
+        let record = reader.newest().unwrap();
+        assert_eq!((&*record.skipped, record.frame.meta.id.sequence), (&[lost][..], Sequence(first.0 + 8)));
+        // It is told once.
+        series.append(at, &content, 0).unwrap();
+        assert!(reader.newest().unwrap().skipped.is_empty());
+    }
+
+    /// A disk that takes too long is told to whoever resets the camera. Where the thread has ended, nothing is open any more.
+    #[tokio::test]
+    async fn a_release_is_over_only_when_the_files_are_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let (notes, queue) = Notes::queued(options(folder.path()), folder.path().join("state"), 1).unwrap();
+        for is_closed in [false, true] {
+            let release = {
+                let (notes, camera) = (notes.clone(), camera.clone());
+                thread::spawn(move || notes.release(&camera))
+            };
+            let Order::Release(_, done) = queue.recv().unwrap() else { panic!("nothing else was asked for") };
+            done.send(is_closed).unwrap();
+            assert_eq!(release.join().unwrap(), is_closed);
+        }
+        drop(queue);
+        assert!(notes.release(&camera));
+    }
+
+    /// The disk hangs, and the queue is full. Whoever resets the camera is told so, and does not wait for the disk.
+    #[tokio::test]
+    async fn a_release_does_not_wait_for_a_disk_that_hangs() {
+        let folder = tempfile::tempdir().unwrap();
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let (notes, _queue) = Notes::queued(options(folder.path()), folder.path().join("state"), 1).unwrap();
+        notes.note(&camera, reply(0));
+        let (told, answer) = sync_channel(1);
+        thread::spawn(move || told.send(notes.release(&camera)));
+        // Without an end, the test would have none either.
+        assert_eq!(answer.recv_timeout(STOP_TIME_MAX * 5), Ok(false));
+    }
+
+    /// After a start, nothing more is said of a camera, perhaps never again. Its notes get too old all the same.
+    #[tokio::test]
+    async fn old_notes_go_also_where_nothing_more_is_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let (options, state) = (options(folder.path()), folder.path().join("state"));
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let stop = async |notes: &Notes| {
+            let notes = notes.clone();
+            tokio::task::spawn_blocking(move || notes.stop()).await.unwrap();
+        };
+        let notes = Notes::start(options.clone(), state.clone(), Vec::new()).unwrap();
+        notes.note(&camera, reply(0));
+        stop(&notes).await;
+        let (read, _) = notes.read(&camera, Timestamp::MIN, Timestamp::MAX, None).await.unwrap();
+        assert_eq!(numbers(&read), [(0, 0)]);
+
+        let options = PersistOptions { disk_age_max: Some(Duration::from_millis(1)), ..options };
+        let cameras = vec![camera.clone(), "never/noted".parse().unwrap()];
+        let notes = Notes::start(options.clone(), state, cameras).unwrap();
+        let gone = async {
+            while !notes.read(&camera, Timestamp::MIN, Timestamp::MAX, None).await.unwrap().0.is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), gone).await.expect("the note is still there");
+        stop(&notes).await;
+        assert!(!options.folder.join("never").exists(), "no log is begun");
+    }
+
+    /// A log that cannot be opened at the start loses no note, so the next one states none.
+    #[tokio::test]
+    async fn a_log_that_is_refused_at_the_start_lacks_no_note() {
+        let folder = tempfile::tempdir().unwrap();
+        let (options, state) = (options(folder.path()), folder.path().join("state"));
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let held = LogFiles::open_kind(&options.folder, &camera, LogKind::Notes, state.join("other"));
+        let (notes, _queue) = Notes::queued(options, state, 1).unwrap();
+        let mut keeper = Keeper { shared: notes.shared, kept: BTreeMap::new(), warned: None };
+        keeper.open_existing(std::slice::from_ref(&camera));
+        assert!(matches!(keeper.kept.get(&camera), Some(Kept::Refused(_, 0))));
+        drop(held.unwrap());
+        let Some(Kept::Refused(again, _)) = keeper.kept.get_mut(&camera) else { unreachable!() };
+        *again = Instant::ZERO;
+        assert!(matches!(keeper.series(&camera), Some((_, 0))));
+    }
+
     /// While the notes of a camera are put aside, none are taken in; afterwards they are again, in a new log.
     #[tokio::test]
     async fn a_reset_camera_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
-        let keys = KeyRing::new(vec![MasterKey::new([1; KEY_BYTES])]).unwrap();
-        let options = PersistOptions::new(folder.path().join("store"), keys);
+        let options = options(folder.path());
         let camera: CameraName = "dock/cam1".parse().unwrap();
-        let notes = Notes::start(options.clone(), folder.path().join("state")).unwrap();
+        let notes = Notes::start(options.clone(), folder.path().join("state"), Vec::new()).unwrap();
         notes.note(&camera, reply(0));
         let release = async |camera: &str| {
             let (of, camera) = (notes.clone(), camera.parse().unwrap());

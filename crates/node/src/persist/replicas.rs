@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -18,6 +18,7 @@ use tracing::{error, info};
 use super::aside::{PutAsideError, put_aside};
 use super::files::hold_folder;
 use super::keeper::lock;
+use super::layout::log_folder;
 use super::{
     LogFiles, LogKeeper, LogKind, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX, cameras_in,
 };
@@ -58,7 +59,7 @@ impl Replicas {
         let list = |source| PersistError::List { folder: options.folder.clone(), source };
         let cameras = cameras_in(&options.folder).map_err(list)?;
         let (options, notes) = options.split();
-        let notes = notes.map(|options| Notes::start(options, state.clone()));
+        let notes = notes.map(|options| Notes::start(options, state.clone(), cameras.clone()));
         let notes = notes.transpose().map_err(PersistError::Thread)?;
         let keeper = LogKeeper::start_holding(Some(folder)).map_err(PersistError::Thread)?;
         let opened = open_all(&options, &state, &cameras, broker.log_bytes_max())?;
@@ -177,22 +178,16 @@ impl Replicas {
                 true => put_aside(&root, &camera, wall_now()),
                 false => Err(PutAsideError::Busy { camera: camera.clone() }),
             };
+            let forgotten = match put {
+                // Its disk hangs.
+                Err(PutAsideError::Busy { .. }) => Ok(()),
+                _ => forget_gone(&root, &camera, &state),
+            };
+            // Not before: the next note opens a log, and would meet what was remembered of another.
             if let Some(notes) = notes {
                 notes.resume(&camera);
             }
-            if matches!(put, Err(PutAsideError::Busy { .. })) {
-                return put;
-            }
-            // What was remembered of them is of no other log.
-            for bounds in [LogKind::Frames, LogKind::Notes].map(|kind| state.join(kind.folder())) {
-                match std::fs::remove_file(&bounds) {
-                    Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                        return Err(PutAsideError::Io { path: bounds, source });
-                    }
-                    _ => {}
-                }
-            }
-            put
+            put.and_then(|put| forgotten.map(|()| put))
         });
         async move {
             let put = put.await.unwrap_or(Err(PutAsideError::Stopped));
@@ -202,10 +197,27 @@ impl Replicas {
     }
 }
 
+/// Removes from `state`, a folder of the camera, what was remembered of logs that are gone: it is true of none that come. A log that could
+/// not be put aside keeps it, or nobody could tell whether its newest segments were removed.
+fn forget_gone(root: &Path, camera: &CameraName, state: &Path) -> Result<(), PutAsideError> {
+    for kind in [LogKind::Frames, LogKind::Notes] {
+        if log_folder(root, camera, kind).try_exists().is_ok_and(|exists| !exists) {
+            let bounds = state.join(kind.folder());
+            match std::fs::remove_file(&bounds) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(PutAsideError::Io { path: bounds, source });
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Opens and reads the logs of all `cameras`, several at a time: each in its share of the memory and of the time.
 fn open_all(
     options: &PersistOptions,
-    state: &std::path::Path,
+    state: &Path,
     cameras: &[CameraName],
     bytes_max: u64,
 ) -> Result<Vec<(OpenLog, Recovery)>, PersistError> {
@@ -226,4 +238,44 @@ fn open_all(
         }
     });
     opened.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::store::{KEY_BYTES, KeyRing, MasterKey};
+
+    use super::*;
+
+    /// Another program has the logs open. They stay, and so does what is remembered of them: without it, the next
+    /// start could not tell whether somebody removed the newest segments.
+    #[tokio::test]
+    async fn what_is_remembered_of_a_log_goes_with_the_log_and_not_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = KeyRing::new(vec![MasterKey::new([1; KEY_BYTES])]).unwrap();
+        let options = PersistOptions::new(folder.path().join("store"), keys);
+        let (camera, state) = ("dock/cam1".parse::<CameraName>().unwrap(), folder.path().join("state"));
+        let bounds =
+            [LogKind::Frames, LogKind::Notes].map(|kind| edge_folder(&state, &camera).join(kind.folder()));
+        let mut replicas = Replicas {
+            options: options.clone(),
+            state: state.clone(),
+            keeper: LogKeeper::start().unwrap(),
+            notes: Some(Notes::start(options.clone(), state, Vec::new()).unwrap()),
+            kept: BTreeMap::new(),
+            moving: BTreeMap::new(),
+        };
+        std::fs::create_dir_all(bounds[0].parent().unwrap()).unwrap();
+        for file in &bounds {
+            std::fs::write(file, b"").unwrap();
+        }
+        let open = |kind| LogFiles::open_kind(&options.folder, &camera, kind, folder.path().join("other"));
+        let held = [LogKind::Frames, LogKind::Notes].map(|kind| open(kind).unwrap());
+        let busy = replicas.put_aside(&camera).await.unwrap_err();
+        assert!(matches!(busy, PutAsideError::Held(_)), "{busy}");
+        assert!(bounds.iter().all(|file| file.exists()));
+
+        drop(held);
+        assert!(replicas.put_aside(&camera).await.unwrap().is_some());
+        assert!(!bounds.iter().any(|file| file.exists()));
+    }
 }

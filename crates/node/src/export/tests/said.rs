@@ -15,7 +15,7 @@ impl Log {
     /// Notes replies and changes as an edge does, and stops.
     async fn note(&self, said: Vec<NoteContent>) {
         let options = PersistOptions::new(self.folder.path().into(), keys(1));
-        let notes = Notes::start(options, self.folder.path().join("state")).unwrap();
+        let notes = Notes::start(options, self.folder.path().join("state"), Vec::new()).unwrap();
         said.into_iter().for_each(|content| notes.note(&camera(), content));
         tokio::task::spawn_blocking(move || notes.stop()).await.unwrap();
     }
