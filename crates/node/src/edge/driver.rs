@@ -116,7 +116,10 @@ impl Driver {
                     Some(request) => self.serve(request),
                     None => break,
                 },
-                _ = stale.tick() => self.forget_stale(),
+                _ = stale.tick() => {
+                    self.drop_questions();
+                    self.forget_stale();
+                }
                 () = sleep_until(due.unwrap_or_default()), if due.is_some() => {
                     self.broker.handle_timeout(monotonic_now());
                 }
