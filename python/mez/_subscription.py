@@ -441,6 +441,8 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             case "camera_up" if notice.camera is not None:
                 self._up.add(notice.camera)
                 self._down.pop(notice.camera, None)
+                # A source gives frames until something else is told after the camera came.
+                self._sources.pop(notice.camera, None)
                 event = Event("camera_up", notice.camera)
                 _log.info("%s: connected to the edge", notice.camera)
             case "camera_down" if notice.camera is not None:
@@ -467,10 +469,13 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                 _log.log(level, "%s: %s", notice.camera, contract)
             case "waiting":
                 self._up.clear()
+                self._sources.clear()
                 event = Event("waiting")
                 _log.warning(_NONE_CONNECTED_PAST if self._past else _NONE_CONNECTED, self._pattern)
             case "disconnected":
                 self._connected = False
+                # The edge tells of them anew when it is back.
+                self._sources.clear()
                 event = Event("disconnected", reason=notice.reason)
                 _log.warning("%s: lost the edge%s; dialling until it is back", self._pattern, because)
             case "reconnected":

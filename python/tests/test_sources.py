@@ -114,3 +114,18 @@ def test_an_edge_forgets_by_itself() -> None:
         with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam") as frames:
             deliver(camera, frames)
         until(lambda: edge.cameras() == [], "it is forgotten")
+
+
+def test_a_source_that_ended_begins_anew(edge: mez.Edge) -> None:
+    """What an absent camera said last is nothing to who comes later, and is over when frames come."""
+    with edge.subscribe("cam") as frames, mez.publisher("cam", edge=edge) as camera:
+        deliver(camera, frames)
+    until(lambda: not edge.cameras()[0].connected, "it is absent")
+    with edge.subscribe("cam", latency_ms=10_000) as frames:
+        with pytest.raises(mez.WaitTimeoutError, match="no camera that matches is connected"):
+            frames.next(timeout=0.2)
+        assert frames.sources == {}
+        with mez.publisher("cam", edge=edge) as camera:
+            deliver(camera, frames)
+            assert frames.sources == {}
+            assert frames.contracts["cam"].state in ("ok", "unverified")

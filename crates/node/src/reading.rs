@@ -177,8 +177,10 @@ pub(crate) struct Reading {
     places: Option<Arc<PastSources>>,
     /// Who answers for a camera, between two questions.
     waiting: HashMap<CameraName, Past>,
-    /// At most one for each camera.
-    asking: JoinSet<(Past, PastAnswer)>,
+    /// At most one for each camera, and one more for each time that it was forgotten meanwhile. With the camera's generation.
+    asking: JoinSet<(u64, Past, PastAnswer)>,
+    /// How often a camera was forgotten, of those that were: an answer of an earlier generation is about a log that was put aside.
+    generations: HashMap<CameraName, u64>,
 }
 
 impl Reading {
@@ -190,12 +192,24 @@ impl Reading {
     ) -> Self {
         let tier_max = places.as_ref().map_or(Tier::Memory, |places| places.tier_max());
         spec.past.tier_max = spec.past.tier_max.min(tier_max);
-        Self { session: open(&spec), places, waiting: HashMap::new(), asking: JoinSet::new() }
+        let (waiting, asking, generations) = (HashMap::new(), JoinSet::new(), HashMap::new());
+        Self { session: open(&spec), places, waiting, asking, generations }
     }
 
     /// The session, to be told something.
     pub(crate) fn session(&mut self) -> &mut Session {
         &mut self.session
+    }
+
+    /// A camera was forgotten. If it comes again, its past is read anew: open files and answers that are on their way are of its old log.
+    pub(crate) fn forget(&mut self, camera: &CameraName) {
+        self.waiting.remove(camera);
+        *self.generations.entry(camera.clone()).or_default() += 1;
+        self.session.handle_forgotten(camera);
+    }
+
+    fn generation(&self, camera: &CameraName) -> u64 {
+        self.generations.get(camera).copied().unwrap_or_default()
     }
 
     /// What there is now for an application that can take a frame. Puts the questions that have come up.
@@ -206,9 +220,10 @@ impl Reading {
             let past = past.or_else(|| self.places.as_ref().map(|places| Past::new(places, &camera)));
             match past {
                 Some(mut past) => {
+                    let generation = self.generation(&camera);
                     self.asking.spawn(async move {
                         let answer = past.answer(query).await;
-                        (past, answer)
+                        (generation, past, answer)
                     });
                 }
                 None => self.session.handle_past(&camera, PastAnswer::default()),
@@ -231,7 +246,9 @@ impl Reading {
         tokio::select! {
             answered = self.asking.join_next(), if !self.asking.is_empty() => {
                 // Only the end of the runtime ends a task before it has answered.
-                if let Some(Ok((past, answer))) = answered {
+                if let Some(Ok((generation, past, answer))) = answered
+                    && generation == self.generation(&past.disk.camera)
+                {
                     let camera = past.disk.camera.clone();
                     self.session.handle_past(&camera, answer);
                     self.waiting.insert(camera, past);

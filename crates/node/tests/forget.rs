@@ -97,6 +97,42 @@ async fn a_ghost_is_forgotten() {
     assert_eq!(names(&edge).await, ["dock/cam1"]);
 }
 
+/// A log that cannot be opened may hold frames: its camera is not forgotten with time. A log that is empty keeps nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_cannot_be_opened_keeps_its_camera() {
+    for is_broken in [false, true] {
+        let site = Site::new();
+        let edge = edge_with(&site, true, Duration::from_millis(300));
+        if is_broken {
+            // Where the camera's folder would be.
+            std::fs::create_dir_all(site.folder.path().join("edge-log")).unwrap();
+            std::fs::write(site.folder.path().join("edge-log/dock"), "no folder").unwrap();
+        }
+        let camera = site.camera("dock/cam1", &edge).await;
+        within(async {
+            while edge.log_on_disk(&dock()).is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+        let status = edge.log_on_disk(&dock()).unwrap();
+        assert_eq!((status.disk_bytes, status.degraded.is_some()), (0, is_broken), "{status:?}");
+        drop(camera);
+        until_absent(&edge).await;
+        if is_broken {
+            tokio::time::sleep(Duration::from_millis(2_500)).await;
+            assert_eq!(names(&edge).await, ["dock/cam1"], "nobody knows what its log holds");
+        } else {
+            within(async {
+                while !names(&edge).await.is_empty() {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            })
+            .await;
+        }
+    }
+}
+
 fn edge_with(site: &Site, persist: bool, forget_after: Duration) -> EdgeHandle {
     let config = EdgeConfig { forget_after: Some(forget_after), ..EdgeConfig::default() };
     let credentials = site.credentials(Role::Edge, "edge");

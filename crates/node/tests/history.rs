@@ -185,6 +185,46 @@ async fn a_reading_goes_from_the_past_into_the_present() {
     }
 }
 
+/// A camera is forgotten, its log is put aside, and it comes again. A reading that has been there all along reads the new log, and nothing more
+/// of the old one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reading_that_outlives_its_camera_reads_the_new_log() {
+    let site = Small::new(Transport::Tcp);
+    let edge = site.edge(true).await;
+    let camera = site.camera(&edge, false);
+    connected(&camera).await;
+    let mut subscription = live(&edge).await;
+    for frame in 0..30 {
+        cross(&camera, &mut subscription, frame..frame + 1).await;
+        written(&edge, u64::from(frame) + 1).await;
+    }
+    let span = Span { begin: Some(Timestamp::from_nanos(1)), end: None, deliver: Deliver::Every };
+    let mut reading = edge.subscribe(CAMERA.parse().unwrap(), Contract::default(), span).await.unwrap();
+    // It is in the midst of what has left memory.
+    for expected in 0..5 {
+        assert_eq!(next_live(&mut reading).await, expected);
+    }
+    drop(camera);
+    let forgetting = async {
+        while edge.forget(CAMERA.parse().unwrap()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(TIME_MAX, forgetting).await.expect("the camera goes and is forgotten");
+
+    let camera = site.camera(&edge, false);
+    connected(&camera).await;
+    for frame in 30..60 {
+        cross(&camera, &mut subscription, frame..frame + 1).await;
+        written(&edge, u64::from(frame) - 29).await;
+    }
+    let mut got = Vec::new();
+    while got.last() != Some(&59) {
+        got.push(next_live(&mut reading).await);
+    }
+    assert_eq!(got, (30..60).collect::<Vec<u32>>());
+}
+
 both_ways! {
     what_never_crossed_is_fetched_from_the_camera;
     a_camera_that_was_cut_off_serves_what_it_kept;

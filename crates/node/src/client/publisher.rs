@@ -161,6 +161,8 @@ struct State {
     connected: bool,
     events: VecDeque<PublisherEvent>,
     over: Option<ClientError>,
+    /// The program has said that nothing follows: the end of the connection is no loss.
+    finished: bool,
     counts: PublisherCounts,
 }
 
@@ -247,7 +249,8 @@ impl PublisherClient {
         Ok(number)
     }
 
-    /// The next event, and `None` after [`PublisherEvent::Failed`]. If events are not taken, the oldest
+    /// The next event, and `None` after [`PublisherEvent::Failed`] or once the broker has taken note of
+    /// [`PublisherClient::finish`]. If events are not taken, the oldest
     /// beyond 1024 are dropped. Cancelling this loses nothing.
     pub async fn next_event(&self) -> Option<PublisherEvent> {
         loop {
@@ -255,7 +258,7 @@ impl PublisherClient {
                 let mut state = self.shared.lock();
                 match state.events.pop_front() {
                     Some(event) => return Some(event),
-                    None if state.over.is_some() => return None,
+                    None if state.over.is_some() || state.finished && !state.connected => return None,
                     None => {}
                 }
             }
@@ -277,6 +280,7 @@ impl PublisherClient {
     /// Nothing is to be sent after this.
     pub async fn finish(&self) {
         self.flush().await;
+        self.shared.lock().finished = true;
         if let Some(sink) = &mut *self.shared.sink.lock().await {
             // If the broker is gone, nobody needs to know.
             let _ = sink.send(pb::PublishRequest { last: true, ..Default::default() }).await;
@@ -404,6 +408,10 @@ async fn run(dialler: Dialler, camera: CameraName, shared: Arc<Shared>, mut answ
         let reason = publish(&dialler, &shared, answers).await;
         *shared.sink.lock().await = None;
         shared.disconnected();
+        if shared.lock().finished {
+            // To dial again would begin another publishing, and its end would be a loss.
+            return shared.event.notify_one();
+        }
         if !reason.is_passing() {
             return shared.fail(reason);
         }
@@ -411,6 +419,9 @@ async fn run(dialler: Dialler, camera: CameraName, shared: Arc<Shared>, mut answ
         let sink;
         (sink, answers) = loop {
             tokio::time::sleep(REDIAL_INTERVAL).await;
+            if shared.lock().finished {
+                return shared.event.notify_one();
+            }
             match dialler.publish(camera.to_string()).await {
                 Ok((sink, answers, _)) => break (sink, answers),
                 Err(error) if error.is_passing() => {}

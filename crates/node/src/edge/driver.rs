@@ -116,7 +116,10 @@ impl Driver {
                     Some(request) => self.serve(request),
                     None => break,
                 },
-                _ = stale.tick() => self.forget_stale(),
+                _ = stale.tick() => {
+                    self.drop_questions();
+                    self.forget_stale();
+                }
                 () = sleep_until(due.unwrap_or_default()), if due.is_some() => {
                     self.broker.handle_timeout(monotonic_now());
                 }
@@ -219,16 +222,18 @@ impl Driver {
         notes.note(camera, NoteContent::Reply(NotedReply { frame, captured, application, content }));
     }
 
-    /// Withdraws the questions of those who no longer wait: they have closed the other end.
+    /// Withdraws the questions of those who no longer wait: they have closed the other end, which may be later than they unsubscribed.
     fn drop_questions(&mut self) {
         let dropped = self.questions.extract_if(|_, answer| answer.is_closed());
         dropped.for_each(|(request, _)| self.broker.handle_history_dropped(request));
     }
 
-    /// Whoever begins to wait is told of the cameras whose source gives no frames.
+    /// Whoever begins to wait is told of the connected cameras whose source gives no frames. What an absent camera said last is over when it
+    /// comes again, and nobody would take it back.
     fn tell_lost_sources(&self, id: SubscriptionId, cameras: &CameraPattern) {
         let now = monotonic_now();
-        for camera in self.up.keys().filter(|camera| cameras.matches(camera)) {
+        let connected = self.up.iter().filter(|(camera, up)| **up && cameras.matches(camera));
+        for (camera, _) in connected {
             let source = self.broker.view(now, camera).source;
             if let Some(source) = source.filter(|source| source.state != SourceState::Live) {
                 self.subscribers.begins_without(id, camera.clone(), source);

@@ -72,9 +72,12 @@ impl Driver {
     /// Forgets cameras that have been gone for too long, unless their logs on this disk still hold frames.
     pub(super) fn forget_stale(&mut self) {
         for camera in self.broker.stale(monotonic_now()) {
-            let disk = self.replicas.as_ref().and_then(|replicas| replicas.keeper().status(&camera));
-            if disk.is_none_or(|status| status.disk_bytes == 0) && self.broker.handle_forget(&camera).is_ok()
-            {
+            // Of one that cannot be opened, or is not opened yet, nobody knows what it holds.
+            let is_empty = self.replicas.as_ref().is_none_or(|replicas| {
+                let status = replicas.keeper().status(&camera);
+                status.is_some_and(|status| status.disk_bytes == 0 && status.degraded.is_none())
+            });
+            if is_empty && self.broker.handle_forget(&camera).is_ok() {
                 info!(%camera, "the camera is forgotten: it has not been connected for long");
                 self.carry_out_forgetting(&camera);
                 if let Some(replicas) = &mut self.replicas {

@@ -206,13 +206,13 @@ impl EdgeSubscription {
     /// What the driver has told: what the session is to know, and what goes to the application as it is.
     fn read_letters(&mut self, now: Instant) -> Option<Served> {
         let mut letters = lock(&self.mailbox.letters);
-        let session = self.reading.session();
         // One that was forgotten may have come again since.
         for camera in letters.detached.drain(..) {
-            session.handle_forgotten(&camera);
+            self.reading.forget(&camera);
             self.cameras.0.remove(&camera);
             forget(&mut lock(&self.standings), &camera, self.id);
         }
+        let session = self.reading.session();
         for Attached { camera, log, present, shared } in letters.attached.drain(..) {
             self.cameras.0.insert(camera.clone(), shared);
             session.handle_attach(now, camera, log, present);

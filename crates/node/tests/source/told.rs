@@ -6,7 +6,7 @@ use mez_core::contract::{Contract, ContractState};
 use mez_core::name::CameraName;
 use mez_core::source::{SourceStanding, SourceState};
 use mez_node::camera::CameraHandle;
-use mez_node::client::{Event, SubscribeOptions, Subscription};
+use mez_node::client::{Event, PublisherEvent, SubscribeOptions, Subscription};
 use mez_node::edge::EdgeHandle;
 use mez_node::feed::feed;
 use mez_node::source::{Source, SourceOptions, SourceSpec};
@@ -150,6 +150,18 @@ async fn a_recording_that_ends_is_told() {
     assert_eq!(reason.await.as_deref(), Some("the camera's source has ended"));
     let (connected, source) = known(&served.edge).await;
     assert_eq!((connected, source.map(|source| source.state)), (false, Some(SourceState::Ended)));
+    // Nobody would take it back when the camera comes again: whoever comes now is told that none is connected, and no more.
+    let mut late = subscribe(&served, patient()).await;
+    let told = within(async {
+        loop {
+            match late.next().await.expect("the subscription goes on") {
+                Event::Waiting { .. } => return None,
+                Event::Source { source, .. } => return Some(source),
+                _ => {}
+            }
+        }
+    });
+    assert_eq!(told.await, None);
 }
 
 /// A program publishes through the broker's socket: it stalls, goes on, and closes in good order; another one is just gone.
@@ -179,6 +191,28 @@ async fn a_publisher_that_stalls_and_closes_is_told() {
     let (_, lost) = until_source(&mut subscription, SourceState::Lost).await;
     assert!(lost.reason.contains("did not say that it ends"), "{lost:?}");
     assert_eq!(lost.retry, None);
+}
+
+/// A program that has finished keeps its publisher for a while: the source has ended, and is not begun again to be lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_that_is_kept_after_its_end_stays_ended() {
+    let served = Served::new().await;
+    let (_server, address) = served.site.serve_camera(&served.camera);
+    let mut subscription = subscribe(&served, SubscribeOptions::new("dock/*".parse().unwrap())).await;
+    let publisher = served.site.publisher(&address).await;
+    publisher.send(image(0, 100)).unwrap();
+    publisher.finish().await;
+    until_source(&mut subscription, SourceState::Ended).await;
+    within(async {
+        while let Some(event) = publisher.next_event().await {
+            let goes_on = matches!(event, PublisherEvent::Disconnected { .. } | PublisherEvent::Reconnected);
+            assert!(!goes_on, "{event:?}");
+        }
+    })
+    .await;
+    drop(publisher);
+    let (_, source) = known(&served.edge).await;
+    assert_eq!(source.map(|source| source.state), Some(SourceState::Ended));
 }
 
 /// A program publishes over gRPC or in the broker's own process, and ends; over TCP as well.

@@ -24,7 +24,7 @@ pub enum Event {
         reason: Option<String>,
     },
     /// The state of a camera's source has changed, or its reason. Also told at the start of a camera whose source
-    /// gives no frames.
+    /// gives no frames. One of a camera that comes is live until something else is told.
     Source {
         /// The camera.
         camera: CameraName,
