@@ -135,6 +135,7 @@ impl World {
             log_bytes_max: LOG_BYTES_MAX,
             cameras_max: CAMERAS_MAX,
             frame_bytes_max: FRAME_BYTES_MAX,
+            forget_after: None,
             history_bytes_max: HISTORY_BYTES_MAX,
             channels: Channels::new(vec!["all=**".parse().expect("a channel")]).expect("one channel"),
             software: "fuzz".into(),
