@@ -23,8 +23,9 @@ pub enum Event {
         /// Why it went, for people.
         reason: Option<String>,
     },
-    /// The state of a camera's source has changed, or its reason. Also told at the start of a camera whose source
-    /// gives no frames. One of a camera that comes is live until something else is told.
+    /// The state of a camera's source has changed, or its reason. If the source gives no frames, this is also told
+    /// when the subscription begins and when the camera connects. That of a camera that connects is live until
+    /// something else is told.
     Source {
         /// The camera.
         camera: CameraName,
