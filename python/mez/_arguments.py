@@ -161,6 +161,34 @@ def channels(value: Mapping[str, str | Iterable[str]] | None) -> list[tuple[str,
     return declared
 
 
+def rights(
+    value: Mapping[str, Mapping[str, str | Iterable[str]]] | None,
+) -> list[tuple[str, str, str]] | None:
+    """Grants, each as who, verb and cameras; `None` where nothing was said."""
+    example = 'such as {"app/counter": {"watch": ["dock/*", "yard/cam1"]}}'
+    if value is None:
+        return None
+
+    def wrong(what: str) -> Exception:
+        return wrong_type(
+            "rights", f"rights {what}; give verbs with patterns of cameras for each application, {example}"
+        )
+
+    if not isinstance(value, Mapping):
+        raise wrong(f"is {_shown(value)}")
+    grants = []
+    for who, verbs in value.items():
+        if not isinstance(who, str) or not isinstance(verbs, Mapping):
+            raise wrong(f"has {_shown(verbs)} for {_shown(who)}")
+        for verb, given in verbs.items():
+            patterns = [given] if isinstance(given, str) else given
+            several = list(patterns) if isinstance(patterns, Iterable) else [patterns]
+            if not isinstance(verb, str) or not all(isinstance(pattern, str) for pattern in several):
+                raise wrong(f"has {_shown(given)} for {_shown(who)} {_shown(verb)}")
+            grants += [(who, verb, pattern) for pattern in several]
+    return grants
+
+
 def optional_path(field: str, value: object | None) -> str | None:
     """A path as text, or `None`."""
     if value is None:

@@ -176,6 +176,7 @@ def edge(
     notes: bool = True,
     profiles: arguments.StrPath | None = None,
     channels: Mapping[str, str | Iterable[str]] | None = None,
+    rights: Mapping[str, Mapping[str, str | Iterable[str]]] | None = None,
 ) -> Edge:
     """Start an edge broker inside this process: for a notebook, a test, or an application of its own.
 
@@ -220,6 +221,11 @@ def edge(
             and tells each camera how large its frames may be on average. It divides so that the worst-off
             camera fares best, or with `"NAME:sum"` so that the sum of accuracies is highest. A camera in
             several channels belongs to the first. `CameraInfo` shows each camera's share. Default: none.
+        rights: Who may do what: for each application (`app/counter`, `app/**` for all) the verbs, each with
+            one or several patterns of cameras. Everything else is refused. They stay as they are as long as
+            the edge runs. On the Unix socket, the user that this process runs as may do everything.
+            Default: what `rights.toml` in the folder of keys says; with temporary keys, every application
+            that has them may do everything but reset cameras.
 
     Raises:
         ArgumentError, ArgumentTypeError: An argument has a bad value; `field` names it.
@@ -240,6 +246,13 @@ def edge(
             ...
             for camera in edge.cameras():
                 print(camera.camera, camera.channel, camera.share_frame_bytes)
+        ```
+
+        One application may watch the dock and send results back:
+
+        ```python
+        with mez.edge(rights={"app/counter": {"watch": "dock/*", "reply": "dock/*"}}) as edge:
+            ...
         ```
     """
     # Here, because only few programs are an edge.
@@ -271,6 +284,7 @@ def edge(
             store=arguments.on_disk(store, store_key, store_bytes, store_age, durability, notes),
             profiles=arguments.optional_path("profiles", profiles),
             channels=arguments.channels(channels),
+            rights=arguments.rights(rights),
         )
     except BaseException:
         if folder:
@@ -296,6 +310,7 @@ def cameras(
 
     Raises:
         ArgumentError, KeysError, ConnectError: As in `mez.subscribe`.
+        PermissionDenied: No grant lets this program see these cameras.
 
     Example:
         ```python

@@ -304,6 +304,7 @@ class Edge:
         store: tuple[str, str | None, int, float | None, str, bool] | None,
         profiles: str | PathLike[str] | None,
         channels: Sequence[tuple[str, Sequence[str]]],
+        rights: Sequence[tuple[str, str, str]] | None,
     ) -> Edge: ...
     def close(self) -> None: ...
     @property

@@ -9,7 +9,7 @@ from mez import _native
 from mez._frame import Frame
 from mez._in_process import InProcessEdge
 from mez._subscription import Event, Subscription, Terms
-from mez.errors import NotFoundError
+from mez.errors import NotFoundError, PermissionDenied
 
 
 def subscribe(
@@ -109,6 +109,8 @@ def subscribe(
         ArgumentError: An argument has a bad value; `field` names it.
         KeysError: There are no keys, none for an application, or they have expired.
         ConnectError: The edge did not answer.
+        PermissionDenied: No grant lets this program have these cameras. A subscription whose grant is taken
+            away raises it from its next frame.
         BusyError: The edge has as many subscriptions as it allows.
 
     Example:
@@ -190,6 +192,7 @@ def read(
 
     Raises:
         NotFoundError: The edge knows no such camera.
+        PermissionDenied: No grant lets this program read the camera, or have its originals fetched.
         ArgumentError, KeysError, ConnectError, BusyError: As in `subscribe`.
 
     Example:
@@ -201,12 +204,16 @@ def read(
     since_ns = 0 if since is None else arguments.utc_ns("since", since)
     until_ns = None if until is None else arguments.utc_ns("until", until)
     client = connect(edge, keys=keys, application=None, connect_timeout=connect_timeout)
-    known = client.cameras(arguments.text("camera", camera))
-    if not known:
+    try:
+        known = client.cameras(arguments.text("camera", camera))
+    except PermissionDenied:
+        # Who may read need not see lists. The edge then says what is wrong with the reading itself.
+        known = None
+    if known is not None and not known:
         names = ", ".join(record.camera for record in client.cameras()) or "none at all"
         raise NotFoundError(f"the edge knows no camera {camera}; it knows {names}")
     # The past ends now, or with the newest frame of a camera whose clock is ahead of ours.
-    now_ns = max((record.newest[2] for record in known if record.newest is not None), default=0)
+    now_ns = max((record.newest[2] for record in known or () if record.newest is not None), default=0)
     now_ns = max(now_ns, time.time_ns())
     # An end before the beginning goes as it is: the edge refuses it.
     if until_ns is None or until_ns >= since_ns:

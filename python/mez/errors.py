@@ -16,6 +16,7 @@ Error
 ├── ListenError                 (OSError)          a port or a socket cannot be listened on
 ├── BrokerError                                    a broker refused; `reason` is a stable name for why
 │   ├── NotFoundError           (LookupError)      no such camera, profile or subscription
+│   ├── PermissionDenied        (PermissionError)  no grant allows it; the message names the grant
 │   ├── InfeasibleError                            bounds that cannot be held, with on_infeasible="stop"
 │   ├── BusyError                                  as many subscriptions as the broker allows
 │   └── VersionError                               the two sides do not speak a common version
@@ -48,6 +49,7 @@ __all__ = [
     "LogFullError",
     "MissingPackageError",
     "NotFoundError",
+    "PermissionDenied",
     "PublishError",
     "ReplyTooLargeError",
     "StateError",
@@ -148,6 +150,13 @@ class BrokerError(Error):
 
 class NotFoundError(BrokerError, LookupError):
     """The broker knows no such camera, profile or subscription."""
+
+
+class PermissionDenied(BrokerError, PermissionError):  # noqa: N818, as everybody calls it
+    """No grant allows this program what it asked for, or not any more.
+
+    The message names the grant that is missing, and the command that gives it on the edge's host.
+    """
 
 
 class InfeasibleError(BrokerError):

@@ -77,6 +77,8 @@ class Site:
         self._tokens: list[str] = []
         self._enrolled = 0
         run_to_end("mez keys init", mez("keys", "init", "--site", "bench", "--keys", str(self._keys)))
+        granted = mez("keys", "grant", "app/**", "watch,observe", "**", "--keys", str(self._keys))
+        run_to_end("mez keys grant", granted)
         any_port = "127.0.0.1:0"
         self.edge = run.children.start(
             "edge",

@@ -33,6 +33,10 @@ class Brokers:
         self.folder.mkdir()
         self.keys = self.folder / "keys"
         run_to_end("mez keys init", mez("keys", "init", "--site", "bench", "--keys", str(self.keys)))
+        # Whatever is measured, an application may do it.
+        verbs = "watch,read,originals,reply,observe,profile"
+        granted = mez("keys", "grant", "app/**", verbs, "**", "--keys", str(self.keys))
+        run_to_end("mez keys grant", granted)
         self.link_address = self.grpc_address = "127.0.0.1:0"
         self.start_edge()
 

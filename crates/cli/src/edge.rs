@@ -160,6 +160,7 @@ pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
         },
         state: args.state,
         profiles: args.profiles,
+        rights: None,
         persist: persist.map(|persist| PersistOptions { notes: !args.no_notes, ..persist }),
     };
     block_on(async {

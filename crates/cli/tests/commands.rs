@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 const MEZ: &str = env!("CARGO_BIN_EXE_mez");
 
@@ -63,8 +64,17 @@ fn started(args: &[&str], command: &mut Command) -> Running {
     }
 }
 
-/// A folder with a site's keys and a short video.
+/// A folder with a site's keys. Applications may do everything there.
 fn site() -> tempfile::TempDir {
+    let folder = strict_site();
+    let all = "watch,read,originals,reply,observe,profile";
+    let granted = run(&["keys", "grant", "app/**", all, "**"], folder.path());
+    assert!(granted.status.success(), "{}", text(&granted));
+    folder
+}
+
+/// A folder with a site's keys, as `mez keys init` makes it: nobody is granted anything.
+fn strict_site() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let made = run(&["keys", "init", "--site", "test"], folder.path());
     assert!(made.status.success(), "{}", text(&made));
@@ -149,6 +159,82 @@ fn a_video_reaches_a_subscriber_over_the_socket_and_over_tls() {
     );
     assert!(past.status.success(), "{}", text(&past));
     assert!(fs::read_dir(folder.join("past/dock/cam1")).unwrap().count() > 10);
+}
+
+/// The command that a refusal names, as words.
+fn remedy(refusal: &str) -> Vec<String> {
+    let command = refusal.split('`').find(|part| part.starts_with("mez keys grant ")).expect(refusal);
+    command.split_whitespace().skip(1).map(|word| word.trim_matches('\'').to_owned()).collect()
+}
+
+#[test]
+fn an_application_gets_what_it_was_granted_while_the_edge_runs() {
+    let folder = strict_site();
+    let folder = folder.path();
+    let video = video(folder).display().to_string();
+    let (_edge, link, grpc) = edge(folder);
+    let _camera = start(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--loop"], folder);
+    let watch = |seconds| {
+        run(&["subscribe", "dock/*", "--edge", &grpc, "--seconds", seconds, "--save", "saved"], folder)
+    };
+
+    let refused = watch("1s");
+    assert!(
+        !refused.status.success() && text(&refused).contains("may not watch dock/*"),
+        "{}",
+        text(&refused)
+    );
+    let command = remedy(&text(&refused));
+    let granted = run(&command.iter().map(String::as_str).collect::<Vec<_>>(), folder);
+    assert!(granted.status.success() && text(&granted).contains("Granted: app/"), "{}", text(&granted));
+    // The edge looks at the file once a second.
+    let begun = (0..60).any(|_| {
+        std::thread::sleep(Duration::from_millis(500));
+        watch("500ms").status.success()
+    });
+    assert!(begun, "the grant did not take effect");
+
+    // The user that the edge runs as needs no grant, and what is taken back ends a stream that runs.
+    let socket = format!("unix://{}", folder.join("edge.sock").display());
+    assert!(run(&["cameras", "--edge", &socket], folder).status.success());
+    let ended = std::thread::scope(|threads| {
+        let watching = threads.spawn(|| watch("60s"));
+        std::thread::sleep(Duration::from_secs(2));
+        let taken = run(&["keys", "ungrant", &command[2]], folder);
+        assert!(text(&taken).contains("Taken back: app/"), "{}", text(&taken));
+        watching.join().unwrap()
+    });
+    assert!(!ended.status.success() && text(&ended).contains("may not watch"), "{}", text(&ended));
+    let listed = run(&["keys", "grants"], folder);
+    assert!(text(&listed).contains("Nothing is granted."), "{}", text(&listed));
+}
+
+/// An edge of before there were grants: its folder of keys holds no file of rights.
+#[test]
+fn a_site_that_is_older_than_grants_goes_on_and_is_closed_by_one_command() {
+    let folder = strict_site();
+    let folder = folder.path();
+    let keys = PathBuf::from(
+        String::from_utf8(run(&["keys", "rights"], folder).stdout).unwrap().split(':').next().unwrap(),
+    );
+    let lock = keys.with_file_name("rights.lock");
+    fs::remove_file(&keys).unwrap();
+    let socket = folder.join("gone.sock").display().to_string();
+    let alone = ["edge", "--listen", "127.0.0.1:0", "--grpc", "off", "--enrol", "off", "--socket", &socket];
+    let gone = run(&alone, folder);
+    assert!(!gone.status.success() && text(&gone).contains("is gone"), "{}", text(&gone));
+    fs::remove_file(lock).unwrap();
+
+    let (_edge, _, grpc) = edge(folder);
+    let seen = run(&["cameras", "--edge", &grpc], folder);
+    assert!(seen.status.success(), "{}", text(&seen));
+    let strict = run(&["keys", "rights", "--strict"], folder);
+    assert!(strict.status.success() && text(&strict).contains("From now on"), "{}", text(&strict));
+    let closed = (0..60).any(|_| {
+        std::thread::sleep(Duration::from_millis(500));
+        !run(&["cameras", "--edge", &grpc], folder).status.success()
+    });
+    assert!(closed, "the site did not become strict");
 }
 
 #[test]

@@ -106,6 +106,7 @@ impl Brokers {
 /// A site with keys, a short video, and an edge that keeps its ports.
 fn site(folder: &Path) -> (Site<'_>, Running) {
     done(&["keys", "init", "--site", "test"], folder);
+    done(&["keys", "grant", "app/**", "watch,read,originals,reply,observe,profile", "**"], folder);
     done(&["store", "key"], folder);
     let video =
         ["-v", "error", "-f", "lavfi", "-i", "testsrc=size=160x120:rate=20", "-t", "2", "-c:v", "mjpeg"];

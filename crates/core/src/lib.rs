@@ -25,6 +25,7 @@
 //! | [`window`] | how many bytes a connection may have in the network at once |
 //! | [`trace`] | when a frame passed each stage, from the camera to the application |
 //! | [`wire`] | the bytes that cross the link (`docs/wire.md`) |
+//! | [`rights`] | who may do what with which camera |
 //! | [`admission`] | who may wait at a port before authentication, and which connection closes when too many wait |
 //! | [`broker`] | the camera broker and the edge broker as state machines |
 
@@ -40,6 +41,7 @@ pub mod log;
 pub mod name;
 pub mod profile;
 pub mod reader_memory;
+pub mod rights;
 pub mod session;
 pub mod setting;
 pub mod source;

@@ -46,7 +46,7 @@ impl fmt::Debug for CameraName {
 }
 
 /// Selects cameras: a name in which a segment may be `*` (any one segment) or `**` (any number of them).
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CameraPattern(Arc<str>);
 
 impl CameraPattern {
@@ -66,6 +66,13 @@ impl CameraPattern {
         let name: Vec<&str> = camera.0.split('/').collect();
         segments_match(&pattern, &name)
     }
+
+    /// Whether some name is selected by both patterns, if names could have any number of segments.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let one: Vec<&str> = self.0.split('/').collect();
+        let two: Vec<&str> = other.0.split('/').collect();
+        segments_overlap(&one, &two)
+    }
 }
 
 impl FromStr for CameraPattern {
@@ -78,6 +85,13 @@ impl FromStr for CameraPattern {
             _ => Err(NameError::Character { name: shown(text) }),
         })?;
         Ok(Self(text.into()))
+    }
+}
+
+impl From<&CameraName> for CameraPattern {
+    /// The pattern that selects this camera alone.
+    fn from(name: &CameraName) -> Self {
+        Self(Arc::clone(&name.0))
     }
 }
 
@@ -178,9 +192,45 @@ fn segments_match(pattern: &[&str], name: &[&str]) -> bool {
     }
 }
 
+fn segments_overlap(one: &[&str], two: &[&str]) -> bool {
+    match (one.split_first(), two.split_first()) {
+        (None, None) => true,
+        // It stands for nothing, or for the first segment of the other and more.
+        (Some((&"**", rest)), _) => {
+            segments_overlap(rest, two)
+                || two.split_first().is_some_and(|(_, two)| segments_overlap(one, two))
+        }
+        (_, Some((&"**", _))) => segments_overlap(two, one),
+        (Some((&first, one)), Some((&second, two))) => {
+            (first == second || first == "*" || second == "*") && segments_overlap(one, two)
+        }
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patterns_overlap_where_a_name_suits_both() {
+        let table = [
+            ("dock/*", "dock/cam1", true),
+            ("dock/*", "*/cam1", true),
+            ("dock/*", "yard/*", false),
+            ("dock/**", "dock", true),
+            ("dock/**", "**/cam1", true),
+            ("dock/*", "dock/*/*", false),
+            ("**", "a/b/c", true),
+            ("a/**/b", "a/c/**/d", false),
+            ("a/**/b", "**/c/b", true),
+            ("*", "**/b/c", false),
+        ];
+        for (one, two, expected) in table {
+            let (one, two): (CameraPattern, CameraPattern) = (one.parse().unwrap(), two.parse().unwrap());
+            assert_eq!((one.overlaps(&two), two.overlaps(&one)), (expected, expected), "{one} and {two}");
+        }
+    }
 
     #[test]
     fn patterns_select_by_segment() {

@@ -23,6 +23,7 @@ pub mod profile;
 pub mod profiles;
 mod reading;
 pub mod reply;
+pub mod rights;
 pub mod runtime;
 pub mod source;
 pub mod state;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use mez_core::broker::edge::EdgeConfig;
+use mez_core::rights::Rights;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -19,6 +20,7 @@ use crate::identity::authority::AuthorityError;
 use crate::identity::{Credentials, EnrolmentServer, KeyFolder, Role};
 use crate::persist::PersistOptions;
 use crate::ports::bind_remedy;
+use crate::rights::{LiveRights, RightsError, RightsFile, follow};
 
 /// How an edge broker's process is set up.
 #[derive(Clone, Debug)]
@@ -43,6 +45,8 @@ pub struct EdgeProcessOptions {
     pub persist: Option<PersistOptions>,
     /// The folder of profiles that applications name. Default: `profiles` in the folder for state.
     pub profiles: Option<PathBuf>,
+    /// Who may do what. Default: what the file of rights in the folder of keys says.
+    pub rights: Option<Rights>,
 }
 
 /// Why an edge broker's process did not start.
@@ -54,6 +58,9 @@ pub enum EdgeProcessError {
     /// The applications' port or socket.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// Nobody knows who may do what.
+    #[error(transparent)]
+    Rights(#[from] RightsError),
     /// The authority's key.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
@@ -93,8 +100,13 @@ impl EdgeProcess {
             state,
             persist,
             profiles,
+            rights,
         } = options;
         descriptors::raise();
+        let rights = match rights {
+            Some(rights) => LiveRights::fixed(rights),
+            None => follow(RightsFile::of(keys.path()))?,
+        };
         // Without a home there is none; then what is to be remembered of cameras is in memory only.
         let state = state.or_else(|| crate::state::folder(None).ok());
         let edge = EdgeBroker::start(EdgeOptions {
@@ -106,7 +118,7 @@ impl EdgeProcess {
             profiles,
         })?;
         info!(address = %edge.link_address(), edge = %credentials.identity(), "cameras may connect");
-        let mut api = ApiServer::edge(edge.clone(), ApiLimits::default());
+        let mut api = ApiServer::edge(edge.clone(), rights, ApiLimits::default());
         if let Some(path) = &socket {
             api.listen_unix(path)?;
         }

@@ -6,7 +6,7 @@ mod api_support;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use api_support::{Served, Site, frame, image, number, tcp, warm_up, within};
+use api_support::{Served, Site, everything, frame, image, number, tcp, warm_up, within};
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::Contract;
 use mez_core::frame::SkipReason;
@@ -316,7 +316,7 @@ async fn restart(way: usize) {
     for value in 2000..2005 {
         rig.camera.publish(image(value, 100)).unwrap();
     }
-    let mut server = mez_node::api::ApiServer::edge(rig.edge.clone(), Default::default());
+    let mut server = mez_node::api::ApiServer::edge(rig.edge.clone(), everything(), Default::default());
     match (way, &rig.tls) {
         (0, _) => server.listen_unix(rig.unix.as_unix().unwrap()).unwrap(),
         (_, Address::Tcp { port, .. }) => {
@@ -465,7 +465,7 @@ async fn a_subscription_follows_its_camera_to_another_edge() {
     let site = Site::new();
     let (first, second) = (site.edge(), site.edge());
     let (first_server, _, first_tls) = site.serve_edge(&first).await;
-    let mut second_server = ApiServer::edge(second.clone(), ApiLimits::default());
+    let mut second_server = ApiServer::edge(second.clone(), everything(), ApiLimits::default());
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let listening = second_server.listen_tls(any, &site.credentials(Role::Edge, "edge"), &[Role::App]).await;
     let addresses = vec![first_tls.clone(), tcp(listening.unwrap())];
@@ -554,7 +554,7 @@ async fn a_server_that_is_dropped_lets_go_of_everything() {
     })
     .await;
     // The same places can be used again at once.
-    let mut server = mez_node::api::ApiServer::edge(edge, Default::default());
+    let mut server = mez_node::api::ApiServer::edge(edge, everything(), Default::default());
     server.listen_unix(unix.as_unix().unwrap()).unwrap();
     let client = site.client(&unix).await;
     assert!(client.cameras(None).await.unwrap().is_empty());

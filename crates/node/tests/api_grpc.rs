@@ -5,7 +5,7 @@ mod api_support;
 use std::path::Path;
 use std::time::Duration;
 
-use api_support::{Site, image, number, within};
+use api_support::{Site, everything, image, number, within};
 use mez_core::frame::FRAME_BYTES_MAX;
 use mez_node::api::pb::camera_broker_client::CameraBrokerClient;
 use mez_node::api::pb::edge_broker_client::EdgeBrokerClient;
@@ -325,7 +325,8 @@ async fn the_version_and_the_clocks_are_compared() {
 async fn one_subscription_more_than_allowed_is_refused() {
     let site = Site::new();
     let edge = site.edge();
-    let mut server = ApiServer::edge(edge, ApiLimits { subscriptions_max: 2, ..ApiLimits::default() });
+    let mut server =
+        ApiServer::edge(edge, everything(), ApiLimits { subscriptions_max: 2, ..ApiLimits::default() });
     let path = site.socket("edge.sock");
     server.listen_unix(&path).unwrap();
     let mut client = EdgeBrokerClient::new(channel(&path).await);

@@ -5,7 +5,7 @@ mod api_support;
 use std::path::Path;
 use std::time::Duration;
 
-use api_support::{Served, Site, frame, image, number, warm_up, within};
+use api_support::{Served, Site, everything, frame, image, number, warm_up, within};
 use bytes::{Buf, BufMut, Bytes};
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::subscription::Deliver;
@@ -99,8 +99,11 @@ async fn applications_that_stand_still_cost_others_no_frame() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_call_too_many_on_a_connection_is_refused_at_once() {
     let site = Site::new();
-    let mut server =
-        ApiServer::edge(site.edge(), ApiLimits { calls_per_connection_max: 3, ..ApiLimits::default() });
+    let mut server = ApiServer::edge(
+        site.edge(),
+        everything(),
+        ApiLimits { calls_per_connection_max: 3, ..ApiLimits::default() },
+    );
     let path = site.socket("edge.sock");
     server.listen_unix(&path).unwrap();
     let mut broker = EdgeBrokerClient::new(channel(&path).await);
@@ -147,7 +150,7 @@ async fn the_257th_subscription_of_a_connection_is_answered() {
 async fn a_principal_gets_its_part_of_subscriptions_and_no_more() {
     let site = Site::new();
     let limits = ApiLimits { subscriptions_per_principal_max: 2, ..ApiLimits::default() };
-    let mut server = ApiServer::edge(site.edge(), limits);
+    let mut server = ApiServer::edge(site.edge(), everything(), limits);
     let path = site.socket("edge.sock");
     server.listen_unix(&path).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
@@ -177,7 +180,7 @@ async fn a_principal_gets_its_part_of_subscriptions_and_no_more() {
 async fn a_principal_gets_its_part_of_connections_and_no_more() {
     let site = Site::new();
     let limits = ApiLimits { connections_per_principal_max: 3, ..ApiLimits::default() };
-    let mut server = ApiServer::edge(site.edge(), limits);
+    let mut server = ApiServer::edge(site.edge(), everything(), limits);
     let path = site.socket("edge.sock");
     server.listen_unix(&path).unwrap();
     let any = "127.0.0.1:0".parse().unwrap();

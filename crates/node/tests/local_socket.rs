@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use api_support::{Served, Site, frame, image, number, warm_up, within};
+use api_support::{Served, Site, everything, frame, image, number, warm_up, within};
 use mez_node::api::pb;
 use mez_node::api::{ApiLimits, ApiServer};
 use mez_node::client::{Address, PublisherClient, PublisherEvent, PublisherOptions, SubscribeOptions};
@@ -125,7 +125,8 @@ async fn a_refusal_leaves_the_connection_of_use() {
 async fn one_connection_more_than_allowed_is_closed_and_places_come_back() {
     let site = Site::new();
     let edge = site.edge();
-    let mut server = ApiServer::edge(edge, ApiLimits { connections_max: 2, ..ApiLimits::default() });
+    let mut server =
+        ApiServer::edge(edge, everything(), ApiLimits { connections_max: 2, ..ApiLimits::default() });
     let path = site.socket("edge.sock");
     server.listen_unix(&path).unwrap();
     let call = async |connection: &mut LocalConnection| {

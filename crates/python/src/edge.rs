@@ -7,6 +7,8 @@ use std::sync::Mutex;
 
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::controller::share::{Channels, DeclaredChannel};
+use mez_core::name::NameError;
+use mez_core::rights::{Grant, GranteeError, Rights, Stance, UnknownVerb};
 use mez_node::identity::{Name, TemporarySite};
 use mez_node::process::{EdgeProcess, EdgeProcessError, EdgeProcessOptions};
 use pyo3::prelude::*;
@@ -39,7 +41,7 @@ struct Running {
 impl Edge {
     /// Starts an edge broker. Without `keys` it makes an authority that exists as long as the broker does.
     #[new]
-    #[pyo3(signature = (*, keys, name, listen, grpc, socket, memory_bytes, cameras_max, forget_after, frame_bytes_max, state, store, profiles, channels))]
+    #[pyo3(signature = (*, keys, name, listen, grpc, socket, memory_bytes, cameras_max, forget_after, frame_bytes_max, state, store, profiles, channels, rights))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -56,6 +58,7 @@ impl Edge {
         store: Option<LogOnDisk>,
         profiles: Option<PathBuf>,
         channels: Vec<(String, Vec<String>)>,
+        rights: Option<Vec<(String, String, String)>>,
     ) -> PyResult<Self> {
         let listen = address(py, "listen", listen)?;
         let grpc = grpc.map(|grpc| address(py, "grpc", grpc)).transpose()?;
@@ -64,6 +67,9 @@ impl Edge {
             .transpose()
             .map_err(|failure: <Name as std::str::FromStr>::Err| error::argument(py, "name", failure))?;
         let channels = declared(py, &channels)?;
+        let rights = rights.map(|rights| granted(py, &rights)).transpose()?;
+        // Who has the keys of a temporary site was given them by this process.
+        let rights = rights.or_else(|| keys.is_none().then(Rights::open));
         let unusable = |failure: &dyn std::fmt::Display| error::raise(py, "KeysError", failure);
         let (site, folder) = match keys {
             Some(path) => (None, keys::folder(py, Some(&path))?),
@@ -96,11 +102,13 @@ impl Edge {
             state,
             persist,
             profiles,
+            rights,
         };
         let background = background(py)?;
         let started = finish(py, background, || EdgeProcess::start(options))?;
         let process = started.map_err(|failure| match failure {
             EdgeProcessError::Authority(failure) => unusable(&failure),
+            EdgeProcessError::Rights(failure) => unusable(&failure),
             failure => error::raise(py, "ListenError", failure),
         })?;
         Ok(Self {
@@ -157,6 +165,18 @@ fn address(py: Python<'_>, field: &str, text: &str) -> PyResult<SocketAddr> {
         );
         error::argument(py, field, message)
     })
+}
+
+/// Grants, each as who, verb and cameras. What none allows is refused.
+fn granted(py: Python<'_>, grants: &[(String, String, String)]) -> PyResult<Rights> {
+    let wrong = |failure: &dyn std::fmt::Display| error::argument(py, "rights", format!("rights: {failure}"));
+    let grants = grants.iter().map(|(who, verb, cameras)| {
+        let grantee = who.parse().map_err(|failure: GranteeError| wrong(&failure))?;
+        let verb = verb.parse().map_err(|failure: UnknownVerb| wrong(&failure))?;
+        let cameras = cameras.parse().map_err(|failure: NameError| wrong(&failure))?;
+        Ok(Grant { grantee, verb, cameras })
+    });
+    Ok(Rights::new(Stance::Deny, grants.collect::<PyResult<Vec<_>>>()?))
 }
 
 /// Channels by their names, each with the patterns of its cameras.

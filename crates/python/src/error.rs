@@ -126,7 +126,8 @@ pub(crate) fn refused(py: Python<'_>, refusal: &ApiError) -> PyErr {
     let class = match refusal.code as i32 {
         3 => "ArgumentError",
         5 => "NotFoundError",
-        7 | 16 => "KeysError",
+        7 => "PermissionDenied",
+        16 => "KeysError",
         8 => "BusyError",
         9 if refusal.reason == "INFEASIBLE" => "InfeasibleError",
         12 => "VersionError",

@@ -1,5 +1,6 @@
 //! `mez keys`: makes a site, and lets hosts and applications join it.
 
+mod rights;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
+use mez_core::rights::{Grantee, GranteeError};
 use mez_node::identity::authority::AuthorityError;
 use mez_node::identity::enrol::{EnrolError, ServeError, enrol_blocking};
 use mez_node::identity::folder::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, KeyFolderError};
@@ -20,6 +22,7 @@ use mez_node::identity::{
     Token, TokenStore, host_name,
 };
 use mez_node::ports;
+use mez_node::rights::RightsError;
 
 /// Make a site, let hosts and applications join it, and list the identities of this host.
 #[derive(Debug, Args)]
@@ -65,7 +68,9 @@ Examples:
     mez keys token camera/dock/cam1
   A host that may publish dock/cam1, dock/cam2 and so on:
     mez keys token camera/dock
-  An application that has a day to join:
+  An application that may watch the dock's cameras and send results back:
+    mez keys token app/counter --watch 'dock/*' --reply 'dock/*'
+  One that has a day to join:
     mez keys token app/counter --valid 1d
   An edge that clients in other languages reach as edge.example:
     mez keys token edge/main --dns edge.example
@@ -81,6 +86,52 @@ Run it on the host where the site was made. Only the token goes to the standard 
         /// Host name or address that gRPC clients in other languages dial; for edges only; may be repeated
         #[arg(long, value_name = "NAME")]
         dns: Vec<String>,
+        #[command(flatten)]
+        grants: rights::TokenGrants,
+    },
+    /// Let somebody do something with cameras at the edge of this host
+    #[command(after_help = "\
+Examples:
+  An application may watch two cameras, and send its results back:
+    mez keys grant app/counter watch,reply dock/cam1 dock/cam2
+  Every application may see which cameras there are, and their state:
+    mez keys grant 'app/**' observe '**'
+  A user of this host, who may open the edge's socket, may read the past:
+    mez keys grant user/1000 read 'yard/*'
+
+Verbs: watch, read (the past), originals (full quality out of the camera's log), reply, observe (lists and states), profile \
+(bring one's own), operate (reset), export, join, administer.
+
+An edge that runs takes the change in within seconds, also for streams that run.")]
+    Grant(rights::GrantArgs),
+    /// Take back what was granted; streams that run end within seconds
+    #[command(after_help = "\
+Examples:
+  One camera:
+    mez keys ungrant app/counter watch dock/cam1
+  All that it was granted:
+    mez keys ungrant app/counter")]
+    Ungrant(rights::UngrantArgs),
+    /// List what is granted, to all or to one
+    #[command(after_help = "\
+Examples:
+  mez keys grants
+  mez keys grants app/counter")]
+    Grants {
+        /// For whom: app/NAME, edge/NAME or user/NUMBER [default: everybody]
+        #[arg(value_name = "WHO")]
+        who: Option<Grantee>,
+    },
+    /// Show what happens to whoever has no grant, or refuse it from now on
+    #[command(after_help = "\
+Examples:
+  mez keys rights
+  Only grants count from now on, at a site that is older than grants:
+    mez keys rights --strict")]
+    Rights {
+        /// Refuse what no grant allows
+        #[arg(long)]
+        strict: bool,
     },
     /// Join a site with a token; the private key is made here and stays here
     #[command(after_help = "\
@@ -158,6 +209,18 @@ pub enum KeysError {
     /// Enrolment could not be served.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// The rights of this host's edge.
+    #[error(transparent)]
+    Rights(#[from] RightsError),
+    /// Nobody to whom something can be granted.
+    #[error(transparent)]
+    Grantee(#[from] GranteeError),
+    /// There is nothing to take back.
+    #[error("{grantee} has no such grant; `mez keys grants` lists what there is")]
+    NotGranted {
+        /// From whom.
+        grantee: String,
+    },
     /// A file could not be read.
     #[error(transparent)]
     File(#[from] FileError),
@@ -187,7 +250,13 @@ impl Terminal<'_> {
         let keys = args.keys.as_deref();
         match args.command {
             Command::Init { site } => self.init(keys, site),
-            Command::Token { identity, valid, dns } => self.token(keys, &identity, valid, &dns),
+            Command::Token { identity, valid, dns, grants } => {
+                self.token(keys, &identity, valid, &dns, &grants)
+            }
+            Command::Grant(args) => self.grant(&KeyFolder::find(keys)?, args),
+            Command::Ungrant(args) => self.ungrant(&KeyFolder::find(keys)?, &args),
+            Command::Grants { who } => self.grants(&KeyFolder::find(keys)?, who.as_ref()),
+            Command::Rights { strict } => self.rights(&KeyFolder::find(keys)?, strict),
             Command::Enrol { token, edge } => self.enrol(keys, &token, &edge),
             Command::Serve { listen } => self.serve(keys, listen),
             Command::List => self.list(&KeyFolder::find(keys)?, SystemTime::now()),
@@ -211,8 +280,9 @@ impl Terminal<'_> {
   {fingerprint}
       its fingerprint, which is the same on every host of the site
 
-Programs on this host can use the site at once: start an edge with `mez edge`.
-For another host, make a token here: `mez keys token camera/dock/cam1`.",
+Programs of this user can use the site at once: start an edge with `mez edge`.
+For another host, make a token here: `mez keys token camera/dock/cam1`, or
+`mez keys token app/counter --watch 'dock/*'`: applications may do only what they are granted.",
             until = Moment(authority.validity().not_after),
             key = folder.join(AUTHORITY_KEY).display(),
             certificate = folder.join(AUTHORITY_CERTIFICATE).display(),
@@ -226,9 +296,11 @@ For another host, make a token here: `mez keys token camera/dock/cam1`.",
         identity: &str,
         valid: Duration,
         dns: &[String],
+        grants: &rights::TokenGrants,
     ) -> Result<(), KeysError> {
         let keys = KeyFolder::find(keys)?;
         let identity = Identity::parse_within(keys.site(), identity)?;
+        let granted = grants.of(&identity)?;
         let token = TokenStore::create(&keys, &identity, dns, valid)?;
         writeln!(self.out, "{token}")?;
         writeln!(
@@ -244,7 +316,7 @@ Run there, while `mez edge` or `mez keys serve` runs here (port {port}):
             port = ports::ENROL,
             host = host_name(),
         )?;
-        Ok(())
+        self.give(&keys, &identity, granted)
     }
 
     fn enrol(&mut self, keys: Option<&Path>, token: &str, edge: &str) -> Result<(), KeysError> {

@@ -102,7 +102,7 @@ file), server name {EDGE_SERVER_NAME}.",
         Ok(())
     }
 
-    fn table<const N: usize>(&mut self, head: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
+    pub(super) fn table<const N: usize>(&mut self, head: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
         let width = |column: usize| {
             let cells = rows.iter().map(|row| row[column].chars().count());
             cells.chain([head[column].len()]).max().unwrap_or(0)

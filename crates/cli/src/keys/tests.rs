@@ -93,6 +93,35 @@ fn an_application_is_shown_what_a_foreign_client_needs() {
 }
 
 #[test]
+fn grants_are_given_listed_and_taken_back() {
+    let scratch = scratch();
+    let site = scratch.keys().path();
+    let (_, notes) = mez_keys(site, &["token", "app/counter"]).unwrap();
+    assert!(notes.contains("It may do nothing yet"), "{notes}");
+    let token = ["token", "app/counter", "--watch", "dock/*,yard/cam1", "--reply", "dock/*"];
+    let (token, notes) = mez_keys(site, &token).unwrap();
+    assert_eq!(token.lines().count(), 1, "{token}");
+    assert!(notes.contains("Granted: app/counter reply 'dock/*'"), "{notes}");
+    mez_keys(site, &["grant", "app/**", "observe,join", "**"]).unwrap();
+
+    let (all, _) = mez_keys(site, &["grants"]).unwrap();
+    assert_eq!(all.lines().count(), 6, "{all}");
+    let (own, _) = mez_keys(site, &["grants", "app/counter"]).unwrap();
+    assert!(own.contains("app/**") && own.contains("yard/cam1"), "{own}");
+    let (other, _) = mez_keys(site, &["grants", "app/other"]).unwrap();
+    assert!(other.contains("app/**") && !other.contains("yard/cam1"), "{other}");
+
+    let (taken, _) = mez_keys(site, &["ungrant", "app/counter", "watch", "yard/cam1"]).unwrap();
+    assert_eq!(taken.trim(), "Taken back: app/counter watch yard/cam1");
+    mez_keys(site, &["ungrant", "app/counter"]).unwrap();
+    mez_keys(site, &["ungrant", "app/**"]).unwrap();
+    let (_, nothing) = mez_keys(site, &["grants"]).unwrap();
+    assert!(nothing.contains("Nothing is granted."), "{nothing}");
+    let (rights, notes) = mez_keys(site, &["rights"]).unwrap();
+    assert!(rights.contains("rights.toml: 0 grants") && notes.is_empty(), "{rights}{notes}");
+}
+
+#[test]
 fn what_cannot_be_done_is_said_with_the_remedy() {
     let scratch = scratch();
     let (site, nowhere) = (scratch.keys().path(), scratch.keys().path().join("nowhere"));
@@ -106,6 +135,15 @@ fn what_cannot_be_done_is_said_with_the_remedy() {
         (site, &["token", "app/x", "--dns", "a.example"], "leave out --dns"),
         (site, &["token", "app/x", "--valid", "soon"], "90s, 30m, 1h or 7d"),
         (site, &["token", "app/x", "--valid", "31d"], "30 days"),
+        (site, &["token", "app/x", "--watch", "dock/cam*"], "one whole segment"),
+        (site, &["token", "camera/dock", "--watch", "dock/*"], "mez keys token app/NAME"),
+        (site, &["grant", "counter", "watch", "dock/*"], "write app/NAME"),
+        (site, &["grant", "camera/dock", "watch", "dock/*"], "mez keys token app/NAME"),
+        (site, &["grant", "user/alice", "watch", "dock/*"], "id -u"),
+        (site, &["grant", "app/x", "wach", "dock/*"], "the verbs are watch"),
+        (site, &["grant", "app/x", "publish", "dock/*"], "mez keys token camera/NAME"),
+        (site, &["grant", "app/x", "watch"], "CAMERA"),
+        (site, &["ungrant", "app/x"], "mez keys grants"),
     ] {
         let error = mez_keys(folder, arguments).unwrap_err();
         assert!(error.contains(says), "{arguments:?}: {says:?} is not in: {error}");

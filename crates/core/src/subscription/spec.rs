@@ -5,12 +5,15 @@ use crate::contract::Contract;
 use crate::frame::ChainKinds;
 use crate::history::PastOptions;
 use crate::name::{CameraName, CameraPattern};
+use crate::rights::Granted;
 
 /// What an application asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubscriptionSpec {
     /// The cameras, including those that come later.
     pub cameras: CameraPattern,
+    /// Which of them the application may have. Others are to it as if they did not exist. Default: every one.
+    pub granted: Granted,
     /// The contract for their frames.
     pub contract: Contract,
     /// The span of capture times, and whether every frame is wanted.
@@ -31,6 +34,7 @@ impl SubscriptionSpec {
     pub fn new(cameras: CameraPattern, span: Span) -> Self {
         Self {
             cameras,
+            granted: Granted::EVERYTHING,
             contract: Contract::default(),
             span,
             past: PastOptions::ALL,
@@ -43,6 +47,11 @@ impl SubscriptionSpec {
     /// The newest frames of these cameras, as stills, with a contract that asks nothing.
     pub fn live(cameras: CameraPattern) -> Self {
         Self::new(cameras, Span::LIVE)
+    }
+
+    /// Whether it is to get the frames of `camera`: it asks for them, and may have them.
+    pub fn selects(&self, camera: &CameraName) -> bool {
+        self.cameras.matches(camera) && self.granted.allows(camera)
     }
 
     /// Whether only frames of the present are wanted. Frames of the past are always late, so no contract is

@@ -60,7 +60,8 @@ impl CameraApi {
         let log = matches.then(|| (name.clone(), self.camera.log()));
         let cameras = matches.then(|| name.to_string()).into_iter().collect();
         let source = CameraLog::new(&subscribe.spec, log, self.camera.past(), self.camera.appended());
-        let source = Source::Camera(Box::new(source));
+        // Whoever may open the camera's socket may read its log: rights are the edge's.
+        let source = (Source::Camera(Box::new(source)), None);
         Ok(Feed::new(source, place, &subscribe, cameras, self.stopping.clone()))
     }
 

@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 use mez_core::broker::edge::{CameraInfo, ForgetError, ReplyError};
 use mez_core::contract::Contract;
 use mez_core::frame::{Epoch, FrameId, Sequence};
-use mez_core::name::CameraPattern;
+use mez_core::rights::Verb;
 use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::Instant;
 use tokio::sync::watch;
 use tonic::Code;
 
+use super::access::Access;
 use super::connect::answer_connect;
 use super::contract::Profile;
 use super::feed::Feed;
@@ -25,18 +26,25 @@ use crate::edge::{EdgeHandle, ForgetFailure, ForgetReport, ReplyFailure, ResetFa
 use crate::profile::ReadProfileError;
 use crate::profiles::{HeldProfile, ProfileStoreError};
 use crate::reply::ReplyContent;
+use crate::rights::LiveRights;
 
 /// The interface of an edge broker, for every way in. Cheap to clone.
 #[derive(Clone)]
 pub struct EdgeApi {
     pub(super) edge: EdgeHandle,
+    pub(super) access: Access,
     subscriptions: Arc<Subscriptions>,
     pub(super) stopping: watch::Receiver<bool>,
 }
 
 impl EdgeApi {
-    pub(super) fn new(edge: EdgeHandle, limits: ApiLimits, stopping: watch::Receiver<bool>) -> Self {
-        Self { edge, subscriptions: Subscriptions::new(limits), stopping }
+    pub(super) fn new(
+        edge: EdgeHandle,
+        rights: LiveRights,
+        limits: ApiLimits,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
+        Self { edge, access: Access::new(rights), subscriptions: Subscriptions::new(limits), stopping }
     }
 
     /// Agrees on a version. `received` is when the request came.
@@ -48,15 +56,18 @@ impl EdgeApi {
         answer_connect(request, received, Vec::new(), self.edge.frame_bytes_max())
     }
 
-    /// What is known of the cameras.
+    /// What is known of the cameras that the principal may observe.
     pub async fn camera_info(
         &self,
+        principal: &Principal,
         request: pb::GetCameraInfoRequest,
     ) -> Result<pb::GetCameraInfoResponse, ApiError> {
         let all = request.pattern.is_empty();
         let pattern = parse_pattern(if all { "**" } else { &request.pattern })?;
-        let cameras = self.edge.cameras().await?.into_iter().filter(|info| pattern.matches(&info.camera));
-        let cameras = cameras.map(|info| {
+        let granted = self.access.select(principal, Verb::Observe, &pattern)?;
+        let mut cameras = self.edge.cameras().await?;
+        cameras.retain(|info| pattern.matches(&info.camera) && granted.allows(&info.camera));
+        let cameras = cameras.into_iter().map(|info| {
             let disk = self.edge.log_on_disk(&info.camera);
             let standings = self.edge.standings(&info.camera);
             convert::camera_info(info, disk, standings)
@@ -70,11 +81,14 @@ impl EdgeApi {
         principal: &Principal,
         request: pb::SubscribeRequest,
     ) -> Result<Feed, ApiError> {
-        let subscribe = Subscribe::parse(request, wall_now())?;
+        let now = wall_now();
+        let mut subscribe = Subscribe::parse(request, now)?;
+        let access = self.access.subscribe(principal, &subscribe, now)?;
+        subscribe.spec.granted = access.granted().clone();
         let place = self.subscriptions.enter(principal)?;
         place.control.originals.store(subscribe.spec.wants_originals(), Ordering::Relaxed);
         let profile = self.profile(subscribe.profile.clone()).await?;
-        let cameras = self.matching(&subscribe.spec.cameras, profile.as_deref()).await?;
+        let cameras = self.matching(&subscribe.spec, profile.as_deref()).await?;
         let mut spec = subscribe.spec.clone();
         spec.contract.profile = profile.as_ref().map(|held| held.sha256);
         if spec.application.is_empty() {
@@ -83,7 +97,8 @@ impl EdgeApi {
         let subscription = self.edge.subscribe_as(spec, profile).await?;
         let SubscriptionSpec { application, cameras: pattern, .. } = &subscribe.spec;
         tracing::info!(%principal, application, %pattern, "subscribed");
-        Ok(Feed::new(Source::Edge(Box::new(subscription)), place, &subscribe, cameras, self.stopping.clone()))
+        let source = (Source::Edge(Box::new(subscription)), Some(access));
+        Ok(Feed::new(source, place, &subscribe, cameras, self.stopping.clone()))
     }
 
     /// Ends a subscription that belongs to the same principal.
@@ -104,9 +119,10 @@ impl EdgeApi {
     ) -> Result<pb::UpdateContractResponse, ApiError> {
         let id = request.subscription_id;
         let (contract, profile) = contract::parse(request.contract)?;
+        let brings = matches!(profile, Some(Profile::Inline(_)));
         let profile = self.profile(profile).await?;
         let contract = Contract { profile: profile.as_ref().map(|held| held.sha256), ..contract };
-        self.subscriptions.update(principal, id, (contract, profile))?;
+        self.subscriptions.update(principal, id, (contract, profile), brings)?;
         Ok(pb::UpdateContractResponse {})
     }
 
@@ -176,6 +192,7 @@ impl EdgeApi {
     ) -> Result<pb::ReplyResponse, ApiError> {
         let content = ReplyContent::parse(&mut request)?;
         let camera = parse_camera(&request.camera)?;
+        self.access.check(principal, Verb::Reply, &camera)?;
         let frame = FrameId { epoch: Epoch(request.epoch), sequence: Sequence(request.sequence) };
         let mut application = application(request.application)?;
         if application.is_empty() {
@@ -188,14 +205,16 @@ impl EdgeApi {
     /// Which starts of a camera were whose.
     pub async fn camera_starts(
         &self,
+        principal: &Principal,
         request: pb::GetCameraStartsRequest,
     ) -> Result<pb::GetCameraStartsResponse, ApiError> {
         let camera = parse_camera(&request.camera)?;
+        self.access.check(principal, Verb::Observe, &camera)?;
         Ok(convert::camera_starts(self.edge.record(&camera).await))
     }
 
-    /// Forgets a camera and puts its log aside. Only a client that may open the Unix socket may do this:
-    /// there are no finer rights yet.
+    /// Forgets a camera and puts its log aside. Only users of the edge's host may do this, and only with the right
+    /// to operate it.
     pub async fn reset_camera(
         &self,
         principal: &Principal,
@@ -211,6 +230,7 @@ impl EdgeApi {
                 ),
             ));
         };
+        self.access.check(principal, Verb::Operate, &camera)?;
         let report = self.edge.reset(camera, uid).await?;
         let put_aside = report.put_aside.map(|folder| folder.display().to_string()).unwrap_or_default();
         let forgotten = report.forgotten;
@@ -222,7 +242,8 @@ impl EdgeApi {
         })
     }
 
-    /// Forgets a camera that is not connected. Only a client that may open the Unix socket may do this.
+    /// Forgets a camera that is not connected. Only users of the edge's host may do this, and only with the right to
+    /// operate it.
     pub async fn forget_camera(
         &self,
         principal: &Principal,
@@ -238,6 +259,7 @@ impl EdgeApi {
                 ),
             ));
         }
+        self.access.check(principal, Verb::Operate, &camera)?;
         let ForgetReport { forgotten, put_aside } = self.edge.forget(camera).await?;
         Ok(pb::ForgetCameraResponse {
             epoch: forgotten.epoch.0,
@@ -250,11 +272,11 @@ impl EdgeApi {
     /// refused.
     async fn matching(
         &self,
-        pattern: &CameraPattern,
+        spec: &SubscriptionSpec,
         profile: Option<&HeldProfile>,
     ) -> Result<Vec<String>, ApiError> {
         let mut cameras = self.edge.cameras().await?;
-        cameras.retain(|info| pattern.matches(&info.camera));
+        cameras.retain(|info| spec.selects(&info.camera));
         if let Some(held) = profile {
             let size = |info: &CameraInfo| (info.status.width, info.status.height);
             let unknown = |info: &CameraInfo| size(info) == (0, 0);

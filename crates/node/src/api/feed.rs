@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use tonic::Code;
 use tracing::warn;
 
+use super::access::StreamAccess;
 use super::lent::{Payload, Share};
 use super::pb::subscribe_event::Event;
 use super::request::Subscribe;
@@ -49,6 +50,8 @@ impl From<Event> for Told {
 /// The events of one subscription. Dropping it unsubscribes.
 pub struct Feed {
     source: Source,
+    /// What the stream may have. `None` at a camera broker, whose socket says who may read.
+    access: Option<StreamAccess>,
     place: Place,
     accepts: Vec<Encoding>,
     stopping: watch::Receiver<bool>,
@@ -79,7 +82,7 @@ struct Converting {
 
 impl Feed {
     pub(super) fn new(
-        source: Source,
+        (source, access): (Source, Option<StreamAccess>),
         place: Place,
         subscribe: &Subscribe,
         cameras: Vec<String>,
@@ -93,6 +96,7 @@ impl Feed {
         let started = pb::Started { subscription_id: place.id, cameras, deliver: deliver as i32, resume };
         Self {
             source,
+            access,
             place,
             accepts: subscribe.accepts.clone(),
             stopping,
@@ -117,10 +121,18 @@ impl Feed {
         }
         loop {
             let served = match self.converted().await {
-                Some(served) => served,
+                Some(served) => Ok(served),
                 None => self.served().await,
             };
-            let event = self.event(served);
+            let event = match served.map(|served| self.event(served)) {
+                Ok(event) => event,
+                Err(lost) => Some(Err(lost)),
+            };
+            // Every event passes here, whatever was waited for before it.
+            let event = match self.access.as_mut().and_then(StreamAccess::lost) {
+                Some(lost) => Some(Err(lost)),
+                None => event,
+            };
             self.over = match &event {
                 Some(Ok(told)) => matches!(told.event, Event::Ended(_)),
                 Some(Err(_)) => true,
@@ -132,8 +144,8 @@ impl Feed {
         }
     }
 
-    /// What the source has next.
-    async fn served(&mut self) -> Served {
+    /// What the source has next, or why the stream must end.
+    async fn served(&mut self) -> Result<Served, ApiError> {
         let control = Arc::clone(&self.place.control);
         let (lending, principal) = (Arc::clone(self.place.lending()), self.place.principal.clone());
         loop {
@@ -141,6 +153,10 @@ impl Feed {
             let served = tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stop| *stop) => Some(Served::Stopped),
+                () = changed(self.access.as_mut()) => match self.access.as_mut().and_then(StreamAccess::look) {
+                    Some(lost) => return Err(lost),
+                    None => continue,
+                },
                 () = control.unsubscribed.notified() => Some(Served::Ended { rest: Vec::new() }),
                 () = control.came.notified() => None,
                 room = lending.room(&principal, OWN_BYTES_ASSUMED), if lacks_room => {
@@ -150,10 +166,15 @@ impl Feed {
                 served = self.source.next(), if !lacks_room => Some(served),
             };
             if let Some(served) = served {
-                return served;
+                return Ok(served);
             }
-            if self.source.handle_control(control.take()).await.is_err() {
-                return Served::Stopped;
+            let asks = control.take();
+            let brings = self.access.as_mut().filter(|_| asks.brings_profile);
+            if let Some(lost) = brings.and_then(StreamAccess::brings_profile) {
+                return Err(lost);
+            }
+            if self.source.handle_control(asks).await.is_err() {
+                return Ok(Served::Stopped);
             }
         }
     }
@@ -274,6 +295,14 @@ impl Feed {
             not_held: not_held.map(convert::not_held),
         });
         Event::Ended(pb::Ended { rest: told.collect() })
+    }
+}
+
+/// Waits until rights have changed; for ever where none are asked for.
+async fn changed(access: Option<&mut StreamAccess>) {
+    match access {
+        Some(access) => access.changed().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -81,7 +81,8 @@ impl EdgeBroker for EdgeService {
         &self,
         request: Request<pb::GetCameraInfoRequest>,
     ) -> Result<Response<pb::GetCameraInfoResponse>, Status> {
-        Ok(Response::new(self.0.camera_info(request.into_inner()).await?))
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.camera_info(&principal, request.into_inner()).await?))
     }
 
     type SubscribeStream = Empty<Result<pb::SubscribeEvent, Status>>;
@@ -141,14 +142,16 @@ impl EdgeBroker for EdgeService {
         &self,
         request: Request<pb::GetNotesRequest>,
     ) -> Result<Response<pb::GetNotesResponse>, Status> {
-        Ok(Response::new(self.0.notes(request.into_inner()).await?))
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.notes(&principal, request.into_inner()).await?))
     }
 
     async fn get_camera_starts(
         &self,
         request: Request<pb::GetCameraStartsRequest>,
     ) -> Result<Response<pb::GetCameraStartsResponse>, Status> {
-        Ok(Response::new(self.0.camera_starts(request.into_inner()).await?))
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.camera_starts(&principal, request.into_inner()).await?))
     }
 
     async fn reset_camera(

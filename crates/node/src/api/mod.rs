@@ -14,6 +14,7 @@
 //! | [`error`] | errors with machine-readable details |
 //! | [`edge`], [`camera`] | what each broker answers, whichever way the question came |
 //! | [`principal`] | who is asking |
+//! | `access` | whether they may: the one place that asks the rights |
 //! | `subscriptions` | the open subscriptions, and what is asked of one from outside its stream |
 //! | [`feed`] | a subscription as a stream of events |
 //! | `source` | where its frames come from |
@@ -25,6 +26,7 @@
 //! | [`socket`] | the Unix socket: its path, its permissions, who listens on it |
 //! | [`serve`] | listeners and their connections |
 
+mod access;
 mod calls;
 pub mod camera;
 mod connect;

@@ -1,18 +1,25 @@
 //! Answers requests for notes.
 
+use mez_core::rights::Verb;
 use mez_core::units::Timestamp;
 use tonic::Code;
 
 use super::edge::EdgeApi;
+use super::principal::Principal;
 use super::request::parse_camera;
 use super::{ApiError, pb};
 use crate::notes::Note;
 use crate::notes::message::note_id;
 
 impl EdgeApi {
-    /// What was said of a camera's frames.
-    pub async fn notes(&self, request: pb::GetNotesRequest) -> Result<pb::GetNotesResponse, ApiError> {
+    /// What was said of a camera's frames. Whoever may read its past may read this.
+    pub async fn notes(
+        &self,
+        principal: &Principal,
+        request: pb::GetNotesRequest,
+    ) -> Result<pb::GetNotesResponse, ApiError> {
         let camera = parse_camera(&request.camera)?;
+        self.access.check(principal, Verb::Read, &camera)?;
         let Some(notes) = self.edge.notes() else {
             let message = "this edge keeps no notes; start it with --store, and without --no-notes";
             return Err(ApiError::new(Code::FailedPrecondition, "NO_NOTES", message));

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::identity::Identity;
+use mez_core::rights::Bearer;
+
+use crate::identity::{Identity, Role};
 
 /// The identity at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +19,22 @@ pub enum Principal {
 }
 
 impl Principal {
+    /// Whom the rights know it as. The user that this process runs as, and root, can change the rights themselves.
+    pub fn bearer(&self) -> Bearer {
+        match self {
+            Self::Member(Identity { role, name, .. }) => {
+                let name = name.as_camera().clone();
+                match role {
+                    Role::Camera => Bearer::Camera(name),
+                    Role::Edge => Bearer::Edge(name),
+                    Role::App => Bearer::App(name),
+                }
+            }
+            Self::User { uid } if *uid == 0 || *uid == rustix::process::geteuid().as_raw() => Bearer::Owner,
+            Self::User { uid } => Bearer::User(*uid),
+        }
+    }
+
     /// The name of a principal that gave itself none: the member's name, or the user's number.
     pub fn name(&self) -> String {
         match self {

@@ -9,6 +9,7 @@ use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, Sequence};
 use mez_core::history::{self, PastOptions, Tier};
 use mez_core::log::AppendError;
 use mez_core::name::{CameraName, CameraPattern};
+use mez_core::rights::Granted;
 use mez_core::setting::Setting;
 use mez_core::subscription::{Deliver, LastFrame, Span, SubscriptionSpec};
 use mez_core::units::{Instant, Timestamp};
@@ -59,7 +60,9 @@ impl Subscribe {
             ));
         }
         let (chains, application) = (ChainKinds::among(&accepts), application(request.application)?);
-        let spec = SubscriptionSpec { cameras, contract, span, past, after, chains, application };
+        // Who asks is not known here: the caller restricts it to what they may have.
+        let granted = Granted::EVERYTHING;
+        let spec = SubscriptionSpec { cameras, granted, contract, span, past, after, chains, application };
         Ok(Self { spec, profile, accepts })
     }
 }

@@ -33,6 +33,7 @@ use crate::identity::tls::{TlsConfigError, grpc_server_config};
 use crate::identity::{Credentials, Role, TlsIncoming, peer_identity};
 use crate::local::{self, MAGIC};
 use crate::ports::bind_remedy;
+use crate::rights::LiveRights;
 
 /// The bytes that every HTTP/2 client sends first (RFC 9113, section 3.4). Afterwards the keepalive notices a
 /// client that is gone.
@@ -86,8 +87,8 @@ pub struct ApiServer {
 
 impl ApiServer {
     /// A server for an edge broker, without listeners yet.
-    pub fn edge(edge: EdgeHandle, limits: ApiLimits) -> Self {
-        Self::new(limits, |stopping| Broker::Edge(EdgeApi::new(edge, limits, stopping)))
+    pub fn edge(edge: EdgeHandle, rights: LiveRights, limits: ApiLimits) -> Self {
+        Self::new(limits, |stopping| Broker::Edge(EdgeApi::new(edge, rights, limits, stopping)))
     }
 
     /// A server for a camera broker, without listeners yet.

@@ -31,7 +31,7 @@ impl Source {
     /// and no chains.
     pub(super) async fn handle_control(&mut self, requests: ControlRequests) -> Result<(), Stopped> {
         let Self::Edge(subscription) = self else { return Ok(()) };
-        let ControlRequests { update, accuracies, taken, undecodable } = requests;
+        let ControlRequests { update, accuracies, taken, undecodable, brings_profile: _ } = requests;
         subscription.handle_accuracies(accuracies);
         subscription.handle_taken(taken);
         undecodable.into_iter().for_each(|camera| subscription.restart_chain(camera));

@@ -46,6 +46,8 @@ pub(super) struct Control {
 pub(super) struct ControlRequests {
     /// The new contract. Of several changes, the last counts.
     pub(super) update: Option<Update>,
+    /// Whether one of the new contracts brings a profile of its own.
+    pub(super) brings_profile: bool,
     /// How accurate the application's results were.
     pub(super) accuracies: VecDeque<(CameraName, f64)>,
     /// When the application had frames.
@@ -129,13 +131,22 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// Changes the contract of a subscription of `principal`.
-    pub(super) fn update(&self, principal: &Principal, id: u64, update: Update) -> Result<(), ApiError> {
+    /// Changes the contract of a subscription of `principal`. `brings_profile`: it brings a profile of its own.
+    pub(super) fn update(
+        &self,
+        principal: &Principal,
+        id: u64,
+        update: Update,
+        brings_profile: bool,
+    ) -> Result<(), ApiError> {
         let control = self.control_of(principal, id)?;
         if control.originals.load(Ordering::Relaxed) {
             check_originals(&update.0)?;
         }
-        control.request(|requests| requests.update = Some(update));
+        control.request(|requests| {
+            requests.update = Some(update);
+            requests.brings_profile |= brings_profile;
+        });
         Ok(())
     }
 

@@ -169,13 +169,13 @@ impl Driver {
         match request {
             Request::Subscribe(opening, answer) => {
                 let Opening { id, spec, profile, clock, mailbox } = *opening;
-                let matches = |camera| spec.cameras.matches(camera);
+                let matches = |camera| spec.selects(camera);
                 let connected = self.up.iter().filter(|(camera, up)| **up && matches(camera)).count();
                 if let Some(held) = &profile {
                     self.broker.add_profile(held.sha256, held.bytes.clone());
                 }
                 let cameras = spec.cameras.clone();
-                self.subscribers.add(id, cameras.clone(), mailbox, profile);
+                self.subscribers.add(id, (cameras.clone(), spec.granted.clone()), mailbox, profile);
                 let patience = self.broker.handle_subscribe(clock, id, spec);
                 // The logs that it reads are in the mailbox before the application looks.
                 while let Some(output) = self.broker.poll_output() {

@@ -7,6 +7,7 @@ use mez_core::broker::edge::{CameraView, CaptureClock, SubscriptionId};
 use mez_core::frame::ChainKinds;
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
+use mez_core::rights::Granted;
 use mez_core::source::SourceStanding;
 use tokio::sync::Notify;
 
@@ -82,11 +83,18 @@ pub(super) type AttachedChains = (CameraName, LogReader, ChainKinds);
 
 struct Subscriber {
     pattern: CameraPattern,
+    granted: Granted,
     mailbox: Arc<Mailbox>,
     /// It reads frames as they come.
     takes_chains: bool,
     /// Held for its cameras.
     profile: Option<Arc<HeldProfile>>,
+}
+
+impl Subscriber {
+    fn selects(&self, camera: &CameraName) -> bool {
+        self.pattern.matches(camera) && self.granted.allows(camera)
+    }
 }
 
 /// All subscriptions, as the driver knows them.
@@ -97,11 +105,11 @@ impl Subscribers {
     pub(super) fn add(
         &mut self,
         id: SubscriptionId,
-        pattern: CameraPattern,
+        (pattern, granted): (CameraPattern, Granted),
         mailbox: Arc<Mailbox>,
         profile: Option<Arc<HeldProfile>>,
     ) {
-        self.0.insert(id, Subscriber { pattern, mailbox, takes_chains: false, profile });
+        self.0.insert(id, Subscriber { pattern, granted, mailbox, takes_chains: false, profile });
     }
 
     /// Returns the profile of the removed subscription, if no other uses it.
@@ -150,7 +158,7 @@ impl Subscribers {
 
     /// There is one more among a camera's frames as they came.
     pub(super) fn came(&self, camera: &CameraName) {
-        let takes = self.0.values().filter(|known| known.takes_chains && known.pattern.matches(camera));
+        let takes = self.0.values().filter(|known| known.takes_chains && known.selects(camera));
         takes.for_each(|known| known.mailbox.changed.notify_one());
     }
 
@@ -180,8 +188,8 @@ impl Subscribers {
 
     /// A subscription begins, and a camera of it has a source that gives no frames.
     pub(super) fn begins_without(&self, id: SubscriptionId, camera: CameraName, source: SourceStanding) {
-        if let Some(Subscriber { mailbox, .. }) = self.0.get(&id) {
-            mailbox.tell(CameraNews::Source(camera, source));
+        if let Some(subscriber) = self.0.get(&id).filter(|subscriber| subscriber.selects(&camera)) {
+            subscriber.mailbox.tell(CameraNews::Source(camera, source));
         }
     }
 
@@ -213,7 +221,7 @@ impl Subscribers {
     }
 
     fn of<'a>(&'a self, camera: &'a CameraName) -> impl Iterator<Item = &'a Arc<Mailbox>> {
-        let matching = self.0.values().filter(|subscriber| subscriber.pattern.matches(camera));
+        let matching = self.0.values().filter(|subscriber| subscriber.selects(camera));
         matching.map(|subscriber| &subscriber.mailbox)
     }
 }

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use mez_core::rights::Stance;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber, SubjectPublicKeyInfo,
@@ -21,6 +22,7 @@ use super::certificate::{CertificateFacts, Moment, Validity, hex};
 use super::files::{self, FileError, Present, Readers};
 use super::name::{Identity, IdentityError, Role, SiteName};
 use super::prepare::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, PrepareError, prepare};
+use crate::rights::{RightsError, RightsFile};
 
 /// The server name in every edge's certificate, and in no other. Mez's clients always verify it, so the dialled name or address does not
 /// matter, and only an edge can pass for an edge.
@@ -40,6 +42,8 @@ pub struct SiteAuthority {
 impl SiteAuthority {
     /// Makes a new authority and writes it into `folder`, which is created with mode 0700 where it is missing.
     ///
+    /// Beside it stands a file of rights that allows nothing yet.
+    ///
     /// Never overwrites: a folder that holds an authority, or only the certificate of one, is refused. A creation
     /// that a crash cut short is completed by calling this again.
     pub fn create(folder: &Path, site: &SiteName) -> Result<Self, AuthorityError> {
@@ -48,6 +52,8 @@ impl SiteAuthority {
             return Err(AuthorityError::Exists { folder: folder.into(), key: key_path.exists() });
         }
         prepare(folder)?;
+        // Before there is a key: a site without a file of rights is taken for one that is older than grants.
+        RightsFile::of(folder).create(Stance::Deny)?;
         let made = Self::generate(site, SystemTime::now())?;
         // The key's file also holds the certificate, so that it is complete by itself the moment it exists.
         let both = format!("{}{}", made.issuer.key().serialize_pem(), pem("CERTIFICATE", &made.certificate));
@@ -293,6 +299,9 @@ pub enum AuthorityError {
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The file that says who may do what could not be written.
+    #[error(transparent)]
+    Rights(#[from] RightsError),
     /// Making or using a key failed.
     #[error("cannot make or use the authority's key: {0}")]
     Crypto(#[from] rcgen::Error),

@@ -26,6 +26,8 @@
 //! keys/                      0700  found through keys=, MEZ_KEYS, then the configuration folder
 //!   authority.pem            0644  certificate of the site's authority; on every host
 //!   authority.key            0600  its private key and certificate; only where the site was made
+//!   rights.toml              0600  who may do what at the edge of this host ([`crate::rights`])
+//!   rights.lock              0600  held while that file is changed; shows that there has been one
 //!   tokens/                  0700  only where the site was made
 //!     HASH.json              0600  a token that waits to be used; HASH.used one that was, until it expires
 //!   camera+dock+cam1.pem     0600  an identity of this host: private key, then certificate

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::files::{self, FileError};
+use crate::rights::RIGHTS;
 
 /// The file with the certificate of the site's authority. It is public, and every host of the site has it.
 pub const AUTHORITY_CERTIFICATE: &str = "authority.pem";
@@ -29,7 +30,9 @@ pub enum PrepareError {
 /// Makes `folder` ready to take keys: creates it, or closes an empty or earlier one to others.
 pub(super) fn prepare(folder: &Path) -> Result<(), PrepareError> {
     files::make_private_folder(folder)?;
-    let is_ours = || folder.join(AUTHORITY_KEY).exists() || folder.join(AUTHORITY_CERTIFICATE).exists();
+    // The file of rights is the first that is written.
+    let ours = [AUTHORITY_KEY, AUTHORITY_CERTIFICATE, RIGHTS];
+    let is_ours = || ours.iter().any(|name| folder.join(name).exists());
     // Emptiness first: whoever prepares the same folder at the same time may fill it in between.
     if !(files::is_empty(folder)? || is_ours()) {
         return Err(PrepareError::Occupied { folder: folder.into() });

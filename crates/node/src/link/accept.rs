@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::Peer;
+use mez_core::rights::own_cameras;
 use mez_core::units::Instant;
 use mez_core::wire::{FRAME_HEADER_BYTES_MAX, FrameHeader};
 use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
@@ -243,9 +244,9 @@ fn shown(chain: &[CertificateDer<'_>], site: &SiteName) -> Result<Shown, String>
     Ok(Shown { peer: peer_of(&identity), serial, fingerprint: Fingerprint::of(own) })
 }
 
-/// A camera host may publish the camera of its name and every camera below it.
+/// What a camera host may publish comes with its name.
 fn peer_of(identity: &Identity) -> Peer {
-    let cameras = format!("{}/**", identity.name).parse().into_iter().collect();
+    let cameras = own_cameras(identity.name.as_camera());
     Peer { identity: identity.to_string(), cameras }
 }
 

@@ -128,11 +128,13 @@ async fn call(
             answer(writer, kind, api.restart_chain(principal, &packet.decode(kind)?)).await
         }
         (Kind::GetCameraInfo, Edge(api)) => {
-            answer(writer, kind, api.camera_info(packet.decode(kind)?).await).await
+            answer(writer, kind, api.camera_info(principal, packet.decode(kind)?).await).await
         }
-        (Kind::GetNotes, Edge(api)) => answer(writer, kind, api.notes(packet.decode(kind)?).await).await,
+        (Kind::GetNotes, Edge(api)) => {
+            answer(writer, kind, api.notes(principal, packet.decode(kind)?).await).await
+        }
         (Kind::GetCameraStarts, Edge(api)) => {
-            answer(writer, kind, api.camera_starts(packet.decode(kind)?).await).await
+            answer(writer, kind, api.camera_starts(principal, packet.decode(kind)?).await).await
         }
         (Kind::ResetCamera, Edge(api)) => {
             answer(writer, kind, api.reset_camera(principal, packet.decode(kind)?).await).await

@@ -18,6 +18,12 @@ use mez_node::identity::Credentials;
 use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::{Role, SiteName};
 use mez_node::ports::EdgeAddress;
+use mez_node::rights::LiveRights;
+
+/// Rights for tests that are about something else: those of a site that is older than grants.
+pub fn everything() -> LiveRights {
+    LiveRights::fixed(mez_core::rights::Rights::open())
+}
 
 pub struct Site {
     pub keys: TemporarySite,
@@ -81,7 +87,16 @@ impl Site {
 
     /// Serves an edge on a Unix socket and over TLS.
     pub async fn serve_edge(&self, edge: &EdgeHandle) -> (ApiServer, Address, Address) {
-        let mut server = ApiServer::edge(edge.clone(), ApiLimits::default());
+        self.serve_edge_with(edge, everything()).await
+    }
+
+    /// The same with other rights.
+    pub async fn serve_edge_with(
+        &self,
+        edge: &EdgeHandle,
+        rights: LiveRights,
+    ) -> (ApiServer, Address, Address) {
+        let mut server = ApiServer::edge(edge.clone(), rights, ApiLimits::default());
         let path = self.socket("edge.sock");
         server.listen_unix(&path).unwrap();
         let any: SocketAddr = "127.0.0.1:0".parse().unwrap();

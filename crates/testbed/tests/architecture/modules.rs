@@ -29,6 +29,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("units", &[]),
     ("name", &[]),
+    ("rights", &["name"]),
     ("buffer", &[]),
     ("clock", &["units"]),
     ("frame", &["units"]),
@@ -43,7 +44,7 @@ const MODULES: &[(&str, &[&str])] = &[
     // Frames that are kept.
     ("log", &["buffer", "frame", "sync", "trace", "units", "reader_memory"]),
     ("history", &["frame", "log", "name", "setting", "units"]),
-    ("subscription", &["contract", "frame", "history", "log", "name", "units"]),
+    ("subscription", &["contract", "frame", "history", "log", "name", "rights", "units"]),
     // What is sent, and as what.
     ("controller", &["contract", "frame", "name", "profile", "setting", "units"]),
     ("wire", &["contract", "controller", "frame", "history", "name", "profile", "source", "trace", "units"]),
@@ -228,6 +229,7 @@ const BELOW_BROKERS: &[&str] = &[
     "log",
     "name",
     "profile",
+    "rights",
     "setting",
     "source",
     "subscription",

@@ -49,7 +49,8 @@ impl Applications {
         expected: Option<Instant>,
     ) -> (Option<Instant>, Vec<EdgeOutput>) {
         let chains = asked.present_chains();
-        let matching = roster.cameras.matching(&asked.cameras);
+        let mut matching = roster.cameras.matching(&asked.cameras);
+        matching.retain(|name| asked.granted.allows(name));
         let attached = matching.iter().flat_map(|name| roster.attach(id, name, chains));
         let mut outputs: Vec<EdgeOutput> = attached.collect();
         let is_whole = asked.cameras.as_camera().is_some_and(|camera| matching.contains(&camera));

@@ -9,6 +9,7 @@ use crate::contract::{Contract, OnInfeasible};
 use crate::frame::ChainKinds;
 use crate::name::{CameraName, CameraPattern};
 use crate::profile::ProfileHash;
+use crate::rights::Granted;
 use crate::subscription::SubscriptionSpec;
 use crate::units::{ClockAnchor, Instant};
 use crate::wire::CONTRACTS_MAX;
@@ -18,6 +19,7 @@ const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
 struct Entry {
     pattern: CameraPattern,
+    granted: Granted,
     contract: Contract,
     /// How long frames take from the edge to its application.
     way: Duration,
@@ -40,9 +42,14 @@ struct Entry {
 }
 
 impl Entry {
+    /// Whether it asks for a camera, and may have it.
+    fn selects(&self, camera: &CameraName) -> bool {
+        self.pattern.matches(camera) && self.granted.allows(camera)
+    }
+
     /// Whether it asks something of a camera's present.
     fn wants(&self, camera: &CameraName) -> bool {
-        self.is_live && self.pattern.matches(camera)
+        self.is_live && self.selects(camera)
     }
 
     /// What a camera is asked: the contract, less the way from the edge to the application. That takes at most
@@ -95,13 +102,13 @@ impl Subscriptions {
 
     /// Those that are to read a camera's log, and chains of which kinds.
     pub(super) fn readers(&self, camera: &CameraName) -> Vec<(SubscriptionId, ChainKinds)> {
-        let matching = self.entries.iter().filter(|(_, entry)| entry.pattern.matches(camera));
+        let matching = self.entries.iter().filter(|(_, entry)| entry.selects(camera));
         matching.map(|(id, entry)| (*id, entry.chains)).collect()
     }
 
     /// Whether one wants a camera's frames as they came.
     pub(super) fn want_chains(&self, camera: &CameraName) -> bool {
-        self.entries.values().any(|entry| !entry.chains.is_none() && entry.pattern.matches(camera))
+        self.entries.values().any(|entry| !entry.chains.is_none() && entry.selects(camera))
     }
 
     /// What they ask of a camera together, as many as a demand holds: those with an accuracy floor first, and
@@ -151,13 +158,14 @@ impl Subscriptions {
         (expected, is_whole): (Option<Instant>, bool),
     ) -> Subscribed {
         let originals = asked.wants_originals();
-        let SubscriptionSpec { cameras: pattern, contract, span, chains, application, .. } = asked;
+        let SubscriptionSpec { cameras: pattern, granted, contract, span, chains, application, .. } = asked;
         let patience = expected.filter(|until| span.begin.is_some() && !is_whole && clock.monotonic < *until);
         let is_live = span.is_live(clock.wall);
         let stays = is_live || patience.is_some();
         if stays {
             let entry = Entry {
                 pattern,
+                granted,
                 contract,
                 way: Duration::ZERO,
                 chains,
@@ -181,7 +189,7 @@ impl Subscriptions {
 
     /// A camera was reset: the subscriptions that read it end.
     pub(super) fn handle_reset(&mut self, camera: &CameraName) -> Vec<SubscriptionId> {
-        self.entries.extract_if(.., |_, entry| entry.pattern.matches(camera)).map(|(id, _)| id).collect()
+        self.entries.extract_if(.., |_, entry| entry.selects(camera)).map(|(id, _)| id).collect()
     }
 
     /// A subscription asks for something else, as soon as that may be. True if it was known.

@@ -24,6 +24,9 @@ use crate::client::frame::{ReceivedFrame, contract_state};
 use crate::client::streams::EventStream;
 use crate::clock::monotonic_now;
 
+/// The reason of a refusal for want of a grant.
+const NO_GRANT: &str = "PERMISSION_DENIED";
+
 /// How long to wait for a frame before looking whether the cameras have moved to another edge, and how often
 /// to look. It is for programs that know several edges.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -200,6 +203,7 @@ impl EventReader {
         let mut request = self.shared.opened().request.clone();
         // Continue after the last frames.
         request.after = self.last.iter().map(convert::last_frame).collect();
+        let asked_begin = request.begin_utc_ns;
         if request.resume() == pb::Resume::Fill {
             // Of cameras that have sent nothing so far, from when we began.
             request.begin_utc_ns = request.begin_utc_ns.or(Some(self.opened.as_nanos()));
@@ -220,6 +224,14 @@ impl EventReader {
                     drop(opened);
                     self.dialler = edge;
                     return Ok(stream);
+                }
+                // Whoever may watch and not read goes on with the present. What it missed is counted.
+                Err(ClientError::Refused(error))
+                    if error.reason == NO_GRANT && request.begin_utc_ns != asked_begin =>
+                {
+                    tracing::debug!(%error, "frames that were missed are not read");
+                    request.begin_utc_ns = asked_begin;
+                    preferred = Some(self.edges.place());
                 }
                 Err(error) if error.is_passing() => tracing::trace!(%error, "the broker is still away"),
                 Err(error) => return Err(error),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use mez_core::rights::Stance;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -25,12 +26,14 @@ use crate::identity::credentials::{Credentials, MismatchError};
 use crate::identity::explain::explain_io;
 use crate::identity::files::{self, FileError, Present, Readers};
 use crate::identity::folder::{
-    AUTHORITY_CERTIFICATE, KeyFolder, KeyFolderError, PrepareError, host_name, identity_file_name, prepare,
+    AUTHORITY_CERTIFICATE, AUTHORITY_KEY, KeyFolder, KeyFolderError, PrepareError, host_name,
+    identity_file_name, prepare,
 };
-use crate::identity::name::{Identity, SiteName};
+use crate::identity::name::{Identity, Role, SiteName};
 use crate::identity::tls::{ALPN_ENROL, TLS13, hardened_client, provider, refused};
 use crate::identity::token::Token;
 use crate::ports;
+use crate::rights::{RightsError, RightsFile};
 
 /// How long to wait for one address to answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -90,9 +93,18 @@ pub async fn enrol(token: &Token, edge: &str, folder: &Path) -> Result<Enrolled,
             other => other?,
         }
     }
+    if credentials.identity().role == Role::Edge && !has_been_edge(folder)? {
+        RightsFile::of(folder).create(Stance::Deny)?;
+    }
     let both = format!("{}{}", pem("PRIVATE KEY", credentials.key().secret_der()), credentials.chain_pem());
     files::write(&file, both.as_bytes(), Readers::Owner, Present::Replace)?;
     Ok(Enrolled { identity: credentials.identity().clone(), file, validity: credentials.validity() })
+}
+
+/// Whether an edge could have run with these keys before, without a file of rights: such a site stays open until told.
+fn has_been_edge(folder: &Path) -> Result<bool, FileError> {
+    let names = files::names(folder)?;
+    Ok(names.iter().any(|name| name == AUTHORITY_KEY || name.starts_with("edge+")))
 }
 
 /// Makes sure, before the token is used up, that what it brings can be kept. Returns whether the folder knows the
@@ -285,6 +297,9 @@ pub enum EnrolError {
         /// The site of the token.
         token_site: SiteName,
     },
+    /// The file that says who may do what at this edge could not be written.
+    #[error(transparent)]
+    Rights(#[from] RightsError),
     /// The folder cannot take keys.
     #[error(transparent)]
     Prepare(#[from] PrepareError),

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use mez_core::admission::Limits;
+use mez_core::rights::Stance;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,6 +25,7 @@ use crate::identity::name::{Identity, Role};
 use crate::identity::tls::{ALPN_ENROL, TLS13, hardened_client, link_client_config, provider};
 use crate::identity::token::{TOKEN_VALID, Token, TokenStore};
 use crate::identity::{files, peer_identity};
+use crate::rights::{RightsFile, RightsText};
 
 /// A site whose authority serves enrolment on loopback.
 struct Served {
@@ -129,6 +131,28 @@ async fn an_enrolled_edge_is_known_by_its_host_and_the_tokens_names() {
     for own in crate::identity::folder::own_host_names(&crate::identity::host_name()) {
         assert!(has(&own), "{own}");
     }
+}
+
+/// A host that was no edge before begins with rights that allow nothing. One that could have been an edge goes on as it was.
+#[tokio::test]
+async fn a_new_edge_is_strict_and_an_earlier_one_is_left_alone() {
+    let served = Served::start().await;
+    let (_top, folder) = new_folder();
+    served.enrol(&served.token("app/viewer"), &folder).await.unwrap();
+    assert!(
+        RightsFile::of(&folder).read().unwrap_err().is_absent(),
+        "an application's host has no rights to keep"
+    );
+    served.enrol(&served.token("edge/main"), &folder).await.unwrap();
+    assert_eq!(RightsFile::of(&folder).read_or_open().unwrap(), (RightsText::default(), false));
+
+    let (_top, older) = new_folder();
+    served.enrol(&served.token("edge/main"), &older).await.unwrap();
+    for name in ["rights.toml", "rights.lock"] {
+        std::fs::remove_file(older.join(name)).unwrap();
+    }
+    served.enrol(&served.token("edge/main"), &older).await.unwrap();
+    assert_eq!(RightsFile::of(&older).read_or_open().unwrap().0.stance, Stance::Open);
 }
 
 #[tokio::test]

@@ -1,0 +1,67 @@
+//! Why something is refused, and which grant would allow it.
+
+use std::fmt;
+
+use super::bearer::Bearer;
+use super::grant::quoted;
+use super::verb::Verb;
+use crate::name::CameraPattern;
+
+/// The most patterns that a refusal lists.
+pub(super) const SHOWN_MAX: usize = 4;
+
+/// Something that no grant allows. As text it names the grant that is missing, and the command that gives it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Refusal {
+    /// Who asked.
+    pub who: Bearer,
+    /// What was asked for.
+    pub verb: Verb,
+    /// With which camera or cameras.
+    pub cameras: CameraPattern,
+    /// The cameras with which it may do that, at most four of their patterns.
+    pub has: Vec<CameraPattern>,
+    /// Whether there are more.
+    pub has_more: bool,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { who, verb, cameras, has, has_more } = self;
+        write!(f, "{who} may not {} {cameras}: ", verb.phrase())?;
+        match (who, verb) {
+            (Bearer::Camera(_), Verb::Publish) => {
+                return write!(
+                    f,
+                    "a camera publishes under its own name and below it; make a token for this one with `mez keys token camera/{cameras}`"
+                );
+            }
+            (Bearer::Camera(_), _) => {
+                return f.write_str(
+                    "a camera may only publish; give the program an identity of its own with `mez keys token app/NAME`",
+                );
+            }
+            (_, Verb::Publish) => {
+                return f.write_str(
+                    "only cameras publish; make an identity for it with `mez keys token camera/NAME`",
+                );
+            }
+            _ => {}
+        }
+        if has.is_empty() {
+            write!(f, "it has no grant of {verb}")?;
+        } else {
+            let has: Vec<&str> = has.iter().map(CameraPattern::as_str).collect();
+            write!(f, "its grants of {verb} are for {}", has.join(", "))?;
+            if *has_more {
+                f.write_str(" and more")?;
+            }
+        }
+        let (who, cameras) = (quoted(&who.to_string()), quoted(cameras.as_str()));
+        write!(f, "; to give it, run `mez keys grant {who} {verb} {cameras}` on the edge's host")?;
+        match verb.instead() {
+            Some(instead) => write!(f, ", {instead}"),
+            None => Ok(()),
+        }
+    }
+}

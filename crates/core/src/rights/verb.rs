@@ -1,0 +1,126 @@
+//! What can be granted.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The most characters of a refused text that an error repeats.
+const SHOWN_CHARS_MAX: usize = 64;
+
+/// What somebody may do with a camera.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verb {
+    /// Publish frames under the camera's name. Comes with a camera's certificate and is never granted.
+    Publish,
+    /// Receive its frames from now on, as they cross the link.
+    Watch,
+    /// Read its past, as it is held or made smaller.
+    Read,
+    /// Have its frames fetched in full quality out of the camera's own log.
+    Originals,
+    /// Send results for its frames back to it.
+    Reply,
+    /// See it in lists, with its state, its contracts and its starts.
+    Observe,
+    /// Have its frames written into files. Nothing asks for this yet: `mez store export` reads the disk itself.
+    Export,
+    /// Bring a profile of one's own for it. A profile of the edge's folder needs no grant.
+    Profile,
+    /// Join a group of readers. Nothing asks for this yet.
+    Join,
+    /// Make the edge forget it (`mez cameras reset`).
+    Operate,
+    /// Change rights from another host. Nothing asks for this yet: `mez keys grant` works on the edge's host.
+    Administer,
+}
+
+impl Verb {
+    /// Every verb.
+    pub const ALL: [Self; 11] = [
+        Self::Publish,
+        Self::Watch,
+        Self::Read,
+        Self::Originals,
+        Self::Reply,
+        Self::Observe,
+        Self::Export,
+        Self::Profile,
+        Self::Join,
+        Self::Operate,
+        Self::Administer,
+    ];
+
+    /// The verb as files and commands name it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Publish => "publish",
+            Self::Watch => "watch",
+            Self::Read => "read",
+            Self::Originals => "originals",
+            Self::Reply => "reply",
+            Self::Observe => "observe",
+            Self::Export => "export",
+            Self::Profile => "profile",
+            Self::Join => "join",
+            Self::Operate => "operate",
+            Self::Administer => "administer",
+        }
+    }
+
+    /// Whether some interface of this version asks for the verb. A grant of another one opens nothing yet.
+    pub const fn is_asked(self) -> bool {
+        !matches!(self, Self::Export | Self::Join | Self::Administer)
+    }
+
+    /// The verb in a sentence that continues with the camera's name.
+    pub(super) const fn phrase(self) -> &'static str {
+        match self {
+            Self::Publish => "publish",
+            Self::Watch => "watch",
+            Self::Read => "read the past of",
+            Self::Originals => "have originals fetched from",
+            Self::Reply => "reply to",
+            Self::Observe => "see the state of",
+            Self::Export => "export",
+            Self::Profile => "bring a profile for",
+            Self::Join => "join a group on",
+            Self::Operate => "reset",
+            Self::Administer => "change rights on",
+        }
+    }
+
+    /// What does without the verb, if anything.
+    pub(super) const fn instead(self) -> Option<&'static str> {
+        match self {
+            Self::Originals => Some(
+                "or read what the edge holds (held_only), or at a quality below the original, such as jpeg/w640/q70/420",
+            ),
+            Self::Profile => Some("or name a profile of the edge's folder"),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Verb {
+    type Err = UnknownVerb;
+
+    fn from_str(text: &str) -> Result<Self, UnknownVerb> {
+        let verb = Self::ALL.into_iter().find(|verb| verb.as_str() == text);
+        verb.ok_or_else(|| UnknownVerb { text: text.chars().take(SHOWN_CHARS_MAX).collect() })
+    }
+}
+
+/// A text is no verb.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not a verb; the verbs are watch, read, originals, reply, observe, export, profile, join, operate and administer"
+)]
+pub struct UnknownVerb {
+    /// The text that was refused.
+    pub text: String,
+}

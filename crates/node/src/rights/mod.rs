@@ -1,0 +1,15 @@
+//! Keeps an edge's rights: the file that people write, and what is in force.
+//!
+//! [`mez_core::rights`] decides. Here are the file `rights.toml` in the folder of keys ([`RightsFile`]), its text
+//! ([`text`]), changes to it that keep comments ([`edit`]), and the rights in force ([`LiveRights`]), which follow
+//! the file while the edge runs.
+
+pub mod edit;
+mod file;
+mod live;
+pub mod text;
+
+pub use self::edit::EditError;
+pub use self::file::{RIGHTS, RightsError, RightsFile};
+pub use self::live::{LiveRights, follow};
+pub use self::text::{RightsText, RightsTextError};
