@@ -19,8 +19,9 @@ const SILENCE_MAX: Duration = secs(5);
 const CARRIES_ONE_IN: u64 = 50;
 /// A link that carries at least one in this many of them carries again. One that comes back slowly has no such moment.
 const BACK_ONE_IN: u64 = 4;
-/// A frame that reaches the edge within this time of a silence's end is of the burst. The edge waits for as long.
-const BURST: Duration = ms(250);
+/// A frame that reaches the edge within this time of a silence's end is of the burst. The edge waits for as long as the silence
+/// lasted.
+const BURST: Duration = SILENCE_MIN;
 
 impl Checks {
     /// A camera's link carries so much from now on: nothing, if it is cut.

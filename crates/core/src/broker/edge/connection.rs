@@ -27,10 +27,12 @@ const SILENCE_MIN: Duration = Duration::from_millis(300);
 const SILENCE_AGAIN_MIN: Duration = Duration::from_millis(100);
 /// How long after a silence that is so.
 const SILENCE_AGAIN_WITHIN: Duration = Duration::from_secs(1);
-/// How long, beside two round trips, a stale frame waits for a newer one after a silence: time to make one and
-/// to send it over a slow link.
-const STALE_WAIT: Duration = Duration::from_millis(250);
-/// How long after a silence stale frames wait at most.
+/// How long, beside two round trips, a stale frame waits for a newer one at least: time to make one and to send
+/// it over a slow link.
+const STALE_WAIT_MIN: Duration = Duration::from_millis(250);
+/// How long after a silence stale frames wait at most. Up to this they wait for as long as the silence lasted:
+/// after a long one the camera has to learn that the link is back, and its first frame is a whole picture that
+/// goes through a window which opens anew.
 const STALE_WAIT_MAX: Duration = Duration::from_secs(1);
 /// The time between frames that is assumed while the camera has not said how often it publishes.
 const INTERVAL_DEFAULT: Duration = Duration::from_millis(100);
@@ -49,6 +51,16 @@ pub(super) struct Session {
     pub(super) anchor: ClockAnchor,
 }
 
+/// The last silence of a connection.
+#[derive(Clone, Copy)]
+struct Silence {
+    /// When it ended.
+    end: Instant,
+    /// When the last one ended that continued no other, and how long that one lasted.
+    first_end: Instant,
+    lasted: Duration,
+}
+
 /// A connection.
 pub(super) struct Connection {
     pub(super) id: LinkId,
@@ -61,8 +73,7 @@ pub(super) struct Connection {
     pub(super) heard: Instant,
     /// When something of a frame last came; before the first, when the connection was made.
     carried: Instant,
-    /// When its last silence ended, and when the last one ended that continued no other.
-    resumed: Option<(Instant, Instant)>,
+    silence: Option<Silence>,
     ping_due: Instant,
     pub(super) clock: ClockEstimator,
     /// How many pings it has answered while no frame was on its way.
@@ -106,16 +117,15 @@ impl Connection {
 
     /// Something of a frame came on it.
     pub(super) fn hear_frame(&mut self, now: Instant) {
-        let silence = now.saturating_since(self.carried);
-        self.resumed = match self.resumed {
-            _ if silence > SILENCE_MIN => Some((now, now)),
-            Some((_, first))
-                if silence > SILENCE_AGAIN_MIN && now.saturating_since(first) < SILENCE_AGAIN_WITHIN =>
-            {
-                Some((now, first))
-            }
-            known => known,
-        };
+        let lasted = now.saturating_since(self.carried);
+        if lasted > SILENCE_MIN {
+            self.silence = Some(Silence { end: now, first_end: now, lasted });
+        } else if let Some(silence) = &mut self.silence
+            && lasted > SILENCE_AGAIN_MIN
+            && now.saturating_since(silence.first_end) < SILENCE_AGAIN_WITHIN
+        {
+            silence.end = now;
+        }
         (self.heard, self.carried) = (now, now);
     }
 
@@ -129,12 +139,13 @@ impl Connection {
         interval: Option<Duration>,
     ) -> Option<Instant> {
         let clock = self.clock.estimate(now)?;
-        let (resumed, _) = self.resumed?;
-        let until = (now + clock.round_trip_time * 2 + STALE_WAIT).min(resumed + STALE_WAIT_MAX);
+        let Silence { end, lasted, .. } = self.silence?;
+        let soon = now + clock.round_trip_time * 2 + STALE_WAIT_MIN;
+        let until = soon.max(end + lasted).min(end + STALE_WAIT_MAX);
         let (captured, error) = self.capture_clock(now)?.captured_at(meta.id, meta.captured)?;
         // The newest frame may be as old as this when the link is back.
         let newest = interval.unwrap_or(INTERVAL_DEFAULT).mul_f64(1.5) + clock.round_trip_time + error;
-        (now < until && captured + newest < resumed).then_some(until)
+        (now < until && captured + newest < end).then_some(until)
     }
 
     /// The camera whose frames come on this connection.
@@ -237,7 +248,7 @@ impl Connections {
             opened: now,
             heard: now,
             carried: now,
-            resumed: None,
+            silence: None,
             ping_due: now,
             clock: ClockEstimator::default(),
             answers: 0,

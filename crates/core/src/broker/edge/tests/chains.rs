@@ -169,6 +169,22 @@ fn of_a_burst_after_a_silence_only_what_the_newest_needs_is_handed_on() {
     assert_eq!(numbers(&mut newest), [5], "the chain goes on");
 }
 
+/// A newer one that takes long is waited for here too.
+#[test]
+fn a_stale_frame_of_a_chain_waits_for_a_newer_one_that_takes_long() {
+    let (mut rig, [mut newest, _]) = after_silence();
+    let stale = captured(&rig, 1_500, (1, 1, 0));
+    rig.frame(1, stale).unwrap();
+    for _ in 0..60 {
+        rig.now += 10 * MS;
+        rig.broker.handle_timeout(rig.now);
+        assert_eq!(numbers(&mut newest), [] as [u64; 0]);
+    }
+    let fresh = captured(&rig, 100, (2, 2, 0));
+    rig.frame(1, fresh).unwrap();
+    assert_eq!(numbers(&mut newest), [2]);
+}
+
 /// If the newest needs one of them, all up to that one are handed on first.
 #[test]
 fn a_stale_frame_that_the_newest_needs_is_handed_on() {
@@ -191,7 +207,7 @@ fn stale_frames_of_a_chain_without_a_newer_one_are_handed_on_soon() {
         rig.frame(1, stale).unwrap();
     }
     assert_eq!(numbers(&mut every), [] as [u64; 0]);
-    for _ in 0..30 {
+    for _ in 0..100 {
         rig.now += 10 * MS;
         rig.broker.handle_timeout(rig.now);
     }

@@ -4,6 +4,7 @@ mod decoding;
 mod forget;
 mod past;
 mod shares;
+mod silence;
 mod source;
 mod thief;
 
@@ -541,76 +542,6 @@ fn a_second_connection_of_a_camera_is_noticed() {
     let camera = rig.broker.roster.cameras.get_mut(&"dock/cam1".parse().unwrap()).unwrap();
     let start = camera.newest_start;
     camera.handle_taken_in(LinkId(2), "a".into(), start);
-}
-
-/// A camera whose link is silent for two seconds, with a subscription that takes the newest frame and one that
-/// takes every one. The camera's clock is that of the edge.
-fn after_silence() -> (Rig, [Subscription; 2]) {
-    let mut rig = Rig::new();
-    rig.hello(1, "a", 3, 1, 10);
-    let pong = |now: Instant| Message::Pong { t1: now, t2: now, t3: now };
-    rig.broker.handle_message(rig.now, LinkId(1), pong(rig.now));
-    let camera: CameraName = "dock/cam1".parse().unwrap();
-    let (log, ..) = rig.broker.log(&camera).unwrap();
-    let spans = [Span::LIVE, Span { deliver: Deliver::Every, ..Span::LIVE }];
-    let readers = spans.map(|span| {
-        let mut reader = Subscription::new(span);
-        reader.attach(camera.clone(), log.clone());
-        reader
-    });
-    rig.now += 2_000 * MS;
-    rig.broker.handle_message(rig.now, LinkId(1), pong(rig.now));
-    (rig, readers)
-}
-
-/// A frame that was captured so long before now.
-fn captured(rig: &Rig, sequence: u64, ago: Duration) -> FrameHeader {
-    let mut header = header(3, sequence, 100, vec![]);
-    header.meta.captured = Timestamp::from_nanos(rig.now.as_nanos() - ago.as_nanos() as u64);
-    header
-}
-
-fn got(reader: &mut Subscription) -> Vec<(u64, Vec<(SkipReason, u64)>)> {
-    let next = || match reader.next(WALL) {
-        Next::Frame(delivery) => {
-            Some((delivery.record.frame.meta.id.sequence.0, delivery.skipped.iter().collect()))
-        }
-        _ => None,
-    };
-    std::iter::from_fn(next).collect()
-}
-
-/// What was in the network's queue comes first when a link is back. Those who take the newest frame wait for
-/// the newest.
-#[test]
-fn of_a_burst_after_a_silence_the_newest_is_delivered() {
-    let (mut rig, [mut newest, mut every]) = after_silence();
-    for (sequence, ago) in [(0, 1_900), (1, 1_800), (2, 1_700)] {
-        let stale = captured(&rig, sequence, ago * MS);
-        rig.frame(1, stale).unwrap();
-        rig.now += 2 * MS;
-        assert_eq!(got(&mut newest), [], "frame {sequence} is stale");
-    }
-    let fresh = captured(&rig, 3, 20 * MS);
-    rig.frame(1, fresh).unwrap();
-    assert_eq!(got(&mut newest), [(3, vec![(SkipReason::LateOrLost, 3)])]);
-    assert_eq!(got(&mut every).iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(), [0, 1, 2, 3]);
-}
-
-/// If nothing newer comes, the newest of what came is better than nothing.
-#[test]
-fn a_stale_frame_without_a_newer_one_is_delivered_soon() {
-    let (mut rig, [mut newest, _]) = after_silence();
-    for (sequence, ago) in [(0, 1_900), (1, 1_800)] {
-        let stale = captured(&rig, sequence, ago * MS);
-        rig.frame(1, stale).unwrap();
-    }
-    assert_eq!(got(&mut newest), []);
-    for _ in 0..30 {
-        rig.now += 10 * MS;
-        rig.broker.handle_timeout(rig.now);
-    }
-    assert_eq!(got(&mut newest), [(1, vec![(SkipReason::LateOrLost, 1)])]);
 }
 
 /// An answer that waited behind a frame says nothing of the path.

@@ -1,0 +1,106 @@
+//! What comes when a link that was silent carries again: of the burst, the newest frame.
+
+use super::*;
+
+/// A camera whose link is silent for two seconds, with a subscription that takes the newest frame and one that
+/// takes every one. The camera's clock is that of the edge.
+fn after_silence() -> (Rig, [Subscription; 2]) {
+    let mut rig = Rig::new();
+    rig.hello(1, "a", 3, 1, 10);
+    let pong = |now: Instant| Message::Pong { t1: now, t2: now, t3: now };
+    rig.broker.handle_message(rig.now, LinkId(1), pong(rig.now));
+    let camera: CameraName = "dock/cam1".parse().unwrap();
+    let (log, ..) = rig.broker.log(&camera).unwrap();
+    let spans = [Span::LIVE, Span { deliver: Deliver::Every, ..Span::LIVE }];
+    let readers = spans.map(|span| {
+        let mut reader = Subscription::new(span);
+        reader.attach(camera.clone(), log.clone());
+        reader
+    });
+    rig.now += 2_000 * MS;
+    rig.broker.handle_message(rig.now, LinkId(1), pong(rig.now));
+    (rig, readers)
+}
+
+/// A frame that was captured so long before now.
+fn captured(rig: &Rig, sequence: u64, ago: Duration) -> FrameHeader {
+    let mut header = header(3, sequence, 100, vec![]);
+    header.meta.captured = Timestamp::from_nanos(rig.now.as_nanos() - ago.as_nanos() as u64);
+    header
+}
+
+fn got(reader: &mut Subscription) -> Vec<(u64, Vec<(SkipReason, u64)>)> {
+    let next = || match reader.next(WALL) {
+        Next::Frame(delivery) => {
+            Some((delivery.record.frame.meta.id.sequence.0, delivery.skipped.iter().collect()))
+        }
+        _ => None,
+    };
+    std::iter::from_fn(next).collect()
+}
+
+/// What was in the network's queue comes first when a link is back. Those who take the newest frame wait for
+/// the newest.
+#[test]
+fn of_a_burst_after_a_silence_the_newest_is_delivered() {
+    let (mut rig, [mut newest, mut every]) = after_silence();
+    for (sequence, ago) in [(0, 1_900), (1, 1_800), (2, 1_700)] {
+        let stale = captured(&rig, sequence, ago * MS);
+        rig.frame(1, stale).unwrap();
+        rig.now += 2 * MS;
+        assert_eq!(got(&mut newest), [], "frame {sequence} is stale");
+    }
+    let fresh = captured(&rig, 3, 20 * MS);
+    rig.frame(1, fresh).unwrap();
+    assert_eq!(got(&mut newest), [(3, vec![(SkipReason::LateOrLost, 3)])]);
+    assert_eq!(got(&mut every).iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(), [0, 1, 2, 3]);
+}
+
+/// The camera learns late that the link is back, and its first frame is a whole picture over a slow link. Nobody is given what was in the
+/// network's queue meanwhile.
+#[test]
+fn a_stale_frame_waits_for_a_newer_one_that_takes_long() {
+    let (mut rig, [mut newest, _]) = after_silence();
+    let stale = captured(&rig, 0, 1_500 * MS);
+    rig.frame(1, stale).unwrap();
+    for _ in 0..60 {
+        rig.now += 10 * MS;
+        rig.broker.handle_timeout(rig.now);
+        assert_eq!(got(&mut newest), [], "it is {:?} later", rig.now);
+    }
+    let fresh = captured(&rig, 1, 100 * MS);
+    rig.frame(1, fresh).unwrap();
+    assert_eq!(got(&mut newest), [(1, vec![(SkipReason::LateOrLost, 1)])]);
+}
+
+/// A link that brings a packet now and then has short silences all the time. A frame waits no longer than the last of them lasted.
+#[test]
+fn a_frame_of_a_trickle_waits_no_longer_than_its_silence() {
+    let (mut rig, [mut newest, _]) = after_silence();
+    let first = captured(&rig, 0, 20 * MS);
+    rig.frame(1, first).unwrap();
+    assert_eq!(got(&mut newest).len(), 1);
+    rig.now += 400 * MS;
+    let late = captured(&rig, 1, 390 * MS);
+    rig.frame(1, late).unwrap();
+    assert_eq!(got(&mut newest), []);
+    rig.now += 401 * MS;
+    rig.broker.handle_timeout(rig.now);
+    assert_eq!(got(&mut newest), [(1, vec![])]);
+}
+
+/// If nothing newer comes, the newest of what came is better than nothing.
+#[test]
+fn a_stale_frame_without_a_newer_one_is_delivered_soon() {
+    let (mut rig, [mut newest, _]) = after_silence();
+    for (sequence, ago) in [(0, 1_900), (1, 1_800)] {
+        let stale = captured(&rig, sequence, ago * MS);
+        rig.frame(1, stale).unwrap();
+    }
+    assert_eq!(got(&mut newest), []);
+    for _ in 0..100 {
+        rig.now += 10 * MS;
+        rig.broker.handle_timeout(rig.now);
+    }
+    assert_eq!(got(&mut newest), [(1, vec![(SkipReason::LateOrLost, 1)])]);
+}
