@@ -120,17 +120,22 @@ impl Forecast<'_> {
         self.backlog.drained_in_ms(1.0 / self.rate) > 0.0
     }
 
-    /// Whether a frame of this rung is wanted if it is on time. One that is finer than the profile's scene needs is
-    /// wanted only if it leaves most of the link to others. If the profile no longer holds, it may take all of the link,
-    /// but no time of the next frame.
+    /// Whether a frame of this rung is wanted if it is on time. If the profile no longer holds, it may take all of the
+    /// link, but no time of the next frame.
     pub(super) fn wants(&self, rung: usize) -> bool {
-        let Offer { ladder, prefers_finer, .. } = self.offer;
-        let share = match (prefers_finer, ladder.is_tied(rung)) {
-            (true, _) => 1.0,
-            (false, true) => SPARE_SHARE,
-            (false, false) => return true,
-        };
-        ladder.rungs()[rung].bytes.mean / self.rate <= share * ms(self.offer.interval_at(rung))
+        if self.offer.prefers_finer { self.occupies(rung) <= 1.0 } else { self.wants_undrifted(rung) }
+    }
+
+    /// The same where the profile holds. A frame that is finer than the profile's scene needs is wanted only if it
+    /// leaves most of the link to others.
+    pub(super) fn wants_undrifted(&self, rung: usize) -> bool {
+        !self.offer.ladder.is_tied(rung) || self.occupies(rung) <= SPARE_SHARE
+    }
+
+    /// The share of the time for which frames of this rung occupy the link.
+    fn occupies(&self, rung: usize) -> f64 {
+        let took_ms = self.offer.ladder.rungs()[rung].bytes.mean / self.rate;
+        took_ms / ms(self.offer.interval_at(rung)).max(f64::MIN_POSITIVE)
     }
 
     /// The part of `left_ms` that remains for the network at this rung: less the time to encode a frame, and

@@ -98,21 +98,21 @@ impl Quantile {
     /// The best rung from `lowest` up, within the growth limit of frames and the cap.
     fn best(&self, forecast: &Forecast<'_>, lowest: Prospect) -> Prospect {
         let (offer, config) = (&forecast.offer, &self.knows.config);
-        let mut best = lowest;
+        let (mut best, mut finest) = (lowest, None);
         for rung in lowest.rung + 1..=self.knows.sizes.highest(config, offer.ladder) {
             if self.steadiness.holds(config, offer, rung) || !offer.allows(rung) {
                 continue;
             }
             let prospect = forecast.prospect(rung);
-            let better = if offer.prefers_finer {
-                prospect.on_time >= offer.on_time_share
-            } else {
-                prospect.worth > best.worth
-            };
-            if better && forecast.wants(rung) {
+            if prospect.worth > best.worth && forecast.wants_undrifted(rung) {
                 best = prospect;
             }
+            if offer.prefers_finer && prospect.on_time >= offer.on_time_share && forecast.wants(rung) {
+                finest = Some(prospect);
+            }
         }
+        // A drift makes nothing coarser: where no finer rung is on time often enough, what is worth most goes.
+        let best = finest.filter(|finest| finest.rung > best.rung).unwrap_or(best);
         let expired = offer.cap.is_some_and(|cap| offer.now >= cap.until);
         match offer.capped(best.rung, lowest.rung) {
             // The remainder of the camera's own choice after its cap has expired.

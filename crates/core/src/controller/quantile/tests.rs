@@ -66,19 +66,53 @@ fn a_steady_link_is_used_and_not_overused() {
     assert!((rate.0 / 8e6 - 1.0).abs() < 0.05, "{rate:?}");
 }
 
-/// In a scene that the profile does not describe, the finest rung is wanted that is on time, but for one that takes the time of
-/// the next frame: of frames that all arrive within a second, fewer would come.
+/// By day rungs from the sixth on gain nothing, so they may take a quarter of the link. In a scene that the profile does not describe, the finest
+/// of them is wanted that is on time, but for one that takes the time of the next frame: of frames that all arrive within a second, fewer would
+/// come.
 #[test]
 fn the_finest_rung_in_a_drift_takes_no_time_of_the_next_frame() {
-    let mut story = Story::new();
+    let distinct = ladder();
+    let rungs = distinct.rungs().iter().enumerate().map(|(place, rung)| RungProfile {
+        rung: Rung::new(&format!("jpeg/q{}/420", 10 * place + 5)).expect("a valid name"),
+        accuracy: if place < 5 { rung.accuracy } else { 0.92 + 1e-4 * place as f64 },
+        ..rung.clone()
+    });
+    let ladder = Profile::new(rungs.collect()).expect("ten different rungs").ladder();
+    let mut story = Story { ladder, ..Story::new() };
     for _ in 0..30 {
         story.frame(3_300.0);
     }
-    let bound = Duration::from_secs(1);
-    let drifted = Offer { latency_bound: bound, prefers_finer: true, ..offer(story.now, &story.ladder) };
-    let Decision::Send(choice) = story.policy.decide(&drifted) else { panic!("nothing holds it back") };
-    // 200 kB take 61 ms, 290 kB take 88. The next frame comes after 67.
-    assert_eq!((choice.rung, choice.on_time_probability), (6, Some(1.0)));
+    let [by_day, drifted] = [false, true].map(|prefers_finer| {
+        let bound = Duration::from_secs(1);
+        let offer = Offer { latency_bound: bound, prefers_finer, ..offer(story.now, &story.ladder) };
+        match story.policy.decide(&offer) {
+            Decision::Send(choice) => choice.rung,
+            Decision::Wait { until } => panic!("it waits until {until:?}"),
+        }
+    });
+    // 140 kB take 42 ms, 200 kB take 61, 290 kB take 88. The next frame comes after 67.
+    assert_eq!((by_day, drifted), (5, 6));
+}
+
+/// The profile's accuracies may not hold at night, but nothing is gained by coarser frames. Where others make one frame in five late at every
+/// rung, no rung is on time often enough, and frames are as fine as by day.
+#[test]
+fn a_drift_makes_no_frame_coarser_on_a_link_that_is_late_at_every_rung() {
+    let mut story = Story::new();
+    for number in 0..400 {
+        let others = Duration::from_millis(if number % 5 == 4 { 150 } else { 0 });
+        story.free = story.free.max(story.now) + others;
+        story.frame(5_000.0);
+    }
+    let [by_day, drifted] = [false, true].map(|prefers_finer| {
+        let offer = Offer { prefers_finer, ..offer(story.now, &story.ladder) };
+        match story.policy.decide(&offer) {
+            Decision::Send(choice) => choice.rung,
+            Decision::Wait { until } => panic!("it waits until {until:?}"),
+        }
+    });
+    assert!(by_day > 4, "rung {by_day}");
+    assert_eq!(drifted, by_day);
 }
 
 #[test]

@@ -89,6 +89,8 @@ pub(crate) struct Drift {
     frames: VecDeque<(f64, f64, bool)>,
     /// The drift that was found, as it was last measured.
     found: Option<SizeDrift>,
+    /// The least profiled median of the rungs at which it showed. A rung as fine as that one would show it too.
+    shown_at: f64,
     /// The drift is looked at again: the frames above are newer than the question.
     is_checked: bool,
     /// How often it was confirmed after it had been looked at again.
@@ -107,8 +109,9 @@ impl Drift {
             self.alike += 1;
         }
         let differs = differs && self.alike < FRAMES;
-        // At a coarser rung frames may be as the profile says also in this light.
-        let is_outside = is_outside || self.found.is_some() && differs;
+        // At a rung coarser than those at which the drift showed, frames may be as the profile says also in this light.
+        let is_coarser = self.found.is_some() && profiled.bytes.p50 < self.shown_at;
+        let is_outside = is_outside || is_coarser && differs;
         self.last = Some(now);
         if self.frames.len() == FRAMES {
             self.frames.pop_front();
@@ -130,6 +133,9 @@ impl Drift {
             return;
         }
         if self.found.is_none() {
+            let newest = self.frames.iter().rev().take(FRAMES_FEW);
+            let shown = newest.filter(|(_, _, outside)| *outside).map(|(_, profiled, _)| *profiled);
+            self.shown_at = shown.fold(f64::INFINITY, f64::min);
             // What was before the change does not count against it.
             let newest =
                 self.frames.iter().rposition(|(_, _, outside)| !*outside).map_or(0, |place| place + 1);
@@ -309,11 +315,31 @@ mod tests {
     /// At night a coarse rung has frames as by day, because it smooths the noise. Pictures as published say that it is night.
     #[test]
     fn a_coarser_rung_does_not_end_a_drift() {
+        let coarse = Profiled {
+            bytes: ByteSizes { mean: 80.0, p05: 40.0, p50: 75.0, p95: 130.0 },
+            apart: Some(APART),
+        };
         let mut story = Story { differs: true, ..Story::default() };
         story.frames(FRAMES_FEW, 1_500.0, &PROFILED);
-        assert!(story.frames(2 * FRAMES, 150.0, &PROFILED).found().is_some());
+        assert!(story.frames(2 * FRAMES, 80.0, &coarse).found().is_some());
         story.differs = false;
-        assert_eq!(story.frames(FRAMES, 150.0, &PROFILED).found(), None, "it is day");
+        assert_eq!(story.frames(FRAMES, 80.0, &coarse).found(), None, "it is day");
+    }
+
+    /// A publisher makes other JPEG than the one of the profile, and its first seconds are unusual. Once frames are as the profile says, at a rung
+    /// that showed the drift, the light is that of the profile.
+    #[test]
+    fn a_publisher_whose_frames_always_differ_does_not_keep_a_drift_alive() {
+        let fine =
+            Profiled { bytes: ByteSizes { mean: 400.0, p05: 200.0, p50: 380.0, p95: 640.0 }, ..PROFILED };
+        for rung in [PROFILED, fine] {
+            let mut story = Story { differs: true, ..Story::default() };
+            story.frames(FRAMES_FEW, 1_500.0, &PROFILED);
+            assert!(story.found().is_some());
+            let usual = rung.bytes.p50;
+            assert_eq!(story.frames(FRAMES, usual, &rung).found(), None, "{rung:?}");
+            assert_eq!(story.frames(2 * FRAMES, usual, &rung).found(), None, "and it stays so: {rung:?}");
+        }
     }
 
     /// The profile was measured at 10 frames a second. At 30 less moves from one frame to the next, and at 5 more: no drift.

@@ -70,15 +70,15 @@ pub(super) fn run_while(
     bytes_per_ms: f64,
     happens: impl FnMut(&mut Rig, u64),
 ) -> Vec<Delivered> {
-    run_scene(rig, duration, bytes_per_ms, 1.0, happens)
+    run_scene(rig, duration, bytes_per_ms, (&profile(), 1.0), happens)
 }
 
-/// The same in a scene whose frames have `detail` times the bytes that `profile` says.
+/// The same in a scene whose frames have so many times the bytes that a profile says.
 fn run_scene(
     rig: &mut Rig,
     duration: Duration,
     bytes_per_ms: f64,
-    detail: f64,
+    (sizes, detail): (&Profile, f64),
     mut happens: impl FnMut(&mut Rig, u64),
 ) -> Vec<Delivered> {
     let (end, begin) = (rig.now + duration, rig.now);
@@ -89,7 +89,6 @@ fn run_scene(
     let mut left: Option<(Instant, FrameId)> = None;
     let mut whole: Vec<(Instant, Report)> = Vec::new();
     let mut captured = BTreeMap::new();
-    let sizes = profile();
     // What is on its way at the end arrives.
     while rig.now < end || made.is_some() || left.is_some() || !whole.is_empty() {
         rig.now += MS;
@@ -203,11 +202,35 @@ fn in_fog_the_edge_is_told_that_frames_have_drifted() {
     let drift = |rig: &Rig| rig.broker.adapter.seen().and_then(|seen| seen.drift);
     run(&mut rig, 6, 4.0 * 125.0);
     assert_eq!(drift(&rig), None);
-    run_scene(&mut rig, Duration::from_secs(6), 4.0 * 125.0, 0.3, |_, _| ());
+    run_scene(&mut rig, Duration::from_secs(6), 4.0 * 125.0, (&profile(), 0.3), |_, _| ());
     let found = drift(&rig).expect("six seconds of fog are known");
     assert!((0.25..0.35).contains(&(found.measured / found.profiled)), "{found:?}");
     run(&mut rig, 8, 4.0 * 125.0);
     assert_eq!(drift(&rig), None, "the fog has lifted");
+}
+
+/// By day a finer rung gains nothing that the profile could tell, and would take most of the link. In fog nobody knows what the coarser one
+/// keeps, so frames become as fine as the link carries, and coarse again when the fog has lifted.
+#[test]
+fn in_fog_frames_become_finer() {
+    let (coarse, fine) = ("jpeg/w640/q60/420", "jpeg/w640/q90/420");
+    let rungs = vec![
+        still(coarse, 20e3, 0.92),
+        still(fine, 60e3, 0.9201),
+        rung("original", (ORIGINAL_BYTES as f64, 0.08), 1.0, Duration::ZERO),
+    ];
+    let profile = Profile::new(rungs).expect("a valid profile");
+    let mut rig = rig(vec![contract(true)]);
+    rig.broker.handle_profile(rig.now, HASH, Some(SizedProfile { profile: profile.clone(), ..sized() }));
+    // 20 kB take 30 ms by day. In fog 60 kB become 18, which take 27: two fifths of the link.
+    for (scene, detail, expected) in [("day", 1.0, coarse), ("fog", 0.3, fine), ("the next day", 1.0, coarse)]
+    {
+        let seen = run_scene(&mut rig, Duration::from_secs(9), 667.0, (&profile, detail), |_, _| ());
+        let last = &seen[seen.len() - 30..];
+        let share = last.iter().filter(|frame| frame.rung == expected).count() as f64 / 30.0;
+        assert!(share > 0.9, "{scene}: {share:.2} of the last frames are {expected}: {last:?}");
+        assert!(on_time(last) > 0.95, "{scene}: {:.2} on time", on_time(last));
+    }
 }
 
 /// A profile comes from outside. Sizes that no frame has, and a codec that takes for ever, break no camera: it learns what its
