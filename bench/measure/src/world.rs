@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant as Stopwatch};
 
 use clap::Args;
-use mez_testbed::scenario_file::{Report, Scenario};
+use mez_testbed::scenario_file::{Report, Scenario, Seen};
 use mez_testbed::{ApplicationSpec, CameraSpec, World};
 
 use crate::Failure;
@@ -23,6 +23,9 @@ pub struct WorldArgs {
     /// Runs of each, each with the next seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     seeds: u64,
+    /// Print a line for each expectation too, with what was seen
+    #[arg(long)]
+    seen: bool,
     /// Measure how fast virtual time passes, for so many seconds of it, with five cameras
     #[arg(long, value_name = "SECONDS")]
     speed: Option<u64>,
@@ -36,7 +39,7 @@ pub(crate) fn run(args: WorldArgs) -> Result<(), Failure> {
         let scenario = read(path)?;
         let first = args.seed.unwrap_or(scenario.seed());
         for seed in first..first + args.seeds {
-            run_one(path, &scenario, seed)?;
+            run_one(path, &scenario, seed, args.seen)?;
         }
     }
     if let Some(seconds) = args.speed {
@@ -52,12 +55,15 @@ fn read(path: &Path) -> Result<Scenario, Failure> {
 }
 
 /// Expectations that are not met are counted in the line and named on standard error; a rule that is broken is a failure.
-fn run_one(path: &Path, scenario: &Scenario, seed: u64) -> Result<(), Failure> {
+fn run_one(path: &Path, scenario: &Scenario, seed: u64, shows_seen: bool) -> Result<(), Failure> {
     let watch = Stopwatch::now();
     let report = scenario
         .run(seed)
         .map_err(|failure| Failure::from(format!("{}, seed {seed}: {failure}", path.display())))?;
     print(scenario, seed, &report, watch.elapsed());
+    if shows_seen {
+        report.seen.iter().enumerate().for_each(|(place, seen)| print_seen(scenario, seed, place, seen));
+    }
     for missed in report.missed() {
         eprintln!("{}, seed {seed}: {missed}", scenario.name());
     }
@@ -75,6 +81,25 @@ fn print(scenario: &Scenario, seed: u64, report: &Report, took: Duration) {
         report.trace_entries,
         report.trace_hash,
         took.as_secs_f64() * 1e3,
+    );
+}
+
+fn print_seen(scenario: &Scenario, seed: u64, place: usize, seen: &Seen) {
+    let ms = |time: Option<Duration>| {
+        time.map_or_else(|| "null".into(), |time| format!("{:.3}", time.as_secs_f64() * 1e3))
+    };
+    println!(
+        r#"{{"kind":"seen","scenario":"{}","seed":{seed},"expectation":{place},"frames":{},"on_time":{},"first_age_ms":{},"age_ms_p50":{},"age_ms_p95":{},"gap_ms":{},"infeasible":{},"ok_below_floor":{},"missed":{}}}"#,
+        scenario.name().escape_default(),
+        seen.frames,
+        seen.on_time,
+        ms(seen.first_age),
+        ms(seen.age_p50),
+        ms(seen.age_p95),
+        ms(Some(seen.gap)),
+        seen.infeasible,
+        seen.ok_below_floor,
+        seen.missed.len(),
     );
 }
 

@@ -99,7 +99,8 @@ def _judge_cuts(played: Sequence[Played], outcome: Outcome) -> None:
                     "first_after_ms": 1e3 * (first.at_s - at_s) if first else None,
                     "first_age_ms": first.age_ms if first else None,
                     "stale_before": next(
-                        (place for place, captured in enumerate(captured_s) if captured >= captured_min_s), len(after)
+                        (place for place, captured in enumerate(captured_s) if captured >= captured_min_s),
+                        len(after),
                     ),
                     "within_bound": first is not None and first.age_ms <= application.asked.latency_ms,
                 }

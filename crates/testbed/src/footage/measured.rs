@@ -4,17 +4,25 @@
 //! Accuracies are those of `python/mez/profiles/pedestrian-hog-vtest.json`. `street` has them as that profile says, and `street_low_contrast`
 //! as they are if the same video has 15 % of its contrast (120 and 40 frames scored).
 
+use super::stills::{LARGE_STILLS, SMALL_STILLS};
 use super::{Footage, Measured};
 
 impl Footage {
-    /// All footage that comes with Mez.
+    /// All footage that was measured.
     pub const ALL: [Self; 5] = [PEDESTRIANS, NOISY_1080P, PANNING_720P, STREET, STREET_LOW_CONTRAST];
+    /// Ladders of stills as footage, which nobody has filmed.
+    pub const STILLS: [Self; 2] = [LARGE_STILLS, SMALL_STILLS];
     /// People walk by, seen by a fixed camera.
     pub const PEDESTRIANS: Self = PEDESTRIANS;
 
+    /// The footage that files can name.
+    pub fn known() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().chain(Self::STILLS)
+    }
+
     /// The footage of this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| known.name == name)
+        Self::known().find(|known| known.name == name)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Simulates what cameras see and what codecs make of it, as sizes and times without any pixels. The numbers
-//! were measured with the codecs of `mez-media`.
+//! were measured with the codecs of `mez-media`, but for those of [`Footage::STILLS`].
 //!
 //! The bytes of a frame follow from three things: its rung, by the measurements at this or the nearest
 //! measured rung; the motion in the scene, which rises and falls over seconds and is the same for every rung;
@@ -7,6 +7,7 @@
 //! its median, with the deviation that fits the measured quantiles.
 
 mod measured;
+mod stills;
 
 use std::time::Duration;
 
@@ -339,7 +340,7 @@ mod tests {
 
     #[test]
     fn built_in_footage_is_sound() {
-        for footage in Footage::ALL {
+        for footage in Footage::known() {
             assert_eq!(Footage::named(footage.name), Some(footage));
             for rung in footage.rungs {
                 let [p05, p50, p95] = rung.bytes;
@@ -354,7 +355,7 @@ mod tests {
     /// Over a long time, sizes have the quantiles that were measured; from one frame to the next they are alike.
     #[test]
     fn sizes_are_those_that_were_measured() {
-        for footage in Footage::ALL {
+        for footage in Footage::known() {
             for rung in footage.rungs {
                 let mut scene = Scene::new(&footage, Random::seeded(3));
                 let mut order = order(rung.setting(), &footage);

@@ -40,6 +40,10 @@ pub struct Seen {
     pub age_p95: Option<Duration>,
     /// The longest time without a frame.
     pub gap: Duration,
+    /// Frames that were marked infeasible.
+    pub infeasible: u64,
+    /// Frames whose contract was called kept although their rung keeps less than the floor of what the camera sees.
+    pub ok_below_floor: u64,
     /// What was expected and not met, one sentence each.
     pub missed: Vec<String>,
 }
@@ -186,6 +190,10 @@ impl Happening {
     }
 }
 
+fn is_infeasible(got: &Delivered) -> bool {
+    got.verdict.as_ref().is_some_and(|verdict| verdict.infeasible)
+}
+
 fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration> {
     sorted.get((sorted.len() * percent).div_ceil(100).checked_sub(1)?).copied()
 }
@@ -214,6 +222,8 @@ impl Expectation {
             age_p50: percentile(&ages, 50),
             age_p95: percentile(&ages, 95),
             gap: gaps.max().unwrap_or_default(),
+            infeasible: mine.iter().filter(|got| is_infeasible(got)).count() as u64,
+            ok_below_floor: mine.iter().filter(|got| self.is_ok_below_floor(scenario, got)).count() as u64,
             missed: Vec::new(),
         };
         let of = match &self.camera {
@@ -245,24 +255,15 @@ impl Expectation {
                 expect(holds, format!("age {name} {age:?}, at most {max:?} expected"));
             }
         }
-        if let Some(max) = self.infeasible_share_max {
-            let is_infeasible =
-                |got: &&&Delivered| got.verdict.as_ref().is_some_and(|verdict| verdict.infeasible);
-            let infeasible = mine.iter().filter(is_infeasible).count();
-            let share = infeasible as f64 / mine.len().max(1) as f64;
-            let text = format!(
-                "{infeasible} of {} frames infeasible, a share of at most {max} expected",
-                mine.len()
-            );
-            expect(share <= max, text);
-        }
-        if let Some(max) = self.ok_below_floor_share_max {
-            let below = mine.iter().filter(|got| self.is_ok_below_floor(scenario, got)).count();
-            let text = format!(
-                "{below} of {} frames are called ok below the floor, a share of at most {max} expected",
-                mine.len()
-            );
-            expect(below as f64 <= max * mine.len().max(1) as f64, text);
+        let frames = seen.frames;
+        for (count, what, max) in [
+            (seen.infeasible, "infeasible", self.infeasible_share_max),
+            (seen.ok_below_floor, "called ok below the floor", self.ok_below_floor_share_max),
+        ] {
+            if let Some(max) = max {
+                let text = format!("{count} of {frames} frames {what}, a share of at most {max} expected");
+                expect(count as f64 <= max * frames.max(1) as f64, text);
+            }
         }
         if let Some(max) = self.gap_max {
             expect(seen.gap <= max, format!("{:?} without a frame, at most {max:?} expected", seen.gap));
@@ -274,9 +275,10 @@ impl Expectation {
     /// measured keeps nothing.
     fn is_ok_below_floor(&self, scenario: &Scenario, got: &Delivered) -> bool {
         let is_ok = got.verdict.as_ref().is_some_and(|verdict| verdict.state == ContractState::Ok);
-        let floor = scenario.subscriptions[self.subscription].1.contract.accuracy_floor.unwrap_or(0.0);
+        let floor = scenario.subscriptions[self.subscription].1.contract.accuracy_floor.filter(|_| is_ok);
+        let Some(floor) = floor else { return false };
         let camera = scenario.cameras.iter().find(|(name, _)| got.camera.as_str() == name);
         let seen = camera.and_then(|(_, spec)| spec.footage.accuracy_of(&got.rung));
-        is_ok && seen.is_none_or(|accuracy| accuracy < floor)
+        seen.is_none_or(|accuracy| accuracy < floor)
     }
 }

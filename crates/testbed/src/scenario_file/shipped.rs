@@ -10,9 +10,12 @@ macro_rules! shipped {
 
 shipped![
     "another_light",
+    "cancelled_frames",
     "cut",
     "elevator",
+    "falling_queue",
     "far_edge",
+    "first_wait",
     "five_cameras",
     "interference",
     "interference_step",
@@ -20,6 +23,8 @@ shipped![
     "originals",
     "outage",
     "priority",
+    "priority_kept",
+    "ramp",
     "shared_queue",
     "shared_wifi",
     "square_wave",

@@ -11,6 +11,9 @@ use crate::disk::Faults;
 use crate::scenario_file::{Change, Happening, Scenario};
 use crate::world::Counter;
 
+/// How often a gradual change changes the rate, and how often a change may happen again at most, in seconds.
+const STEP_S: f64 = 0.5;
+
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 enum RawFault {
@@ -45,9 +48,11 @@ enum RawFault {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawChange {
     at_s: f64,
+    every_s: Option<f64>,
     camera: Option<String>,
     subscription: Option<String>,
     megabits_per_second: Option<f64>,
+    over_s: Option<f64>,
     step_wall_clock_s: Option<i64>,
     fault: Option<RawFault>,
 }
@@ -67,22 +72,85 @@ pub(super) fn cameras(field: &str, pattern: &str, scenario: &Scenario) -> Result
     Ok(named)
 }
 
+/// The rates of links that change gradually: in steps of [`STEP_S`], each by the same factor.
+fn ramp(
+    field: &str,
+    (entry, at_s, over_s): (usize, f64, f64),
+    happens: &[Happening],
+    scenario: &Scenario,
+) -> Result<Vec<Change>, ScenarioError> {
+    let mut changes = Vec::new();
+    let begin = Duration::from_secs_f64(at_s);
+    for what in happens {
+        let Happening::Rate(camera, to) = *what else {
+            return wrong(format!("{field}.over_s"), "only megabits_per_second can change gradually");
+        };
+        let rates = scenario.changes.iter().filter(|change| change.at <= begin);
+        let before = rates.filter_map(|change| match change.what {
+            Happening::Rate(of, rate) if of == camera => Some((change.at, rate)),
+            _ => None,
+        });
+        let from = before
+            .max_by_key(|(at, _)| *at)
+            .map_or(scenario.cameras[camera].1.link.bits_per_second, |(_, rate)| rate);
+        if from == 0 || to == 0 {
+            return wrong(
+                format!("{field}.over_s"),
+                "a link that carries nothing has no factor to change by; give a rate above 0",
+            );
+        }
+        let steps = (over_s / STEP_S).ceil();
+        let factor = (to as f64 / from as f64).powf(1.0 / steps);
+        changes.extend((1..=steps as u64).map(|step| {
+            let rate =
+                if step as f64 == steps { to } else { (from as f64 * factor.powf(step as f64)) as u64 };
+            let at = begin + Duration::from_secs_f64(over_s * step as f64 / steps);
+            Change { entry, at, what: Happening::Rate(camera, rate) }
+        }));
+    }
+    Ok(changes)
+}
+
 impl RawChange {
     pub(super) fn happenings(&self, entry: usize, scenario: &Scenario) -> Result<Vec<Change>, ScenarioError> {
         let field = &*format!("change[{entry}]");
-        let at_s = within(&format!("{field}.at_s"), self.at_s, 0.0, scenario.length.as_secs_f64())?;
-        let at = Duration::from_secs_f64(at_s);
+        let length_s = scenario.length.as_secs_f64();
+        let at_s = within(&format!("{field}.at_s"), self.at_s, 0.0, length_s)?;
         let asked =
             [self.fault.is_some(), self.megabits_per_second.is_some(), self.step_wall_clock_s.is_some()];
         if asked.iter().filter(|asked| **asked).count() != 1 {
             return wrong(field, "give exactly one of fault, megabits_per_second, step_wall_clock_s");
         }
+        let happens = self.happens(field, scenario)?;
+        let at_s = match (self.every_s, self.over_s) {
+            (None, None) => vec![at_s],
+            (Some(every), None) => {
+                let every_s = within(&format!("{field}.every_s"), every, STEP_S, length_s)?;
+                let times = ((length_s - at_s) / every_s) as u64;
+                (0..=times).map(|time| at_s + every_s * time as f64).collect()
+            }
+            (None, Some(over)) => {
+                let over_s = within(&format!("{field}.over_s"), over, STEP_S, length_s - at_s)?;
+                return ramp(field, (entry, at_s, over_s), &happens, scenario);
+            }
+            (Some(_), Some(_)) => return wrong(field, "give either every_s or over_s"),
+        };
+        let happens = &happens;
+        let all = at_s.into_iter().flat_map(|at_s| {
+            let at = Duration::from_secs_f64(at_s);
+            happens.iter().map(move |what| Change { entry, at, what: *what })
+        });
+        Ok(all.collect())
+    }
+
+    /// What happens once.
+    fn happens(&self, field: &str, scenario: &Scenario) -> Result<Vec<Happening>, ScenarioError> {
         let of_cameras = |what: &dyn Fn(usize) -> Happening| {
             let Some(pattern) = &self.camera else {
                 return wrong(field, "this change needs a `camera`: a name, or a pattern such as \"dock/*\"");
             };
             let named = cameras(&format!("{field}.camera"), pattern, scenario)?;
-            Ok(named.into_iter().map(|camera| Change { entry, at, what: what(camera) }).collect())
+            Ok(named.into_iter().map(what).collect())
         };
         if let Some(rate) = self.megabits_per_second {
             // At 0 nothing passes, and what waits in the network's queue stays there.
@@ -101,9 +169,9 @@ impl RawChange {
             let Some(name) = &self.subscription else {
                 return wrong(field, "this change needs a `subscription`");
             };
-            Ok(vec![Change { entry, at, what: what(place_of(field, name, scenario)?) }])
+            Ok(vec![what(place_of(field, name, scenario)?)])
         };
-        let of_all = |what: Happening| Ok(vec![Change { entry, at, what }]);
+        let of_all = |what: Happening| Ok(vec![what]);
         match fault {
             RawFault::Cut => of_cameras(&Happening::Cut),
             RawFault::Restore => of_cameras(&Happening::Restore),

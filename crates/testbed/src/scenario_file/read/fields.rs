@@ -50,7 +50,7 @@ pub(super) fn disk(field: &str, megabytes: Option<f64>) -> Result<Option<DiskSpe
 
 /// Built-in footage by its name.
 pub(super) fn footage(field: &str, name: &str) -> Result<Footage, ScenarioError> {
-    let known: Vec<&str> = Footage::ALL.iter().map(|footage| footage.name).collect();
+    let known: Vec<&str> = Footage::known().map(|footage| footage.name).collect();
     Footage::named(name)
         .map_or_else(|| wrong(field, format!("there is no {name}; there are {}", known.join(", "))), Ok)
 }
