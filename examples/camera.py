@@ -32,7 +32,8 @@ with mez.publisher(options.camera, edge=options.edge) as camera:
     while time.monotonic() < begin + options.seconds:
         there_is_one, picture = video.read()
         if not there_is_one:
-            break  # the end of the file, or unplugged
+            # A file is over. A camera is lost: `mez cameras` says so, with this reason.
+            raise SystemExit(0 if is_file else "the camera gives no pictures")
         pictures[camera.send(picture)] = picture
         if len(pictures) > 50:
             pictures.pop(next(iter(pictures)))  # the oldest: nobody has searched it

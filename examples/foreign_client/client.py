@@ -141,6 +141,9 @@ def publish(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
         # The end of the frames is the end of the stream, and so of the answers and replies on it.
         all_answered.wait()
         time.sleep(arguments.linger)
+        if arguments.lost:
+            # Otherwise the end of the stream says that the camera ended in good order.
+            yield messages.PublishRequest(source_lost=arguments.lost)
 
     answered = 0
     for answer in stub.Publish(frames()):
@@ -284,6 +287,7 @@ def main() -> None:
     sub.add_argument(
         "--jpeg", type=Path, nargs="+", default=[], help="JPEG files to publish [default: grey test images]"
     )
+    sub.add_argument("--lost", metavar="REASON", help="say at the end that the camera is lost, and why")
     sub.add_argument("--linger", type=float, default=0.0, help="seconds to wait for replies at the end")
 
     sub = command("subscribe", subscribe)

@@ -432,6 +432,8 @@ fn requests(image: &Bytes) -> Vec<(&'static str, Vec<u8>)> {
     let stands =
         pb::NotedContract { application: "people".into(), state: 3, reason: "3 of 9 within 40 ms".into() };
     let contract = pb::Note { note: Some(pb::note::Note::Contract(stands)), ..Default::default() };
+    let lost = pb::NotedSource { state: 3, reason: "no such device".into(), since_utc_ns: Some(7) };
+    let source = pb::Note { note: Some(pb::note::Note::Source(lost)), ..Default::default() };
     let packets = [
         packet(Kind::Subscribe, subscribe.encode_to_vec(), &[]),
         packet(Kind::Publish, inline.encode_to_vec(), image),
@@ -447,6 +449,7 @@ fn requests(image: &Bytes) -> Vec<(&'static str, Vec<u8>)> {
         ("profile", [&[4][..], profile.as_bytes()].concat()),
         ("note-reply", [&[5][..], &note.encode_to_vec()].concat()),
         ("note-contract", [&[5][..], &contract.encode_to_vec()].concat()),
+        ("note-source", [&[5][..], &source.encode_to_vec()].concat()),
     ]
 }
 

@@ -59,8 +59,10 @@ _Detection: TypeAlias = tuple[
 ]
 # Width and height of the picture in whose pixels they are, and what was found.
 _Detections: TypeAlias = tuple[tuple[int, int], list[_Detection]]
+# A camera's source: state, reason, for how many seconds, in how many it is tried again.
+_Source: TypeAlias = tuple[SourceState, str, float | None, float | None]
 # Place (series, number), time, missing before, application, reply (frame, captured, payload,
-# detections), contract.
+# detections), contract, source.
 _Note: TypeAlias = tuple[
     tuple[int, int],
     int,
@@ -68,6 +70,7 @@ _Note: TypeAlias = tuple[
     str,
     tuple[tuple[int, int], int | None, bytes, _Detections | None] | None,
     tuple[ContractState, str] | None,
+    _Source | None,
 ]
 
 def cli_main(arguments: list[str]) -> int: ...
@@ -136,7 +139,7 @@ class CameraRecord:
     connected: Final[bool]
     contracts: Final[list[tuple[int, str, ContractState, str]]]
     crossed_bits_per_second: Final[float | None]
-    source: Final[tuple[SourceState, str, float | None, float | None] | None]
+    source: Final[_Source | None]
     edge_log_bytes: Final[int]
     frames_cancelled: Final[int]
     frames_late: Final[int]
@@ -165,7 +168,7 @@ class Notice:
     camera: Final[str | None]
     kind: Final[str]
     reason: Final[str | None]
-    source: Final[tuple[SourceState, str, float | None, float | None] | None]
+    source: Final[_Source | None]
     state: Final[ContractState | None]
 
 @final
@@ -276,6 +279,7 @@ class Publisher:
     def dropped(self) -> int: ...
     @property
     def edge(self) -> str | None: ...
+    def lost(self, reason: str) -> None: ...
     def next_reply(
         self, timeout: float | None = None
     ) -> tuple[int, int, str, bytes | None, _Detections | None] | None: ...

@@ -1,4 +1,4 @@
-"""Reads what was said of a camera's frames: the results of applications, and how their contracts changed."""
+"""Reads what was said of a camera's frames: results, changes of contracts, and why there were no frames."""
 
 import datetime
 from collections.abc import Iterator, Sequence
@@ -11,28 +11,38 @@ from mez._detections import Parts, received
 from mez._frame import Contract, ContractState, FrameId
 from mez._in_process import InProcessEdge
 from mez._publisher import Reply
+from mez._source import Source, SourceState
+from mez._source import source as source_of
 from mez._subscribe import connect
 
 _ReplyParts: TypeAlias = tuple[tuple[int, int], int | None, bytes, tuple[tuple[int, int], list[Parts]] | None]
 _NoteParts: TypeAlias = tuple[
-    tuple[int, int], int, int, str, _ReplyParts | None, tuple[ContractState, str] | None
+    tuple[int, int],
+    int,
+    int,
+    str,
+    _ReplyParts | None,
+    tuple[ContractState, str] | None,
+    tuple[SourceState, str, float | None, float | None] | None,
 ]
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that was said of a camera's frames: a reply, or how a contract stands from then on.
+    """Something that was said of a camera: a reply, or how a contract or the source stands from then on.
 
     Attributes:
         noted_ns: When the edge took it in, in nanoseconds since 1970-01-01 UTC.
-        application: The application's name.
+        application: The application's name; empty if the source changed.
         reply: The result that it sent back for the frame `reply.frame`, with detections in the pixels of
-            the frame as it was published. `None` if a contract changed.
-        captured_ns: When the frame of the reply was captured. `None` for a change of a contract, and if the
+            the frame as it was published. `None` if it is something else.
+        captured_ns: When the frame of the reply was captured. `None` if it is something else, and if the
             edge no longer had the frame in memory.
-        contract: How the contract of the application's subscription stands on the camera. `None` for a
-            reply.
+        contract: How the contract of the application's subscription stands on the camera. `None` if it is
+            something else.
+        source: Whether the camera's source gives frames from then on, and why not. `lasts_s` is for how long
+            it had been so. `None` if it is something else.
         missing: How many notes before this one are missing: too many came at once, or the disk did not keep
             up, or is damaged.
     """
@@ -42,6 +52,7 @@ class Note:
     reply: Reply | None
     captured_ns: int | None
     contract: Contract | None
+    source: Source | None
     missing: int
 
     @property
@@ -59,14 +70,15 @@ def notes(
     keys: arguments.StrPath | None = None,
     connect_timeout: float | None = 5.0,
 ) -> Iterator[Note]:
-    """Read what was said of a camera's frames, oldest first: replies, and changes of contracts.
+    """Read what was said of a camera's frames, oldest first: replies, changes of contracts and of its source.
 
     An edge with a store on disk (`mez edge --store`, `store=` of `mez.edge`) keeps them beside the frames,
     in a sixteenth of the camera's bytes on disk; when those are full, the oldest go. A note can be read about
     a fifth of a second after it was made. An edge without a store keeps none. What is noted while you read
     may come as well.
 
-    A reply comes after its frame, and names it: `note.reply.frame` is the `id` of a `Frame`.
+    A reply comes after its frame, and names it: `note.reply.frame` is the `id` of a `Frame`. A note with a
+    `source` says from when on the camera gave no frames, and why, or that it gave some again.
 
     Args:
         camera: The camera's name.
@@ -88,6 +100,9 @@ def notes(
         for frame in mez.read("dock/cam1", since="-10m"):
             if reply := found.get(frame.id):
                 print(frame.captured, reply.json())
+        for note in mez.notes("dock/cam1", since="-10m"):
+            if note.source:
+                print(note.noted, note.source.state, note.source.reason)
         ```
     """
     name = arguments.text("camera", camera)
@@ -113,7 +128,7 @@ def _pages(
 
 def _note(parts: _NoteParts) -> Note:
     """What the native module has read."""
-    _place, noted_ns, missing, application, reply, contract = parts
+    _place, noted_ns, missing, application, reply, contract, source = parts
     said = None
     captured_ns = None
     if reply is not None:
@@ -121,4 +136,5 @@ def _note(parts: _NoteParts) -> Note:
         found = None if detections is None else received(*detections)
         said = Reply(FrameId(*frame), application, payload, found)
     stands = None if contract is None else Contract(*contract)
-    return Note(noted_ns, application, said, captured_ns, stands, missing)
+    gives = None if source is None else source_of(source)
+    return Note(noted_ns, application, said, captured_ns, stands, gives, missing)

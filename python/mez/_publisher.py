@@ -1,5 +1,7 @@
 """Publishes frames."""
 
+import asyncio
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -12,7 +14,7 @@ from mez import _native
 from mez._detections import Detections, received
 from mez._frame import FrameId
 from mez._in_process import InProcessEdge
-from mez.errors import EndedError, WaitTimeoutError
+from mez.errors import EndedError, Error, WaitTimeoutError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,6 +103,26 @@ class Publisher:
         frame = self._native.send(image, captured_ns)
         return None if frame is None else FrameId(*frame)
 
+    def lost(self, reason: str) -> None:
+        """Say that the camera gives no frames any more, and why: it was unplugged, or cannot be read.
+
+        Whoever waits for its frames reads the reason: `mez cameras`, events, `frame.contract`. Frames that
+        are sent later take it back, so a program may go on and open its camera again. If none is sent, the
+        source stays lost when the publisher is closed. Call it where a camera's `read()` fails; at the end of
+        a file just close the publisher, which says that the source has ended.
+
+        Args:
+            reason: For people, in a few words.
+
+        Raises:
+            ArgumentError: The reason is empty.
+            EndedError: The publisher is closed.
+        """
+        text = " ".join(arguments.text("reason", reason).split())
+        if not text:
+            raise arguments.invalid("reason", "reason is empty; say in a few words why there are no frames")
+        self._native.lost(text)
+
     @property
     def connected(self) -> bool:
         """Whether the edge has the camera connected. With `broker=`: whether that broker is there."""
@@ -176,6 +198,10 @@ class Publisher:
     def close(self) -> None:
         """Stop publishing. Closing twice does nothing.
 
+        The source of the frames has then ended; or is lost, if `lost` said so and no frame came since. The
+        end of a `with` closes as well. An exception that ends the `with` makes the source lost, with the
+        exception as the reason; `KeyboardInterrupt`, and an exit without an error, do not.
+
         The log in memory of a broker in this process goes with it, and with the log whatever has not left
         yet; what is kept in `store` is there at the next start.
         """
@@ -187,6 +213,11 @@ class Publisher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        why = None if error is None else _why_lost(error)
+        if why is not None:
+            # What is raised already says more than that the publisher is closed.
+            with contextlib.suppress(Error):
+                self.lost(why)
         self.close()
 
     def __repr__(self) -> str:
@@ -261,9 +292,11 @@ def publisher(
         import cv2, mez
         cap = cv2.VideoCapture(0)
         with mez.publisher("dock/cam1", edge="edge.local") as cam:
-            while cap.isOpened():
+            while True:
                 ok, image = cap.read()
-                if not ok: break
+                if not ok:
+                    cam.lost("the camera gives no frames")
+                    break
                 cam.send(image)
         cap.release()
         ```
@@ -303,6 +336,19 @@ def publisher(
         history_share=_share(history_share),
     )
     return Publisher(native, camera)
+
+
+def _why_lost(error: BaseException) -> str | None:
+    """Why the source is lost if this exception ends a program; `None` if somebody ended it on purpose."""
+    if isinstance(error, SystemExit):
+        # A status of 0 or none is no failure; a text is what the program printed last.
+        if not error.code:
+            return None
+        return error.code if isinstance(error.code, str) else f"the program ended with status {error.code}"
+    if isinstance(error, KeyboardInterrupt | GeneratorExit | asyncio.CancelledError):
+        return None
+    said = str(error)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _share(value: float) -> float:

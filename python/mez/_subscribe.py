@@ -168,7 +168,7 @@ def read(
 
     Frames come from the edge's memory and disk. Frames that never crossed the link are fetched from the
     camera's own log, behind live frames. If nobody holds a frame any more, `skipped` or `not_held` of the
-    next frame say so.
+    next frame say so. Where the camera itself gave no frames, `mez.notes` says since when and why.
 
     The edge holds frames as they crossed the link, perhaps compressed for applications with an accuracy
     floor; `frame.rung` says how. Their sizes may then differ from frame to frame, which a warning of the

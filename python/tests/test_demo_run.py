@@ -169,6 +169,18 @@ def test_frames_of_all_cameras_arrive_whole_and_people_are_found(environment: di
     assert read["edge_rss_mb"] > 0
     assert read["camera_rss_mb_max"] > 0
     assert "Every frame is accounted for, and nothing failed." in demo.output
+    told = re.fullmatch(
+        r"The cameras published ([\d.]+) MB; ([\d.]+) MB crossed the links \(([\d.]+) %\)\.",
+        demo.output.splitlines()[-1],
+    )
+    assert told, demo.output
+    published, crossed, share = (float(figure) for figure in told.groups())
+    assert (published, crossed) == (
+        round(read["published_bytes"] / 1e6, 1),
+        round(read["link_bytes"] / 1e6, 1),
+    )
+    assert crossed > 0
+    assert share == pytest.approx(100 * read["link_bytes"] / read["published_bytes"], abs=0.06)
     assert {f"dock/cam{number}" for number in (1, 2)} <= set(re.findall(r"dock/cam\d", demo.output))
     pictures = sorted(Path(folder, "out").glob("*.png"))
     assert 3 <= len(pictures) <= 5

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import mez
-from tests.support import camera_broker, deliver, enrolled, picture
+from tests.support import camera_broker, deliver, enrolled, picture, profile_of
+from tests.test_boxes import publishing
+from tests.test_sources import source_of, until
 
 CLIENT = Path(__file__).parents[2] / "examples" / "foreign_client" / "client.py"
 
@@ -60,6 +62,42 @@ def test_it_receives_what_python_publishes(edge: mez.Edge) -> None:
             assert isinstance(theirs["age_ms"], float)
             reply = camera.next_reply(timeout=30)
             assert (reply.frame, reply.application, reply.payload) == (sent, "foreign_client", b"seen")
+
+
+def test_its_box_comes_back_in_the_pixels_of_the_camera(edge: mez.Edge) -> None:
+    """It gives the box in the pixels of a frame at half the size; who publishes gets its own pixels."""
+    size, rung = (640, 480), "jpeg/w320/q70/420"
+    terms = {"accuracy": 0.9, "latency_ms": 5000, "profile": profile_of(*size, 0.95, rung=rung)}
+    words = ["subscribe", "--broker", f"unix:{edge.socket}", "cam", "--box", "0.25", "0.5", "0.75", "1"]
+    with (
+        mez.publisher("cam", edge=edge) as camera,
+        edge.subscribe("cam", **terms) as contract,  # type: ignore[arg-type]
+        publishing(camera, picture(3, *size)),
+        client(*words) as said,
+    ):
+        next(frame for frame in contract if frame.rung == rung)
+        while (theirs := of_kind(said, "frame"))["rung"] != rung:
+            pass
+        assert (theirs["width"], theirs["published"]) == (320, [*size])
+        while (reply := camera.next_reply(timeout=30)).frame < (theirs["epoch"], theirs["sequence"]):
+            pass
+        assert reply.application == "foreign_client"
+        assert reply.detections is not None
+        assert reply.detections.size == size
+        assert reply.detections.xyxy.tolist() == [[160, 240, 480, 480]]
+        assert reply.detections.class_names == ["example"]
+
+
+def test_it_says_that_its_camera_is_lost(edge: mez.Edge, tmp_path: Path) -> None:
+    """It has no more frames to give, and a reason: with nothing but the interface."""
+    socket = tmp_path / "camera.sock"
+    words = ["publish", "--broker", f"unix:{socket}", "--frames", "3", "--lost", "the cable is out"]
+    with camera_broker("cam", edge, socket), client(*words) as said:
+        assert of_kind(said, "published")["frames"] == 3
+        until(lambda: getattr(source_of(edge), "reason", "") == "the cable is out", "it is lost")
+        lost = source_of(edge)
+        assert lost is not None
+        assert lost.state == "lost"
 
 
 def test_it_receives_over_tls(edge: mez.Edge, tmp_path: Path) -> None:

@@ -1,14 +1,20 @@
 """Frames from a publisher to an application, through real brokers and sockets."""
 
 import datetime
+import itertools
 import json
 import pickle
+import re
+import subprocess
+import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import mez
 from mez import _native
@@ -261,11 +267,71 @@ def test_what_the_edge_knows_of_its_cameras(edge: mez.Edge) -> None:
         assert info.link_bytes >= len(frame.payload)
         assert frame.link_bytes == len(frame.payload)
         assert f"({len(frame.payload) / 1000:.1f} kB over the link)" in repr(frame)
+        # People print it: microseconds will do.
+        for ms in (frame.age_ms, *frame.trace.ms.values()):
+            assert ms is not None
+            assert ms == round(ms, 3)
         while (info := edge.cameras("dock/*")[0]).crossed_share is None:
             time.sleep(0.05)
         assert info.published_bytes == camera.published * len(frame.payload)
         assert info.clock_error_ms is not None
         assert edge.cameras("yard/*") == []
+
+
+def test_what_video_saves_is_told(edge: mez.Edge) -> None:
+    """Stills are handed on, of which only video crossed the link. The frame and the columns say how much."""
+    profile = profile_of(640, 480, rung="h264/q34")
+    number = itertools.count()
+
+    def publish() -> None:
+        while not over.wait(1 / 30):
+            camera.send(noisy(next(number)))
+
+    over = threading.Event()
+    with (
+        mez.publisher("cam", edge=edge, quality=98) as camera,
+        edge.subscribe("cam", accuracy=0.9, latency_ms=5000, profile=profile, timeout=30) as frames,
+    ):
+        camera.wait_connected(timeout=30)
+        thread = threading.Thread(target=publish)
+        thread.start()
+        try:
+            video = itertools.islice((frame for frame in frames if frame.rung.startswith("h264/q")), 30)
+            for frame in video:
+                assert frame.encoding == "jpeg"
+                assert frame.link_bytes is not None
+                assert 0 < frame.link_bytes < len(frame.payload)
+                assert f"({frame.link_bytes / 1000:.1f} kB over the link)" in repr(frame)
+            # The figures cover five seconds: until those without video are over.
+            columns = ("--edge", f"unix://{edge.socket}", "--columns", "camera,link,share")
+            while (info := edge.cameras("cam")[0]).crossed_share is None or info.crossed_share > 0.5:
+                next(frames)
+            listed = command("cameras", *columns)
+            watched = command("subscribe", "cam", *columns, "--seconds", "3s")
+        finally:
+            over.set()
+            thread.join()
+    assert info.crossed_bits_per_second is not None
+    assert info.published_bits_per_second is not None
+    assert info.crossed_share == pytest.approx(info.crossed_bits_per_second / info.published_bits_per_second)
+    for said in (listed, watched):
+        row = [line for line in said.splitlines() if line.startswith("cam ")][-1]
+        assert re.fullmatch(r"cam +\d[\d.]* [kM]bit/s +\d[\d.]* %", row), said
+        assert float(row.split()[-2]) < 50, said
+
+
+def noisy(number: int) -> NDArray[np.uint8]:
+    """A picture with a fine pattern that stays where it is, on which something moves."""
+    image = np.random.default_rng(7).integers(0, 255, (480, 640, 3), np.uint8)
+    left = 8 * (number % 70)
+    image[200:260, left : left + 60] = 255
+    return image
+
+
+def command(*words: str) -> str:
+    """What the command `mez` prints."""
+    mez_command = str(Path(sys.executable).parent / "mez")
+    return subprocess.run([mez_command, *words], check=True, capture_output=True, text=True).stdout
 
 
 def test_the_past_at_several_sizes_says_so_once(edge: mez.Edge, caplog: pytest.LogCaptureFixture) -> None:

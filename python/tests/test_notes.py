@@ -1,7 +1,8 @@
-"""Replies and changes of contracts are kept beside the frames, and exports take them along."""
+"""Replies, changes of contracts and of sources are kept beside the frames, and exports take them along."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mez
@@ -131,6 +133,98 @@ def test_notes_of_a_span_come_page_by_page(tmp_path: Path) -> None:
         assert list(mez.notes("cam", edge=edge, until="-1h")) == []
 
 
+def test_masks_and_key_points_are_noted(tmp_path: Path) -> None:
+    """A reply to a frame at half the size: the mask as it was, points in the pixels of the camera's picture.
+
+    Beside a video they are as the cookbook says, whose function reads the mask.
+    """
+    mask = np.zeros((12, 16), bool)
+    mask[3:9, 4:15] = mask[0, 0] = True
+    points = np.array([[[30.0, 20.0, 0.8], [50.5, 80.25, 0.4]]], np.float32)
+    with (
+        mez.edge(store=tmp_path / "store", store_key=store_key(tmp_path)) as edge,
+        mez.publisher("cam", edge=edge) as camera,
+        publishing(camera, picture(3, *SIZE)),
+        ask(edge) as frames,
+    ):
+        frame = next(frame for frame in frames if frame.rung == RUNG)
+        frame.reply(mez.Detections([[10, 20, 100, 120]], masks=[mask], key_points=points))
+        flush(frames)
+        drawn = camera.next_reply(timeout=30).detections
+        (noted,) = replies(until(lambda: list(mez.notes("cam", edge=edge)), 1))
+    for found in (drawn, noted.detections):
+        assert found is not None
+        assert found.xyxy.tolist() == [[20, 40, 200, 240]]
+        assert found.masks is not None
+        assert np.array_equal(np.asarray(found.masks[0]), np.kron(mask, np.ones((40, 40), bool)))
+        assert found.key_points is not None
+        assert np.allclose(found.key_points, points * [2, 2, 1])
+
+    video = tmp_path / "cam.mp4"
+    where = ("--store", str(tmp_path / "store"), "--store-key", str(tmp_path / "store.key"))
+    ran("store", "export", "cam", str(video), *where)
+    lines = [json.loads(line) for line in Path(f"{video}.jsonl").read_text().splitlines()]
+    (written,) = [line["detections"][0] for line in lines if line["kind"] == "reply"]
+    cookbook = (Path(__file__).parents[2] / "docs" / "cookbook.md").read_text()
+    (program,) = re.findall(r"```python\n(import numpy as np\n\ndef pixels_of.*?)```", cookbook, re.DOTALL)
+    read: dict[str, Any] = {}
+    exec(program, read)
+    assert np.array_equal(read["pixels_of"](written["mask"]), mask)
+    assert np.allclose(written["key_points"], points[0] * [2, 2, 1])
+
+
+def test_the_past_says_why_there_were_no_frames(tmp_path: Path) -> None:
+    """Frames, an hour of nothing, frames: between them is a note of the source, and however long that was."""
+    with (
+        mez.edge(store=tmp_path / "store", store_key=store_key(tmp_path)) as edge,
+        mez.publisher("cam", edge=edge) as camera,
+        edge.subscribe("cam") as frames,
+    ):
+        before = deliver(camera, frames)
+        camera.lost("the cable is out")
+        lost = sources(edge, 1)[-1]
+        after = deliver(camera, frames)
+        live = sources(edge, 2)[-1]
+        past = [frame.id for frame in mez.read("cam", edge=edge)]
+    assert past.index(after.id) > past.index(before.id)
+    assert before.captured_ns < lost.noted_ns < after.captured_ns, "between the two frames"
+    assert (lost.application, lost.reply, lost.contract) == ("", None, None)
+    assert lost.source is not None
+    assert (lost.source.state, lost.source.reason) == ("lost", "the cable is out")
+    assert lost.source.lasts_s is not None
+    assert lost.source.lasts_s >= 0
+    assert str(lost.source) == "the camera's source is lost: the cable is out"
+    assert live.source is not None
+    assert (live.source.state, live.source.reason) == ("live", "")
+
+
+def test_a_camera_that_comes_again_is_noted_as_live(tmp_path: Path) -> None:
+    """It says nothing of a source that gives frames; the frames do."""
+    folders = {"store": tmp_path / "store", "store_key": store_key(tmp_path), "state": tmp_path / "edge"}
+    with mez.edge(**folders) as edge:  # type: ignore[arg-type]
+        with edge.subscribe("cam") as frames:
+            with mez.publisher("cam", edge=edge) as camera:
+                deliver(camera, frames)
+            sources(edge, 1)
+            with mez.publisher("cam", edge=edge) as camera:
+                deliver(camera, frames)
+                sources(edge, 2)
+        told = [note.source.state for note in sources(edge, 3) if note.source]
+    assert told == ["ended", "live", "ended"]
+
+
+def sources(edge: mez.Edge, count: int) -> list[mez.Note]:
+    """What is noted of the source, once there is so much: a note is on disk a moment after it was made."""
+    for _ in range(600):
+        noted = [
+            note for note in mez.notes("cam", edge=edge) if note.source and note.source.state != "stalled"
+        ]
+        if len(noted) >= count:
+            return noted
+        time.sleep(0.05)
+    raise AssertionError(f"not enough was noted: {noted}")
+
+
 def test_an_edge_without_a_store_or_without_notes_keeps_none(tmp_path: Path) -> None:
     """It says so, and with what it would. A camera that is not known is another error."""
     with mez.edge() as edge, pytest.raises(mez.BrokerError, match="--store"):
@@ -222,5 +316,5 @@ def test_notes_outlive_a_killed_edge_and_exports_take_them_along(tmp_path: Path)
     ran("store", "repair", *where, "--to", str(tmp_path / "copy"))
     copied = ("--store", str(tmp_path / "copy"), "--keys", str(keys))
     told = json.loads(ran("store", "export", "cam", str(tmp_path / "copy.mcap"), *copied, "--json"))
-    assert told["replies"] + told["contract_changes"] == len(lines) - 1
+    assert told["replies"] + told["contract_changes"] + told["source_changes"] == len(lines) - 1
     assert told["notes_missing"] == 1

@@ -1,5 +1,6 @@
 """A profile from beginning to end, on a small video made here, with applications that need no model."""
 
+import contextlib
 import itertools
 import json
 import re
@@ -443,6 +444,49 @@ def test_a_live_camera_is_recorded_as_it_publishes(edge: mez.Edge, tmp_path: Pat
     with Crew(Job((folder,), f"{app_file}:bright", None, None, tmp_path / "cache"), 1) as crew:
         made = make(crew, [], Quiet(), 32, ["h264/q30"])
     assert made.profile.about.video == folder.name
+
+
+def test_the_command_profiles_a_live_camera(edge: mez.Edge, tmp_path: Path, app_file: Path) -> None:
+    """As people call it, with a detector of their own; and the camera takes the profile."""
+    stop = threading.Event()
+
+    def publish(camera: mez.Publisher) -> None:
+        for number in itertools.cycle(range(FRAMES)):
+            if stop.wait(0.04):
+                return
+            camera.send(picture(number))
+
+    out = tmp_path / "live.json"
+    command = [str(Path(sys.executable).parent / "mez"), "profile", "run", "--app", f"{app_file}:bright"]
+    command += ["--camera", "dock/cam1", "--edge", f"unix://{edge.socket}", "--seconds", "4"]
+    command += ["--frames", "32", "--families", "jpeg", "--rungs", "h264/q30", "--workers", "1"]
+    command += ["--out", str(out), "--cache", str(tmp_path / "cache")]
+    with mez.publisher("dock/cam1", edge=edge) as camera:
+        camera.wait_connected(timeout=30)
+        thread = threading.Thread(target=publish, args=(camera,))
+        thread.start()
+        try:
+            ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        finally:
+            stop.set()
+            thread.join()
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        profile = document.load(out)
+        (recording,) = tmp_path.glob("dock-cam1-*Z")
+        assert profile.about.video == recording.name
+        assert (profile.about.width, profile.about.height) == (WIDTH, HEIGHT)
+        assert profile.about.frames_scored >= 32
+        assert {rung.family for rung in profile.rungs} >= {"h264", "jpeg", "original"}
+        best = profile.get("h264/q30")
+        assert best is not None and best.accuracy_normalised.value > 0.9
+        with edge.subscribe("dock/cam1", latency_ms=5000, accuracy=0.5, profile=out, timeout=30) as frames:
+            for _ in range(600):
+                camera.send(picture(0))
+                with contextlib.suppress(mez.WaitTimeoutError):
+                    if profile.get(frames.next(timeout=0.1).rung) is not None:
+                        break
+            else:
+                raise AssertionError("no frame of the profile came")
 
 
 def test_a_camera_that_publishes_nothing_is_named(edge: mez.Edge, tmp_path: Path) -> None:

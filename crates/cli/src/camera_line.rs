@@ -258,3 +258,57 @@ fn ages(p50: Duration, p95: Duration) -> String {
     let (factor, unit) = if p95 < Duration::from_secs(1) { (1e3, "ms") } else { (1.0, "s") };
     format!("{:.1}/{:.1} {unit}", p50.as_secs_f64() * factor, p95.as_secs_f64() * factor)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::columns::Table;
+
+    fn told(columns: &[&str], row: Row) -> String {
+        let mut table = Table::new(COLUMNS, columns.iter().map(|name| (*name).to_owned()).collect());
+        table.lines(&[row], None).0.join("\n")
+    }
+
+    /// 5 kB of video crossed the link for a still of 136 kB; the edge says how much that is of what is published.
+    #[test]
+    fn what_crosses_the_link_stands_beside_what_is_handed_on() {
+        let now = Instant::now();
+        let came = |link_bytes| Came { at: now, age: None, payload_bytes: 136_000, link_bytes };
+        let traffic = Some(Traffic { published: 16_320_000.0, crossed: 600_000.0 });
+        let mut line = CameraLine { traffic, ..CameraLine::default() };
+        // A broker of another version may not say what crossed.
+        line.frames.extend([came(Some(4_000)), came(Some(6_000)), came(None)]);
+        assert_eq!(
+            told(&["link", "share", "crossed", "frame"], line.row("cam", now)),
+            "LINK        OF PUBLISHED  CROSSED  FRAME\n600 kbit/s  3.7 %         5.0 kB   136.0 kB"
+        );
+        let silent = CameraLine::default();
+        assert_eq!(
+            told(&["link", "share", "crossed", "frame"], silent.row("cam", now)),
+            "LINK  OF PUBLISHED  CROSSED  FRAME\n-     -             -        -"
+        );
+    }
+
+    /// Programs expect one size: who reads a past of several is told how many frames have each, and the way to one.
+    #[test]
+    fn sizes_that_mix_are_told() {
+        let mut line = CameraLine { size: (768, 576), ..CameraLine::default() };
+        line.note_size();
+        line.note_size();
+        assert_eq!(line.notes("cam", None, false), [""; 0], "one size");
+        line.size = (384, 288);
+        line.note_size();
+        assert_eq!(
+            line.notes("cam", None, false),
+            [
+                "cam: several sizes, as frames crossed the link: 1 of 384x288, 2 of 768x576; --quality original asks the camera for them as published"
+            ]
+        );
+        // A source that changes its size all the time does not fill the screen.
+        for width in 0..100 {
+            line.size = (640 + width, 480);
+            line.note_size();
+        }
+        assert_eq!(line.sizes.len(), SIZES_MAX);
+    }
+}

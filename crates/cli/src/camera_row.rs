@@ -292,3 +292,174 @@ pub(crate) fn to_json(camera: &CameraSummary, now: Instant) -> Value {
         "contracts": camera.contracts.iter().map(contract).collect::<Vec<_>>(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mez_core::source::SourceStanding;
+    use mez_node::client::Traffic;
+
+    use super::*;
+    use crate::columns::Table;
+
+    /// A day after the machine's start.
+    const NOW: Instant = Instant::from_nanos(86_400 * 1_000_000_000);
+
+    fn summary(camera: &str, source: Option<SourceStanding>) -> CameraSummary {
+        CameraSummary {
+            camera: camera.parse().unwrap(),
+            connected: true,
+            identity: format!("camera/{camera}"),
+            subscriptions: 0,
+            newest: None,
+            oldest: None,
+            edge_log_bytes: 0,
+            published: 0,
+            refused: 0,
+            width: 640,
+            height: 480,
+            frames_per_second: 0.0,
+            camera_log_bytes: 0,
+            frames_received: 0,
+            frames_late: 0,
+            frames_cancelled: 0,
+            frames_refused: 0,
+            link_bytes: 0,
+            published_bytes: 0,
+            traffic: None,
+            clock: None,
+            edge_disk: None,
+            camera_disk: None,
+            link_bits_per_second: None,
+            predicted_on_time_share: None,
+            observed_on_time_share: None,
+            channel: None,
+            source,
+            contracts: Vec::new(),
+        }
+    }
+
+    /// A source that is in that state for `lasts_s`, and is tried again in `retry_s`.
+    fn standing(state: SourceState, reason: &str, lasts_s: u64, retry_s: Option<u64>) -> SourceStanding {
+        let since = Some(Instant::from_nanos(NOW.as_nanos() - lasts_s * 1_000_000_000));
+        let retry = retry_s.map(|retry| NOW + Duration::from_secs(retry));
+        SourceStanding { state, reason: reason.into(), since, retry }
+    }
+
+    /// Cameras whose source gives frames, has stalled, is lost and tried again, is lost for good, has ended, and one that has not begun.
+    fn cameras() -> Vec<CameraSummary> {
+        let (live, stalled) = (SourceState::Live, SourceState::Stalled);
+        let (lost, ended) = (SourceState::Lost, SourceState::Ended);
+        let absent = CameraSummary {
+            connected: false,
+            ..summary("yard/pulled", Some(standing(lost, "the camera gives no frames", 7_200, None)))
+        };
+        vec![
+            CameraSummary {
+                frames_per_second: 15.0,
+                ..summary("dock/live", Some(standing(live, "", 9, None)))
+            },
+            summary(
+                "dock/stalled",
+                Some(standing(stalled, "no frames any more; it gave 15.0 per second", 12, None)),
+            ),
+            summary("dock/retried", Some(standing(lost, "connection refused", 250, Some(4)))),
+            absent,
+            CameraSummary { connected: false, ..summary("yard/over", Some(standing(ended, "", 3, None))) },
+            summary("yard/new", None),
+        ]
+    }
+
+    fn rows(cameras: Vec<CameraSummary>) -> Vec<Row> {
+        let now = Timestamp::from_nanos(1_700_000_000_000_000_000);
+        cameras.into_iter().map(|camera| Row { camera, now, monotonic: NOW }).collect()
+    }
+
+    fn table(columns: &[&str], cameras: Vec<CameraSummary>) -> Vec<String> {
+        let mut table = Table::new(COLUMNS, columns.iter().map(|name| (*name).to_owned()).collect());
+        table.lines(&rows(cameras), None).0
+    }
+
+    /// The state of each source, and for how long; no rate of a camera that is not there.
+    #[test]
+    fn the_table_says_which_source_gives_no_frames() {
+        let lines = table(&["camera", "state", "source", "fps"], cameras());
+        assert_eq!(
+            lines,
+            [
+                "CAMERA        STATE      SOURCE        PUBLISHES",
+                "dock/live     connected  live          15.0 fps",
+                "dock/stalled  connected  stalled 12 s  0.0 fps",
+                "dock/retried  connected  lost 4 min    0.0 fps",
+                "yard/pulled   absent     lost 2 h      -",
+                "yard/over     absent     ended 3 s     -",
+                "yard/new      connected  -             0.0 fps",
+            ]
+        );
+    }
+
+    /// Below the table: why, and when it is tried again. Nothing of a source that gives frames.
+    #[test]
+    fn a_sentence_says_why_a_source_gives_no_frames() {
+        let said: Vec<String> = cameras().iter().flat_map(|camera| notes(camera, NOW)).collect();
+        assert_eq!(
+            said,
+            [
+                "dock/stalled: the camera's source has stalled: no frames any more; it gave 15.0 per second",
+                "dock/retried: the camera's source is lost: connection refused; next try in 4 s",
+                "yard/pulled: the camera's source is lost: the camera gives no frames",
+                "yard/over: the camera's source has ended",
+            ]
+        );
+    }
+
+    #[test]
+    fn programs_read_the_state_of_a_source() {
+        let told: Vec<Value> =
+            cameras().iter().map(|camera| to_json(camera, NOW)["source"].clone()).collect();
+        let source = |state: &str, reason: &str, lasts_s: f64, retry_in_s: Option<f64>| json!({"state": state, "reason": reason, "lasts_s": lasts_s, "retry_in_s": retry_in_s});
+        let expected = [
+            source("live", "", 9.0, None),
+            source("stalled", "no frames any more; it gave 15.0 per second", 12.0, None),
+            source("lost", "connection refused", 250.0, Some(4.0)),
+            source("lost", "the camera gives no frames", 7_200.0, None),
+            source("ended", "", 3.0, None),
+            Value::Null,
+        ];
+        assert_eq!(told, expected);
+    }
+
+    /// What crosses the link now, and which share of the published bytes that is: more than all of them while the past is fetched.
+    #[test]
+    fn the_table_says_what_crosses_the_link() {
+        let with = |name, traffic| CameraSummary { traffic, ..summary(name, None) };
+        let of = |published, crossed| Some(Traffic { published, crossed });
+        let cameras = vec![
+            with("a/video", of(9_600_000.0, 374_400.0)),
+            with("b/originals", of(9_600_000.0, 9_600_000.0)),
+            with("c/past", of(1_000_000.0, 2_500_000.0)),
+            with("d/unwanted", of(9_600_000.0, 0.0)),
+            with("e/silent", of(0.0, 0.0)),
+            with("f/absent", None),
+        ];
+        let told = to_json(&cameras[0], NOW);
+        assert_eq!(told["crossed_share"], json!(0.039));
+        assert_eq!(
+            (&told["crossed_bits_per_second"], &told["published_bits_per_second"]),
+            (&json!(374_400.0), &json!(9_600_000.0))
+        );
+        assert_eq!(
+            table(&["camera", "link", "share"], cameras),
+            [
+                "CAMERA       LINK        OF PUBLISHED",
+                "a/video      374 kbit/s  3.9 %",
+                "b/originals  9.6 Mbit/s  100 %",
+                "c/past       2.5 Mbit/s  250 %",
+                "d/unwanted   0 kbit/s    0.0 %",
+                "e/silent     0 kbit/s    -",
+                "f/absent     -           -",
+            ]
+        );
+    }
+}

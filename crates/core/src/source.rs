@@ -40,6 +40,17 @@ impl SourceState {
             Self::Ended => "ended",
         }
     }
+
+    /// A sentence for people who wait for frames, or look for them in the past. `None` for a source that gives some.
+    pub fn sentence(self, reason: &str) -> Option<String> {
+        let what = match self {
+            Self::Live => return None,
+            Self::Stalled => "the camera's source has stalled",
+            Self::Lost => "the camera's source is lost",
+            Self::Ended => "the camera's source has ended",
+        };
+        Some(if reason.is_empty() { what.to_owned() } else { format!("{what}: {reason}") })
+    }
 }
 
 /// The state of a camera's source, as an edge knows it.
@@ -67,13 +78,7 @@ impl SourceStanding {
 
     /// A sentence for people who wait for frames. `None` for a source that gives some.
     pub fn sentence(&self) -> Option<String> {
-        let what = match self.state {
-            SourceState::Live => return None,
-            SourceState::Stalled => "the camera's source has stalled",
-            SourceState::Lost => "the camera's source is lost",
-            SourceState::Ended => "the camera's source has ended",
-        };
-        Some(if self.reason.is_empty() { what.to_owned() } else { format!("{what}: {}", self.reason) })
+        self.state.sentence(&self.reason)
     }
 
     /// For how long, if that is known.

@@ -196,6 +196,40 @@ async fn a_publisher_that_never_reads_is_served_all_the_same() {
     within(camera.appended().wait_for(|count| *count == 20_000)).await.unwrap();
 }
 
+/// The next state of a source, and the reason.
+async fn next_source(events: &mut Streaming<pb::SubscribeEvent>) -> (pb::SourceState, String) {
+    loop {
+        if let Event::SourceChange(pb::SourceChange { source: Some(source), .. }) = event(events).await {
+            return (source.state(), source.reason);
+        }
+    }
+}
+
+/// Its camera was pulled: it says so, and the end of its stream takes nothing back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_says_why_it_has_no_frames() {
+    let Served { camera, edge, publisher, .. } = &mut served().await;
+    let mut events = edge.subscribe(request("dock/*")).await.unwrap().into_inner();
+    let (requests, receiver) = mpsc::channel(8);
+    let mut answers = publisher.publish(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let lost = |reason: &str| pb::PublishRequest { source_lost: reason.into(), ..Default::default() };
+    requests.send(lost("no such device")).await.unwrap();
+    assert_eq!(next_source(&mut events).await, (pb::SourceState::Lost, "no such device".into()));
+    requests.send(lost("the cable is out")).await.unwrap();
+    assert_eq!(next_source(&mut events).await, (pb::SourceState::Lost, "the cable is out".into()));
+    drop(requests);
+    // Nothing is answered to it, and the stream ends in good order.
+    let mut answered = Vec::new();
+    while let Some(answer) = within(answers.message()).await.unwrap() {
+        answered.push(answer.event.unwrap());
+    }
+    assert!(matches!(answered[..], [publish_event::Event::Started(_)]), "{answered:?}");
+    // As long as that would take to be told, if it were.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    camera.publish(image(0, 100)).unwrap();
+    assert_eq!(next_source(&mut events).await.0, pb::SourceState::Live);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscription_is_ended_by_its_number() {
     let Served { edge, .. } = &mut served().await;

@@ -158,6 +158,16 @@ impl Publisher {
         }
     }
 
+    /// Says that the source of the frames gives none for now, and why.
+    fn lost(&self, py: Python<'_>, reason: String) -> PyResult<()> {
+        log::hand_on(py);
+        match self.way(py)? {
+            Way::Here(camera) => camera.tell_source(SourceNews::Lost { reason, retry: None }),
+            Way::Through(through) => through.tell_lost(&reason),
+        }
+        Ok(())
+    }
+
     /// Whether the edge has the camera connected; of a separate broker: whether that is there.
     #[getter]
     fn connected(&self, py: Python<'_>) -> PyResult<bool> {
@@ -282,7 +292,7 @@ impl Publisher {
         py.detach(|| match &way {
             Some(Way::Here(camera)) => {
                 camera.finish_log();
-                camera.tell_source(SourceNews::Ended);
+                camera.end_source();
                 background.wait(pin!(camera.leave()), FAREWELL_TIME_MAX);
             }
             Some(Way::Through(through)) => {

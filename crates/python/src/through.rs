@@ -99,6 +99,11 @@ impl Through {
         self.client.finish().await;
     }
 
+    /// Tells the broker why the source gives no frames.
+    pub(crate) fn tell_lost(&self, reason: &str) {
+        self.client.tell_lost(reason);
+    }
+
     /// Publishes a frame, and waits a moment for the broker's word. `None` where it gave none: the frame
     /// gave way to a newer one, or the broker is away. Not to be called while attached to the interpreter.
     pub(crate) fn publish(&self, had: Instant, frame: Published) -> Result<Option<FrameId>, Refusal> {

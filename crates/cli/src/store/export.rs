@@ -29,16 +29,16 @@ Examples:
 MP4 needs ffmpeg. The video shows each frame at its capture time, so pauses keep their length. Frames are encoded as H.264. With \
 --codec jpeg they are copied unchanged; the file is then larger, and fewer programs play it.
 
-What applications found in the frames (replies), and how their contracts changed, comes along if an edge kept it. A video has it as \
-subtitles, and whole in FILE.jsonl beside it: one JSON object on each line, with `kind` (reply or contract), times, the frame's `epoch` and \
-`sequence`, `video_seconds` (when the video shows the frame), and `detections` with `xyxy` boxes in the pixels of the frame as it was \
-published, of `width` by `height`. Where frames were made smaller for the link, scale boxes by the width of the video over `width`. Opaque \
+What applications found in the frames (replies), how their contracts changed, and why there were no frames (source) comes along if an edge \
+kept it. A video has it as subtitles, and whole in FILE.jsonl beside it: one JSON object on each line, with `kind` (reply, contract or source), \
+times, the frame's `epoch` and `sequence`, `video_seconds` (when the video shows the frame), and `detections` with `xyxy` boxes in the pixels of the frame as it was \
+published, of `width` by `height`: that is the size of the video. With --codec jpeg, scale boxes by the width of a picture over `width`. Opaque \
 results are in `payload_base64` and, if they are JSON, in `result`.
 
 MCAP has each frame as foxglove.CompressedImage on the topic /CAMERA, and each gap on /CAMERA/gaps. JPEG and PNG are copied \
 unchanged. Raw pixels become PNG. Frames that need others to be decoded (H.264, tiles) become JPEG. What was found is on \
 /CAMERA/annotations as foxglove.ImageAnnotations, in the pixels of the image in the file, so that viewers draw it; and whole on \
-/CAMERA/replies, in the pixels of the frame as it was published. Contracts are on /CAMERA/contracts.
+/CAMERA/replies, in the pixels of the frame as it was published. Contracts are on /CAMERA/contracts, states of the camera's source on /CAMERA/source.
 
 The summary counts frames that are missing or damaged. The file gets its name when it is complete; Ctrl-C leaves nothing behind. A broker \
 may write meanwhile: the export covers what is held when it begins.")]
@@ -63,7 +63,7 @@ pub(super) struct ExportArgs {
     /// Encoding of the frames in an MP4
     #[arg(long, value_enum, default_value_t = Codec::H264)]
     codec: Codec,
-    /// Leave out replies of applications and changes of contracts
+    /// Leave out replies of applications, changes of contracts and of the camera's source
     #[arg(long)]
     no_notes: bool,
     /// Replace FILE (and FILE.jsonl) if it exists
@@ -165,26 +165,35 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
     if summary.sizes.len() > 1 {
         let counts: Vec<String> =
             summary.sizes.iter().map(|((width, height), n)| format!("{n} of {width}x{height}")).collect();
-        let (width, height) = summary.first_size;
-        let shown = match options.format {
-            ExportFormat::Mp4 => format!("; the video has the size of the first, {width}x{height}"),
-            ExportFormat::Mcap => String::new(),
+        let (width, height) = summary.video_size;
+        let shown = match (options.format, options.codec) {
+            (ExportFormat::Mp4, VideoCodec::H264) => {
+                format!("; the video shows all at {width}x{height}, as published")
+            }
+            (ExportFormat::Mp4, VideoCodec::Jpeg) | (ExportFormat::Mcap, _) => String::new(),
         };
         lines.push(format!(
             "  frames have several sizes, as they crossed the link: {}{shown}",
             counts.join(", ")
         ));
     }
-    if summary.replies + summary.contract_changes > 0 {
+    if summary.replies + summary.contract_changes + summary.source_changes > 0 {
         let beside = summary.side_file.as_ref().map(|path| format!(", in {}", path.display()));
-        let (replies, changes) = (
+        let (replies, changes, sources) = (
             plural(summary.replies, "reply", "replies"),
             plural(summary.contract_changes, "change", "changes"),
+            plural(summary.source_changes, "change", "changes"),
         );
-        lines.push(format!("  {replies} and {changes} of contracts{}", beside.unwrap_or_default()));
+        lines.push(format!(
+            "  {replies}, {changes} of contracts and {sources} of the source{}",
+            beside.unwrap_or_default()
+        ));
     }
     let counts = [
-        (summary.notes_missing, "replies or changes of contracts are missing: lost, or never noted"),
+        (
+            summary.notes_missing,
+            "replies or changes of contracts or of the source are missing: lost, or never noted",
+        ),
         (summary.damaged, "frames are damaged or missing; mez store verify names them"),
         (summary.undecodable, "frames are left out: the store does not hold what they need to be decoded"),
         (summary.recoded, "frames were encoded again"),

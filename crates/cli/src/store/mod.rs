@@ -35,7 +35,7 @@ pub(crate) struct StoreArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     Key(key::KeyArgs),
-    /// List what is held of each camera: frames, notes (replies of applications, changes of contracts), times, sizes
+    /// List what is held of each camera: frames, notes (replies of applications, changes of contracts and of the source), times, sizes
     #[command(after_help = "Example:\n  mez store ls 'dock/*' --store /var/lib/mez/store --segments")]
     Ls {
         #[command(flatten)]
@@ -60,7 +60,7 @@ pub(crate) fn run(args: StoreArgs) -> Result<(), Failure> {
 }
 
 const HEAD: [&str; 5] = ["CAMERA", "FRAMES", "SIZE", "FROM (UTC)", "TO (UTC)"];
-/// Of the notes of a camera: replies of applications, and changes of contracts.
+/// Of the notes of a camera: replies of applications, changes of contracts and of the source.
 const NOTES: &str = "  notes";
 
 fn list(logs: &Logs, by_segment: bool) -> Result<(), Failure> {

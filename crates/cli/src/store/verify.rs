@@ -17,7 +17,7 @@ Examples:
   mez store verify --store /var/lib/mez/store
   mez store verify dock/cam1 --store /var/lib/mez/store --json
 
-A store has the frames of each camera and, at an edge, its notes: the replies of applications, and changes of contracts.
+A store has the frames of each camera and, at an edge, its notes: the replies of applications, changes of contracts, and states of the source.
 
 The command compares a log with what should be there. Each segment begins where the one before it ends. The broker's folder for state \
 (--state) lists the segments, and says how far the broker had written. Without that folder, frames that are missing at the beginning or \

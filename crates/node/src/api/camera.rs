@@ -89,17 +89,20 @@ impl CameraApi {
             self.check_camera(&first)?;
             answers.push(Event::Started(pb::PublishStarted { camera: self.camera.name().to_string() }));
             is_open = true;
-            let first_is_last = first.last;
-            if !first.payload.is_empty() {
+            let mut over = first.last;
+            if first.payload.is_empty() {
+                self.hear_loss(first.source_lost);
+            } else {
                 answers.push(self.take_in(first));
             }
-            let mut over = first_is_last;
             let frames = async {
                 while !over && let Some(request) = next.next().await {
                     let request = request?;
                     self.check_camera(&request)?;
                     over = request.last;
-                    if !request.last {
+                    if !request.source_lost.is_empty() {
+                        self.hear_loss(request.source_lost);
+                    } else if !request.last {
                         answers.push(self.take_in(request));
                     }
                 }
@@ -115,9 +118,19 @@ impl CameraApi {
             _ = stopping.wait_for(|stop| *stop) => None,
         };
         if let Some(result) = result.as_ref().filter(|_| is_open) {
-            self.camera.tell_source(source_after(result, next.has_ended()));
+            match loss_after(result, next.has_ended()) {
+                Some(reason) => self.camera.tell_source(SourceNews::Lost { reason, retry: None }),
+                None => self.camera.end_source(),
+            }
         }
         answers.finish(result.unwrap_or_else(|| Err(ApiError::stopping())));
+    }
+
+    /// The publisher says why its source gives no frames, unless that is empty.
+    fn hear_loss(&self, reason: String) {
+        if !reason.is_empty() {
+            self.camera.tell_source(SourceNews::Lost { reason, retry: None });
+        }
     }
 
     fn take_in(&self, request: pb::PublishRequest) -> Event {
@@ -167,14 +180,13 @@ pub trait PublishRequests: Send {
     fn has_ended(&self) -> bool;
 }
 
-/// What the end of a publisher's stream says of the camera's source.
-fn source_after(result: &Result<(), ApiError>, has_ended: bool) -> SourceNews {
-    let reason = match result {
-        Ok(()) if has_ended => return SourceNews::Ended,
-        Ok(()) => "its publisher is gone, and did not say that it ends".to_owned(),
-        Err(error) => format!("its publisher is gone: {}", error.message),
-    };
-    SourceNews::Lost { reason, retry: None }
+/// Why the source of a publisher is lost with the end of its stream. `None`: the publisher ended in good order.
+fn loss_after(result: &Result<(), ApiError>, has_ended: bool) -> Option<String> {
+    match result {
+        Ok(()) if has_ended => None,
+        Ok(()) => Some("its publisher is gone, and did not say that it ends".to_owned()),
+        Err(error) => Some(format!("its publisher is gone: {}", error.message)),
+    }
 }
 
 /// What waits for a publisher to be read. The newest are kept.

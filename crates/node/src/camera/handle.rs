@@ -68,6 +68,20 @@ impl CameraHandle {
         self.shared.source.send_replace(Some((news, published)));
     }
 
+    /// Says that the source of the frames has ended in good order. One that was lost for good, and has given no frame since, stays lost: its end
+    /// is no order.
+    pub fn end_source(&self) {
+        let published = *self.shared.appended.borrow();
+        self.shared.source.send_if_modified(|heard| {
+            let stays_lost =
+                matches!(heard, Some((SourceNews::Lost { retry: None, .. }, at)) if *at == published);
+            if !stays_lost {
+                *heard = Some((SourceNews::Ended, published));
+            }
+            !stays_lost
+        });
+    }
+
     /// Stops the broker in good order: what was said last of the source reaches the edge, if there is one. Frames
     /// that are published after this go nowhere.
     pub async fn leave(&self) {

@@ -163,6 +163,10 @@ struct State {
     over: Option<ClientError>,
     /// The program has said that nothing follows: the end of the connection is no loss.
     finished: bool,
+    /// Why the source gives no frames, since the last frame that was handed in.
+    lost: Option<String>,
+    /// Whether the broker is still to be told of that.
+    lost_untold: bool,
     counts: PublisherCounts,
 }
 
@@ -229,6 +233,7 @@ impl PublisherClient {
         let number = state.next_number;
         state.next_number += 1;
         state.counts.sent += 1;
+        (state.lost, state.lost_untold) = (None, false);
         if !state.connected {
             // It would be old by the time the broker is back.
             state.counts.dropped += 1;
@@ -243,7 +248,7 @@ impl PublisherClient {
             captured_utc_ns: captured.map(Timestamp::as_nanos),
             captured_monotonic_ns: Some(had.as_nanos()),
             payload,
-            last: false,
+            ..Default::default()
         };
         self.shared.pass_on(state, request);
         Ok(number)
@@ -280,11 +285,25 @@ impl PublisherClient {
     /// Nothing is to be sent after this.
     pub async fn finish(&self) {
         self.flush().await;
-        self.shared.lock().finished = true;
+        let lost = {
+            let mut state = self.shared.lock();
+            state.finished = true;
+            state.lost.clone().unwrap_or_default()
+        };
         if let Some(sink) = &mut *self.shared.sink.lock().await {
             // If the broker is gone, nobody needs to know.
-            let _ = sink.send(pb::PublishRequest { last: true, ..Default::default() }).await;
+            let last = pb::PublishRequest { last: true, source_lost: lost, ..Default::default() };
+            let _ = sink.send(last).await;
         }
+    }
+
+    /// Says that the source of the frames gives none for now, and why, behind the frames on their way. The next frame takes it back. Does not
+    /// wait; a broker that is away is told when it is back.
+    pub fn tell_lost(&self, reason: &str) {
+        let mut state = self.shared.lock();
+        (state.lost, state.lost_untold) = (Some(reason.to_owned()), true);
+        drop(state);
+        self.shared.frame.notify_one();
     }
 
     /// Waits until every frame so far has been answered for, dropped or lost.
@@ -346,7 +365,7 @@ impl Shared {
         }
     }
 
-    /// The next frame to send.
+    /// The next frame to send, or why there is none.
     async fn next_frame(&self) -> pb::PublishRequest {
         loop {
             {
@@ -357,6 +376,13 @@ impl Shared {
                     state.in_flight += 1;
                     state.sending = true;
                     return frame;
+                }
+                if !state.sending
+                    && let Some(reason) = state.lost.clone().filter(|_| state.lost_untold)
+                {
+                    // Nobody answers it.
+                    (state.sending, state.lost_untold) = (true, false);
+                    return pb::PublishRequest { source_lost: reason, ..Default::default() };
                 }
             }
             self.frame.notified().await;
@@ -388,6 +414,7 @@ impl Shared {
         let mut state = self.lock();
         state.connected = false;
         state.sending = false;
+        state.lost_untold = state.lost.is_some();
         let State { frames, counts, in_flight, .. } = &mut *state;
         counts.dropped += frames.len() as u64;
         counts.lost += std::mem::take(in_flight);

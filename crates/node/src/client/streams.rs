@@ -1,5 +1,6 @@
 //! Streams between a client and its broker, over a Unix socket or over gRPC: events, frames and their answers.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::net::unix::OwnedWriteHalf;
@@ -12,8 +13,8 @@ use crate::api::pb;
 use crate::api::pb::publish_event::Event as PublishEvent;
 use crate::api::pb::reply::Content as ReplyContent;
 use crate::api::pb::subscribe_event::Event as SubscribeEvent;
-use crate::local::shared::{self, Filler, NotThere, Reserved, SHARED_BYTES_MIN, Taker};
-use crate::local::{DescriptorReader, Kind, PacketReader, PacketWriter};
+use crate::local::shared::{self, Filler, Layout, NotThere, Reserved, SHARED_BYTES_MIN, Taker};
+use crate::local::{DescriptorReader, Kind, Packet, PacketReader, PacketWriter};
 
 /// The events of a subscription.
 pub(super) struct EventStream {
@@ -40,11 +41,11 @@ impl EventStream {
             EventSource::Local { reader, writer, memory } => {
                 let fault = |error| ClientError::from_packet(error, address);
                 let packet = loop {
-                    let Some(packet) = reader.read().await.map_err(fault)? else { return Ok(None) };
-                    if packet.kind != Kind::Memory {
-                        break packet;
-                    }
-                    let (layout, file) = reader.memory(&packet).map_err(fault)?;
+                    let (layout, file) = match read(reader, address).await? {
+                        None => return Ok(None),
+                        Some(Came::Packet(packet)) => break packet,
+                        Some(Came::Memory(layout, file)) => (layout, file),
+                    };
                     match Taker::map(file, layout) {
                         Ok(mapped) => {
                             *memory = Some(mapped);
@@ -70,12 +71,10 @@ impl EventStream {
                 }
                 message.event
             }
-            EventSource::Grpc(events) => {
-                let message = events.message().await;
-                let message = message.map_err(|status| ClientError::from_status(&status, address))?;
-                let Some(message) = message else { return Ok(None) };
-                message.event
-            }
+            EventSource::Grpc(events) => match message(events, address).await? {
+                Some(message) => message.event,
+                None => return Ok(None),
+            },
         };
         // An empty event is one of a later version.
         event.map(Some).ok_or_else(|| unknown(address, "an event of an unknown kind"))
@@ -183,19 +182,20 @@ impl AnswerStream {
         let address = &self.address;
         let event = match &mut self.from {
             AnswerSource::Local { reader, memory } => {
-                let fault = |error| ClientError::from_packet(error, address);
                 let packet = loop {
-                    let Some(packet) = reader.read().await.map_err(fault)? else { return Ok(None) };
-                    if packet.kind != Kind::Memory {
-                        break packet;
-                    }
-                    let (layout, file) = reader.memory(&packet).map_err(fault)?;
+                    let (layout, file) = match read(reader, address).await? {
+                        None => return Ok(None),
+                        Some(Came::Packet(packet)) => break packet,
+                        Some(Came::Memory(layout, file)) => (layout, file),
+                    };
                     match Filler::map(file, layout, false) {
                         Ok(mapped) => *memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(mapped),
                         Err(error) => shared::cannot(&error),
                     }
                 };
-                let mut message: pb::PublishEvent = packet.decode(Kind::PublishEvent).map_err(fault)?;
+                let decoded = packet.decode(Kind::PublishEvent);
+                let mut message: pb::PublishEvent =
+                    decoded.map_err(|error| ClientError::from_packet(error, address))?;
                 if let Some(PublishEvent::Reply(pb::Reply { content, .. })) = &mut message.event
                     && let Some(ReplyContent::Payload(payload)) = content
                 {
@@ -203,15 +203,40 @@ impl AnswerStream {
                 }
                 message.event
             }
-            AnswerSource::Grpc(events) => {
-                let message = events.message().await;
-                let message = message.map_err(|status| ClientError::from_status(&status, address))?;
-                let Some(message) = message else { return Ok(None) };
-                message.event
-            }
+            AnswerSource::Grpc(events) => match message(events, address).await? {
+                Some(message) => message.event,
+                None => return Ok(None),
+            },
         };
         event.map(Some).ok_or_else(|| unknown(address, "an answer of an unknown kind"))
     }
+}
+
+/// What comes through a local socket.
+enum Came {
+    Packet(Packet),
+    /// Memory that the broker offers for payloads.
+    Memory(Layout, OwnedFd),
+}
+
+/// Reads what comes next, and `None` after the last.
+async fn read(
+    reader: &mut PacketReader<DescriptorReader>,
+    address: &Address,
+) -> Result<Option<Came>, ClientError> {
+    let fault = |error| ClientError::from_packet(error, address);
+    match reader.read().await.map_err(fault)? {
+        Some(packet) if packet.kind == Kind::Memory => {
+            let (layout, file) = reader.memory(&packet).map_err(fault)?;
+            Ok(Some(Came::Memory(layout, file)))
+        }
+        packet => Ok(packet.map(Came::Packet)),
+    }
+}
+
+/// The next message over gRPC, and `None` after the last.
+async fn message<M>(messages: &mut Streaming<M>, address: &Address) -> Result<Option<M>, ClientError> {
+    messages.message().await.map_err(|status| ClientError::from_status(&status, address))
 }
 
 fn unknown(address: &Address, what: &str) -> ClientError {

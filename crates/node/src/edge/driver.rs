@@ -20,6 +20,7 @@ use tracing::{debug, error, info, warn};
 use super::lock;
 use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
+use super::sources::NotedSources;
 use super::starts::{CameraReset, CameraStart, Starts};
 use super::subscribers::{Attached, SharedCamera, Subscribers};
 use super::transcode::{Answer, Decoders};
@@ -50,6 +51,7 @@ pub(super) struct Driver {
     pub(super) replicas: Option<Replicas>,
     /// What was said of frames, if that is kept.
     notes: Option<Notes>,
+    noted_sources: NotedSources,
     /// Whose which start of a camera was.
     pub(super) starts: Starts,
     /// Of cameras whose frames need others.
@@ -77,6 +79,7 @@ impl Driver {
             broker,
             replicas,
             notes,
+            noted_sources: NotedSources::default(),
             starts,
             decoders,
             links: HashMap::new(),
@@ -297,6 +300,7 @@ impl Driver {
                     replicas.wake();
                 }
                 self.set_clock(&camera);
+                self.note_frames(&camera);
                 self.subscribers.appended(&camera);
             }
             EdgeOutput::Decode { camera, link, frame } => {
@@ -346,18 +350,35 @@ impl Driver {
     }
 
     /// A camera's source gives frames, or no longer: operators and readers are told.
-    fn tell_source(&self, camera: &CameraName, source: &SourceStanding) {
+    fn tell_source(&mut self, camera: &CameraName, source: &SourceStanding) {
         match source.sentence() {
             Some(why) => warn!(%camera, "{why}"),
             None => info!(%camera, "the camera's source gives frames again"),
         }
+        if let Some(notes) = &self.notes {
+            self.noted_sources.changed((monotonic_now(), wall_now()), (notes, camera), source);
+        }
         self.subscribers.source_changed(camera, source);
+    }
+
+    /// A frame came: if the source was noted as one that gives none, it gives some again.
+    fn note_frames(&mut self, camera: &CameraName) {
+        let Some(notes) = self.notes.as_ref().filter(|_| self.noted_sources.is_dark(camera)) else { return };
+        let now = monotonic_now();
+        // A frame that was on its way may come after the news. A camera that comes again says nothing of a source that gives some.
+        let source = self.broker.view(now, camera).source;
+        if source.is_none_or(|source| source.state == SourceState::Live) {
+            let live =
+                SourceStanding { state: SourceState::Live, reason: String::new(), since: None, retry: None };
+            self.noted_sources.changed((now, wall_now()), (notes, camera), &live);
+        }
     }
 
     /// A camera is not known any more.
     pub(super) fn forget_camera(&mut self, camera: &CameraName) {
         self.shared.remove(camera);
         self.up.remove(camera);
+        self.noted_sources.forget(camera);
     }
 
     /// Whoever reads the newest frame of a camera is to know how old it is.

@@ -9,6 +9,7 @@ mod forget;
 mod handle;
 pub(crate) mod request;
 mod reset;
+mod sources;
 mod standing;
 mod starts;
 mod subscribers;

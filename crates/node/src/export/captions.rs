@@ -1,4 +1,4 @@
-//! Subtitles of a video: what applications found in the pictures that are shown, and how contracts changed.
+//! Subtitles of a video: what applications found in the pictures that are shown, how contracts changed, and why there were no pictures before.
 //!
 //! One subtitle is shown at a time. It lasts as long as its text stays the same, and is cut into pieces so that none has to be held back for
 //! long.
@@ -16,7 +16,7 @@ use crate::reply::ReplyContent;
 const PIECE_MAX: Duration = Duration::from_secs(2);
 /// How long a subtitle stays after the last picture that it belongs to.
 const AFTER_LAST: Duration = Duration::from_secs(1);
-/// How long a contract's new state is shown.
+/// How long a contract's new state is shown, and why there were no pictures.
 const CONTRACT_SHOWN: Duration = Duration::from_secs(3);
 
 /// A text, and from when on it is shown for how long.
@@ -34,6 +34,8 @@ pub(super) struct Captions {
     current: Option<(Duration, Duration, String)>,
     /// By application: the state of its contract, and until when it is shown.
     contracts: BTreeMap<String, (String, Duration)>,
+    /// Why there are no pictures before the one at hand, and until when that is shown.
+    source: Option<(String, Duration)>,
 }
 
 impl Captions {
@@ -47,9 +49,15 @@ impl Captions {
             self.contracts.insert(application.clone(), (text, at + CONTRACT_SHOWN));
         }
         self.contracts.retain(|_, (_, until)| at < *until);
+        let gone = due.sources.iter().rev().find_map(|said| said.what.state.sentence(&said.what.reason));
+        if let Some(sentence) = gone {
+            self.source = Some((format!("no frames before this one: {sentence}"), at + CONTRACT_SHOWN));
+        }
+        self.source.take_if(|(_, until)| at >= *until);
         let found = replies.iter().filter_map(found);
         let stand = self.contracts.iter().map(|(application, (text, _))| format!("{application}: {text}"));
-        let text = found.chain(stand).collect::<Vec<_>>().join("\n");
+        let source = self.source.iter().map(|(text, _)| text.clone());
+        let text = source.chain(found).chain(stand).collect::<Vec<_>>().join("\n");
         match &mut self.current {
             Some((since, last, current)) if *current == text && at - *since < PIECE_MAX => {
                 *last = at;
@@ -95,9 +103,11 @@ fn found(reply: &Said<NotedReply>) -> Option<String> {
 mod tests {
     use bytes::Bytes;
     use mez_core::frame::{Epoch, FrameId, Sequence};
+    use mez_core::source::SourceState;
     use mez_core::units::Timestamp;
 
     use super::*;
+    use crate::notes::NotedSource;
     use crate::reply::{Detection, Detections};
 
     fn reply(content: ReplyContent) -> Said<NotedReply> {
@@ -132,6 +142,26 @@ mod tests {
         assert_eq!(captions.add(ms(5_000), &none, &[people(0)]), Some(second));
         assert_eq!(captions.add(ms(5_100), &none, &[reply(ReplyContent::Opaque(Bytes::new()))]), None);
         assert_eq!(captions.finish(), None);
+    }
+
+    /// The picture stands still while the source is lost; with the next one the subtitle says why.
+    #[test]
+    fn a_pause_says_why_it_was_one() {
+        let mut captions = Captions::default();
+        let ms = Duration::from_millis;
+        let source = |state, reason: &str| Said {
+            noted: Timestamp::MIN,
+            what: NotedSource { state, reason: reason.into(), since: None },
+        };
+        let lost = source(SourceState::Lost, "the cable is out");
+        assert_eq!(captions.add(ms(0), &Due::default(), &[people(1)]), None);
+        let due = Due { sources: vec![lost, source(SourceState::Live, "")], ..Due::default() };
+        let before = captions.add(ms(60_000), &due, &[]).unwrap();
+        assert_eq!((before.at, before.shown), (ms(0), ms(1_000)));
+        let why = captions.add(ms(63_000), &Due::default(), &[people(1)]).unwrap();
+        assert_eq!((why.at, why.shown), (ms(60_000), ms(1_000)));
+        assert_eq!(why.text, "no frames before this one: the camera's source is lost: the cable is out");
+        assert_eq!(captions.finish().unwrap().text, "counter: 1 person");
     }
 
     #[test]

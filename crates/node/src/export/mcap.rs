@@ -128,6 +128,10 @@ impl Mcap {
         due.contracts.iter().try_for_each(|contract| {
             let times = (contract.noted, contract.noted);
             self.say(&said::CONTRACTS, 0, times, &contract.to_json())
+        })?;
+        due.sources.iter().try_for_each(|source| {
+            let times = (source.noted, source.noted);
+            self.say(&said::SOURCE, 0, times, &source.to_json())
         })
     }
 

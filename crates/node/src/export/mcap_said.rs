@@ -17,6 +17,8 @@ pub(super) struct Topic {
 pub(super) const REPLIES: Topic = Topic { name: "replies", schema_name: "mez.Reply", schema: reply_schema };
 pub(super) const CONTRACTS: Topic =
     Topic { name: "contracts", schema_name: "mez.ContractState", schema: contract_schema };
+pub(super) const SOURCE: Topic =
+    Topic { name: "source", schema_name: "mez.SourceState", schema: source_schema };
 pub(super) const ANNOTATIONS: Topic =
     Topic { name: "annotations", schema_name: "foxglove.ImageAnnotations", schema: annotations_schema };
 
@@ -142,6 +144,23 @@ fn contract_schema() -> Value {
             "application": text,
             "state": text,
             "reason": text,
+        }),
+    )
+}
+
+fn source_schema() -> Value {
+    let (text, time) = (json!({ "type": "string" }), json!({ "type": "integer", "minimum": 0 }));
+    object(
+        SOURCE.schema_name,
+        "Whether the source of the camera gives frames from then on: live, stalled, lost or ended",
+        json!({
+            "kind": text,
+            "noted": text,
+            "noted_ns": time,
+            "state": text,
+            "reason": text,
+            "since": { "type": ["string", "null"] },
+            "since_ns": { "type": ["integer", "null"] },
         }),
     )
 }

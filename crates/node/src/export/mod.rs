@@ -5,7 +5,7 @@
 //! | `frames` | reads the log on a thread of its own, and turns its frames into stills |
 //! | `mp4`, `matroska` | a video that shows each frame at its capture time |
 //! | `mcap` | `foxglove.CompressedImage` messages, with the gaps beside them |
-//! | `said` | what was said of the frames: results of applications, changes of contracts |
+//! | `said` | what was said of the frames: results of applications, changes of contracts, why there are none |
 //! | `captions`, `side_file` | the same as subtitles of a video, and in a file beside it |
 //! | `mcap_said` | the same as messages, and as boxes that viewers draw |
 //!
@@ -96,7 +96,7 @@ pub struct ExportOptions {
     pub overwrite: bool,
     /// The program that makes videos. Default `ffmpeg`, found through `PATH`.
     pub ffmpeg: PathBuf,
-    /// Whether results of applications and changes of contracts are exported along. Default true.
+    /// Whether results of applications, changes of contracts and states of the source are exported along. Default true.
     pub notes: bool,
     /// The file in the folder for state that remembers the log of notes, if there is one.
     pub remembered_notes: Option<PathBuf>,
@@ -240,12 +240,14 @@ pub struct ExportSummary {
     pub moved: u64,
     /// How many frames have each width and height. Frames of a log have several where some were made smaller for the link.
     pub sizes: BTreeMap<(u32, u32), u64>,
-    /// The width and height of the first frame: a video shows all frames at that size.
-    pub first_size: (u32, u32),
+    /// Width and height of the first frame as it was published. A video shows all frames at that size, unless its codec copies them.
+    pub video_size: (u32, u32),
     /// Results of applications in the file, or in the file beside a video.
     pub replies: u64,
     /// Changes of contracts, likewise.
     pub contract_changes: u64,
+    /// Changes of the source's state, likewise: why there are no frames in between.
+    pub source_changes: u64,
     /// Notes of the span that the log of notes should hold and does not.
     pub notes_missing: u64,
     /// The file beside a video, with what was said of its frames.
@@ -273,6 +275,7 @@ impl ExportSummary {
             "frames_by_size": sizes,
             "replies": self.replies,
             "contract_changes": self.contract_changes,
+            "source_changes": self.source_changes,
             "notes_missing": self.notes_missing,
             "side_file": self.side_file,
         })
@@ -294,6 +297,7 @@ impl ExportSummary {
     fn note_said(&mut self, due: &Due, replies: usize) {
         self.replies += (replies + due.replies.len()) as u64;
         self.contract_changes += due.contracts.len() as u64;
+        self.source_changes += due.sources.len() as u64;
     }
 
     fn note(&mut self, still: &Still) {
@@ -303,7 +307,6 @@ impl ExportSummary {
         self.from = if first { still.meta.captured } else { self.from };
         self.to = still.meta.captured;
         let size = (still.meta.width, still.meta.height);
-        self.first_size = if first { size } else { self.first_size };
         *self.sizes.entry(size).or_default() += 1;
         if !first && still.missing.total() > 0 {
             self.gaps += 1;
@@ -328,8 +331,11 @@ pub async fn export(
     let mut said = read_said(options, span).await?;
     let part = part_file(&options.output)?;
     let mut summary = ExportSummary { notes_missing: said.missing, ..ExportSummary::default() };
-    let mut out = Out::start(options, &part, !said.is_empty()).await?;
-    while let Some(still) = frames.next().await {
+    let mut next = frames.next().await;
+    // Frames may have been made smaller for the link, the first more than others.
+    summary.video_size = next.as_ref().map(|still| still.meta.published).unwrap_or_default();
+    let mut out = Out::start(options, &part, summary.video_size, !said.is_empty()).await?;
+    while let Some(still) = next {
         let (due, replies) = (said.due_before(&still.meta), said.of_frame(&still.meta));
         out.add(options, &still, summary.frames == 0, (&due, &replies)).await?;
         summary.note(&still);
@@ -337,6 +343,7 @@ pub async fn export(
         let ExportSummary { frames: count, from, .. } = summary;
         let to = frames.newest().min(end);
         progress(ExportProgress { frames: count, at: still.meta.captured, from, to });
+        next = frames.next().await;
     }
     let rest = frames.finish(&options.camera).await?;
     (summary.damaged, summary.undecodable) = (rest.damaged, rest.undecodable);
@@ -399,10 +406,15 @@ enum Out {
 
 impl Out {
     /// With `said`, something was said of the frames.
-    async fn start(options: &ExportOptions, part: &NamedTempFile, said: bool) -> Result<Self, ExportError> {
+    async fn start(
+        options: &ExportOptions,
+        part: &NamedTempFile,
+        size: (u32, u32),
+        said: bool,
+    ) -> Result<Self, ExportError> {
         match options.format {
             ExportFormat::Mp4 => {
-                let video = Mp4::start(&options.ffmpeg, options.codec, part.path(), said).await?;
+                let video = Mp4::start(&options.ffmpeg, (options.codec, size), part.path(), said).await?;
                 let side = said.then(|| SideFile::start(&options.output)).transpose()?;
                 Ok(Self::Mp4(Box::new(video), side))
             }

@@ -43,14 +43,14 @@ pub(super) struct Mp4 {
 }
 
 impl Mp4 {
-    /// Starts ffmpeg. With `captions`, the video has subtitles.
+    /// Starts ffmpeg. The video has `size` pixels, if frames are encoded again. With `captions`, it has subtitles.
     pub(super) async fn start(
         ffmpeg: &Path,
-        codec: VideoCodec,
+        (codec, size): (VideoCodec, (u32, u32)),
         output: &Path,
         captions: bool,
     ) -> Result<Self, ExportError> {
-        let args = args(codec, output, captions);
+        let args = args((codec, size), output, captions);
         let mut child = spawn_fed_child(ffmpeg, args, Stdio::piped(), Stdio::null()).await?;
         let gone = || ExportError::Ffmpeg { program: ffmpeg.into(), said: "its input is closed".into() };
         let stdin = child.stdin.take().ok_or_else(gone)?;
@@ -167,18 +167,20 @@ fn complaint(program: PathBuf, lines: &LastLines) -> ExportError {
 }
 
 /// Arguments of `ffmpeg`.
-fn args(codec: VideoCodec, output: &Path, captions: bool) -> Vec<OsString> {
+fn args((codec, (width, height)): (VideoCodec, (u32, u32)), output: &Path, captions: bool) -> Vec<OsString> {
+    // Players expect less than full range, even sides, and to be told the matrix: JPEG's is BT.601 at any size.
+    let scale = format!("scale={width}:{height}:out_color_matrix=bt601:out_range=tv");
+    let filter = format!("{scale},pad=ceil(iw/2)*2:ceil(ih/2)*2,format=yuv420p");
     let mut args = vec!["-hide_banner", "-v", "error", "-f", "matroska", "-i", "pipe:0", "-map", "0:v"];
     match codec {
         VideoCodec::Jpeg => args.extend(["-c:v", "copy"]),
-        // Players expect less than full range, even sides, and to be told the matrix: JPEG's is BT.601 at any size.
         VideoCodec::H264 => args.extend([
             "-vsync",
             "passthrough",
             "-enc_time_base",
             "1:90000",
             "-vf",
-            "pad=ceil(iw/2)*2:ceil(ih/2)*2,scale=out_color_matrix=bt601:out_range=tv,format=yuv420p",
+            &filter,
             "-colorspace",
             "smpte170m",
             "-color_range",

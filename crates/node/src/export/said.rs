@@ -1,16 +1,18 @@
-//! What was said of the frames of an export: results of applications, and how contracts changed. In the order of frames, and as JSON.
+//! What was said of the frames of an export: results of applications, how contracts changed, and why there were no frames. In the order of
+//! frames, and as JSON.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use mez_core::frame::{FrameId, FrameMeta};
+use mez_core::source::SourceState;
 use mez_core::store::StorageError;
 use mez_core::units::Timestamp;
 use serde_json::{Value, json};
 
 use super::ExportOptions;
-use crate::notes::{Note, NoteContent, NoteReader, NotedContract, NotedReply};
+use crate::notes::{Note, NoteContent, NoteReader, NotedContract, NotedReply, NotedSource};
 use crate::reply::{Detection, Detections, ReplyContent};
 
 /// Something that was said, and when the edge took it in.
@@ -25,6 +27,8 @@ pub(super) struct Said<T> {
 pub(super) struct SaidOfSpan {
     replies: BTreeMap<FrameId, Vec<Said<NotedReply>>>,
     contracts: VecDeque<Said<NotedContract>>,
+    /// The first may be older than the span: how the source stood when it began, if it gave no frames.
+    sources: VecDeque<Said<NotedSource>>,
     /// Notes that are missing among those of the span.
     pub(super) missing: u64,
 }
@@ -35,6 +39,7 @@ pub(super) struct Due {
     /// Results for frames that are not in the file.
     pub(super) replies: Vec<Said<NotedReply>>,
     pub(super) contracts: Vec<Said<NotedContract>>,
+    pub(super) sources: Vec<Said<NotedSource>>,
 }
 
 impl SaidOfSpan {
@@ -48,6 +53,7 @@ impl SaidOfSpan {
         let mut reader = NoteReader::open(store, camera, keys, remembered_notes.clone(), every);
         let mut said = Self::default();
         let within = |time: Timestamp| begin <= time && time <= end;
+        let mut before = None;
         while let Some(Note { at, missing, content, .. }) = reader.read()? {
             said.missing += if within(at) { missing } else { 0 };
             match content {
@@ -58,22 +64,27 @@ impl SaidOfSpan {
                 NoteContent::Reply(what) if what.captured.is_none_or(within) => {
                     said.replies.entry(what.frame).or_default().push(Said { noted: at, what });
                 }
+                NoteContent::Source(what) if within(at) => said.sources.push_back(Said { noted: at, what }),
+                NoteContent::Source(what) if at < begin => before = Some(Said { noted: at, what }),
                 _ => {}
             }
+        }
+        if let Some(before) = before.filter(|before| before.what.state != SourceState::Live) {
+            said.sources.push_front(before);
         }
         Ok(said)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.replies.is_empty() && self.contracts.is_empty()
+        self.replies.is_empty() && self.contracts.is_empty() && self.sources.is_empty()
     }
 
     /// What comes before a frame.
     pub(super) fn due_before(&mut self, frame: &FrameMeta) -> Due {
         let later = self.replies.split_off(&frame.id);
         let earlier = std::mem::replace(&mut self.replies, later);
-        let contracts = self.contracts.iter().take_while(|said| said.noted <= frame.captured).count();
-        Due { replies: known(earlier), contracts: self.contracts.drain(..contracts).collect() }
+        let contracts = noted_by(&mut self.contracts, frame.captured);
+        Due { replies: known(earlier), contracts, sources: noted_by(&mut self.sources, frame.captured) }
     }
 
     /// What was said of a frame, oldest first.
@@ -87,8 +98,15 @@ impl SaidOfSpan {
 
     /// What is left after the last frame.
     pub(super) fn rest(self) -> Due {
-        Due { replies: known(self.replies), contracts: self.contracts.into() }
+        let (contracts, sources) = (self.contracts.into(), self.sources.into());
+        Due { replies: known(self.replies), contracts, sources }
     }
+}
+
+/// Takes out what was noted by then.
+fn noted_by<T>(said: &mut VecDeque<Said<T>>, time: Timestamp) -> Vec<Said<T>> {
+    let count = said.iter().take_while(|said| said.noted <= time).count();
+    said.drain(..count).collect()
 }
 
 /// Results for frames whose time is known. The others are of another span.
@@ -144,6 +162,21 @@ impl Said<NotedContract> {
             "application": application,
             "state": state.name(),
             "reason": reason,
+        })
+    }
+}
+
+impl Said<NotedSource> {
+    pub(super) fn to_json(&self) -> Value {
+        let NotedSource { state, reason, since } = &self.what;
+        json!({
+            "kind": "source",
+            "noted": self.noted.to_string(),
+            "noted_ns": self.noted.as_nanos(),
+            "state": state.name(),
+            "reason": reason,
+            "since": since.map(|time| time.to_string()),
+            "since_ns": since.map(Timestamp::as_nanos),
         })
     }
 }

@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 
 use super::said::{Due, Said};
 use super::{ExportError, part_file, write_error};
-use crate::notes::{NotedContract, NotedReply};
+use crate::notes::{NotedContract, NotedReply, NotedSource};
 
 /// The file beside a video: `cam1.mp4.jsonl`.
 pub(super) fn beside(video: &Path) -> PathBuf {
@@ -43,6 +43,7 @@ impl SideFile {
     ) -> Result<(), ExportError> {
         let earlier = due.replies.iter().map(Said::<NotedReply>::to_json);
         let contracts = due.contracts.iter().map(Said::<NotedContract>::to_json);
+        let sources = due.sources.iter().map(Said::<NotedSource>::to_json);
         let of_frame = frame.into_iter().flat_map(|(at, replies)| {
             replies.iter().map(move |reply| {
                 let mut value = reply.to_json();
@@ -50,7 +51,7 @@ impl SideFile {
                 value
             })
         });
-        let mut values = earlier.chain(contracts).chain(of_frame);
+        let mut values = earlier.chain(contracts).chain(sources).chain(of_frame);
         let lines = &mut self.lines;
         let written = values.try_for_each(|value: Value| writeln!(lines, "{value}"));
         written.map_err(|source| write_error(&self.output, source))

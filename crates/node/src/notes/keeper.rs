@@ -284,7 +284,7 @@ impl Keeper {
         if let Err(error) = appended
             && self.may_tell()
         {
-            error!(%camera, "replies or changes of contracts were not noted: {error}");
+            error!(%camera, "replies, changes of contracts or of the source were not noted: {error}");
         }
     }
 
@@ -305,7 +305,7 @@ impl Keeper {
                 Ok(series) => Kept::Open(Box::new(series)),
                 Err(error) => {
                     if refused == 0 {
-                        error!(%camera, "replies and changes of contracts are not noted; trying again every second: {error}");
+                        error!(%camera, "replies, changes of contracts and of the source are not noted; trying again every second: {error}");
                     }
                     Kept::Refused(now + RETRY_INTERVAL, refused + 1)
                 }
@@ -320,7 +320,7 @@ impl Keeper {
 
     fn warn(&mut self, camera: &CameraName, dropped: u64) {
         if self.may_tell() {
-            warn!(%camera, dropped, "replies or changes of contracts were not noted: too many came at once");
+            warn!(%camera, dropped, "replies, changes of contracts or of the source were not noted: too many came at once");
         }
     }
 
@@ -398,7 +398,7 @@ mod tests {
     fn numbers(notes: &[Note]) -> Vec<(u64, u64)> {
         let number = |note: &Note| match &note.content {
             NoteContent::Reply(reply) => (reply.frame.sequence.0, note.missing),
-            NoteContent::Contract(_) => (u64::MAX, note.missing),
+            NoteContent::Contract(_) | NoteContent::Source(_) => (u64::MAX, note.missing),
         };
         notes.iter().map(number).collect()
     }

@@ -8,10 +8,11 @@ use mez_core::contract::ContractState;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Rung, Sequence, SkipCounts,
 };
+use mez_core::source::SourceState;
 use mez_core::units::Timestamp;
 use prost::Message;
 
-use super::{Note, NoteContent, NoteId, NotedContract, NotedReply};
+use super::{Note, NoteContent, NoteId, NotedContract, NotedReply, NotedSource};
 use crate::api::pb;
 use crate::reply::ReplyContent;
 
@@ -64,6 +65,14 @@ impl NoteContent {
                 };
                 (pb::note::Note::Contract(contract), None)
             }
+            Self::Source(NotedSource { state, reason, since }) => {
+                let source = pb::NotedSource {
+                    state: *state as i32,
+                    reason: reason.clone(),
+                    since_utc_ns: since.map(Timestamp::as_nanos),
+                };
+                (pb::note::Note::Source(source), None)
+            }
         };
         pb::Note { note: Some(note), captured_utc_ns: captured, ..Default::default() }
     }
@@ -84,6 +93,12 @@ impl NoteContent {
                 let state = state.ok_or_else(unknown)?;
                 let pb::NotedContract { application, reason, .. } = contract;
                 Ok(Self::Contract(NotedContract { application, state, reason }))
+            }
+            Some(pb::note::Note::Source(pb::NotedSource { state, reason, since_utc_ns })) => {
+                let known = u8::try_from(state).ok().and_then(SourceState::from_code);
+                let state = known.ok_or_else(|| NoNote(format!("the source's state {state} is unknown")))?;
+                let since = since_utc_ns.map(Timestamp::from_nanos);
+                Ok(Self::Source(NotedSource { state, reason, since }))
             }
             None => Err(NoNote("it says nothing".into())),
         }
@@ -129,7 +144,7 @@ mod tests {
     use super::*;
     use crate::reply::{Detection, Detections};
 
-    fn contents() -> [NoteContent; 3] {
+    fn contents() -> [NoteContent; 5] {
         let frame = FrameId { epoch: Epoch(3), sequence: Sequence(41) };
         let item =
             Detection { xyxy: [1.0, 2.0, 3.0, 4.0], class_name: "person".into(), ..Detection::default() };
@@ -145,6 +160,12 @@ mod tests {
                 state: ContractState::LatencyMiss,
                 reason: "7 of 9 within 40 ms".into(),
             }),
+            NoteContent::Source(NotedSource {
+                state: SourceState::Lost,
+                reason: "connection refused".into(),
+                since: Some(Timestamp::from_nanos(7)),
+            }),
+            NoteContent::Source(NotedSource { state: SourceState::Live, reason: String::new(), since: None }),
         ]
     }
 
@@ -170,5 +191,9 @@ mod tests {
         let later = pb::Note { note: Some(pb::note::Note::Contract(contract)), ..Default::default() };
         let error = NoteContent::decode(later.encode_to_vec().into()).unwrap_err().to_string();
         assert!(error.contains("state 99 is unknown"), "{error}");
+        let source = pb::NotedSource { state: 77, ..Default::default() };
+        let later = pb::Note { note: Some(pb::note::Note::Source(source)), ..Default::default() };
+        let error = NoteContent::decode(later.encode_to_vec().into()).unwrap_err().to_string();
+        assert!(error.contains("state 77 is unknown"), "{error}");
     }
 }

@@ -1,4 +1,5 @@
-//! Keeps what was said of a camera's frames beside them on disk: the results of applications, and how contracts changed.
+//! Keeps what was said of a camera's frames beside them on disk: the results of applications, how contracts changed, and why there were no
+//! frames.
 //!
 //! An edge with a store has a second log for each camera, `CAMERA/@notes` beside `CAMERA/@log`: the same format, other keys, a share of the
 //! camera's bytes on disk. A note is a record of it ([`message`]).
@@ -15,6 +16,7 @@ pub mod reader;
 
 use mez_core::contract::ContractState;
 use mez_core::frame::FrameId;
+use mez_core::source::SourceState;
 use mez_core::units::Timestamp;
 
 pub use self::keeper::Notes;
@@ -45,6 +47,8 @@ pub enum NoteContent {
     Reply(NotedReply),
     /// How a contract stands since then.
     Contract(NotedContract),
+    /// How the camera's source stands since then.
+    Source(NotedSource),
 }
 
 /// An application's result for a frame.
@@ -69,4 +73,15 @@ pub struct NotedContract {
     pub state: ContractState,
     /// A sentence that says why.
     pub reason: String,
+}
+
+/// How the source of a camera's frames stands since then: why there are frames, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotedSource {
+    /// The state.
+    pub state: SourceState,
+    /// Why, in words. May be empty.
+    pub reason: String,
+    /// Since when, by the edge's wall clock: a stalled source since its last frame. `None`: nobody knows.
+    pub since: Option<Timestamp>,
 }

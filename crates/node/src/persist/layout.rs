@@ -13,7 +13,7 @@ pub(super) const EDGE_LOCK: &str = "@edge";
 pub enum LogKind {
     /// Its frames.
     Frames,
-    /// What was said of its frames: results of applications, and changes of contracts ([`crate::notes`]).
+    /// What was said of its frames: results of applications, changes of contracts, why there were none ([`crate::notes`]).
     Notes,
 }
 

@@ -63,7 +63,7 @@ pub struct PersistOptions {
     pub disk_bytes_max: u64,
     /// How long frames are kept on disk. Default: until room is needed.
     pub disk_age_max: Option<Duration>,
-    /// Whether an edge also keeps notes: replies, and changes of contracts. They take a sixteenth of a camera's bytes, at least 4 MiB.
+    /// Whether an edge also keeps notes: replies, changes of contracts and of the source. They take a sixteenth of a camera's bytes, at least 4 MiB.
     /// Default true. A camera broker keeps none.
     pub notes: bool,
 }

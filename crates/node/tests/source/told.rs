@@ -215,6 +215,56 @@ async fn a_publisher_that_is_kept_after_its_end_stays_ended() {
     assert_eq!(source.map(|source| source.state), Some(SourceState::Ended));
 }
 
+/// A program says that its camera was pulled, and why. A frame takes that back; the end of the program does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publisher_that_says_that_its_source_is_lost_is_believed() {
+    let served = Served::new().await;
+    let (_server, address) = served.site.serve_camera(&served.camera);
+    let mut subscription = subscribe(&served, SubscribeOptions::new("dock/*".parse().unwrap())).await;
+    let publisher = served.site.publisher(&address).await;
+    publisher.send(image(0, 100)).unwrap();
+    publisher.tell_lost("the cable is out");
+    let (_, lost) = until_source(&mut subscription, SourceState::Lost).await;
+    assert_eq!((lost.reason.as_str(), lost.is_final()), ("the cable is out", true));
+    publisher.send(image(1, 100)).unwrap();
+    until_source(&mut subscription, SourceState::Live).await;
+    publisher.tell_lost("out again");
+    publisher.finish().await;
+    let (_, lost) = until_source(&mut subscription, SourceState::Lost).await;
+    assert_eq!(lost.reason, "out again");
+    within(async { while publisher.next_event().await.is_some() {} }).await;
+    let (_, source) = known(&served.edge).await;
+    let known = source.map(|source| (source.state, source.reason));
+    assert_eq!(known, Some((SourceState::Lost, "out again".into())));
+    // Nothing of it was taken for a frame.
+    let counts = publisher.counts();
+    assert_eq!((counts.accepted, counts.refused, counts.lost), (2, 0, 0), "{counts:?}");
+}
+
+/// The broker restarts while the camera is unplugged: the new one is told as well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_that_comes_back_hears_that_the_source_is_lost() {
+    let served = Served::new().await;
+    let (server, address) = served.site.serve_camera(&served.camera);
+    let mut subscription = subscribe(&served, SubscribeOptions::new("dock/*".parse().unwrap())).await;
+    let publisher = served.site.publisher(&address).await;
+    publisher.send(image(0, 100)).unwrap();
+    publisher.tell_lost("the cable is out");
+    until_source(&mut subscription, SourceState::Lost).await;
+    drop(server);
+    within(async {
+        while publisher.is_connected() {
+            tokio::time::sleep(Duration::from_millis(5)).await
+        }
+    })
+    .await;
+    served.camera.publish(image(1, 100)).unwrap();
+    until_source(&mut subscription, SourceState::Live).await;
+    let (_server, _) = served.site.serve_camera(&served.camera);
+    let (_, lost) = until_source(&mut subscription, SourceState::Lost).await;
+    assert_eq!(lost.reason, "the cable is out");
+}
+
 /// A program publishes over gRPC or in the broker's own process, and ends; over TCP as well.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broker_that_leaves_says_so_over_either_transport() {

@@ -231,7 +231,7 @@ async fn frames_of_other_sizes_and_of_a_clock_that_was_set_back_are_shown_as_wel
     assert_eq!((summary.frames, summary.moved), (6, 3));
     let sizes: Vec<_> = summary.sizes.into_iter().collect();
     assert_eq!(sizes, [((31, 23), 1), ((63, 48), 1), ((64, 48), 4)]);
-    assert_eq!(summary.first_size, (64, 48));
+    assert_eq!(summary.video_size, (64, 48));
     assert_times(&shown(&options.output), &[0.0, 0.067, 0.1, 0.101, 0.201, 0.301]);
 }
 
@@ -297,6 +297,38 @@ async fn a_span_is_exported_and_one_without_frames_says_what_there_is() {
     assert!(error.to_string().contains(&first.to_string()), "{error}");
     assert!(!none.output.exists());
     assert_eq!(left_over(log.folder.path()), [""; 0]);
+}
+
+/// The first frame crossed the link at half its size: the video has the size that all were published with.
+#[tokio::test]
+async fn a_video_is_as_large_as_frames_were_published() {
+    let kept = Log::new();
+    let (mut writer, reader) = log(LogConfig::default());
+    let mut store = kept.store(reader.cursor_at_end());
+    store.set_start(Epoch(1), anchor());
+    for (sequence, size) in [(0, (32, 24)), (1, (64, 48)), (2, (16, 12))] {
+        let meta = FrameMeta {
+            id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+            captured: anchor().wall + Duration::from_millis(sequence * 50),
+            clock_source: ClockSource::Broker,
+            width: size.0,
+            height: size.1,
+            published: (63, 47),
+            encoding: Encoding::Jpeg,
+            rung: Rung::original(),
+            chain: ChainLink::still(Sequence(sequence)),
+        };
+        writer.append(Frame { meta, payload: jpeg(sequence, size) }, [].into(), BEGIN).unwrap();
+    }
+    settle(store, BEGIN);
+    let options = kept.options("large.mp4");
+    let summary = export(&options, |_| {}).await.unwrap();
+    assert_eq!((summary.frames, summary.video_size), (3, (63, 47)));
+    let args = ["-select_streams", "v:0", "-show_entries", "stream=width,height", "-of", "csv=p=0"];
+    let size = String::from_utf8(run("ffprobe", &args, &options.output)).unwrap();
+    // H.264 has even sides.
+    assert_eq!(size.trim(), "64,48");
+    assert_eq!(shown(&options.output).len(), 3);
 }
 
 /// An edge may hold chains of which the beginning is gone.

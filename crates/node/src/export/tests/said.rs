@@ -4,12 +4,13 @@ use std::os::unix::fs::FileExt;
 
 use mez_core::contract::ContractState;
 use mez_core::frame::FrameId;
+use mez_core::source::SourceState;
 use mez_core::store::Storage;
 
 use super::*;
-use crate::notes::{NoteContent, NotedContract, Notes};
+use crate::notes::{NoteContent, NotedContract, NotedSource, Notes};
 use crate::persist::{LogKind, PersistOptions, check_log, repair_log};
-use crate::reply::{Detection, Detections, ReplyContent};
+use crate::reply::{Detection, Detections, KeyPoint, Mask, ReplyContent};
 
 impl Log {
     /// Notes replies and changes as an edge does, and stops.
@@ -107,6 +108,122 @@ async fn messages_hold_replies_and_contracts_and_boxes_that_fit_the_image() {
         let schema: Value = serde_json::from_slice(&schema.data).unwrap();
         assert_eq!((&schema["title"], &schema["type"]), (&json!(name), &json!("object")));
     }
+}
+
+/// How the source stands, since when by the clock of these frames.
+fn source(state: SourceState, reason: &str, since: Option<Timestamp>) -> NoteContent {
+    NoteContent::Source(NotedSource { state, reason: reason.into(), since })
+}
+
+/// A frame of half a minute ago, and one of half a minute from now: what is noted now was noted between them.
+fn around_now(log: &mut Log) -> [Timestamp; 2] {
+    let anchor = ClockAnchor { wall: wall_now() - Duration::from_secs(30), monotonic: BEGIN };
+    let frame = |step| (step, Encoding::Jpeg, jpeg(0, (64, 48)), (64, 48));
+    let pause = Duration::from_secs(60);
+    log.publish_by(anchor, &[frame(Duration::ZERO), frame(pause)]);
+    [anchor.wall, anchor.wall + pause]
+}
+
+/// Who reads a recording with a pause in it finds why there was nothing: in messages, beside a video, and on its pictures.
+#[tokio::test]
+async fn a_recording_says_why_the_source_gave_no_frames() {
+    let mut log = Log::new();
+    let [before, after] = around_now(&mut log);
+    let why = "rtsp://gate: connection refused";
+    log.note(vec![source(SourceState::Lost, why, Some(before)), source(SourceState::Live, "", None)]).await;
+    let until_after = |name: &str| ExportOptions { end: Some(after), ..log.options(name) };
+
+    let options = until_after("lost.mcap");
+    let summary = export(&options, |_| {}).await.unwrap();
+    assert_eq!((summary.frames, summary.source_changes, summary.contract_changes), (2, 2, 0));
+    let found = messages(&options.output);
+    let told: Vec<(u64, Value)> = found["/dock/cam1/source"]
+        .iter()
+        .map(|(time, _, data)| (*time, serde_json::from_slice(data).unwrap()))
+        .collect();
+    let [(time, lost), (_, live)] = &told[..] else { panic!("{told:?}") };
+    assert!(before.as_nanos() < *time && *time < after.as_nanos(), "between the two frames");
+    assert_eq!(
+        (&lost["kind"], &lost["state"], &lost["reason"]),
+        (&json!("source"), &json!("lost"), &json!(why))
+    );
+    assert_eq!((&lost["since_ns"], &lost["noted_ns"]), (&json!(before.as_nanos()), &json!(time)));
+    assert_eq!((&live["state"], &live["since_ns"]), (&json!("live"), &Value::Null));
+    let listed = ::mcap::Summary::read(&fs::read(&options.output).unwrap()).unwrap().unwrap();
+    assert!(listed.schemas.values().any(|schema| schema.name == "mez.SourceState"));
+
+    let options = until_after("lost.mp4");
+    let summary = export(&options, |_| {}).await.unwrap();
+    let lines = fs::read_to_string(summary.side_file.unwrap()).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines, [lost.clone(), live.clone()]);
+    let text = String::from_utf8(run("ffmpeg", &["-f", "srt", "-", "-i"], &options.output)).unwrap();
+    assert!(
+        text.contains(&format!("no frames before this one: the camera's source is lost: {why}")),
+        "{text}"
+    );
+}
+
+/// A span that begins while the source is lost says so, although that was noted before it.
+#[tokio::test]
+async fn a_span_begins_with_how_the_source_stands() {
+    let mut log = Log::new();
+    let [_, after] = around_now(&mut log);
+    log.note(vec![source(SourceState::Stalled, "", None), source(SourceState::Lost, "the cable", None)])
+        .await;
+    let span = ExportOptions { begin: Some(after), end: Some(after), ..log.options("span.mcap") };
+    let summary = export(&span, |_| {}).await.unwrap();
+    assert_eq!((summary.frames, summary.source_changes), (1, 1));
+    let found = messages(&span.output);
+    let told: Value = serde_json::from_slice(&found["/dock/cam1/source"][0].2).unwrap();
+    assert_eq!((&told["state"], &told["reason"]), (&json!("lost"), &json!("the cable")));
+    // It gives frames again before the span: nothing is to be said.
+    log.note(vec![source(SourceState::Live, "", None)]).await;
+    let summary = export(&ExportOptions { overwrite: true, ..span }, |_| {}).await.unwrap();
+    assert_eq!((summary.frames, summary.source_changes), (1, 0));
+}
+
+/// A person with a mask over the whole picture and two key points.
+fn posed() -> (Detection, Value) {
+    let key_point = |x, y, score| KeyPoint { x, y, score };
+    let item = Detection {
+        xyxy: [20.0, 10.0, 60.0, 90.0],
+        class_id: Some(0),
+        mask: Some(Mask { width: 4, height: 2, runs: vec![2, 3, 3] }),
+        key_points: vec![key_point(30.0, 20.0, Some(0.8)), key_point(50.5, 80.0, None)],
+        ..Detection::default()
+    };
+    let written = json!({
+        "xyxy": [20.0, 10.0, 60.0, 90.0],
+        "class_id": 0,
+        "mask": {"width": 4, "height": 2, "runs": [2, 3, 3]},
+        "key_points": [[30.0, 20.0, 0.8], [50.5, 80.0, null]],
+    });
+    (item, written)
+}
+
+/// Masks and key points come out as they were sent: beside a video, in messages, and as points that viewers draw on the image.
+#[tokio::test]
+async fn masks_and_key_points_are_exported() {
+    let mut log = Log::new();
+    log.publish(&jpegs(4));
+    let (item, written) = posed();
+    let found = Detections::new((128, 96), vec![item]).unwrap();
+    log.note(vec![reply(1, ReplyContent::Detections(found))]).await;
+    let summary = export(&log.options("posed.mp4"), |_| {}).await.unwrap();
+    let line: Value = serde_json::from_slice(&fs::read(summary.side_file.unwrap()).unwrap()).unwrap();
+    assert_eq!(line["detections"], json!([written]));
+
+    let options = log.options("posed.mcap");
+    export(&options, |_| {}).await.unwrap();
+    let found = messages(&options.output);
+    let read = |topic: &str| -> Value { serde_json::from_slice(&found[topic][0].2).unwrap() };
+    assert_eq!(read("/dock/cam1/replies")["detections"], json!([written]));
+    // The image in the file has half the width and height.
+    let drawn = read("/dock/cam1/annotations");
+    assert_eq!(drawn["points"].as_array().unwrap().len(), 2, "the box, and the points");
+    assert_eq!(drawn["points"][1]["type"], json!(1));
+    assert_eq!(drawn["points"][1]["points"], json!([{"x": 15.0, "y": 10.0}, {"x": 25.25, "y": 40.0}]));
 }
 
 /// Subtitles say what was found, for as long as it was found; the file beside the video says all of it.
