@@ -21,8 +21,8 @@ PRIORITY_QUICK_S: Final = 10.0
 CUT_QUICK_S: Final = 9.0
 
 NEWEST_WITHIN_S: Final = 0.02
-"""How much older than a frame interval the newest frame may be when a link comes back: the emulated link and the camera
-have clocks of their own."""
+"""How much older than a frame interval the newest frame may be when a link comes back: the emulated link and
+the camera have clocks of their own."""
 
 
 def priority(subject: Subject, folder: Path, rounds: int, quick: bool) -> Part:
@@ -115,10 +115,10 @@ def _judge_cuts(played: Sequence[Played], outcome: Outcome) -> None:
     outcome.tables.append(table(rows, "cut", columns))
     outcome.rows += rows
     outcome.notes.append(
-        "first_after_cut_is_newest: share of cuts after which the first delivered frame was the newest that the camera "
-        "had when the link came back, or newer (first_captured_ms is its capture, from that moment on)"
+        "first_after_cut_is_newest: share of cuts after which the first delivered frame was the newest of "
+        "the camera when the link came back, or newer (first_captured_ms is its capture, from that moment on)"
     )
     outcome.notes.append(
-        "first_after_cut_within_bound: share of cuts after which that frame was within the bound too. It may take "
-        "longer: it is a whole picture over a slow link"
+        "first_after_cut_within_bound: share of cuts after which that frame was within the bound too. It may "
+        "take longer: it is a whole picture over a slow link"
     )
