@@ -1,6 +1,5 @@
 """Publishes frames."""
 
-import asyncio
 import contextlib
 import json
 import os
@@ -345,7 +344,8 @@ def _why_lost(error: BaseException) -> str | None:
         if not error.code:
             return None
         return error.code if isinstance(error.code, str) else f"the program ended with status {error.code}"
-    if isinstance(error, KeyboardInterrupt | GeneratorExit | asyncio.CancelledError):
+    if not isinstance(error, Exception):
+        # Ctrl-C, or a task that was cancelled.
         return None
     said = str(error)
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
