@@ -71,7 +71,7 @@ def test_its_box_comes_back_in_the_pixels_of_the_camera(edge: mez.Edge) -> None:
     words = ["subscribe", "--broker", f"unix:{edge.socket}", "cam", "--box", "0.25", "0.5", "0.75", "1"]
     with (
         mez.publisher("cam", edge=edge) as camera,
-        edge.subscribe("cam", **terms) as contract,  # type: ignore[arg-type]
+        edge.subscribe("cam", **terms) as contract,
         publishing(camera, picture(3, *size)),
         client(*words) as said,
     ):
