@@ -1,6 +1,7 @@
 //! The edge's side of the link: accepts connections, and receives frames over QUIC.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -48,6 +49,8 @@ const FIRST_BYTES_MAX: u64 = 4 << 20;
 const FREE_PORT_ATTEMPTS: u32 = 16;
 /// The least time between two progress events of a frame.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
+/// How long it may take to read what a camera said before it closed its connection. All of it is here; the broker may be busy.
+const LAST_WORDS_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// An open port for camera brokers, over UDP and over TCP. Dropping it closes all connections.
 pub(crate) struct Listener {
@@ -270,15 +273,37 @@ async fn serve(
     }
     let (said, dropped) = pass.until_said();
     let mut reader = MessageReader::new(messages);
-    let reason = tokio::select! {
-        dropped = dropped => dropped.to_string(),
-        reason = write(&mut receiver, &mut control) => reason,
-        reason = read(link, &mut reader, &events, said) => reason,
-        reason = receive_frames(link, &connection, &events) => reason,
+    let reading = read(link, &mut reader, &events, said);
+    let rest = async {
+        tokio::select! {
+            dropped = dropped => dropped.to_string(),
+            reason = write(&mut receiver, &mut control) => reason,
+            reason = receive_frames(link, &connection, &events) => reason,
+        }
     };
+    let reason = until_over(reading, rest, || connection.close_reason().is_some()).await;
     debug!(?link, reason, "a connection ended");
     connection.close(CLOSE_DONE, reason.as_bytes());
     let _ = events.send(EdgeEvent::Closed(link, reason)).await;
+}
+
+/// Waits until a connection is over, and returns why. What a camera said before it closed the connection has come with the end of the
+/// connection at the latest, and is read in any case: it is why the camera went.
+async fn until_over(
+    reading: impl Future<Output = String>,
+    rest: impl Future<Output = String>,
+    is_closed: impl Fn() -> bool,
+) -> String {
+    let mut reading = pin!(reading);
+    tokio::select! {
+        reason = &mut reading => reason,
+        reason = rest => {
+            if is_closed() {
+                let _ = tokio::time::timeout(LAST_WORDS_TIME_MAX, reading).await;
+            }
+            reason
+        }
+    }
 }
 
 async fn write(commands: &mut mpsc::Receiver<Command>, control: &mut SendStream) -> String {
@@ -411,7 +436,28 @@ async fn read_header(stream: &mut RecvStream) -> Result<FrameHeader, String> {
 mod tests {
     use quinn::{ConnectionClose, ConnectionError, TransportErrorCode};
 
-    use super::gave_up;
+    use super::{gave_up, until_over};
+
+    /// A program that ends says why and closes the connection. The edge may see the end of the connection before it has read all of that.
+    #[tokio::test]
+    async fn what_was_said_before_a_connection_was_closed_is_read() {
+        for closed in [true, false] {
+            let mut heard = Vec::new();
+            let reading = async {
+                for message in ["the cable is out", "good-bye"] {
+                    // The broker is busy.
+                    tokio::task::yield_now().await;
+                    heard.push(message);
+                }
+                "the stream has ended".to_owned()
+            };
+            let reason = until_over(reading, async { "closed".to_owned() }, || closed).await;
+            assert_eq!(reason, "closed");
+            // An edge that closes a connection itself does not wait for the camera.
+            let all = ["the cable is out", "good-bye"];
+            assert_eq!(heard, if closed { &all[..] } else { &[] });
+        }
+    }
 
     #[test]
     fn who_gives_up_an_attempt_is_not_refused() {
