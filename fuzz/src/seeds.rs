@@ -28,8 +28,9 @@ use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, FeasibilityReport, FrameHeader, Hello, HistoryCode, HistoryEnd,
-    HistoryRequest, Message, NegotiationResult, ProfilePart, ProfileRequest, ProfileUse, RefuseCode,
-    ReplyResult, Report, SKIP_RANGES_MAX, Share, ShareRequest, SourceReport, Status, VERSION, Welcome,
+    HistoryRequest, Inquiry, Message, NegotiationResult, ProfilePart, ProfileRequest, ProfileUse, RefuseCode,
+    ReplyResult, Report, SKIP_RANGES_MAX, Share, ShareRequest, SourceReport, Standing, Status, VERSION,
+    Welcome,
 };
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::stream::{Outcome, Request, Source, StreamEncoder};
@@ -283,6 +284,23 @@ fn messages() -> Vec<(&'static str, Message)> {
         ),
         ("abilities", Message::Abilities(Abilities::ALL)),
         ("refresh", Message::Refresh { frame: id(3, 42) }),
+        (
+            "inquiry",
+            Message::Inquiry(Inquiry {
+                camera: "dock/cam1".parse().expect("a name"),
+                software: "mez 0.1.0".into(),
+            }),
+        ),
+        (
+            "standing",
+            Message::Standing(Standing {
+                version: VERSION,
+                wall: Timestamp::from_nanos(1_700_000_000_000_000_000),
+                is_connected: true,
+                refusal: Some((RefuseCode::NameHeld, "held".into())),
+                software: "mez 0.1.0".into(),
+            }),
+        ),
     ]
 }
 

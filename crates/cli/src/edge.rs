@@ -98,13 +98,13 @@ impl FromStr for Age {
 
 /// An address to listen on, or `off`.
 #[derive(Clone, Copy, Debug)]
-enum Port {
+pub(crate) enum Port {
     On(SocketAddr),
     Off,
 }
 
 impl Port {
-    fn address(self) -> Option<SocketAddr> {
+    pub(crate) fn address(self) -> Option<SocketAddr> {
         match self {
             Self::On(address) => Some(address),
             Self::Off => None,
@@ -134,7 +134,7 @@ impl std::fmt::Display for Port {
     }
 }
 
-fn every_address(port: u16) -> SocketAddr {
+pub(crate) fn every_address(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port)
 }
 

@@ -6,6 +6,7 @@ mod camera_row;
 mod cameras;
 mod columns;
 mod connect;
+mod doctor;
 mod edge;
 mod failure;
 mod keys;
@@ -68,6 +69,7 @@ enum Command {
     Subscribe(subscribe::SubscribeArgs),
     Keys(keys::KeysArgs),
     Store(store::StoreArgs),
+    Doctor(doctor::DoctorArgs),
     /// Run cameras, an edge and a people detector on a real video (needs the Python package)
     #[command(disable_help_flag = true)]
     Demo(PythonArgs),
@@ -108,6 +110,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Cameras(args) => cameras::run(args),
         Command::Subscribe(args) => subscribe::run(args),
         Command::Store(args) => store::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Keys(args) => keys::run(args).map_err(Failure::new),
         Command::Demo(_) => Err(in_python("demo")),
         Command::Profile(_) => Err(in_python("profile")),

@@ -27,11 +27,11 @@ use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
     ALPN, Abilities, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FeasibilityReport,
-    FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest, MESSAGE_BYTES_MAX, Message, MessageBuffer,
-    NegotiationResult, PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse,
-    RECORD_BYTES_MAX, REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, ReplyResult, Report,
-    SHARE_REQUEST_RUNGS_MAX, SKIP_RANGES_MAX, Share, ShareRequest, SourceReport, Status, TEXT_BYTES_MAX,
-    VERSION, Welcome,
+    FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest, Inquiry, MESSAGE_BYTES_MAX, Message,
+    MessageBuffer, NegotiationResult, PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest,
+    ProfileUse, RECORD_BYTES_MAX, REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, ReplyResult, Report,
+    SHARE_REQUEST_RUNGS_MAX, SKIP_RANGES_MAX, Share, ShareRequest, SourceReport, Standing, Status,
+    TEXT_BYTES_MAX, VERSION, Welcome,
 };
 
 use self::document::{blocks, hex};
@@ -77,6 +77,20 @@ fn greetings() -> Vec<(&'static str, Message)> {
             }),
         ),
         ("refuse", Message::Refuse { code: RefuseCode::Full, text: "64 cameras already".into() }),
+        (
+            "inquiry",
+            Message::Inquiry(Inquiry { camera: "dock/cam1".parse().unwrap(), software: "mez 0.1.0".into() }),
+        ),
+        (
+            "standing",
+            Message::Standing(Standing {
+                version: VERSION,
+                wall: Timestamp::from_nanos(1_700_000_000_000_000_000),
+                is_connected: false,
+                refusal: Some((RefuseCode::Full, "64 cameras already".into())),
+                software: "mez 0.1.0".into(),
+            }),
+        ),
         ("ping", Message::Ping { t1: at(6_000) }),
         ("pong", Message::Pong { t1: at(6_000), t2: at(80_002), t3: at(80_003) }),
     ]

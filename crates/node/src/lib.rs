@@ -18,6 +18,7 @@ pub mod memory;
 pub mod notes;
 pub mod persist;
 pub mod ports;
+pub mod probe;
 pub mod process;
 pub mod profile;
 pub mod profiles;

@@ -60,6 +60,13 @@ impl Access {
         selected.map_err(|refusal| refused(&self.refusals, principal, &refusal))
     }
 
+    /// Why `principal` would be refused to do `verb` with the cameras of `pattern`, if it would. It only asks, so nobody
+    /// else hears of it.
+    pub(super) fn would(&self, principal: &Principal, verb: Verb, pattern: &CameraPattern) -> Option<String> {
+        let selected = self.rights.now().select(&principal.bearer(), &[verb], pattern);
+        selected.err().map(|refusal| refusal.to_string())
+    }
+
     /// What `principal` may have of a subscription that it asks for at `now`, for as long as the stream runs.
     pub(super) fn subscribe(
         &self,

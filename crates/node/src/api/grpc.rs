@@ -146,6 +146,14 @@ impl EdgeBroker for EdgeService {
         Ok(Response::new(self.0.notes(&principal, request.into_inner()).await?))
     }
 
+    async fn check_rights(
+        &self,
+        request: Request<pb::CheckRightsRequest>,
+    ) -> Result<Response<pb::CheckRightsResponse>, Status> {
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.check_rights(&principal, request.into_inner())?))
+    }
+
     async fn get_camera_starts(
         &self,
         request: Request<pb::GetCameraStartsRequest>,

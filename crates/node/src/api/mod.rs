@@ -15,6 +15,7 @@
 //! | [`edge`], [`camera`] | what each broker answers, whichever way the question came |
 //! | [`principal`] | who is asking |
 //! | `access` | whether they may: the one place that asks the rights |
+//! | [`check`] | whether they would be allowed to, for whoever only asks |
 //! | `subscriptions` | the open subscriptions, and what is asked of one from outside its stream |
 //! | [`feed`] | a subscription as a stream of events |
 //! | `source` | where its frames come from |
@@ -29,6 +30,7 @@
 mod access;
 mod calls;
 pub mod camera;
+pub mod check;
 mod connect;
 pub mod contract;
 pub mod convert;

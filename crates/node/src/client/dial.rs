@@ -199,6 +199,14 @@ impl Dialler {
         self.call(Kind::ForgetCamera, "ForgetCamera", request, |_| Bytes::new()).await
     }
 
+    /// Whether this program may do things.
+    pub(super) async fn check_rights(
+        &self,
+        request: pb::CheckRightsRequest,
+    ) -> Result<pb::CheckRightsResponse, ClientError> {
+        self.call(Kind::CheckRights, "CheckRights", request, |_| Bytes::new()).await
+    }
+
     /// Changes the contract of a subscription.
     pub(super) async fn update_contract(
         &self,

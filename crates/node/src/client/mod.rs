@@ -15,6 +15,7 @@
 
 mod address;
 mod chains;
+mod checkup;
 mod dial;
 mod edge;
 mod edges;
@@ -31,6 +32,7 @@ use std::time::Duration;
 use tracing::warn;
 
 pub use self::address::{Address, AddressError};
+pub use self::checkup::{Checkup, WallDifference, checkup};
 pub use self::edge::{ClientOptions, EdgeClient, ReplyCounts, ReplyError};
 pub use self::error::ClientError;
 pub use self::frame::{

@@ -12,7 +12,7 @@ use mez_core::frame::FrameId;
 use mez_core::history::PastAnswer;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::source::{SourceStanding, SourceState};
-use mez_core::wire::{Message, RefuseCode};
+use mez_core::wire::{Inquiry, Message, RefuseCode};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 use tracing::{debug, error, info, warn};
@@ -142,6 +142,7 @@ impl Driver {
                 self.links.insert(link, CameraLink { who, shown, from, commands });
                 self.broker.handle_connected(now, link, peer);
             }
+            EdgeEvent::Message(link, Message::Inquiry(inquiry)) => self.answer(link, &inquiry),
             EdgeEvent::Message(link, message) => self.broker.handle_message(now, link, message),
             EdgeEvent::ProtocolError(link, error) => self.broker.handle_protocol_error(link, &error),
             EdgeEvent::FrameHeader(link, header, answer) => {
@@ -166,6 +167,17 @@ impl Driver {
                 self.broker.handle_closed(now, link);
             }
         }
+    }
+
+    /// Somebody asks how a camera would stand here. The broker itself learns nothing of it.
+    fn answer(&self, link: LinkId, inquiry: &Inquiry) {
+        let (Some(standing), Some(asking)) =
+            (self.broker.standing(link, inquiry, wall_now()), self.links.get(&link))
+        else {
+            return;
+        };
+        debug!(who = asking.who, camera = %inquiry.camera, software = inquiry.software, "asks how it would stand");
+        asking.commands.send(Command::Send(Message::Standing(standing)));
     }
 
     fn serve(&mut self, request: Request) {

@@ -1,12 +1,13 @@
 //! Carries messages and frames between a camera broker and an edge broker. It decides nothing; the brokers decide.
 //!
 //! `quic.rs` holds what both sides share: settings, the control stream, sending and receiving of frames.
-//! `dial.rs` is the camera's side, `accept.rs` the edge's. What happens on a connection reaches the broker's
+//! `dial.rs` is the camera's side, `accept.rs` the edge's; `probe.rs` only asks. What happens on a connection reaches the broker's
 //! driver as a [`CameraEvent`] or an [`EdgeEvent`]; what the broker wants reaches the connection as a [`Command`].
 
 mod accept;
 mod datagrams;
 mod dial;
+pub(crate) mod probe;
 mod quic;
 mod sent;
 mod tcp;

@@ -64,6 +64,8 @@ pub enum Kind {
     GetNotes = 18,
     /// [`pb::ForgetCameraRequest`], [`pb::ForgetCameraResponse`].
     ForgetCamera = 19,
+    /// [`pb::CheckRightsRequest`], [`pb::CheckRightsResponse`].
+    CheckRights = 40,
 }
 
 impl Kind {
@@ -89,6 +91,7 @@ impl Kind {
             ReportTaken,
             GetNotes,
             ForgetCamera,
+            CheckRights,
         ];
         all.into_iter().find(|kind| *kind as u8 == code)
     }

@@ -142,6 +142,9 @@ async fn call(
         (Kind::ForgetCamera, Edge(api)) => {
             answer(writer, kind, api.forget_camera(principal, packet.decode(kind)?).await).await
         }
+        (Kind::CheckRights, Edge(api)) => {
+            answer(writer, kind, api.check_rights(principal, packet.decode(kind)?)).await
+        }
         (Kind::Reply, Edge(api)) => {
             let mut request: pb::ReplyRequest = packet.decode(kind)?;
             if let Some(reply_request::Content::Payload(payload)) = &mut request.content {
@@ -170,6 +173,7 @@ fn not_of_a_camera(kind: Kind) -> Option<&'static str> {
         }
         Kind::Reply => Some("a camera broker takes no replies"),
         Kind::GetNotes => Some("a camera broker keeps no notes"),
+        Kind::CheckRights => Some("a camera broker keeps no rights"),
         _ => None,
     }
 }

@@ -16,6 +16,7 @@
 //! | `spec` | what the user typed |
 //! | `credentials` | user names and passwords of network cameras |
 //! | `command` | the command lines, and what is kept out of them |
+//! | `check` | which ffmpeg there is |
 //! | `probe`, `input` | what the source is, and what is wrong with it |
 //! | `child` | that no child process outlives its owner |
 //! | `stream` | how bytes become pictures |
@@ -26,6 +27,7 @@
 //! | `queue` | what waits for the caller |
 //! | `run` | the loop that joins them |
 
+mod check;
 pub(crate) mod child;
 mod command;
 mod credentials;
@@ -46,9 +48,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::JoinHandle;
 
+pub use self::check::{FfmpegFound, probe_ffmpeg};
 pub use self::credentials::{SourceCredentials, SourceCredentialsError};
 pub use self::error::SourceError;
-pub use self::spec::{SourceSpec, SourceSpecError};
+pub use self::spec::{SourceSpec, SourceSpecError, without_credentials};
 pub use self::types::{SourceEvent, SourceFrame, SourceInfo, SourceOptions};
 
 use self::queue::EventQueue;

@@ -63,12 +63,23 @@ struct ReportDisposition {
 
 /// Asks `ffmpeg` for its version, which is also how its absence is found.
 pub(super) async fn ffmpeg_version(ffmpeg: &Path) -> Result<FfmpegVersion, SourceError> {
-    let output = run(ffmpeg, vec!["-version".into()], None).await?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    if !output.status.success() || !text.starts_with("ffmpeg version ") {
+    let line = first_line(ffmpeg).await?;
+    if !line.starts_with("ffmpeg version ") {
         return Err(SourceError::NotFfmpeg { program: ffmpeg.to_owned() });
     }
-    Ok(FfmpegVersion::parse(&text))
+    Ok(FfmpegVersion::parse(&line))
+}
+
+/// The line in which `ffmpeg` or `ffprobe` says its version.
+pub(super) async fn first_line(program: &Path) -> Result<String, SourceError> {
+    let output = run(program, vec!["-version".into()], None).await?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().next().unwrap_or_default();
+    let says = ["ffmpeg version ", "ffprobe version "];
+    if !output.status.success() || !says.iter().any(|words| line.starts_with(words)) {
+        return Err(SourceError::NotFfmpeg { program: program.to_owned() });
+    }
+    Ok(line.to_owned())
 }
 
 /// Finds the video stream of the source. For a device, also whether it can be asked for Motion JPEG, which is

@@ -213,7 +213,7 @@ fn is_host(authority: &str) -> bool {
 }
 
 /// Text with the user names, passwords and queries of all URLs in it left out. Cameras take passwords in both.
-pub(super) fn without_credentials(text: &str) -> String {
+pub fn without_credentials(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {

@@ -63,8 +63,8 @@ use crate::log::{LogReader, Record};
 use crate::name::{CameraName, CameraPattern};
 use crate::profile::ProfileHash;
 use crate::subscription::SubscriptionSpec;
-use crate::units::{ClockAnchor, Instant};
-use crate::wire::{FrameHeader, Hello, Message, RefuseCode, ReplyResult};
+use crate::units::{ClockAnchor, Instant, Timestamp};
+use crate::wire::{FrameHeader, Hello, Inquiry, Message, RefuseCode, ReplyResult, Standing};
 
 /// An edge broker. See the [module](super) for how to drive it.
 pub struct EdgeBroker {
@@ -207,6 +207,12 @@ impl EdgeBroker {
             }
             _ => self.handle_protocol_error(id, "a camera does not send this message, or not now"),
         }
+    }
+
+    /// The answer to the question how this edge would take a camera in that came on a connection. `wall` is the wall
+    /// clock of this edge. Asking changes nothing.
+    pub fn standing(&self, link: LinkId, inquiry: &Inquiry, wall: Timestamp) -> Option<Standing> {
+        self.sessions.standing(&self.roster, link, inquiry, wall)
     }
 
     /// A connection's control stream made no sense.

@@ -8,8 +8,8 @@ use crate::broker::epochs::Claims;
 use crate::broker::{EPOCH_JUMP_MAX, EPOCH_MAX, LinkId, NUMBER_MAX};
 use crate::frame::{Epoch, FrameId, Sequence};
 use crate::name::CameraName;
-use crate::units::Instant;
-use crate::wire::{Hello, Message, RefuseCode, VERSION, Welcome};
+use crate::units::{Instant, Timestamp};
+use crate::wire::{Hello, Inquiry, Message, RefuseCode, Standing, VERSION, Welcome};
 
 /// What becomes of a connection that says which camera it is.
 pub(super) enum Judgement {
@@ -54,6 +54,29 @@ impl Sessions {
     pub(super) fn handle_hello(&mut self, roster: &Roster, id: LinkId, hello: &Hello) -> Option<Judgement> {
         let link = roster.connections.get(id)?;
         Some(judge(roster, link, hello, &mut self.claims))
+    }
+
+    /// How a connection would stand as the camera that it asks about, whatever its epoch. `wall` is the wall clock of
+    /// this edge.
+    pub(super) fn standing(
+        &self,
+        roster: &Roster,
+        id: LinkId,
+        inquiry: &Inquiry,
+        wall: Timestamp,
+    ) -> Option<Standing> {
+        let link = roster.connections.get(id)?;
+        let (cameras, name) = (&roster.cameras, &inquiry.camera);
+        let known = cameras.get(name);
+        let holder = known.and_then(|known| roster.link_of(known));
+        let newest = known.map(|known| known.newest_start.0).unwrap_or_default();
+        let refusal = is_permitted(link, name)
+            .or_else(|| is_exhausted(name, newest))
+            .or_else(|| holder.and_then(|holder| is_of_another(holder, link, name)))
+            .or_else(|| if known.is_none() { is_full(roster) } else { None });
+        let software = self.software.clone();
+        let is_connected = holder.is_some_and(|holder| holder.peer.identity == link.peer.identity);
+        Some(Standing { version: VERSION, wall, is_connected, refusal, software })
     }
 
     /// Makes a connection that of its camera, after whoever held the camera's name is gone: it is told
@@ -113,12 +136,10 @@ fn judge(roster: &Roster, link: &Connection, hello: &Hello, claims: &mut Claims)
         Some((newest, its)) if *epoch < newest || *epoch == newest && *anchor != its => {
             return Judgement::EpochTaken { newest };
         }
-        None if cameras.room() == 0 => {
-            let text = format!(
-                "the edge knows {} cameras, as many as it may; raise its --cameras-max",
-                cameras.cameras_max()
-            );
-            return Judgement::Refused { code: RefuseCode::Full, text };
+        None => {
+            if let Some((code, text)) = is_full(roster) {
+                return Judgement::Refused { code, text };
+            }
         }
         _ => {}
     }
@@ -128,7 +149,6 @@ fn judge(roster: &Roster, link: &Connection, hello: &Hello, claims: &mut Claims)
 /// Why a connection cannot be this camera, whatever is known of the camera.
 fn may_be(link: &Connection, hello: &Hello) -> Option<(RefuseCode, String)> {
     let Hello { version, camera, epoch, .. } = hello;
-    let identity = &link.peer.identity;
     if *version != VERSION {
         let text = format!(
             "the edge speaks version {VERSION} of the wire format, the camera version {version}; update the older one"
@@ -139,23 +159,48 @@ fn may_be(link: &Connection, hello: &Hello) -> Option<(RefuseCode, String)> {
         let text = format!("the epoch {} is above the last one, {NUMBER_MAX}", epoch.0);
         return Some((RefuseCode::Protocol, text));
     }
+    is_permitted(link, camera)
+}
+
+/// Why an identity cannot be this camera, if its certificate does not allow the name.
+fn is_permitted(link: &Connection, camera: &CameraName) -> Option<(RefuseCode, String)> {
     let is_permitted = link.peer.cameras.iter().any(|pattern| pattern.matches(camera));
     (!is_permitted).then(|| {
+        let identity = &link.peer.identity;
         let text = format!("the identity {identity} may not be camera {camera}; enrol one that may");
         (RefuseCode::NotPermitted, text)
+    })
+}
+
+/// Why no camera that the edge does not know is taken in, if there is no room for one.
+fn is_full(roster: &Roster) -> Option<(RefuseCode, String)> {
+    let cameras = &roster.cameras;
+    (cameras.room() == 0).then(|| {
+        let text = format!(
+            "the edge knows {} cameras, as many as it may; raise its --cameras-max",
+            cameras.cameras_max()
+        );
+        (RefuseCode::Full, text)
+    })
+}
+
+/// Why no start of the camera can follow the one that the edge knows, if none can.
+fn is_exhausted(camera: &CameraName, known: Epoch) -> Option<(RefuseCode, String)> {
+    (known > EPOCH_MAX).then(|| {
+        let text = format!(
+            "what the edge holds of camera {camera} ends with epoch {}, which no camera reaches: somebody else has used its \
+             identity; run `mez cameras reset {camera}` on the edge's host",
+            known.0
+        );
+        (RefuseCode::NameHeld, text)
     })
 }
 
 /// Why a start cannot have this epoch, if it cannot.
 fn disbelieves(hello: &Hello, known: Epoch, claims: &mut Claims) -> Option<(RefuseCode, String)> {
     let Hello { camera, epoch, .. } = hello;
-    if known > EPOCH_MAX {
-        let text = format!(
-            "what the edge holds of camera {camera} ends with epoch {}, which no camera reaches: somebody else has used its \
-             identity; run `mez cameras reset {camera}` on the edge's host",
-            known.0
-        );
-        return Some((RefuseCode::NameHeld, text));
+    if let Some(refused) = is_exhausted(camera, known) {
+        return Some(refused);
     }
     (!claims.admits(camera, known, *epoch)).then(|| {
         let text = format!(
@@ -167,15 +212,26 @@ fn disbelieves(hello: &Hello, known: Epoch, claims: &mut Claims) -> Option<(Refu
     })
 }
 
-/// Why the connection that holds the camera's name keeps it.
-fn keeps_name(holder: &Connection, link: &Connection, hello: &Hello) -> Option<(RefuseCode, String)> {
-    let Hello { camera, epoch, attempt, anchor, .. } = hello;
-    if holder.peer.identity != link.peer.identity {
+/// Why another identity keeps the camera's name, if one holds it.
+fn is_of_another(
+    holder: &Connection,
+    link: &Connection,
+    camera: &CameraName,
+) -> Option<(RefuseCode, String)> {
+    (holder.peer.identity != link.peer.identity).then(|| {
         let text = format!(
             "camera {camera} is held by {}; stop that one, or choose another name",
             holder.peer.identity
         );
-        return Some((RefuseCode::NameHeld, text));
+        (RefuseCode::NameHeld, text)
+    })
+}
+
+/// Why the connection that holds the camera's name keeps it.
+fn keeps_name(holder: &Connection, link: &Connection, hello: &Hello) -> Option<(RefuseCode, String)> {
+    let Hello { camera, epoch, attempt, anchor, .. } = hello;
+    if let Some(refused) = is_of_another(holder, link, camera) {
+        return Some(refused);
     }
     let is_newer = |held: &Session| {
         let same_start = (held.epoch, held.anchor) == (*epoch, *anchor);

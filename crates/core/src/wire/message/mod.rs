@@ -6,6 +6,7 @@ use super::codec::{Reader, TEXT_BYTES_MAX, WireError, Write};
 use super::demand::Demand;
 use super::feasibility::FeasibilityReport;
 use super::history::{Abilities, HistoryEnd, HistoryRequest};
+use super::inquiry::{Inquiry, Standing};
 use super::negotiation::NegotiationResult;
 use super::profile::{ProfilePart, ProfileRequest};
 use super::report::Report;
@@ -38,6 +39,10 @@ pub enum Message {
         /// A sentence for people.
         text: String,
     },
+    /// Camera's host to edge, in place of a [`Message::Hello`]: how would the edge take a camera in?
+    Inquiry(Inquiry),
+    /// Edge to camera's host, in answer to [`Message::Inquiry`].
+    Standing(Standing),
     /// Either way: asks for a [`Message::Pong`]. Carries the sender's clock, `t1`.
     Ping {
         /// When it was sent.
@@ -197,6 +202,8 @@ impl Message {
             Self::Refresh { .. } => 24 | OPTIONAL,
             Self::Abilities(_) => 25 | OPTIONAL,
             Self::ShareRequest(_) => 32 | OPTIONAL,
+            Self::Inquiry(_) => 56 | OPTIONAL,
+            Self::Standing(_) => 57 | OPTIONAL,
         }
     }
 
@@ -204,6 +211,8 @@ impl Message {
         match self {
             Self::Hello(hello) => hello.encode(out),
             Self::Welcome(welcome) => welcome.encode(out),
+            Self::Inquiry(inquiry) => inquiry.encode(out),
+            Self::Standing(standing) => standing.encode(out),
             Self::Refuse { code, text } => {
                 out.u16(*code as u16);
                 out.text(text, TEXT_BYTES_MAX);
@@ -262,6 +271,8 @@ impl Message {
             0x98 => Self::Refresh { frame: r.frame_id()? },
             0x99 => Self::Abilities(Abilities::decode(r)?),
             0xa0 => Self::ShareRequest(ShareRequest::decode(r)?),
+            0xb8 => Self::Inquiry(Inquiry::decode(r)?),
+            0xb9 => Self::Standing(Standing::decode(r)?),
             kind if kind & OPTIONAL != 0 => return Ok(None),
             kind => return Err(WireError::Value { field: "kind", value: kind.into() }),
         }))

@@ -148,6 +148,10 @@ fn any_history() -> impl Strategy<Value = Message> {
 fn any_other() -> impl Strategy<Value = Message> {
     prop_oneof![
         any_instant().prop_map(|t1| Message::Ping { t1 }),
+        any_standing().prop_map(Message::Standing),
+        TEXT.prop_map(|software| {
+            Message::Inquiry(Inquiry { camera: "dock/cam1".parse().unwrap(), software })
+        }),
         [any_instant(), any_instant(), any_instant()].prop_map(|[t1, t2, t3]| Message::Pong { t1, t2, t3 }),
         (any::<u64>(), prop::collection::vec(any_contract(), 0..5))
             .prop_map(|(revision, contracts)| Message::Demand(Demand { revision, contracts })),
@@ -182,6 +186,18 @@ fn any_other() -> impl Strategy<Value = Message> {
             }
         ),
     ]
+}
+
+fn any_standing() -> impl Strategy<Value = Standing> {
+    (any::<(u16, u64, bool)>(), prop::option::of((1u16..=7, TEXT)), TEXT).prop_map(
+        |((version, wall, is_connected), refusal, software)| Standing {
+            version,
+            wall: Timestamp::from_nanos(wall),
+            is_connected,
+            refusal: refusal.map(|(code, text)| (RefuseCode::from_code(code).unwrap(), text)),
+            software,
+        },
+    )
 }
 
 fn any_share() -> impl Strategy<Value = Share> {

@@ -5,6 +5,7 @@
 //! stale frame can still be given up. What the kernel has taken cannot be called back. QUIC can do that.
 
 mod accept;
+mod ask;
 mod dial;
 
 use std::io;
@@ -14,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 
 pub(super) use self::accept::serve as serve_edge;
+pub(super) use self::ask::ask;
 pub(super) use self::dial::serve as serve_camera;
 
 /// Unsent bytes that may wait in the kernel (`TCP_NOTSENT_LOWAT`). Fewer would leave fast links idle; more could not be called back.

@@ -2,6 +2,7 @@ mod anything;
 mod chains;
 mod decoding;
 mod forget;
+mod inquiry;
 mod past;
 mod shares;
 mod silence;

@@ -1,0 +1,175 @@
+//! Whether the folders of a store and of state can be written, have room, and are quick enough.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use mez_node::persist::keys::{StoreKeyError, find_store_keys};
+use mez_node::state;
+use rustix::fs::{Access, access, statvfs};
+
+use super::finding::{Check, Finding};
+use super::subject::{Side, Subject};
+use crate::text::{bytes, milliseconds};
+
+/// With less, a log loses its oldest frames within minutes.
+const SPACE_SMALL: u64 = 1 << 30;
+/// With less, a log cannot be begun.
+const SPACE_MIN: u64 = 64 << 20;
+/// Bytes that are written to see how quick the disk is: a second of frames.
+const TRIED_BYTES: usize = 1 << 20;
+/// How often they are written.
+const TRIES: usize = 3;
+/// A second of frames is made durable every second.
+const SLOW: Duration = Duration::from_millis(500);
+
+pub(super) fn check(subject: &Subject) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some(store) = &subject.store {
+        findings.push(folder("store", store, "--store", true));
+        let keys = find_store_keys(subject.store_key.as_deref(), subject.keys_given.as_deref());
+        findings.extend(keys.err().and_then(|error| without_key(&error)));
+    }
+    if subject.is(Side::Edge) || subject.is(Side::Camera) {
+        findings.push(match state::folder(subject.state.as_deref()) {
+            // A few bytes at each start: how quick that is does not matter.
+            Ok(path) => folder("state", &path, "--state or MEZ_STATE", false),
+            Err(error) => Finding::fault_of(Check::Disk, error, "give a folder with --state or MEZ_STATE"),
+        });
+    }
+    findings
+}
+
+fn without_key(error: &StoreKeyError) -> Option<Finding> {
+    match error {
+        StoreKeyError::NotFound { file } => Some(Finding::fault(
+            Check::Disk,
+            format!("no key for the store: {} is not there", file.display()),
+            "make one with `mez store key`, once on each host",
+        )),
+        // That is the business of permissions.
+        StoreKeyError::Exposed { .. } | StoreKeyError::Folder(_) => None,
+        error => Some(Finding::fault_of(Check::Disk, error, "make one with `mez store key`")),
+    }
+}
+
+fn folder(what: &str, path: &Path, option: &str, writes: bool) -> Finding {
+    let shown = path.display();
+    let cannot = |error: &dyn std::fmt::Display| {
+        Finding::fault(
+            Check::Disk,
+            format!("the folder of the {what}, {shown}, cannot be written: {error}"),
+            format!(
+                "give a writable folder with {option}, or make this one yours: `chown`, `chmod u+rwx`, `mount -o remount,rw`"
+            ),
+        )
+    };
+    let (there, exists) = nearest(path);
+    if !there.is_dir() {
+        return cannot(&format!("{} is no folder", there.display()));
+    }
+    if let Err(error) = access(&there, Access::WRITE_OK | Access::EXEC_OK) {
+        return cannot(&io::Error::from(error));
+    }
+    let room = statvfs(&there).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize)).unwrap_or(u64::MAX);
+    let full = |found: String| {
+        let remedy = format!(
+            "make room (`df -h {shown}`, `du -xh {shown} | sort -h`), give another disk with {option}, or keep less: --store-bytes, --store-age"
+        );
+        (found, remedy)
+    };
+    if room < SPACE_MIN {
+        let (found, remedy) =
+            full(format!("the disk of the {what}, {shown}, is full: {} are free", bytes(room)));
+        return Finding::fault(Check::Disk, found, remedy);
+    }
+    if !exists {
+        return Finding::ok(
+            Check::Disk,
+            format!(
+                "the folder of the {what}, {shown}, will be made at the first start; {} are free",
+                bytes(room)
+            ),
+        );
+    }
+    if !writes {
+        return Finding::ok(Check::Disk, format!("the folder of the {what}, {shown}: {} free", bytes(room)));
+    }
+    let slowest = match try_writing(path) {
+        Ok(slowest) => slowest,
+        Err(error) => return cannot(&error),
+    };
+    let found = format!(
+        "the folder of the {what}, {shown}: {} free, 1 MiB is safe on disk within {}",
+        bytes(room),
+        milliseconds(slowest)
+    );
+    if slowest > SLOW {
+        return Finding::warning(
+            Check::Disk,
+            found,
+            "the disk is slow or busy (`iostat -x 1`): use another one, or --durability async",
+        );
+    }
+    if room < SPACE_SMALL {
+        let (found, remedy) = full(found);
+        return Finding::warning(Check::Disk, found, remedy);
+    }
+    Finding::ok(Check::Disk, found)
+}
+
+/// The folder itself, or the nearest one above it that exists; and whether it is the folder itself.
+fn nearest(path: &Path) -> (PathBuf, bool) {
+    let path = if path.is_absolute() { path.to_owned() } else { PathBuf::from(".").join(path) };
+    let exists = |folder: &&Path| fs::metadata(folder).is_ok();
+    let there = path.ancestors().find(exists).map_or_else(|| PathBuf::from("/"), Path::to_owned);
+    let is_itself = there == path;
+    (there, is_itself)
+}
+
+/// How long the slowest of a few writes takes until it is safe. The file has no name any more while it is written, so that nothing is left
+/// however this ends.
+fn try_writing(folder: &Path) -> io::Result<Duration> {
+    let path = folder.join(format!(".mez-doctor-{}", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    fs::remove_file(&path)?;
+    let content = vec![0xA5; TRIED_BYTES];
+    let mut slowest = Duration::ZERO;
+    for _ in 0..TRIES {
+        let begun = Instant::now();
+        file.write_all(&content)?;
+        file.sync_all()?;
+        slowest = slowest.max(begun.elapsed());
+    }
+    Ok(slowest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    #[test]
+    fn a_folder_is_tried_and_nothing_is_left_in_it() {
+        let home = tempfile::tempdir().unwrap();
+        let tried = folder("store", home.path(), "--store", true);
+        assert!(matches!(tried.level, Level::Ok | Level::Warning), "{tried:?}");
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+        let later = folder("store", &home.path().join("a/b"), "--store", true);
+        assert!(later.level == Level::Ok && later.found.contains("will be made"), "{later:?}");
+        assert!(!home.path().join("a").exists());
+    }
+
+    #[test]
+    fn a_file_in_its_place_is_a_fault_with_a_remedy() {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("file"), b"").unwrap();
+        for path in ["file", "file/store"] {
+            let fault = folder("store", &home.path().join(path), "--store", true);
+            assert!(fault.level == Level::Fault && fault.found.contains("is no folder"), "{fault:?}");
+            assert!(fault.remedy.unwrap().contains("--store"));
+        }
+    }
+}

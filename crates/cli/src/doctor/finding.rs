@@ -1,0 +1,165 @@
+//! What a check finds, and how it is said.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+/// What is looked at, in the order in which it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Check {
+    Certificate,
+    Permissions,
+    Clock,
+    Reach,
+    Udp,
+    Mtu,
+    Version,
+    Grant,
+    Ports,
+    Codec,
+    Ffmpeg,
+    Disk,
+}
+
+impl Check {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Certificate => "certificate",
+            Self::Permissions => "permissions",
+            Self::Clock => "clock",
+            Self::Reach => "reach",
+            Self::Udp => "udp",
+            Self::Mtu => "mtu",
+            Self::Version => "version",
+            Self::Grant => "grant",
+            Self::Ports => "ports",
+            Self::Codec => "codec",
+            Self::Ffmpeg => "ffmpeg",
+            Self::Disk => "disk",
+        }
+    }
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    /// It could not be looked at, because something else is wrong.
+    Skipped,
+    Ok,
+    Warning,
+    Fault,
+}
+
+impl Level {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Skipped => "skipped",
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Fault => "fault",
+        }
+    }
+}
+
+/// What one check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) check: Check,
+    pub(super) level: Level,
+    /// What was found, in a sentence.
+    pub(super) found: String,
+    /// What to do, if there is anything to do.
+    pub(super) remedy: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn ok(check: Check, found: impl Into<String>) -> Self {
+        Self { check, level: Level::Ok, found: found.into(), remedy: None }
+    }
+
+    pub(super) fn skipped(check: Check, why: impl Into<String>) -> Self {
+        Self { check, level: Level::Skipped, found: why.into(), remedy: None }
+    }
+
+    pub(super) fn warning(check: Check, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { check, level: Level::Warning, found: found.into(), remedy: Some(remedy.into()) }
+    }
+
+    pub(super) fn fault(check: Check, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { check, level: Level::Fault, found: found.into(), remedy: Some(remedy.into()) }
+    }
+
+    /// The fault that an error tells of whose text ends with what to do, after a semicolon.
+    pub(super) fn fault_of(check: Check, error: impl fmt::Display, otherwise: &str) -> Self {
+        let text = error.to_string();
+        match text.split_once("; ") {
+            Some((found, remedy)) => Self::fault(check, found, remedy),
+            None => Self::fault(check, text, otherwise),
+        }
+    }
+
+    /// As programs read it.
+    pub(super) fn to_json(&self) -> Value {
+        json!({
+            "check": self.check.name(),
+            "level": self.level.name(),
+            "found": self.found,
+            "remedy": self.remedy,
+        })
+    }
+}
+
+/// Spaces before what a check found: the level and the name of the check.
+const INDENT: usize = 9 + 13;
+
+/// The lines of all findings, for a terminal of that many columns.
+pub(super) fn lines(findings: &[Finding], width: Option<usize>) -> Vec<String> {
+    let mut out = Vec::new();
+    let width = width.map(|width| width.saturating_sub(INDENT).max(24));
+    for finding in findings {
+        let head = format!("{:<9}{:<13}", finding.level.name(), finding.check.name());
+        let found = crate::live::wrap(&finding.found, width);
+        let remedy =
+            finding.remedy.iter().flat_map(|remedy| crate::live::wrap(&format!("→ {remedy}"), width));
+        for (number, line) in found.into_iter().chain(remedy).enumerate() {
+            let before = if number == 0 { head.clone() } else { " ".repeat(INDENT) };
+            out.push(format!("{before}{line}"));
+        }
+    }
+    out
+}
+
+/// All findings as one object.
+pub(super) fn report(findings: &[Finding]) -> Value {
+    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    json!({
+        "software": mez_node::api::SOFTWARE,
+        "faults": count(Level::Fault),
+        "warnings": count(Level::Warning),
+        "checks": findings.iter().map(Finding::to_json).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_finding_says_what_and_what_to_do() {
+        let fault = Finding::fault_of(Check::Ports, "UDP 7650 is taken; stop the other one", "look");
+        assert_eq!(
+            (fault.found.as_str(), fault.remedy.as_deref()),
+            ("UDP 7650 is taken", Some("stop the other one"))
+        );
+        let bare = Finding::fault_of(Check::Ports, "it is broken", "look");
+        assert_eq!(bare.remedy.as_deref(), Some("look"));
+        let said = lines(&[fault, Finding::ok(Check::Codec, "works")], None);
+        assert_eq!(said[0], "fault    ports        UDP 7650 is taken");
+        assert!(
+            said[1].trim_start().starts_with("→ stop") && said[2].starts_with("ok       codec"),
+            "{said:?}"
+        );
+        let report = report(&[bare]);
+        assert_eq!((&report["faults"], &report["checks"][0]["check"]), (&json!(1), &json!("ports")));
+    }
+}

@@ -1,0 +1,121 @@
+//! Whether the edges would let this host do what it is for.
+
+use mez_core::rights::Stance;
+use mez_core::wire::RefuseCode;
+use mez_node::client::{Checkup, ClientError};
+use mez_node::identity::KeyFolder;
+use mez_node::probe::LinkReport;
+use mez_node::rights::RightsFile;
+
+use super::finding::{Check, Finding};
+use super::network::{Answers, AppAnswer};
+use super::subject::{Side, Subject};
+
+pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (place, answer) in &answers.links {
+        findings.extend(answer.as_ref().ok().and_then(|answer| camera(&place.to_string(), answer)));
+    }
+    for (address, answer) in &answers.edges {
+        match answer {
+            AppAnswer::Asked(Ok(checkup)) => {
+                findings.extend(application(subject, &address.to_string(), checkup))
+            }
+            AppAnswer::Asked(Err(ClientError::Refused(error))) if error.reason != "VERSION" => {
+                findings.push(Finding::fault_of(
+                    Check::Grant,
+                    format!("{address}: {error}"),
+                    "see the edge's log",
+                ));
+            }
+            _ => {}
+        }
+    }
+    if let (true, Ok(keys)) = (subject.is(Side::Edge), &subject.keys) {
+        findings.push(rights(keys));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::skipped(Check::Grant, "no edge said what it would allow"));
+    }
+    findings
+}
+
+/// How an edge would take this host's camera in.
+fn camera(place: &str, answer: &LinkReport) -> Option<Finding> {
+    let LinkReport { tcp, quic, .. } = answer;
+    let standing =
+        [quic, tcp].into_iter().find_map(|answer| Some(&answer.as_ref().ok()?.as_ref()?.standing))?;
+    Some(match &standing.refusal {
+        None if standing.is_connected => {
+            Finding::ok(Check::Grant, format!("{place} has this host's camera; it is connected"))
+        }
+        None => Finding::ok(Check::Grant, format!("{place} would take this host's camera in")),
+        Some((code, text)) => {
+            // Its name is what a certificate says.
+            let check = if *code == RefuseCode::NotPermitted { Check::Certificate } else { Check::Grant };
+            Finding::fault_of(
+                check,
+                format!("{place} would refuse this camera: {text}"),
+                "see `mez cameras` on the edge's host",
+            )
+        }
+    })
+}
+
+/// What an edge would let an application of this host do.
+fn application(subject: &Subject, place: &str, checkup: &Checkup) -> Vec<Finding> {
+    let Checkup { who, refused, .. } = checkup;
+    if refused.is_empty() {
+        return vec![Finding::ok(Check::Grant, format!("{place}: {who} may do what it would"))];
+    }
+    if subject.wanted.is_empty() {
+        // Nobody said what it is for, and one verb is enough.
+        let nothing = refused.len() == super::network::wanted(subject).len();
+        let held = format!("{place}: {who} may watch or read some cameras");
+        return vec![match refused.first() {
+            Some((_, _, why)) if nothing => {
+                let (found, remedy) = split(why);
+                Finding::warning(Check::Grant, format!("{place}: {found}"), remedy)
+            }
+            _ => Finding::ok(Check::Grant, held),
+        }];
+    }
+    let fault = |why: &String| {
+        let (found, remedy) = split(why);
+        Finding::fault(Check::Grant, format!("{place}: {found}"), remedy)
+    };
+    refused.iter().map(|(_, _, why)| fault(why)).collect()
+}
+
+/// A refusal's sentence, and the command that it ends with.
+fn split(why: &str) -> (String, String) {
+    match why.split_once("; to give it, ") {
+        Some((found, remedy)) => (found.into(), remedy.into()),
+        None => (why.into(), "see `mez keys grants` on the edge's host".into()),
+    }
+}
+
+/// The file of rights of this host's edge.
+fn rights(keys: &KeyFolder) -> Finding {
+    let file = RightsFile::of(keys.path());
+    let shown = file.path().display();
+    match file.read() {
+        Ok(text) if text.stance == Stance::Open => Finding::warning(
+            Check::Grant,
+            format!(
+                "{shown}: every application may do everything, and {} grants restrict nothing",
+                text.grants.len()
+            ),
+            "give applications their grants with `mez keys grant`, then run `mez keys rights --strict`",
+        ),
+        Ok(text) => Finding::ok(
+            Check::Grant,
+            format!("{shown}: {} grants, and nothing else is allowed", text.grants.len()),
+        ),
+        Err(error) if error.is_absent() => Finding::skipped(
+            Check::Grant,
+            format!("{shown} is not there yet: `mez edge` writes it at its start"),
+        ),
+        Err(error) => Finding::fault_of(Check::Grant, error, "correct the file, or put it back from a copy"),
+    }
+}

@@ -1,0 +1,147 @@
+//! `mez doctor`: finds what is wrong on this host, and on the way to its edges, and says what to do.
+//!
+//! A check is a function that returns findings, each in a file of its own. All run at once, each within a limit, and none changes
+//! anything. `network.rs` asks the edges once for all checks that need to know.
+
+mod bundle;
+mod certificate;
+mod clock;
+mod codec;
+mod disk;
+mod ffmpeg;
+mod finding;
+mod grant;
+mod mtu;
+mod network;
+mod permissions;
+mod ports;
+mod reach;
+mod subject;
+mod udp;
+mod version;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use self::finding::{Check, Finding, Level, lines, report};
+use self::network::Answers;
+use self::subject::{Subject, SubjectArgs};
+use crate::failure::Failure;
+use crate::live::Screen;
+
+/// How long all checks may take together. Each has limits of its own, which add up to less.
+const TIME_MAX: Duration = Duration::from_secs(40);
+
+/// Find what is wrong on this host and on the way to its edges, and what to do about it
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mez doctor                                         on the edge's host, or anywhere with keys
+  mez doctor --edge edge.local --camera dock/cam1    on a camera's host, also before its first start
+  mez doctor --edge edge.local --watch 'dock/*'      on an application's host: may it watch these cameras?
+  mez doctor --store /var/lib/mez/store              also the folder of a store
+  mez doctor --bundle report.tar.gz --include /var/log/mez.log
+                                                     pack what was found, configuration, metrics and logs, without secrets
+
+It looks at certificates, permissions of keys, clocks, the way to the edge (name, TCP, QUIC, sizes of datagrams), versions, grants, \
+ports, codecs, ffmpeg and disks. It changes nothing. Run it as the user that the broker or the program runs as, with the same options \
+and environment.
+
+The command ends with status 1 if it found a fault.")]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    subject: SubjectArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Also write a compressed archive for whoever helps: what was found, configuration, metrics and logs, without keys, tokens and passwords
+    #[arg(long, value_name = "FILE.tar.gz")]
+    bundle: Option<PathBuf>,
+    /// A log or a file of configuration for the bundle; may be repeated
+    #[arg(long, value_name = "FILE", requires = "bundle")]
+    include: Vec<PathBuf>,
+}
+
+pub(crate) fn run(args: DoctorArgs) -> Result<(), Failure> {
+    let subject = Arc::new(Subject::of(args.subject)?);
+    let findings = examine(&subject);
+    let mut out = io::stdout().lock();
+    if args.json {
+        writeln!(out, "{:#}", report(&findings))?;
+    } else {
+        lines(&findings, Screen::new().width()).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    }
+    out.flush()?;
+    if let Some(file) = &args.bundle {
+        let count = bundle::write(&subject, &findings, &args.include, file)?;
+        eprintln!("{count} files packed into {}; look through it before you hand it on", file.display());
+    }
+    let mut faulty: Vec<&str> = findings
+        .iter()
+        .filter(|finding| finding.level == Level::Fault)
+        .map(|finding| finding.check.name())
+        .collect();
+    let count = faulty.len();
+    faulty.dedup();
+    match count {
+        0 => Ok(()),
+        1 => Err(Failure::text(format!("1 fault: {}", faulty.join(", ")))),
+        _ => Err(Failure::text(format!("{count} faults: {}", faulty.join(", ")))),
+    }
+}
+
+/// A check that is still to run.
+type Work = fn(&Subject) -> Vec<Finding>;
+
+/// Runs all checks at once, and waits for them no longer than [`TIME_MAX`].
+fn examine(subject: &Arc<Subject>) -> Vec<Finding> {
+    let checks: [(Check, Work); 7] = [
+        (Check::Certificate, certificate::check),
+        (Check::Permissions, permissions::check),
+        (Check::Reach, |subject| Answers::ask(subject).judge(subject)),
+        (Check::Ports, ports::check),
+        (Check::Codec, |_| codec::check()),
+        (Check::Ffmpeg, ffmpeg::check),
+        (Check::Disk, disk::check),
+    ];
+    let (sender, done) = mpsc::channel();
+    let mut waiting: Vec<Check> = Vec::new();
+    for (check, work) in checks {
+        let (sender, subject) = (sender.clone(), Arc::clone(subject));
+        waiting.push(check);
+        thread::spawn(move || sender.send((check, work(&subject))));
+    }
+    drop(sender);
+    let (mut findings, deadline) = (Vec::new(), Instant::now() + TIME_MAX);
+    while !waiting.is_empty() {
+        match done.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok((check, found)) => {
+                waiting.retain(|other| *other != check);
+                findings.extend(found);
+            }
+            Err(reason) => {
+                findings.extend(waiting.drain(..).map(|check| unfinished(check, reason)));
+            }
+        }
+    }
+    findings.sort_by_key(|finding| finding.check);
+    findings
+}
+
+fn unfinished(check: Check, reason: RecvTimeoutError) -> Finding {
+    let found = match reason {
+        RecvTimeoutError::Timeout => format!("no result within {} s: something hangs", TIME_MAX.as_secs()),
+        RecvTimeoutError::Disconnected => "the check itself failed".into(),
+    };
+    Finding::fault(
+        check,
+        found,
+        "see the messages above, or `mez doctor --log debug`; a folder on a network drive that is gone hangs",
+    )
+}

@@ -1,0 +1,155 @@
+//! Asks the edges that this host uses. What they answer is judged by the checks beside it; nothing is asked twice.
+
+use std::thread;
+
+use mez_core::name::CameraPattern;
+use mez_core::rights::Verb;
+use mez_node::client::{Address, Checkup, ClientError, checkup};
+use mez_node::identity::Role;
+use mez_node::ports::EdgeAddress;
+use mez_node::probe::{self, LinkReport, Obstacle, ProbeFailure};
+use mez_node::runtime::block_on;
+
+use super::finding::{Check, Finding};
+use super::subject::Subject;
+use super::{clock, grant, mtu, reach, udp, version};
+
+/// What the edges answered.
+#[derive(Default)]
+pub(super) struct Answers {
+    /// At their links, where cameras of this host dial.
+    pub(super) links: Vec<(EdgeAddress, Result<LinkReport, ProbeFailure>)>,
+    /// Where its applications dial.
+    pub(super) edges: Vec<(Address, AppAnswer)>,
+}
+
+/// What an edge answered to an application of this host.
+pub(super) enum AppAnswer {
+    /// It was not reached.
+    Unreached(ProbeFailure),
+    /// It was reached, and there was nobody to ask as.
+    Nobody,
+    /// It was asked.
+    Asked(Result<Checkup, ClientError>),
+}
+
+impl Answers {
+    /// Asks all edges at once, each within the limits of its own steps.
+    pub(super) fn ask(subject: &Subject) -> Self {
+        thread::scope(|scope| {
+            let links: Vec<_> = subject
+                .links
+                .iter()
+                .map(|place| scope.spawn(move || (place.clone(), ask_link(subject, place))))
+                .collect();
+            let edges: Vec<_> = subject
+                .edges
+                .iter()
+                .map(|address| scope.spawn(move || (address.clone(), ask_edge(subject, address))))
+                .collect();
+            Self {
+                links: links.into_iter().filter_map(|asked| asked.join().ok()).collect(),
+                edges: edges.into_iter().filter_map(|asked| asked.join().ok()).collect(),
+            }
+        })
+    }
+
+    /// What all checks make of it.
+    pub(super) fn judge(&self, subject: &Subject) -> Vec<Finding> {
+        let blamed = self.failures().filter_map(|(place, failure)| blame(&place, failure));
+        [
+            blamed.collect(),
+            clock::check(subject, self),
+            reach::check(subject, self),
+            udp::check(self),
+            mtu::check(self),
+            version::check(self),
+            grant::check(subject, self),
+        ]
+        .concat()
+    }
+
+    /// What stood in the way to each edge: of two ways, what says most.
+    pub(super) fn failures(&self) -> impl Iterator<Item = (String, &ProbeFailure)> {
+        let links = self.links.iter().filter_map(|(place, answer)| {
+            let failure =
+                match answer {
+                    Err(failure) => failure,
+                    Ok(LinkReport { tcp: Err(tcp), quic: Err(quic), .. }) => {
+                        if blamed_on(tcp) == Check::Reach { more(tcp, quic) } else { tcp }
+                    }
+                    Ok(LinkReport { tcp: Err(tcp), quic: Ok(None), .. }) => tcp,
+                    Ok(_) => return None,
+                };
+            Some((place.to_string(), failure))
+        });
+        let edges = self.edges.iter().filter_map(|(address, answer)| match answer {
+            AppAnswer::Unreached(failure) => Some((address.to_string(), failure)),
+            AppAnswer::Nobody | AppAnswer::Asked(_) => None,
+        });
+        links.chain(edges)
+    }
+}
+
+/// Over QUIC more may have come through than over TCP.
+fn more<'a>(tcp: &'a ProbeFailure, quic: &'a ProbeFailure) -> &'a ProbeFailure {
+    if blamed_on(quic) == Check::Reach { tcp } else { quic }
+}
+
+/// The check that a failure is the business of.
+pub(super) fn blamed_on(failure: &ProbeFailure) -> Check {
+    match failure.obstacle {
+        Obstacle::Site | Obstacle::Identity => Check::Certificate,
+        Obstacle::Clock => Check::Clock,
+        Obstacle::Version => Check::Version,
+        _ => Check::Reach,
+    }
+}
+
+/// The fault of a certificate that only the other side noticed.
+fn blame(place: &str, failure: &ProbeFailure) -> Option<Finding> {
+    (blamed_on(failure) == Check::Certificate).then(|| {
+        let remedy = match failure.obstacle {
+            Obstacle::Site => {
+                "compare the authorities: `mez keys show` on both hosts has to print the same fingerprint; otherwise enrol again \
+                 (`mez keys enrol TOKEN --edge HOST --keys DIR`)"
+            }
+            _ => "see `mez keys list`; make a token for the right role: `mez keys token camera/NAME` or `mez keys token app/NAME`",
+        };
+        Finding::fault(Check::Certificate, format!("{place}: {}", failure.text), remedy)
+    })
+}
+
+fn ask_link(subject: &Subject, place: &EdgeAddress) -> Result<LinkReport, ProbeFailure> {
+    let asking = subject.usable(Role::Camera).zip(subject.camera.as_ref());
+    block_on(probe::link(place, asking)).map_err(|error| failed_here(&error)).flatten()
+}
+
+fn ask_edge(subject: &Subject, address: &Address) -> AppAnswer {
+    let credentials = subject.usable(Role::App);
+    let asked = block_on(async {
+        if let Address::Tcp { host, port } = address {
+            if let Err(failure) = probe::grpc(host, *port, credentials).await {
+                return AppAnswer::Unreached(failure);
+            }
+            if credentials.is_none() {
+                return AppAnswer::Nobody;
+            }
+        }
+        AppAnswer::Asked(checkup(address.clone(), credentials, &wanted(subject)).await)
+    });
+    asked.unwrap_or_else(|error| AppAnswer::Unreached(failed_here(&error)))
+}
+
+/// What applications of this host would do; if nobody said, see anything at all.
+pub(super) fn wanted(subject: &Subject) -> Vec<(Verb, CameraPattern)> {
+    if !subject.wanted.is_empty() {
+        return subject.wanted.clone();
+    }
+    let everything: CameraPattern = "**".parse().expect("a constant that is a pattern");
+    vec![(Verb::Watch, everything.clone()), (Verb::Read, everything)]
+}
+
+fn failed_here(error: &std::io::Error) -> ProbeFailure {
+    ProbeFailure { obstacle: Obstacle::Own, text: format!("this host cannot ask: {error}") }
+}

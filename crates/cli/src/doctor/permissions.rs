@@ -1,0 +1,114 @@
+//! Whether others could read keys, or put their own in place of them.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use mez_node::identity::KeyFolder;
+use mez_node::identity::folder::{AUTHORITY_KEY, TOKENS};
+use mez_node::persist::keys::STORE_KEY_FILE;
+use mez_node::rights::RIGHTS;
+
+use super::finding::{Check, Finding};
+use super::subject::{Side, Subject};
+
+const MAY_WRITE: u32 = 0o022;
+const MAY_READ: u32 = 0o077;
+
+pub(super) fn check(subject: &Subject) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut looked = 0;
+    if let Ok(folder) = KeyFolder::location(subject.keys_given.as_deref())
+        && folder.is_dir()
+    {
+        findings.extend(exposed(&folder, MAY_WRITE, "replace the keys in it", "700"));
+        for (path, mask) in private_files(&folder, subject.store_key.as_deref()) {
+            looked += 1;
+            let what = if mask == MAY_READ { "read the keys in it" } else { "change it" };
+            findings.extend(exposed(&path, mask, what, "600"));
+        }
+    }
+    if subject.is(Side::Edge) || subject.is(Side::App) {
+        findings.extend(socket(&subject.socket));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(
+            Check::Permissions,
+            format!("{looked} private files, which nobody else may read"),
+        ));
+    }
+    findings
+}
+
+/// The files of a folder of keys that nobody else may read, and those that nobody else may write.
+fn private_files(folder: &Path, store_key: Option<&Path>) -> Vec<(PathBuf, u32)> {
+    let mut found: Vec<(PathBuf, u32)> =
+        store_key.map(|file| (file.to_owned(), MAY_READ)).into_iter().collect();
+    for entry in [folder.to_owned(), folder.join(TOKENS)].iter().flat_map(fs::read_dir).flatten().flatten() {
+        let (name, path) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
+        if !path.is_file() {
+            continue;
+        }
+        let holds_key = fs::read(&path).is_ok_and(|text| {
+            let text = String::from_utf8_lossy(&text[..text.len().min(64 << 10)]).into_owned();
+            text.contains("PRIVATE KEY")
+        });
+        if holds_key
+            || [AUTHORITY_KEY, STORE_KEY_FILE].contains(&name.as_str())
+            || path.parent() != Some(folder)
+        {
+            found.push((path, MAY_READ));
+        } else if name == RIGHTS {
+            found.push((path, MAY_WRITE));
+        }
+    }
+    found
+}
+
+/// The fault that others have rights of `mask` here, or that this user has none.
+fn exposed(path: &Path, mask: u32, what: &str, right: &str) -> Option<Finding> {
+    let shown = path.display();
+    let metadata = fs::metadata(path).ok()?;
+    let mode = metadata.permissions().mode() & 0o7777;
+    if mode & mask != 0 {
+        return Some(Finding::fault(
+            Check::Permissions,
+            format!("others could {what}: {shown} has mode {mode:03o}"),
+            format!("run `chmod {right} {shown}`, and enrol anew if somebody else may have read a key"),
+        ));
+    }
+    let user = rustix::process::geteuid().as_raw();
+    (user != 0 && metadata.uid() != user).then(|| {
+        Finding::fault(
+            Check::Permissions,
+            format!("{shown} belongs to user {}, and this is user {user}", metadata.uid()),
+            format!("run this as that user, or `sudo chown -R {user} {shown}`"),
+        )
+    })
+}
+
+/// Whoever may write into the folder of the socket could put another socket there.
+fn socket(path: &Path) -> Option<Finding> {
+    let folder = path.parent()?;
+    let metadata = fs::metadata(folder).ok()?;
+    let mode = metadata.permissions().mode() & 0o7777;
+    const STICKY: u32 = 0o1000;
+    if mode & 0o002 != 0 && mode & STICKY == 0 {
+        return Some(Finding::fault(
+            Check::Permissions,
+            format!(
+                "others could put another socket in place of {}: its folder has mode {mode:03o}",
+                path.display()
+            ),
+            format!("run `chmod 750 {}`", folder.display()),
+        ));
+    }
+    let socket = fs::symlink_metadata(path).ok()?;
+    (!socket.file_type().is_socket()).then(|| {
+        Finding::fault(
+            Check::Permissions,
+            format!("{} exists and is not a socket", path.display()),
+            "remove it, or give another path with --socket",
+        )
+    })
+}

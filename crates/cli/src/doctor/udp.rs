@@ -1,0 +1,32 @@
+//! Whether QUIC gets through, where TCP does.
+
+use mez_node::probe::LinkReport;
+
+use super::finding::{Check, Finding};
+use super::network::Answers;
+
+pub(super) fn check(answers: &Answers) -> Vec<Finding> {
+    let look = |(place, answer): &(_, _)| match answer {
+        Ok(LinkReport { quic: Ok(Some(answer)), .. }) => {
+            let took: &mez_node::probe::LinkAnswer = answer;
+            Finding::ok(
+                Check::Udp,
+                format!("QUIC gets through to {place} within {} ms", took.took.as_millis()),
+            )
+        }
+        Ok(LinkReport { tcp: Ok(Some(_)), quic: Err(failure), .. }) => Finding::fault(
+            Check::Udp,
+            format!("UDP does not get through to {place}, and TCP does: {}", failure.text),
+            format!(
+                "open UDP port {} in the firewall of the edge host; until then the link uses TCP, with later frames on a bad network",
+                port(place)
+            ),
+        ),
+        _ => Finding::skipped(Check::Udp, format!("{place} was not asked over QUIC: see the faults above")),
+    };
+    answers.links.iter().map(look).collect()
+}
+
+fn port(place: &mez_node::ports::EdgeAddress) -> u16 {
+    place.port
+}

@@ -1,0 +1,35 @@
+//! Answers whether the caller may do things, without doing them.
+
+use mez_core::rights::Verb;
+
+use super::edge::EdgeApi;
+use super::principal::Principal;
+use super::request::parse_pattern;
+use super::{ApiError, pb};
+
+/// The most questions of one request.
+pub const WANTED_MAX: usize = 64;
+
+impl EdgeApi {
+    /// Whether the principal may do what it would like to. Nobody else's rights are told.
+    pub fn check_rights(
+        &self,
+        principal: &Principal,
+        request: pb::CheckRightsRequest,
+    ) -> Result<pb::CheckRightsResponse, ApiError> {
+        if request.wanted.len() > WANTED_MAX {
+            let message =
+                format!("{} questions are more than {WANTED_MAX}; ask in parts", request.wanted.len());
+            return Err(ApiError::invalid("wanted", "TOO_MANY_QUESTIONS", message));
+        }
+        let answer = |wanted: pb::WantedRight| {
+            let verb: Verb = wanted
+                .verb
+                .parse()
+                .map_err(|error| ApiError::invalid("verb", "INVALID_VERB", format!("{error}")))?;
+            Ok(self.access.would(principal, verb, &parse_pattern(&wanted.pattern)?).unwrap_or_default())
+        };
+        let refusals = request.wanted.into_iter().map(answer).collect::<Result<_, ApiError>>()?;
+        Ok(pb::CheckRightsResponse { who: principal.bearer().to_string(), refusals })
+    }
+}

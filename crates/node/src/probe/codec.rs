@@ -1,0 +1,121 @@
+//! Tries the codecs of this build on pictures of its own.
+
+use std::time::{Duration, Instant};
+
+use mez_core::frame::{Reference, Sequence};
+use mez_core::setting::Setting;
+use mez_core::units;
+use mez_media::jpeg::PIXELS_MAX_DEFAULT;
+use mez_media::stream::{Outcome, Request, Source, StreamDecoder, StreamEncoder};
+use mez_media::worker::Worker;
+use mez_media::{ImageView, PixelFormat};
+
+/// The picture that is tried: that of a usual camera.
+const SIZE: (u32, u32) = (640, 480);
+/// Pictures that are tried: the first is encoded by itself, the others refer to the one before.
+const PICTURES: u64 = 4;
+/// The largest mean difference between a picture and what is shown of it. What is broken differs by fifty.
+const DIFFERENCE_MAX: f64 = 10.0;
+/// How long all pictures may take. A codec that hangs is left alone after that.
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A codec that works.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CodecTried {
+    /// How long the slowest picture took to encode.
+    pub encoding: Duration,
+    /// How long the slowest one took to decode.
+    pub decoding: Duration,
+    /// The mean difference between what went in and what came out, in steps of 8-bit pixels.
+    pub difference: f64,
+}
+
+/// Encodes pictures at a rung such as `h264/q28`, decodes them, and compares. Blocks until that is done.
+///
+/// # Errors
+/// What failed, in words.
+pub fn try_codec(rung: &str) -> Result<CodecTried, String> {
+    let setting: Setting = rung.parse().map_err(|error| format!("{rung}: {error}"))?;
+    let mut worker = Worker::new("mez doctor codec", || |setting: Setting| tried(&setting));
+    worker.run(setting, TIME_MAX).map_err(|error| error.to_string()).flatten()
+}
+
+fn tried(setting: &Setting) -> Result<CodecTried, String> {
+    let mut encoder = StreamEncoder::new(PIXELS_MAX_DEFAULT).map_err(|error| error.to_string())?;
+    let mut decoder = StreamDecoder::new(PIXELS_MAX_DEFAULT);
+    let mut worst = CodecTried { encoding: Duration::ZERO, decoding: Duration::ZERO, difference: 0.0 };
+    for number in 0..PICTURES {
+        let pixels = picture(number);
+        let view = ImageView::packed(&pixels, SIZE.0, SIZE.1, PixelFormat::Bgr8)
+            .map_err(|error| error.to_string())?;
+        let request = Request {
+            sequence: Sequence(number),
+            captured: units::Instant::from_nanos(number * 66_000_000),
+            setting,
+            bytes_max: None,
+            reference: if number == 0 { Reference::Independent } else { Reference::Previous },
+        };
+        let begun = Instant::now();
+        let made = match encoder.encode(&Source::Pixels(view), &request) {
+            Ok(Outcome::Frame(made)) => made,
+            Ok(other) => return Err(format!("picture {number} was not encoded ({other:?})")),
+            Err(error) => return Err(format!("picture {number} was not encoded: {error}")),
+        };
+        let encoded = Instant::now();
+        let size = (made.width, made.height);
+        let shown = decoder
+            .decode(made.encoding, request.sequence, &made.chain, size, &made.payload)
+            .map_err(|error| format!("picture {number} was not decoded: {error}"))?;
+        let decoding = encoded.elapsed();
+        let difference = difference(&pixels, shown.data());
+        if difference.is_none_or(|difference| difference > DIFFERENCE_MAX) {
+            return Err(format!("picture {number} came out as another one (difference {difference:?})"));
+        }
+        worst.encoding = worst.encoding.max(encoded - begun);
+        worst.decoding = worst.decoding.max(decoding);
+        worst.difference = worst.difference.max(difference.unwrap_or_default());
+    }
+    Ok(worst)
+}
+
+/// Slopes of colour, with a bright square that moves.
+fn picture(number: u64) -> Vec<u8> {
+    let (width, height) = SIZE;
+    let left = 40 + 16 * number as u32;
+    let mut pixels = Vec::with_capacity((width * height * 3) as usize);
+    for y in 0..height {
+        for x in 0..width {
+            let is_square = (left..left + 96).contains(&x) && (160..256).contains(&y);
+            let slope = [x * 255 / width, y * 255 / height, 128].map(|value| value as u8);
+            pixels.extend_from_slice(&if is_square { [230; 3] } else { slope });
+        }
+    }
+    pixels
+}
+
+/// The mean difference of two pictures' bytes; `None` if they differ in size.
+fn difference(one: &[u8], other: &[u8]) -> Option<f64> {
+    let sum: u64 = one.iter().zip(other).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
+    (one.len() == other.len() && !one.is_empty()).then(|| sum as f64 / one.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_codecs_of_this_build_work_and_what_is_no_rung_is_said() {
+        for rung in ["h264/q28", "jpeg/q80/420", "tiles/q80/420"] {
+            let tried = try_codec(rung).unwrap_or_else(|error| panic!("{rung}: {error}"));
+            assert!(tried.difference < DIFFERENCE_MAX, "{rung}: {tried:?}");
+        }
+        assert!(try_codec("h265/q28").unwrap_err().contains("h265"));
+    }
+
+    #[test]
+    fn a_picture_that_is_another_one_is_noticed() {
+        let grey = vec![90; picture(0).len()];
+        assert!(difference(&picture(0), &grey).unwrap() > DIFFERENCE_MAX);
+        assert_eq!(difference(&[1, 2], &[1]), None);
+    }
+}

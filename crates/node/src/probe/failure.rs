@@ -1,0 +1,162 @@
+//! What stands between this host and an edge, in kinds that have different remedies.
+
+use std::fmt;
+use std::io;
+
+use quinn::ConnectionError;
+use rustls::{AlertDescription, CertificateError, Error};
+
+use crate::identity::explain::{explain, explain_quic};
+
+/// What kind of thing is in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The name has no address.
+    Name,
+    /// The host is there, and nobody listens at the port.
+    Refused,
+    /// There is no way to the network or the host.
+    NoRoute,
+    /// Nothing comes back.
+    Silent,
+    /// Something answers that is no edge of Mez.
+    Stranger,
+    /// An edge of another version answers.
+    Version,
+    /// The two sides do not belong to the same site.
+    Site,
+    /// By the clock of one side, the certificate of the other is not valid.
+    Clock,
+    /// The edge does not admit this identity.
+    Identity,
+    /// Something on this host.
+    Own,
+}
+
+/// Why an edge was not reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeFailure {
+    /// What kind of thing is in the way.
+    pub obstacle: Obstacle,
+    /// What was found, in words.
+    pub text: String,
+}
+
+impl fmt::Display for ProbeFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for ProbeFailure {}
+
+impl ProbeFailure {
+    pub(crate) fn new(obstacle: Obstacle, text: impl Into<String>) -> Self {
+        Self { obstacle, text: text.into() }
+    }
+
+    /// This host cannot even ask.
+    pub(crate) fn own(error: impl fmt::Display) -> Self {
+        Self::new(Obstacle::Own, error.to_string())
+    }
+
+    /// A connection was not made.
+    pub(crate) fn connecting(error: &io::Error) -> Self {
+        use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, TimedOut};
+        match error.kind() {
+            ConnectionRefused => Self::new(Obstacle::Refused, "nobody listens there"),
+            HostUnreachable | NetworkUnreachable => {
+                Self::new(Obstacle::NoRoute, format!("there is no route to it ({error})"))
+            }
+            TimedOut => Self::new(Obstacle::Silent, "nothing comes back from it"),
+            _ => Self::new(Obstacle::Own, error.to_string()),
+        }
+    }
+
+    /// A connection was made, and then TLS failed.
+    pub(crate) fn securing(error: &io::Error) -> Self {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+            Some(error) => Self::new(obstacle_of(error), explain(error)),
+            None => Self::new(Obstacle::Stranger, format!("it closed the connection ({error})")),
+        }
+    }
+
+    /// QUIC failed.
+    pub(crate) fn quic(error: &ConnectionError) -> Self {
+        let alert = |code: quinn::TransportErrorCode| match u64::from(code) {
+            code @ 0x100..0x200 => Some(AlertDescription::from((code & 0xff) as u8)),
+            _ => None,
+        };
+        let text = explain_quic(error).unwrap_or_else(|| error.to_string());
+        let obstacle = match error {
+            ConnectionError::TimedOut => Obstacle::Silent,
+            ConnectionError::TransportError(error) => {
+                alert(error.code).map_or(Obstacle::Stranger, obstacle_of_alert)
+            }
+            ConnectionError::ConnectionClosed(close) => {
+                alert(close.error_code).map_or(Obstacle::Stranger, obstacle_of_alert)
+            }
+            ConnectionError::VersionMismatch => Obstacle::Version,
+            _ => Obstacle::Stranger,
+        };
+        Self::new(obstacle, text)
+    }
+}
+
+fn obstacle_of(error: &Error) -> Obstacle {
+    use CertificateError::{
+        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext,
+        UnknownIssuer,
+    };
+    match error {
+        Error::AlertReceived(alert) => obstacle_of_alert(*alert),
+        Error::NoApplicationProtocol => Obstacle::Version,
+        Error::InvalidCertificate(error) => match error {
+            Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. } => Obstacle::Clock,
+            UnknownIssuer => Obstacle::Site,
+            NotValidForName | NotValidForNameContext { .. } => Obstacle::Stranger,
+            _ => Obstacle::Site,
+        },
+        _ => Obstacle::Stranger,
+    }
+}
+
+/// What the other side's alert, or the one that this side sent over QUIC, tells.
+fn obstacle_of_alert(alert: AlertDescription) -> Obstacle {
+    match alert {
+        AlertDescription::UnknownCA
+        | AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::DecryptError => Obstacle::Site,
+        AlertDescription::CertificateExpired => Obstacle::Clock,
+        AlertDescription::NoApplicationProtocol => Obstacle::Version,
+        AlertDescription::CertificateUnknown
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::CertificateRequired
+        | AlertDescription::AccessDenied => Obstacle::Identity,
+        _ => Obstacle::Stranger,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_way_is_told_apart() {
+        let tls = |error: Error| ProbeFailure::securing(&io::Error::other(error)).obstacle;
+        assert_eq!(tls(Error::InvalidCertificate(CertificateError::UnknownIssuer)), Obstacle::Site);
+        assert_eq!(tls(Error::InvalidCertificate(CertificateError::NotValidYet)), Obstacle::Clock);
+        assert_eq!(tls(Error::AlertReceived(AlertDescription::CertificateExpired)), Obstacle::Clock);
+        assert_eq!(tls(Error::AlertReceived(AlertDescription::CertificateUnknown)), Obstacle::Identity);
+        assert_eq!(tls(Error::AlertReceived(AlertDescription::NoApplicationProtocol)), Obstacle::Version);
+        assert_eq!(
+            tls(Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)),
+            Obstacle::Stranger
+        );
+        let io = |kind: io::ErrorKind| ProbeFailure::connecting(&kind.into()).obstacle;
+        assert_eq!(io(io::ErrorKind::ConnectionRefused), Obstacle::Refused);
+        assert_eq!(io(io::ErrorKind::HostUnreachable), Obstacle::NoRoute);
+        assert_eq!(ProbeFailure::quic(&ConnectionError::TimedOut).obstacle, Obstacle::Silent);
+    }
+}

@@ -1,0 +1,54 @@
+//! Looks at an edge's port for applications.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::CONNECT_TIME_MAX;
+use super::failure::{Obstacle, ProbeFailure};
+use super::way::{addresses_of, connect_tcp, in_time, secure};
+use crate::identity::Credentials;
+use crate::identity::tls::grpc_client_config;
+
+/// What a client of HTTP/2 says first (RFC 9113, section 3.4), with settings that change nothing.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+
+/// How long a refusal of this host's certificate is waited for before anything is said.
+const VERDICT_TIME: Duration = Duration::from_millis(300);
+
+/// Looks who answers at the port for applications, and whether it admits these credentials. Without credentials it is
+/// only looked whether anybody takes connections. Returns the addresses of the name.
+///
+/// # Errors
+/// What is in the way.
+pub async fn grpc(
+    host: &str,
+    port: u16,
+    credentials: Option<&Credentials>,
+) -> Result<Vec<SocketAddr>, ProbeFailure> {
+    let addresses = addresses_of(host, port).await?;
+    let connection = connect_tcp(&addresses).await?;
+    let Some(credentials) = credentials else { return Ok(addresses) };
+    let config = grpc_client_config(credentials).map_err(ProbeFailure::own)?;
+    let mut stream = secure(connection, config).await?;
+    let failed = |error: std::io::Error| ProbeFailure::securing(&error);
+    let mut heard = [0; 64];
+    // A client's certificate is judged after its own part of the handshake is over. Whoever speaks meanwhile may lose what is said of it.
+    match timeout(VERDICT_TIME, stream.read(&mut heard)).await {
+        Ok(Err(error)) => return Err(failed(error)),
+        Ok(Ok(_)) | Err(_) => {}
+    }
+    let conversation = async {
+        stream.write_all(PREFACE).await.map_err(failed)?;
+        stream.flush().await.map_err(failed)?;
+        match stream.read(&mut heard).await.map_err(failed)? {
+            0 => Err(ProbeFailure::new(Obstacle::Stranger, "it closed the connection without an answer")),
+            _ => Ok(()),
+        }
+    };
+    in_time(CONNECT_TIME_MAX, conversation).await?;
+    let _ = stream.shutdown().await;
+    Ok(addresses)
+}

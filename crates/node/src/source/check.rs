@@ -1,0 +1,40 @@
+//! Says which ffmpeg this host has, for a checkup.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::error::SourceError;
+use super::input::FfmpegVersion;
+use super::probe::first_line;
+
+/// How long a program may take to say its version.
+const TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The ffmpeg of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FfmpegFound {
+    /// Its version, as it says it.
+    pub version: String,
+    /// Whether it can be given a network camera's password that other users cannot see: from 5.0 on.
+    pub hides_passwords: bool,
+}
+
+/// Looks for `ffmpeg` and `ffprobe` on the path of programs, and asks both for their versions.
+///
+/// # Errors
+/// One of them is missing, is something else, or does not answer.
+pub async fn probe_ffmpeg() -> Result<FfmpegFound, SourceError> {
+    let asked = async {
+        let ffmpeg = first_line(Path::new("ffmpeg")).await?;
+        first_line(Path::new("ffprobe")).await?;
+        Ok::<String, SourceError>(ffmpeg)
+    };
+    let timed_out = |_| SourceError::Spawn {
+        program: "ffmpeg".into(),
+        detail: format!("it did not say its version within {TIME_MAX:?}"),
+    };
+    let line = tokio::time::timeout(TIME_MAX, asked).await.map_err(timed_out)??;
+    let version = line.strip_prefix("ffmpeg version ").unwrap_or(&line);
+    let version = version.split_whitespace().next().unwrap_or_default().to_owned();
+    Ok(FfmpegFound { version, hides_passwords: FfmpegVersion::parse(&line).has_concat_options() })
+}
