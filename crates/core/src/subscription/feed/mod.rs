@@ -178,7 +178,7 @@ impl Feed {
             }
         }
         let mut newest: Option<Record> = None;
-        while let Some(record) = self.step(span) {
+        while let Some(record) = self.step(span, newest.as_ref().map(|newest| newest.frame.meta.id)) {
             if newest.as_ref().is_some_and(|newest| record.frame.meta.id <= newest.frame.meta.id) {
                 // It was found elsewhere, and has crossed live meanwhile.
                 continue;
@@ -313,7 +313,10 @@ impl Feed {
 
     /// The next record of the past or the present within the span. `None` if there is none, or if an answer
     /// is still to come.
-    fn step(&mut self, span: Span) -> Option<Record> {
+    ///
+    /// `found`: the frame of the past that comes next, if nothing newer is found. It comes before the present if
+    /// frames lie between the two that were not asked for.
+    fn step(&mut self, span: Span, found: Option<FrameId>) -> Option<Record> {
         match std::mem::replace(&mut self.question, Question::None) {
             Question::None => {}
             Question::Found(record) => {
@@ -330,6 +333,10 @@ impl Feed {
                 return Some(record);
             }
             if self.waits_for_past() {
+                return None;
+            }
+            let before = self.live.checked_sub(1).and_then(|before| self.reader.get(before));
+            if found.is_some_and(|found| before.is_some_and(|before| found < before.frame.meta.id)) {
                 return None;
             }
             self.is_live = true;

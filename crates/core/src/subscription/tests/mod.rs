@@ -282,6 +282,22 @@ fn what_was_evicted_is_stated_over_a_change_of_epochs() {
     assert_eq!(later.skipped.iter().collect::<Vec<_>>(), [(SkipReason::Evicted, missed)]);
 }
 
+/// A reading of the newest frame until an end gives that frame, though the log goes on behind it.
+#[test]
+fn the_newest_frame_of_a_past_comes_before_what_lies_behind_its_end() {
+    let (mut writer, reader) = log(LogConfig::with_bytes_max(1 << 20));
+    for sequence in 0..10 {
+        append(&mut writer, 1, sequence, 100 + sequence, &[]);
+    }
+    let span = Span { begin: Some(at(102)), end: Some(at(105)), deliver: Deliver::Newest };
+    let mut reading = Subscription::new(span);
+    reading.attach("dock/cam1".parse().unwrap(), reader);
+    let Next::Frame(delivery) = reading.next(LATER) else { panic!("it has a frame") };
+    assert_eq!(delivery.record.frame.meta.id.sequence.0, 5);
+    let Next::Ended { rest } = reading.next(LATER) else { panic!("nothing else was asked for") };
+    assert!(rest.iter().all(|(_, skipped, _)| skipped.total() == 0), "{rest:?}");
+}
+
 proptest! {
     /// Whatever crosses the link, is evicted or restarts, and however slow the application is:
     /// what it got and what it was told was skipped add up, and its frames come in order.
