@@ -137,6 +137,8 @@ impl Feed {
         let begin = span.begin.filter(|_| !whenever);
         let present = self.newest_before.max(self.floor).filter(|_| self.is_live && !is_first);
         let floor = self.floor.filter(|_| !self.is_live);
+        // Whoever wants smaller frames may have no right to originals, also of what it missed of the present.
+        let asks_smaller = asks_all && !self.past_options.wants_originals();
         self.question = Question::Due(PastQuery {
             after: self.tally.last().max(floor).max(present),
             before,
@@ -144,7 +146,7 @@ impl Feed {
             end: span.end.unwrap_or(Timestamp::MAX),
             newest: span.deliver == Deliver::Newest,
             tier_max: if asks_all { self.past_options.tier_max } else { Tier::Disk },
-            quality: self.past_options.quality.filter(|_| !self.is_live),
+            quality: self.past_options.quality.filter(|_| !self.is_live || asks_smaller),
         });
     }
 

@@ -127,3 +127,28 @@ fn a_reading_whose_end_has_passed_ends_with_the_last_answer() {
     );
     assert!(matches!(reading.next(Timestamp::from_nanos(6_000) + END_GRACE), Next::Ended { .. }));
 }
+
+/// Whoever reads the past at a lower quality, and goes on with the present, may have no right to originals: its camera is never asked for one.
+#[test]
+fn a_reading_at_a_lower_quality_asks_for_no_original_of_the_present_either() {
+    let (mut writer, reader) = log(LogConfig::with_bytes_max(1 << 20));
+    let quality: Setting = RUNGS[1].parse().unwrap();
+    let span = Span { begin: Some(Timestamp::MIN), end: None, deliver: Deliver::Every };
+    for fill in [false, true] {
+        let past = PastOptions { quality: Some(quality), fill, ..PastOptions::ALL };
+        let mut reading = Subscription::with_past(span, past);
+        reading.attach("dock/cam1".parse().unwrap(), reader.clone());
+        let mut asked = 0;
+        for sequence in 0..20u64 {
+            let Record { frame, skipped, arrived, .. } = record(fill as u64 * 100 + sequence * 3, "original");
+            writer.append(frame, skipped, arrived).unwrap();
+            while let Next::Frame(_) = reading.next(Timestamp::from_nanos(2_000)) {}
+            while let Some((camera, query)) = reading.poll_past() {
+                asked += 1;
+                assert_eq!(query.rung().as_str(), RUNGS[1], "{query:?}");
+                reading.handle_past(&camera, PastAnswer::default());
+            }
+        }
+        assert!(asked > 0, "nobody was asked");
+    }
+}
