@@ -3,7 +3,7 @@
 //! A grant lets a [`Grantee`] do one thing (a [`Verb`]) with the cameras of a pattern. What no grant allows is
 //! refused, with a [`Refusal`] that names the grant that is missing. [`Rights::check`] asks for one camera,
 //! [`Rights::select`] for the cameras of a pattern. Both look up trees, so a check takes about as long with a
-//! thousand grants as with one.
+//! thousand grants as with one. [`StreamRights`] holds what a stream was granted, and says when it must end.
 //!
 //! Three things need no grant:
 //!
@@ -18,6 +18,7 @@ mod bearer;
 mod grant;
 mod granted;
 mod refusal;
+mod stream;
 mod table;
 mod tree;
 mod verb;
@@ -29,6 +30,7 @@ pub use self::bearer::{Bearer, Grantee, GranteeError, own_cameras};
 pub use self::grant::Grant;
 pub use self::granted::Granted;
 pub use self::refusal::Refusal;
+pub use self::stream::{Lost, StreamRights};
 pub use self::table::{Rights, Stance};
 pub use self::tree::{PatternSet, PatternTree};
 pub use self::verb::{UnknownVerb, Verb};

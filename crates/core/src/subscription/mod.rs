@@ -13,6 +13,7 @@
 mod chains;
 mod feed;
 mod holes;
+mod needs;
 mod originals;
 mod spec;
 mod tally;

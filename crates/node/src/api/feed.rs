@@ -116,17 +116,10 @@ impl Feed {
         if self.over {
             return None;
         }
-        if let Some(started) = self.started.take() {
-            return Some(Ok(Event::Started(started).into()));
-        }
         loop {
-            let served = match self.converted().await {
-                Some(served) => Ok(served),
-                None => self.served().await,
-            };
-            let event = match served.map(|served| self.event(served)) {
-                Ok(event) => event,
-                Err(lost) => Some(Err(lost)),
+            let event = match self.started.take() {
+                Some(started) => Some(Ok(Event::Started(started).into())),
+                None => self.unchecked().await,
             };
             // Every event passes here, whatever was waited for before it.
             let event = match self.access.as_mut().and_then(StreamAccess::lost) {
@@ -141,6 +134,18 @@ impl Feed {
             if event.is_some() {
                 return event;
             }
+        }
+    }
+
+    /// The next event behind the first, if there is one to tell: what there is may have to be converted first.
+    async fn unchecked(&mut self) -> Option<Result<Told, ApiError>> {
+        let served = match self.converted().await {
+            Some(served) => Ok(served),
+            None => self.served().await,
+        };
+        match served.map(|served| self.event(served)) {
+            Ok(event) => event,
+            Err(lost) => Some(Err(lost)),
         }
     }
 

@@ -1,5 +1,6 @@
 mod chains;
 mod holes;
+mod needs;
 mod originals;
 mod past;
 mod quality;
