@@ -67,6 +67,17 @@ fn every_rule_holds_where_sources_are_lost() {
     run_half(0, Variety::UNPLUGGED);
 }
 
+/// The same worlds, where applications may have some cameras and not others, and rights are given and taken away while they read.
+#[test]
+fn every_rule_holds_where_rights_change_in_even_worlds() {
+    run_half(0, Variety::GRANTED);
+}
+
+#[test]
+fn every_rule_holds_where_rights_change_in_odd_worlds() {
+    run_half(1, Variety::GRANTED);
+}
+
 /// Beyond the seeds that are always run: worlds that once showed a fault of the brokers, which is mended.
 #[test]
 fn worlds_that_once_found_a_fault_keep_every_rule() {

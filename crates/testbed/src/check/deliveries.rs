@@ -54,6 +54,7 @@ impl Checks {
         let camera = &delivery.camera;
         let meta = &delivery.record.frame.meta;
         let id = meta.id;
+        self.check_granted(subscription, camera, id);
         self.check_link(subscription, delivery);
         self.check_original(subscription, delivery);
         let matching = self.matching_runs(camera, meta, &delivery.record.frame.payload, "an application got");

@@ -10,6 +10,7 @@ use mez_core::frame::{Encoding, Epoch, FrameId, FrameMeta, Quality, Rung, Sequen
 use mez_core::history::Tier;
 use mez_core::name::CameraName;
 use mez_core::profile::SizedProfile;
+use mez_core::rights::{Bearer, Grant, Stance, Verb};
 use mez_core::setting::Form;
 use mez_core::subscription::{LastFrame, Span};
 use mez_core::units::Timestamp;
@@ -204,6 +205,47 @@ pub(super) struct Taken {
 fn same(a: &Bytes, b: &Bytes) -> bool {
     a.len() == b.len() && (a.as_ptr() == b.as_ptr() || a == b)
 }
+
+// ---- grants -------------------------------------------------------------------------------------------------
+
+/// What an edge's operator grants.
+pub(super) struct Granting {
+    pub(super) stance: Stance,
+    pub(super) grants: Vec<Grant>,
+}
+
+impl Granting {
+    /// Whether an application may do something.
+    pub(super) fn allows(&self, who: &Bearer, verb: Verb, camera: &CameraName) -> bool {
+        let grants = |grant: &Grant| {
+            grant.grantee.includes(who) && grant.verb == verb && grant.cameras.matches(camera)
+        };
+        // Worlds hold what an open site lets every application do.
+        self.stance == Stance::Open || self.grants.iter().any(grants)
+    }
+
+    /// All that is granted to somebody.
+    pub(super) fn of(&self, who: &Bearer) -> (Stance, Vec<Grant>) {
+        let of_it = self.grants.iter().filter(|grant| grant.grantee.includes(who));
+        (self.stance, of_it.cloned().collect())
+    }
+}
+
+/// Whose a subscription is.
+pub(super) struct Holder {
+    pub(super) edge: usize,
+    pub(super) who: Bearer,
+    /// Whether it asked for the past.
+    pub(super) reads: bool,
+    /// Whether it wants the originals of the newest frames.
+    pub(super) originals: bool,
+    /// The newest frame of each camera that the edge had when it began.
+    pub(super) before: BTreeMap<CameraName, FrameId>,
+    /// What was granted then.
+    pub(super) granted: (Stance, Vec<Grant>),
+}
+
+// ---- links --------------------------------------------------------------------------------------------------
 
 /// How a camera's link carries.
 #[derive(Default)]

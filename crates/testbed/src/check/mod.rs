@@ -23,6 +23,8 @@
 //! | `holes` | a reading that asks the camera passes over no frame of the past that the camera holds, but for those of an epoch that it gave up because another start had it (I5) | `passage.rs` |
 //! | `untold` | what was published between two frames of an application, or between the beginning that it asked for and its first frame, is told by number or by time, at every moment of a restart (I5) | `passage.rs` |
 //! | `filled` | an application that fills is given every frame that the camera holds, unless it is told that the camera was not heard; not what a thief was asked for in its place, who holds none of it and says so, and which is counted or told as a restart; nor frames of an epoch in which no edge took the camera in, whose names another start may have (I5) | `passage.rs` |
+//! | `granted` | nobody gets a frame, live or past, or hears of a camera, or does anything with it, without a grant for that at this moment (I10) | `grants.rs` |
+//! | `refusals` | nobody is refused what is granted, and no stream ends although its grants are the same (I10) | `grants.rs` |
 //! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
 //! | `cancels` | a frame that gets through is cancelled only while bytes of it are unsent and a newer one is there | `camera.rs` |
 //! | `references` | no frame is sent that refers to one that the camera has given up, or that went over another connection | `chains.rs` |
@@ -47,6 +49,7 @@ mod contracts;
 mod deliveries;
 mod flow;
 mod frames;
+mod grants;
 mod known;
 mod ledger;
 mod memory;
@@ -64,8 +67,8 @@ use mez_core::name::CameraName;
 
 pub(crate) use self::camera::Cancelled;
 pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen};
+use self::known::{Granting, Holder, Links, Run, Use};
 pub(crate) use self::known::{Kept, Reading};
-use self::known::{Links, Run, Use};
 pub(crate) use self::ledger::Ledger;
 pub(crate) use self::memory::{CameraHolds, DoorHolds};
 pub(crate) use self::passage::{Passage, PassageCamera, PassageProcess, PassageReader};
@@ -108,6 +111,10 @@ pub(crate) struct Checks {
     decoded: BTreeMap<(u64, CameraName), BTreeSet<(FrameId, LinkId)>>,
     readings: BTreeMap<SubscriptionId, Reading>,
     contracts: BTreeMap<SubscriptionId, Kept>,
+    /// What each edge's operator grants.
+    granting: BTreeMap<usize, Granting>,
+    /// Whose each subscription is.
+    holders: BTreeMap<SubscriptionId, Holder>,
     /// How many replies to a frame are on their way, by application.
     replies: BTreeMap<(CameraName, FrameId, String), u64>,
     /// What each run of a camera did for readings of the past.

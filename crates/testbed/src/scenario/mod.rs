@@ -1,10 +1,14 @@
 //! Draws worlds at random: cameras, links and applications of every kind, with faults that may overlap.
+//!
+//! `media.rs` draws what cameras share, `grants.rs` who may do what.
+
+mod grants;
+mod media;
 
 use std::time::Duration;
 
 use mez_core::broker::{EPOCH_JUMP_MAX, EPOCH_MAX, NUMBER_MAX, highest_believed};
 use mez_core::contract::{Contract, OnInfeasible};
-use mez_core::controller::share::{Channels, DeclaredChannel};
 use mez_core::frame::Epoch;
 use mez_core::history::Tier;
 use mez_core::profile::{Profile, ProfileHash, RungProfile, SizedProfile};
@@ -12,7 +16,8 @@ use mez_core::setting::Setting;
 use mez_core::store::Durability;
 use mez_core::subscription::Deliver;
 
-use crate::channel::wifi::{Constants, Interferer, Load, Scene};
+use self::grants::Grants;
+use self::media::{declared, shared};
 use crate::disk::Faults;
 use crate::footage::Footage;
 use crate::link::LinkSpec;
@@ -20,7 +25,7 @@ use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{
     Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct,
-    Counter, DiskSpec, EdgeId, EdgeSpec, Host, Library, MediumSpec, Resumes, VisitorSpec, World,
+    Counter, DiskSpec, EdgeId, EdgeSpec, Host, Library, Resumes, VisitorSpec, World,
 };
 
 /// No fault comes before this moment.
@@ -48,18 +53,29 @@ pub struct Variety {
     pub originals: bool,
     /// Whether cameras lose the sources of their frames. It is drawn from a stream of its own, so that nothing else of a seed changes.
     pub lost_sources: bool,
+    /// Whether applications may do only some things with some cameras, and that changes. Otherwise each has grants for everything. It is drawn from
+    /// a stream of its own, too.
+    pub grants: bool,
 }
 
 impl Variety {
     /// All that happens to brokers.
-    pub const ALL: Self =
-        Self { wall_steps: true, spans: true, asks: false, originals: false, lost_sources: false };
+    pub const ALL: Self = Self {
+        wall_steps: true,
+        spans: true,
+        asks: false,
+        originals: false,
+        lost_sources: false,
+        grants: false,
+    };
     /// The same, and what applications ask of their running sessions.
     pub const ASKING: Self = Self { asks: true, ..Self::ALL };
     /// The same, with applications that want originals beside the others.
     pub const ORIGINALS: Self = Self { originals: true, ..Self::ASKING };
     /// All that happens to brokers, and sources of frames that are lost and come back.
     pub const UNPLUGGED: Self = Self { lost_sources: true, ..Self::ALL };
+    /// Applications of every kind, and rights that are given and taken away.
+    pub const GRANTED: Self = Self { grants: true, ..Self::ORIGINALS };
 }
 
 /// A world drawn from a seed, with its faults planned, and how long it is to run.
@@ -76,7 +92,9 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let log_bytes_max = (random.within(6..=64) << 20).max(needed);
     let disk = random.one_in(4).then(|| disk(&mut random));
     let channels = declared(seed);
-    let edge = EdgeSpec { log_bytes_max, disk, channels, ..EdgeSpec::default() };
+    let mut granted = variety.grants.then(|| Grants::draw(seed, count));
+    let rights = granted.as_ref().map_or_else(|| grants::everything(count), Grants::rights);
+    let edge = EdgeSpec { log_bytes_max, disk, channels, rights, ..EdgeSpec::default() };
     let mut world = World::seeded_with(seed, edge);
     let medium = shared(&mut random, &specs).map(|spec| world.medium(spec));
     let cameras: Vec<CameraId> = ["dock/cam1", "dock/cam2", "yard/cam1"]
@@ -99,7 +117,11 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
         .map(|_| {
             let spec = application(&mut random, variety, people);
             let spec = if resumes { resumer(&mut resuming, spec) } else { spec };
-            world.application(if variety.originals { original(&mut wanting, spec) } else { spec })
+            let spec = if variety.originals { original(&mut wanting, spec) } else { spec };
+            world.application(match &mut granted {
+                Some(granted) => granted.claimant(spec),
+                None => spec,
+            })
         })
         .collect();
     if resumes {
@@ -113,9 +135,11 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     if variety.lost_sources {
         lose_sources(&mut world, seed, &cameras, length);
     }
+    if let Some(granted) = granted {
+        granted.plan(&mut world, EdgeId::default(), &applications, (CALM..=length - QUIET, length));
+    }
     flood(&mut world, seed, cameras.len(), length);
-    let faults = random.within(0..=7);
-    for _ in 0..faults {
+    for _ in 0..random.within(0..=7) {
         plan(&mut world, &mut random, &cameras, rival, &applications, length, variety);
     }
     world.at(Moment::START + (length - QUIET), Action::Heal);
@@ -234,20 +258,6 @@ fn demands(random: &mut Random, people: Option<ProfileHash>) -> Contract {
     }
 }
 
-/// Draws the channels that are declared to the edge, which need not be true. They are drawn from a stream of their own, so that nothing else
-/// of a seed changes.
-fn declared(seed: u64) -> Channels {
-    let mut random = Random::seeded(seed ^ 0x6368_616e_6e65_6c73);
-    let all: &[&str] = match random.within(0..=5) {
-        0 | 1 => &["all=**"],
-        2 => &["dock:sum=dock/*", "yard=yard/*"],
-        3 => &["some=*/cam1"],
-        _ => &[],
-    };
-    let channel = |text: &&str| text.parse::<DeclaredChannel>().expect("a channel that makes sense");
-    Channels::new(all.iter().map(channel).collect()).expect("few, of different names")
-}
-
 /// Draws attackers at the edge's door, and honest clients that come meanwhile. They are drawn from a stream of their own, so that nothing
 /// else of a seed changes.
 fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
@@ -294,44 +304,6 @@ fn disk(random: &mut Random) -> DiskSpec {
         disk_bytes_max: random.within(1..=24) << 20,
         segment_bytes: random.within(64..=2_048) << 10,
     }
-}
-
-/// Draws the medium that all cameras share, if they share one.
-fn shared(random: &mut Random, cameras: &[CameraSpec]) -> Option<MediumSpec> {
-    match random.within(0..=5) {
-        0 => {
-            let most = cameras.iter().map(|camera| camera.link.bits_per_second).max().unwrap_or_default();
-            let bits_per_second = most * cameras.len() as u64;
-            let queue = cameras.iter().map(|camera| camera.link.queue_bytes_max).min().unwrap_or_default();
-            let queue_bytes_max = queue * cameras.len() as u64;
-            Some(MediumSpec::Queue { bits_per_second, queue_bytes_max, cameras: cameras.len() })
-        }
-        1 => Some(MediumSpec::Wifi(wifi(random, cameras.len()))),
-        _ => None,
-    }
-}
-
-/// Draws a Wi-Fi medium with up to two cameras of others, two stations that do not hear each other, or a microwave oven.
-fn wifi(random: &mut Random, cameras: usize) -> Scene {
-    let load = |bytes: u64| Load {
-        bytes: bytes as f64,
-        frames_per_second: 15.0,
-        size_noise: 0.1,
-        on_off_ms: Some((2_000.0, 2_000.0)),
-    };
-    let others: Vec<Load> =
-        (0..random.within(0..=2)).map(|_| load(random.within(20_000..=300_000))).collect();
-    let mut scene = Scene::new(&Constants::CALIBRATED, &others);
-    let stations = std::iter::repeat_n((Constants::CALIBRATED.station(), None), cameras);
-    scene.cameras = stations.chain(scene.cameras).collect();
-    if scene.cameras.len() > 1 && random.one_in(4) {
-        scene.hidden = vec![(0, 1)];
-        scene.constants.request_after_failures = 1;
-    }
-    if random.one_in(6) {
-        scene.interferers = vec![Interferer::oven(2_000.0, 4_000.0)];
-    }
-    scene
 }
 
 fn camera(random: &mut Random) -> CameraSpec {

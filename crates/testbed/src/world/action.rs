@@ -1,6 +1,6 @@
 //! Lists what can be done to a running world: faults, their ends, and changes of what is asked.
 
-use super::spec::{ApplicationId, CameraId, EdgeId};
+use super::spec::{ApplicationId, CameraId, EdgeId, RightsId};
 use crate::disk::Faults;
 
 /// What a camera host remembers of its epoch counter at a start.
@@ -78,6 +78,8 @@ pub enum Action {
     Poison(CameraId),
     /// The operator of the edge resets the camera.
     Reset(CameraId),
+    /// The edge's rights are these from now on. Its operator has changed them, or has revoked somebody's.
+    Rights(EdgeId, RightsId),
     /// Every fault ends: links carry, processes run but for rivals, applications subscribe and take frames.
     Heal,
 }

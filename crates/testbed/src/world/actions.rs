@@ -109,6 +109,7 @@ impl World {
             Action::Leave(thief) => self.leave(thief.0),
             Action::Poison(camera) => self.poison(camera.0),
             Action::Reset(camera) => self.reset(camera.0),
+            Action::Rights(edge, rights) => self.set_rights(edge.0, rights),
             Action::Heal => self.heal(),
         }
     }

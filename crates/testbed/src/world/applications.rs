@@ -11,6 +11,7 @@ use super::events::{Event, Took};
 use super::spec::{ApplicationId, ApplicationSpec, Ask};
 use super::stage::{Stage, stage};
 use crate::time::Moment;
+use crate::trace::What;
 
 impl World {
     /// An application that subscribes now.
@@ -90,11 +91,23 @@ impl World {
         if matches!(effect, Effect::Nothing) {
             return;
         }
+        if matches!(effect, Effect::RightsChanged) {
+            return self.look_at_rights(index);
+        }
         let (view, checks) = self.view();
         view.watch_effect(index, &effect, checks);
         self.with_application(index, |application, edge, stage| {
             application.handle_shown(&effect, edge, stage);
         });
+    }
+
+    /// An application's stream looks at the rights of its edge, if they have changed. It subscribes again if it may have something else
+    /// than before.
+    pub(super) fn look_at_rights(&mut self, index: usize) {
+        if self.with_application(index, Application::look_at_rights) {
+            self.trace.record(self.now, What::Ended { application: index });
+            self.subscribe(index);
+        }
     }
 
     pub(super) fn ask(&mut self, index: usize, ask: Ask) {

@@ -85,4 +85,10 @@ pub enum Bug {
     SourceUntold,
     /// A session goes on with a chain that its application cannot decode any further.
     ChainLossForgotten,
+    /// A stream gets every camera of its pattern, whatever was granted.
+    GrantsForgotten,
+    /// A stream that runs is not ended when its right is taken away.
+    LostRightForgotten,
+    /// An edge goes on with the rights with which it was made.
+    RightsNotReadAgain,
 }

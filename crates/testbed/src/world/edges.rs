@@ -6,9 +6,9 @@ use mez_core::name::{CameraName, CameraPattern};
 
 use super::edge::{EdgeHost, Effect, Opened, Readers};
 use super::events::{Event, VisitStep};
-use super::spec::{AttackSpec, EdgeId, EdgeSpec, VisitorId, VisitorSpec};
+use super::spec::{AttackSpec, EdgeId, EdgeSpec, RightsId, VisitorId, VisitorSpec};
 use super::stage::{Stage, stage};
-use super::{Node, World, visitors};
+use super::{Bug, Node, World, visitors};
 use crate::link::{LinkOutput, Side, request_of};
 use crate::time::Moment;
 use crate::trace::What;
@@ -18,6 +18,7 @@ impl World {
     pub fn edge(&mut self, spec: EdgeSpec) -> EdgeId {
         let clock = spec.clock.unwrap_or_else(|| self.draw_clock());
         let index = self.edges.len();
+        self.checks.rights_changed(index, &spec.rights);
         self.edges.push(EdgeHost::new(index, spec, clock, self.now));
         self.start_edge(index);
         self.settle();
@@ -131,6 +132,21 @@ impl World {
         if let Some(application) = self.application_of(subscription) {
             self.trace.record(self.now, What::Ended { application });
             self.subscribe(application);
+        }
+    }
+
+    /// An edge's rights are others from now on. Its streams look at them, and who was refused asks again.
+    pub(super) fn set_rights(&mut self, edge: usize, rights: RightsId) {
+        let rights = self.rights[rights.0].clone();
+        self.checks.rights_changed(edge, &rights);
+        if self.bug != Some(Bug::RightsNotReadAgain) {
+            self.edges[edge].rights.set(rights);
+        }
+        self.edges[edge].disturb(self.now);
+        for application in 0..self.applications.len() {
+            if self.applications[application].spec.edge.0 == edge {
+                self.look_at_rights(application);
+            }
         }
     }
 

@@ -58,6 +58,7 @@ use std::fmt;
 use std::time::Duration;
 
 use mez_core::profile::{ProfileHash, SizedProfile};
+use mez_core::rights::Rights;
 
 pub use self::action::{Action, Counter, Host};
 use self::application::Application;
@@ -71,7 +72,7 @@ use self::network::Network;
 use self::node::{Node, Owner, Timer, Touched};
 pub use self::spec::{
     ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct, DiskSpec,
-    EdgeId, EdgeSpec, Library, MediumId, MediumSpec, Resumes, VisitorId, VisitorSpec,
+    EdgeId, EdgeSpec, Library, MediumId, MediumSpec, Resumes, RightsId, VisitorId, VisitorSpec,
 };
 use self::stage::stage;
 use self::thieves::Thieves;
@@ -107,6 +108,8 @@ pub struct World {
     wall_steps: u64,
     /// Profiles that contracts may name.
     profiles: BTreeMap<ProfileHash, SizedProfile>,
+    /// Rights that edges may have.
+    rights: Vec<Rights>,
     checks: Checks,
     trace: Trace,
     /// Whether codecs and decoders fail and hang now and then.
@@ -165,6 +168,7 @@ impl World {
             actions: 0,
             wall_steps: 0,
             profiles: BTreeMap::new(),
+            rights: Vec::new(),
             checks: Checks::default(),
             trace: Trace::default(),
             codecs_fail: true,
@@ -268,6 +272,12 @@ impl World {
         let hash = [self.profiles.len() as u8 + 1; 32];
         self.profiles.insert(hash, profile);
         hash
+    }
+
+    /// Rights that an edge may have ([`Action::Rights`]).
+    pub fn rights(&mut self, rights: Rights) -> RightsId {
+        self.rights.push(rights);
+        RightsId(self.rights.len() - 1)
     }
 
     // ---- making -------------------------------------------------------------------------------------------

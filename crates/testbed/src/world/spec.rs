@@ -6,6 +6,7 @@ use std::time::Duration;
 use mez_core::contract::Contract;
 use mez_core::controller::share::Channels;
 use mez_core::history::Tier;
+use mez_core::rights::{Bearer, Rights};
 use mez_core::store::Durability;
 use mez_core::subscription::Deliver;
 
@@ -30,6 +31,22 @@ pub struct CameraId(pub(crate) usize);
 /// Names an application of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApplicationId(pub(crate) usize);
+
+impl ApplicationId {
+    /// The application that is made as this one, counted from 0. Rights that are there before it need its name.
+    pub const fn nth(place: usize) -> Self {
+        Self(place)
+    }
+
+    /// Who it is to the rights of its edge: `app/reader/0`.
+    pub fn who(self) -> Bearer {
+        Bearer::App(format!("reader/{}", self.0).parse().expect("it is a name"))
+    }
+}
+
+/// Names rights that an edge of a world may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RightsId(pub(crate) usize);
 
 /// Names a medium that cameras of a world share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,6 +103,8 @@ pub struct EdgeSpec {
     pub cameras_max: usize,
     /// Which cameras it is told share a channel. Default: none.
     pub channels: Channels,
+    /// Who may do what at it, until that is changed. Default: every application everything.
+    pub rights: Rights,
     /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
     pub clock: Option<HostClock>,
 }
@@ -98,6 +117,7 @@ impl Default for EdgeSpec {
             cameras_max: 64,
             disk: None,
             channels: Channels::default(),
+            rights: Rights::open(),
             clock: None,
         }
     }
@@ -334,6 +354,8 @@ pub enum Ask {
     ChainsLost,
     /// From now on it has a client library that reports when it takes frames.
     Library(Library),
+    /// It lists the cameras of its pattern.
+    List,
 }
 
 /// How an attacker's connections go on.

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
+use mez_core::history::Tier;
 use mez_core::name::CameraName;
+use mez_core::rights::Verb;
 use mez_core::source::SourceState;
 use mez_core::subscription::{Deliver, LastFrame, NotHeld};
 
@@ -55,7 +57,7 @@ impl View<'_> {
     fn watch_camera(&self, index: usize, checks: &mut Checks) {
         let path = self.path(index);
         checks.watch_camera_memory(index, &self.camera_holds(index));
-        if let Some(seen) = self.demand_seen(index) {
+        if let Some(seen) = self.demand_seen(index, checks) {
             checks.watch_demand(&path, &seen);
         }
         if let Some(seen) = self.silence_seen(index) {
@@ -146,7 +148,7 @@ impl View<'_> {
     }
 
     /// What is wanted of a camera and what it knows of it, if both brokers run and are connected.
-    fn demand_seen(&self, index: usize) -> Option<DemandSeen> {
+    fn demand_seen(&self, index: usize, checks: &Checks) -> Option<DemandSeen> {
         let host = &self.cameras[index];
         let edge = &self.edges[host.spec.edge.0];
         let (process, at_edge) = (host.process.as_ref()?, edge.process.as_ref()?);
@@ -156,6 +158,7 @@ impl View<'_> {
         let is_wanted = |application: &&Application| {
             application.reads(host.spec.edge.0, &host.name)
                 && spans(application).is_some_and(|span| span.is_live(wall))
+                && (application.stalled || self.may_read(application, &host.name, checks))
         };
         let there = self.applications.iter().filter(|application| application.spec.edge == host.spec.edge);
         process.broker.is_up().then(|| DemandSeen {
@@ -223,6 +226,21 @@ impl View<'_> {
 
     // ---- applications -------------------------------------------------------------------------------------
 
+    /// Whether an application may have what it asks of a camera, by what is granted now.
+    fn may_read(&self, application: &Application, camera: &CameraName, checks: &Checks) -> bool {
+        let spec = &application.spec;
+        let reads = spec.begin_before.is_some() || spec.resumes == Resumes::Filling;
+        let fetches = reads && spec.tier_max == Tier::Camera && !spec.reduced;
+        let needs = [
+            (Verb::Watch, spec.end_after_ms.is_none() || !reads),
+            (Verb::Read, reads),
+            (Verb::Originals, fetches || spec.originals),
+        ];
+        let verbs: Vec<Verb> =
+            needs.into_iter().filter_map(|(verb, needed)| needed.then_some(verb)).collect();
+        checks.may((spec.edge.0, &application.access.who), &verbs, camera)
+    }
+
     fn watch_resuming(&self, application: usize, camera: usize, checks: &mut Checks) {
         let path = self.path(camera);
         let (reader, host) = (&self.applications[application], &self.cameras[camera]);
@@ -230,7 +248,10 @@ impl View<'_> {
         let seen = ReaderSeen {
             application,
             subscription: reader.reading.as_ref().map(|(id, _)| *id),
-            is_live: reader.reads(host.spec.edge.0, &host.name)
+            is_live: reader.wants
+                && reader.pattern.matches(&host.name)
+                && reader.spec.edge == host.spec.edge
+                && self.may_read(reader, &host.name, checks)
                 && reader.spec.end_after_ms.is_none()
                 && reader.questions.are_answered()
                 && !reader.stalled,
@@ -265,7 +286,7 @@ impl View<'_> {
     /// Shows what an application has just taken, or how its reading has ended.
     pub(super) fn watch_effect(&self, application: usize, effect: &Effect, checks: &mut Checks) {
         match effect {
-            Effect::Nothing => {}
+            Effect::Nothing | Effect::RightsChanged => {}
             Effect::Took { had } => {
                 self.watch_age(application, checks);
                 self.watch_holes(application, *had, checks);

@@ -33,6 +33,10 @@ impl Application {
                 self.spec.library = Some(library);
                 false
             }
+            Ask::List => {
+                self.list_cameras(edge, stage);
+                false
+            }
         };
         stage.touch(Node::Application(self.index));
         updated

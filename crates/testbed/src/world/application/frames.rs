@@ -32,6 +32,8 @@ pub(in crate::world) enum Effect {
     Took { had: Option<LastFrame> },
     /// Its reading has come to its own end, and it was told the rest.
     Ended,
+    /// It may have lost its right: nothing is told before that was looked at.
+    RightsChanged,
 }
 
 impl Application {
@@ -43,6 +45,9 @@ impl Application {
         let Some((id, session)) = &mut self.reading else { return Effect::Nothing };
         if edge.process.is_none() {
             return Effect::Nothing;
+        }
+        if self.access.have_changed(edge, stage) {
+            return Effect::RightsChanged;
         }
         let now = edge.clock.monotonic(stage.now);
         for letter in self.letters.extract_if(.., |letter| letter.arrives <= stage.now) {
@@ -68,6 +73,7 @@ impl Application {
                     if let Some(process) = &edge.process {
                         stage.checks.ended(id, &rest, &process.logs);
                     }
+                    rest.iter().for_each(|(camera, ..)| stage.checks.hears_of(id, camera));
                     self.rest = rest;
                     return Effect::Ended;
                 }
@@ -85,7 +91,7 @@ impl Application {
         stage: &mut Stage<'_>,
     ) {
         match shown {
-            Effect::Nothing => {}
+            Effect::Nothing | Effect::RightsChanged => {}
             Effect::Took { .. } => {
                 let of_it = self.deliveries.last().map(|(got, _)| &got.camera);
                 of_it.map(|camera| self.questions.misled.remove(camera));
@@ -104,6 +110,9 @@ impl Application {
     /// Asks its session what it has. `ready`: the application can take a frame.
     fn poll_session(&mut self, ready: bool, edge: &EdgeHost, stage: &Stage<'_>) -> Option<SessionOutput> {
         let (Some(process), Some((_, session))) = (&edge.process, &mut self.reading) else { return None };
+        if self.access.have_changed(edge, stage) {
+            return None;
+        }
         let now = edge.clock.monotonic(stage.now);
         let mut output = session.poll(now, ready, &AtEdge { broker: &process.broker, now })?;
         match (&mut output, stage.bug) {
@@ -182,8 +191,9 @@ impl Application {
             let altered = stage.bug == Some(Bug::ReplyAltered);
             let said = if altered { ReplyResult::Opaque("something else".into()) } else { reply_to(frame) };
             let name = format!("application {}", self.index);
+            let may = self.may_reply(&camera, edge, stage);
             let told = edge.with_process(stage, |process, _| {
-                process.broker.handle_reply(&camera, frame, &name, said).is_ok()
+                may && process.broker.handle_reply(&camera, frame, &name, said).is_ok()
             });
             if told == Some(true) {
                 stage.checks.replies(&camera, frame, &name);
@@ -219,6 +229,7 @@ impl Application {
             return;
         }
         stage.checks.told(id, &change.camera, change.state);
+        stage.checks.hears_of(id, &change.camera);
         let ends = change.ends;
         self.changes.push(Told { at: stage.now, change });
         if ends {

@@ -6,17 +6,21 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `mod.rs` | subscribes and unsubscribes |
+//! | `access.rs` | knows what it was granted, and asks for it |
+//! | `rights.rs` | loses rights, and does what needs some |
 //! | `frames.rs` | takes frames, and learns of changes of its contract |
 //! | `asks.rs` | asks something of a running session |
 //! | `hands.rs` | has a client library, which reports when it takes frames |
 //! | `past.rs` | has questions for the past answered |
 //! | `deliveries.rs` | records what it got |
 
+mod access;
 mod asks;
 mod deliveries;
 mod frames;
 mod hands;
 mod past;
+mod rights;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +36,7 @@ use mez_core::session::{CameraRest, Session};
 use mez_core::subscription::{Delivery, LastFrame, Span, SubscriptionSpec};
 use mez_core::units::{ClockAnchor, Timestamp};
 
+use self::access::Access;
 pub use self::deliveries::Delivered;
 use self::deliveries::Deliveries;
 pub(super) use self::frames::Effect;
@@ -68,6 +73,8 @@ pub(super) struct Application {
     pub(super) pattern: CameraPattern,
     /// It subscribes again when the edge is back.
     pub(super) wants: bool,
+    /// What it was granted.
+    pub(super) access: Access,
     pub(super) stalled: bool,
     /// Since when it is ready for frames.
     pub(super) ready_since: Moment,
@@ -113,6 +120,7 @@ impl Application {
             spec,
             pattern,
             wants: false,
+            access: Access::new(index),
             stalled: false,
             ready_since: now,
             deliveries: Deliveries::default(),
@@ -137,7 +145,10 @@ impl Application {
     }
 
     pub(super) fn reads(&self, edge: usize, camera: &CameraName) -> bool {
-        self.spec.edge.0 == edge && self.reading.is_some() && self.pattern.matches(camera)
+        self.spec.edge.0 == edge
+            && self.reading.is_some()
+            && self.pattern.matches(camera)
+            && self.access.allows(camera)
     }
 
     /// The last frame of a camera that it had before it subscribed, if it resumes after that frame.
@@ -173,12 +184,16 @@ impl Application {
         let named = self.spec.contract.profile.filter(|_| profile.is_some());
         let shared = profile.clone().map(Arc::new);
         let (wish, bug) = ((&self.spec, &self.pattern), stage.bug);
-        let opened = edge.with_process(stage, |process, now| {
+        let clock = edge.with_process(stage, |process, now| {
             if let Some(hash) = named {
                 process.broker.add_profile(hash, vec![hash[0]; PROFILE_BYTES].into());
             }
-            let clock = ClockAnchor { wall: process.wall(now), monotonic: now };
-            let spec = asked_for(wish, &has, clock.wall);
+            ClockAnchor { wall: process.wall(now), monotonic: now }
+        });
+        let Some(clock) = clock else { return false };
+        let spec = asked_for(wish, &has, clock.wall);
+        let Some(spec) = self.access.ask(spec, clock.wall, edge, stage) else { return false };
+        let opened = edge.with_process(stage, |process, _| {
             let mut session = Session::at_edge(clock, &opened_with(&spec, bug), id, shared);
             let patience = process.broker.handle_subscribe(clock, id, spec.clone());
             patience.into_iter().for_each(|until| session.expect_cameras_until(until));
@@ -188,6 +203,7 @@ impl Application {
         let (takes_chains, past) = (!spec.present_chains().is_none(), (spec.past.tier_max, spec.past.fill));
         let reading = Reading::new(edge_run, spec.span, past, (takes_chains, self.spec.originals), &has);
         stage.checks.subscribed(id, reading);
+        self.access.begin(id, &spec, edge, stage);
         let (application, subscription) = (self.index, id);
         if let Some(at) = patience {
             let at = edge.clock.moment_of(at) + ms(1);
@@ -230,7 +246,8 @@ impl Application {
     pub(super) fn stall(&mut self, edge: &mut EdgeHost, stage: &Stage<'_>) {
         self.stalled = true;
         if self.reading.is_some() {
-            edge.stand_still(self.index, &self.pattern, stage);
+            let reads = |camera: &CameraName| self.pattern.matches(camera) && self.access.allows(camera);
+            edge.stand_still(self.index, reads, stage);
         }
     }
 

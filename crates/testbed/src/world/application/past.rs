@@ -87,7 +87,9 @@ impl Questions {
                 None if !query.asks_disk() => PastAnswer::default(),
                 None => edge.find(&camera, &query),
             };
-            let Some(asks) = on_disk.left_to_ask(&query).filter(|_| !lost) else {
+            let asks = on_disk.left_to_ask(&query).filter(|_| !lost);
+            stage.checks.asks_past(subscription, &camera, asks.map(|asks| asks.rung()));
+            let Some(asks) = asks else {
                 let answer = if lost { PastAnswer::default() } else { on_disk };
                 reading.handle_past(&camera, answer);
                 stage.touch(Node::Application(application));

@@ -11,6 +11,7 @@
 //! | `logs.rs` | keeps replica logs on disk |
 //! | `lent.rs` | accounts for what is held for applications that stand still |
 //! | `decoder.rs`, `decoding.rs` | decodes frames of chains |
+//! | `rights.rs` | knows who may do what |
 //! | `reset.rs` | takes up a state that no broker wrote, and resets cameras |
 
 mod decoder;
@@ -21,6 +22,7 @@ mod link;
 mod logs;
 mod outputs;
 mod reset;
+mod rights;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,7 +30,7 @@ use mez_core::broker::LinkId;
 use mez_core::broker::edge::{EdgeBroker, EdgeConfig};
 use mez_core::frame::Epoch;
 use mez_core::log::LogReader;
-use mez_core::name::{CameraName, CameraPattern};
+use mez_core::name::CameraName;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::MessageBuffer;
 
@@ -37,6 +39,7 @@ use self::door::Door;
 use self::lent::Lent;
 pub(super) use self::link::Opened;
 pub(super) use self::outputs::{Effect, Readers};
+pub(super) use self::rights::RightsInForce;
 use super::node::{Node, Timer};
 use super::spec::EdgeSpec;
 use super::stage::Stage;
@@ -60,6 +63,8 @@ pub(super) struct EdgeHost {
     pub(super) kept: BTreeMap<CameraName, KeptLog>,
     /// Epochs that are planted in its state, beyond all bounds.
     poisoned: BTreeMap<CameraName, Epoch>,
+    /// Who may do what, now. A start reads it anew, and finds the same.
+    pub(super) rights: RightsInForce,
 }
 
 pub(in crate::world) struct EdgeProcess {
@@ -99,7 +104,8 @@ impl EdgeProcess {
 
 impl EdgeHost {
     /// A host whose process does not run yet.
-    pub(super) const fn new(index: usize, spec: EdgeSpec, clock: HostClock, now: Moment) -> Self {
+    pub(super) fn new(index: usize, spec: EdgeSpec, clock: HostClock, now: Moment) -> Self {
+        let rights = RightsInForce::new(spec.rights.clone());
         Self {
             index,
             spec,
@@ -110,6 +116,7 @@ impl EdgeHost {
             process: None,
             kept: BTreeMap::new(),
             poisoned: BTreeMap::new(),
+            rights,
         }
     }
 
@@ -164,9 +171,14 @@ impl EdgeHost {
     // ---- applications that stand still --------------------------------------------------------------------
 
     /// Lets an application take the beginning of a frame of the first camera that it reads, and then stand still.
-    pub(super) fn stand_still(&mut self, application: usize, cameras: &CameraPattern, stage: &Stage<'_>) {
+    pub(super) fn stand_still(
+        &mut self,
+        application: usize,
+        reads: impl Fn(&CameraName) -> bool,
+        stage: &Stage<'_>,
+    ) {
         let Some(process) = &mut self.process else { return };
-        if let Some((_, log)) = process.logs.iter().find(|(camera, _)| cameras.matches(camera)) {
+        if let Some((_, log)) = process.logs.iter().find(|(camera, _)| reads(camera)) {
             process.lent.stand_still(self.clock.monotonic(stage.now), application, log, stage.bug);
         }
     }

@@ -1,0 +1,109 @@
+//! Checks that nobody is given what no grant gives (I10), and nobody refused what one gives.
+//!
+//! The rules try every grant, one after the other. They do not use what brokers find them with.
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::frame::{FrameId, Rung};
+use mez_core::history::is_unmodified;
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::rights::{Bearer, Rights, Verb};
+
+use super::Checks;
+use super::known::{Granting, Holder};
+
+impl Checks {
+    /// An edge's operator grants this from now on.
+    pub(crate) fn rights_changed(&mut self, edge: usize, rights: &Rights) {
+        let granting = Granting { stance: rights.stance(), grants: rights.grants().cloned().collect() };
+        self.granting.insert(edge, granting);
+    }
+
+    /// Whether an application may do all of this with a camera now.
+    pub(crate) fn may(&self, (edge, who): (usize, &Bearer), verbs: &[Verb], camera: &CameraName) -> bool {
+        let granting = self.granting.get(&edge);
+        granting.is_some_and(|granting| verbs.iter().all(|verb| granting.allows(who, *verb, camera)))
+    }
+
+    /// A subscription begins.
+    pub(crate) fn begins(
+        &mut self,
+        id: SubscriptionId,
+        (edge, who): (usize, &Bearer),
+        (reads, originals): (bool, bool),
+    ) {
+        let (Some(reading), Some(granting)) = (self.readings.get(&id), self.granting.get(&edge)) else {
+            return;
+        };
+        let held = self.appended.iter().filter(|((run, _), _)| *run == reading.edge_run);
+        let before = held.filter_map(|((_, camera), frames)| Some((camera.clone(), *frames.last()?)));
+        let before = before.collect();
+        let (who, granted) = (who.clone(), granting.of(who));
+        self.holders.insert(id, Holder { edge, who, reads, originals, before, granted });
+    }
+
+    /// Checks that whoever gets a frame may have it: as one of the past, if the edge had it before the subscription began.
+    pub(super) fn check_granted(&mut self, id: SubscriptionId, camera: &CameraName, frame: FrameId) {
+        let Some(holder) = self.holders.get(&id) else { return };
+        let (edge, who) = (holder.edge, &holder.who);
+        let may = |verb| self.may((edge, who), &[verb], camera);
+        let is_past = holder.before.get(camera).is_some_and(|newest| frame <= *newest);
+        // A reading until now goes on for a moment.
+        let may_have = may(Verb::Read) && holder.reads || may(Verb::Watch) && !is_past;
+        let text =
+            format!("{who} got {frame} of {camera}, of the past: {is_past}, and no grant gives it that");
+        self.expect(may_have, "granted", || text);
+    }
+
+    /// Checks that whoever hears of a camera through a subscription may have something of it.
+    pub(crate) fn hears_of(&mut self, id: SubscriptionId, camera: &CameraName) {
+        let Some(holder) = self.holders.get(&id) else { return };
+        let may = |verb| self.may((holder.edge, &holder.who), &[verb], camera);
+        let may_hear = may(Verb::Watch) || may(Verb::Read);
+        let text = format!("{} heard of {camera}, and no grant gives it anything of that", holder.who);
+        self.expect(may_hear, "granted", || text);
+    }
+
+    /// Checks a question about what memory does not hold. `of_camera`: the rung that the camera is asked for, if it is asked.
+    pub(crate) fn asks_past(&mut self, id: SubscriptionId, camera: &CameraName, of_camera: Option<Rung>) {
+        let Some(holder) = self.holders.get(&id) else { return };
+        let may = |verb| self.may((holder.edge, &holder.who), &[verb], camera);
+        let may_ask = holder.originals || may(Verb::Read);
+        let may_fetch = of_camera.as_ref().is_none_or(|rung| !is_unmodified(rung)) || may(Verb::Originals);
+        let text = format!(
+            "{} asked for the past of {camera}, its camera for {of_camera:?}, and no grant gives it that",
+            holder.who
+        );
+        self.expect(may_ask && may_fetch, "granted", || text);
+    }
+
+    /// Checks an answer to whether somebody may do something with a camera.
+    pub(crate) fn may_do(&mut self, who: (usize, &Bearer), verb: Verb, camera: &CameraName, done: bool) {
+        let may = self.may(who, &[verb], camera);
+        let rule = if done { "granted" } else { "refusals" };
+        self.expect(may == done, rule, || {
+            format!("{} did {verb} {camera}: {done}, and by its grants it may: {may}", who.1)
+        });
+    }
+
+    /// Checks that whoever was refused all cameras of a pattern has no grants for one of them.
+    pub(crate) fn denied(&mut self, who: (usize, &Bearer), verbs: &[Verb], cameras: &CameraPattern) {
+        let known = self.published.keys().map(|(camera, _)| camera);
+        let wronged =
+            known.filter(|camera| cameras.matches(camera)).find(|camera| self.may(who, verbs, camera));
+        if let Some(camera) = wronged.cloned() {
+            self.fail(
+                "refusals",
+                format!("{} was refused {verbs:?} of {cameras}, and may have {camera}", who.1),
+            );
+        }
+    }
+
+    /// Checks that a subscription ends for its rights only if they have changed.
+    pub(crate) fn loses(&mut self, id: SubscriptionId, cameras: &CameraPattern) {
+        let Some(holder) = self.holders.get(&id) else { return };
+        let same = self.granting.get(&holder.edge).map(|granting| granting.of(&holder.who));
+        let text = format!("the stream of {} for {cameras} ended, and its grants are the same", holder.who);
+        let changed = same.as_ref() != Some(&holder.granted);
+        self.expect(changed, "refusals", || text);
+    }
+}

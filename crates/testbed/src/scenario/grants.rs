@@ -1,0 +1,135 @@
+//! Draws who may do what in a world, and how that changes while it runs.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use mez_core::rights::{Grant, Grantee, Rights, Stance, Verb};
+use mez_core::subscription::Deliver;
+
+use crate::random::Random;
+use crate::time::{Moment, ms, secs};
+use crate::world::{Action, ApplicationId, ApplicationSpec, Ask, EdgeId, Resumes, World};
+
+/// What applications of worlds do.
+const VERBS: [Verb; 5] = [Verb::Watch, Verb::Read, Verb::Originals, Verb::Reply, Verb::Observe];
+/// Of which cameras.
+const CAMERAS: [&str; 6] = ["**", "**", "dock/*", "dock/cam1", "*/cam1", "yard/**"];
+
+/// Rights under which every application may do everything, because each has the grants for it.
+pub(super) fn everything(applications: u64) -> Rights {
+    Rights::new(Stance::Deny, (0..applications as usize).flat_map(|place| all_of("**", &only(place))))
+}
+
+/// The applications of a world, and what each may do.
+pub(super) struct Grants {
+    random: Random,
+    /// Of each, and at the end what all have.
+    given: Vec<Vec<Grant>>,
+}
+
+impl Grants {
+    /// Draws them from a stream of their own, so that nothing else of a seed changes.
+    pub(super) fn draw(seed: u64, applications: u64) -> Self {
+        let mut random = Random::seeded(seed ^ 0x6772_616e_7473_2121);
+        let mut given: Vec<Vec<Grant>> =
+            (0..applications as usize).map(|place| some(&mut random, &only(place))).collect();
+        let common = "app/reader/*".parse().expect("it is somebody");
+        let shared = if random.one_in(4) { some(&mut random, &common) } else { Vec::new() };
+        given.push(shared);
+        Self { random, given }
+    }
+
+    pub(super) fn rights(&self) -> Rights {
+        Rights::new(Stance::Deny, self.given.iter().flatten().cloned())
+    }
+
+    /// Lets an application say, perhaps, that it begins now and has what it has: it may not get the past by that.
+    pub(super) fn claimant(&mut self, spec: ApplicationSpec) -> ApplicationSpec {
+        if !self.random.one_in(6) || spec.originals {
+            return spec;
+        }
+        let (begin_before, resumes) = (Some(Duration::ZERO), Resumes::Behind);
+        ApplicationSpec { begin_before, end_after_ms: None, resumes, deliver: Deliver::Every, ..spec }
+    }
+
+    /// Plans that rights change, and that applications list cameras.
+    pub(super) fn plan(
+        mut self,
+        world: &mut World,
+        edge: EdgeId,
+        applications: &[ApplicationId],
+        (restless, length): (RangeInclusive<Duration>, Duration),
+    ) {
+        for _ in 0..self.random.within(0..=6) {
+            let at = Moment::START + self.random.duration(restless.clone());
+            let back = at + self.random.duration(ms(1)..=secs(3));
+            for (at, rights) in self.change(at, back) {
+                let rights = world.rights(rights);
+                world.at(at, Action::Rights(edge, rights));
+            }
+        }
+        for _ in 0..self.random.within(2..=12) {
+            let at = Moment::START + self.random.duration(*restless.start()..=length);
+            let application = *self.random.pick(applications);
+            world.asks_at(at, application, Ask::List);
+        }
+    }
+
+    /// Draws a change at a moment, and perhaps another one that takes it back later.
+    fn change(&mut self, at: Moment, back: Moment) -> Vec<(Moment, Rights)> {
+        let before = self.rights();
+        let place = self.random.within(0..=self.given.len() as u64 - 2) as usize;
+        match self.random.within(0..=7) {
+            0..=2 => self.given[place] = some(&mut self.random, &only(place)),
+            // It is revoked.
+            3 => self.given[place].clear(),
+            4 => self.given[place] = all_of("**", &only(place)),
+            // Nobody of this world is concerned.
+            5 => {
+                let stranger = "app/stranger".parse().expect("it is somebody");
+                let more = before.grants().cloned().chain(all_of("**", &stranger));
+                return vec![(at, Rights::new(Stance::Deny, more)), (back, before)];
+            }
+            6 => return vec![(at, Rights::default()), (back, before)],
+            _ => return vec![(at, Rights::open()), (back, before)],
+        }
+        vec![(at, self.rights())]
+    }
+}
+
+/// An application alone.
+fn only(place: usize) -> Grantee {
+    ApplicationId::nth(place).who().to_string().parse().expect("it is somebody")
+}
+
+/// Grants of everything with some cameras.
+fn all_of(cameras: &str, grantee: &Grantee) -> Vec<Grant> {
+    let grant = |verb: &Verb| Grant {
+        grantee: grantee.clone(),
+        verb: *verb,
+        cameras: cameras.parse().expect("it is a pattern"),
+    };
+    VERBS.iter().map(grant).collect()
+}
+
+/// Draws grants: none, all, or some for some cameras.
+fn some(random: &mut Random, grantee: &Grantee) -> Vec<Grant> {
+    match random.within(0..=9) {
+        0 => Vec::new(),
+        1..=3 => all_of("**", grantee),
+        4 => {
+            let cameras: &str = *random.pick::<&str>(&CAMERAS);
+            all_of(cameras, grantee)
+        }
+        _ => {
+            let mut given = Vec::new();
+            for verb in VERBS {
+                for _ in 0..random.within(0..=2) {
+                    let cameras = random.pick(&CAMERAS).parse().expect("it is a pattern");
+                    given.push(Grant { grantee: grantee.clone(), verb, cameras });
+                }
+            }
+            given
+        }
+    }
+}
