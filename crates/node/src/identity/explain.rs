@@ -5,7 +5,7 @@
 
 use std::io;
 
-use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
+use rustls::{AlertDescription, CertificateError, Error, ExtendedKeyPurpose, PeerIncompatible};
 
 use super::certificate::Moment;
 
@@ -21,6 +21,7 @@ pub fn explain(error: &Error) -> String {
             "the other side speaks another protocol, or another version of Mez; update the older one".into()
         }
         Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13)
+        | Error::PeerIncompatible(PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig)
         | Error::PeerIncompatible(PeerIncompatible::Tls13RequiredForQuic)
         | Error::PeerIncompatible(PeerIncompatible::SupportedVersionsExtensionRequired)
         | Error::PeerIncompatible(PeerIncompatible::Tls12NotOfferedOrEnabled) => {
@@ -74,6 +75,18 @@ fn explain_own_alert(alert: AlertDescription, reason: &str) -> String {
             "the certificate of the other side has expired or is not valid yet by this host's clock; compare the \
              clocks, and have it enrol anew with `mez keys enrol` where it has expired ({reason})"
         ),
+        // The text is rustls's own. Of the two purposes it names the one that is missing first.
+        AlertDescription::UnsupportedCertificate => {
+            let clients = reason.contains("for client authentication");
+            explain_purpose(if clients {
+                &ExtendedKeyPurpose::ClientAuth
+            } else {
+                &ExtendedKeyPurpose::ServerAuth
+            })
+        }
+        AlertDescription::BadCertificate if reason.contains("not valid for name") => {
+            format!("the other side is not an edge of this site ({reason})")
+        }
         _ => inner_reason(reason).to_owned(),
     }
 }
@@ -97,13 +110,16 @@ fn explain_alert(alert: AlertDescription) -> String {
             "the other side no longer admits our certificate; ask who runs the site".into()
         }
         AlertDescription::CertificateUnknown => {
-            "the other side knows our site but does not admit our identity there: only cameras may dial the link, \
-             and only applications may subscribe (see `mez keys list`)"
+            "the other side does not admit our identity there: it has to be one that its site's authority gave, a camera's to dial the \
+             link, and an application's to subscribe (see `mez keys list`)"
                 .into()
         }
-        AlertDescription::BadCertificate
-        | AlertDescription::UnsupportedCertificate
-        | AlertDescription::DecryptError => {
+        AlertDescription::UnsupportedCertificate => {
+            "the other side refused our certificate: it is not meant for our side of a connection (cameras and applications are \
+             clients, edges are servers); enrol anew with `mez keys enrol`"
+                .into()
+        }
+        AlertDescription::BadCertificate | AlertDescription::DecryptError => {
             format!("the other side cannot verify our certificate ({alert:?}); enrol anew with `mez keys enrol`")
         }
         AlertDescription::NoApplicationProtocol => {
@@ -140,11 +156,24 @@ fn explain_certificate(error: &CertificateError) -> String {
              another site, or the site was made anew; compare the authorities with `mez keys show` on both hosts"
                 .into()
         }
-        CertificateError::NotValidForNameContext { .. } | CertificateError::InvalidPurposeContext { .. } => {
+        CertificateError::NotValidForNameContext { .. } => {
             format!("the other side is not an edge of this site ({error})")
         }
+        CertificateError::InvalidPurposeContext { required, .. } => explain_purpose(required),
         CertificateError::Other(reason) => reason.to_string(),
         other => format!("the certificate of the other side cannot be verified ({other})"),
+    }
+}
+
+/// The other side's certificate is for something else than this.
+fn explain_purpose(required: &ExtendedKeyPurpose) -> String {
+    match required {
+        ExtendedKeyPurpose::ClientAuth => {
+            "the certificate of the other side is not meant for clients, as those of cameras and applications are; it has to enrol \
+             anew with `mez keys enrol`"
+                .into()
+        }
+        _ => "the certificate of the other side is not meant for servers, so the other side is not an edge of this site".into(),
     }
 }
 

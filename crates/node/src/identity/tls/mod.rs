@@ -21,7 +21,7 @@ use rustls::{
 };
 
 use super::authority::EDGE_SERVER_NAME;
-use super::certificate::peer_identity;
+use super::certificate::{is_signed_by, peer_identity};
 use super::credentials::Credentials;
 use super::name::{Identity, Role, SiteName};
 
@@ -76,6 +76,9 @@ pub fn grpc_client_config(credentials: &Credentials) -> Result<ClientConfig, Tls
 /// [`grpc_client_config`] in tonic's terms, with the server name set.
 pub fn tonic_client_config(credentials: &Credentials) -> tonic::transport::ClientTlsConfig {
     use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+    // tonic offers every version of TLS for which the process's provider has ciphers, and takes no other word for it. Ours has some for 1.3
+    // alone. It fails where one is installed already, which is ours from an earlier call.
+    let _ = algorithms().install_default();
     ClientTlsConfig::new()
         .domain_name(EDGE_SERVER_NAME)
         .ca_certificate(Certificate::from_pem(credentials.authority_pem()))
@@ -99,9 +102,14 @@ pub(super) const TLS13: &[&rustls::SupportedProtocolVersion] = &[&rustls::versio
 /// AES-128 takes ten rounds where AES-256 takes fourteen, and is no weaker against anything known (it is the order of Go's and Chrome's
 /// TLS as well). Without instructions for AES, as on a Raspberry Pi 4, ChaCha20 takes a fraction of the time of either.
 pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(algorithms())
+}
+
+fn algorithms() -> CryptoProvider {
     let mut provider = rustls::crypto::ring::default_provider();
+    provider.cipher_suites.retain(|suite| suite.tls13().is_some());
     provider.cipher_suites.sort_by_key(|suite| preference(suite.suite(), has_aes_instructions()));
-    Arc::new(provider)
+    provider
 }
 
 /// The place of a cipher in the order of preference, the best first.
@@ -195,7 +203,8 @@ impl ClientCertVerifier for MemberVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self.chain.verify_client_cert(end_entity, intermediates, now)?;
+        let verified = self.chain.verify_client_cert(end_entity, intermediates, now);
+        let verified = verified.map_err(|error| unless_signed_by_itself(end_entity, error))?;
         let identity = peer_identity(std::slice::from_ref(end_entity), &self.site);
         let identity = identity.map_err(|error| refused(error.to_string()))?;
         if !self.accepts.contains(&identity.role) {
@@ -230,6 +239,17 @@ impl ClientCertVerifier for MemberVerifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.chain.supported_verify_schemes()
     }
+}
+
+/// The error for a certificate that no known authority signed, if nobody but its owner did.
+fn unless_signed_by_itself(certificate: &CertificateDer<'_>, error: rustls::Error) -> rustls::Error {
+    let is_unknown = error == rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+    if is_unknown && is_signed_by(certificate, certificate) {
+        return refused(
+            "the certificate of the other side is signed by itself, and by no authority; it has to join the site with `mez keys enrol`".into(),
+        );
+    }
+    error
 }
 
 /// The error for a genuine certificate that is not admitted, with the reason in words.
