@@ -1,4 +1,4 @@
-//! Who gets what: every verb through every interface, and streams that lose their right while they run.
+//! Streams that lose their right while they run, and edges whose files of rights change, are broken, or differ.
 
 mod api_support;
 
@@ -19,10 +19,6 @@ use mez_node::client::{
 use mez_node::clock::{monotonic_now, wall_now};
 use mez_node::identity::name::Role;
 use mez_node::rights::LiveRights;
-
-/// What each verb that some interface asks for may do, by camera.
-const ASKED: [Verb; 7] =
-    [Verb::Watch, Verb::Read, Verb::Originals, Verb::Reply, Verb::Observe, Verb::Profile, Verb::Operate];
 
 fn strict(grants: &[&str]) -> Rights {
     let grant = |text: &&str| {
@@ -67,114 +63,6 @@ fn refusal<T>(answer: Result<T, ClientError>) -> Option<String> {
         }
         Err(error) => panic!("{error}"),
     }
-}
-
-/// What becomes of `verb` on `camera`.
-async fn outcome(client: &EdgeClient, verb: Verb, camera: &str) -> &'static str {
-    let name = camera.parse().unwrap();
-    let refused = match verb {
-        Verb::Watch => refusal(client.subscribe(live(camera)).await),
-        Verb::Read => refusal(client.subscribe(past(camera)).await),
-        Verb::Originals => {
-            let options =
-                SubscribeOptions { held_only: false, quality: Some(Rung::original()), ..past(camera) };
-            refusal(client.subscribe(options).await)
-        }
-        Verb::Profile => {
-            let profile = Some(Profile::Inline(b"{}".as_slice().into()));
-            refusal(client.subscribe(SubscribeOptions { profile, ..live(camera) }).await)
-        }
-        Verb::Observe => refusal(client.cameras(Some(&camera.parse().unwrap())).await),
-        Verb::Operate => refusal(client.reset_camera(&name).await),
-        Verb::Reply => {
-            let failed = client.reply_counts().failed;
-            let frame = mez_core::frame::FrameId {
-                epoch: mez_core::frame::Epoch(1),
-                sequence: mez_core::frame::Sequence(1),
-            };
-            client.reply(&name, frame, b"result".as_slice().into()).unwrap();
-            client.flush_replies().await;
-            (client.reply_counts().failed > failed).then(|| "PERMISSION_DENIED".into())
-        }
-        _ => unreachable!("nothing asks for it"),
-    };
-    match refused.as_deref() {
-        Some("PERMISSION_DENIED") => "no",
-        Some("ONLY_ON_HOST") => "host",
-        // The request came past the rights: `{}` is no profile.
-        None | Some("INVALID_PROFILE") => "yes",
-        Some(other) => panic!("{verb} {camera}: {other}"),
-    }
-}
-
-/// Prints who may do what through which interface, and compares it with what was granted:
-/// `cargo test -p mez-node --test rights -- --nocapture matrix`.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_matrix_of_roles_verbs_cameras_and_interfaces() {
-    let (site, all) = (Site::new(), "watch read originals reply observe profile operate");
-    let grants: Vec<String> = all
-        .split(' ')
-        .flat_map(|verb| [format!("app/counter {verb} dock/*"), format!("edge/other {verb} dock/*")])
-        .chain(["app/looker watch dock/cam1".into()])
-        .collect();
-    let rights = LiveRights::fixed(strict(&grants.iter().map(String::as_str).collect::<Vec<_>>()));
-    let edge = site.edge();
-    // A camera publishes its own name over the link; another name is refused before it dials, and by the edge.
-    let _granted = site.camera("dock/cam1", &edge).await;
-    let _foreign = site.camera("yard/cam1", &edge).await;
-    let (_server, unix, tls) = site.serve_edge_with(&edge, rights).await;
-
-    let rows: [(&str, Role, &str, &Address, &str, &str); 5] = [
-        (
-            "app, granted",
-            Role::App,
-            "counter",
-            &tls,
-            "yes yes yes yes yes yes host",
-            "no no no no no no host",
-        ),
-        ("app, watch only", Role::App, "looker", &tls, "yes no no no no no host", "no no no no no no host"),
-        ("app, nothing", Role::App, "stranger", &tls, "no no no no no no host", "no no no no no no host"),
-        (
-            "edge, granted",
-            Role::Edge,
-            "other",
-            &tls,
-            "yes yes yes yes yes yes host",
-            "no no no no no no host",
-        ),
-        (
-            "the edge's user",
-            Role::App,
-            "stranger",
-            &unix,
-            "yes yes yes yes yes yes yes",
-            "yes yes yes yes yes yes yes",
-        ),
-    ];
-    let verbs: Vec<String> = ASKED.iter().map(|verb| format!("{verb:>10}")).collect();
-    let mut table = format!("{:16} {:6} {:10}{}\n", "who", "by", "camera", verbs.concat());
-    let mut wrong = Vec::new();
-    for (who, role, name, address, granted, foreign) in rows {
-        let client = client(&site, address, role, name).await.unwrap();
-        let by = if address.as_unix().is_some() { "socket" } else { "gRPC" };
-        for (camera, expected) in [("dock/cam1", granted), ("yard/cam1", foreign)] {
-            let mut found = Vec::new();
-            for verb in ASKED {
-                found.push(within(outcome(&client, verb, camera)).await);
-            }
-            let cells: Vec<String> = found.iter().map(|cell| format!("{cell:>10}")).collect();
-            writeln!(table, "{who:16} {by:6} {camera:10}{}", cells.concat()).unwrap();
-            if found.join(" ") != expected {
-                wrong.push(format!("{who} {camera}: {} instead of {expected}", found.join(" ")));
-            }
-        }
-    }
-    // A camera's certificate opens no door for applications.
-    let camera = client(&site, &tls, Role::Camera, "dock/cam1").await.err().expect("refused").to_string();
-    writeln!(table, "{:16} {:6} {:10} {camera}", "camera", "gRPC", "any").unwrap();
-    println!("{table}");
-    assert!(wrong.is_empty(), "{}\n{table}", wrong.join("\n"));
 }
 
 /// An edge with two cameras, and an application that may watch one of them.
