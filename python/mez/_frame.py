@@ -458,6 +458,8 @@ class Frame:
                 finite; or there are more than 4096.
             ArgumentTypeError: It is neither boxes nor bytes, nor can it be written as JSON.
             EndedError: The frame was pickled, so there is nobody to reply to.
+            PermissionDenied: No grant lets this program reply to this camera. A reply does not wait for the
+                edge, so that the next one raises it, and is not sent.
         """
         if self._replier is None:
             raise EndedError(f"{self!r} was copied between processes; reply where it was received")

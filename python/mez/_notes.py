@@ -91,6 +91,7 @@ def notes(
 
     Raises:
         NotFoundError: The edge knows no such camera.
+        PermissionDenied: No grant lets this program read the camera's past.
         BrokerError: The edge keeps no notes; `reason` is `"NO_NOTES"`.
         ArgumentError, KeysError, ConnectError: As in `subscribe`.
 

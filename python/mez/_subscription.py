@@ -242,6 +242,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             EndedError: The end that was asked for has passed, or it was closed, also by another thread
                 while this one waits.
             ConnectError: The edge was lost, and `reconnect` is false.
+            PermissionDenied: The right was taken away.
             BrokerError: The edge ended the subscription.
         """
         limit = arguments.timeout("timeout", timeout) if timeout is not None else self._timeout

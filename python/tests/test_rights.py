@@ -1,11 +1,16 @@
 """What applications may do: grants at an edge, and how a program learns of a refusal."""
 
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import mez
+from tests.support import deliver
 
 
 def _image() -> np.ndarray:
@@ -57,3 +62,102 @@ def test_rights_that_make_no_sense_are_named() -> None:
         assert refused.value.field == "rights"
     with pytest.raises(mez.ArgumentTypeError, match="for each application"):
         mez.edge(rights={"app/counter": "watch"})  # type: ignore[dict-item]
+
+
+class _Site:
+    """A site with its file of rights, and an edge of this process that follows it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.keys = folder / "keys"
+        self.run("init", "--site", "test")
+
+    def run(self, *words: str) -> None:
+        command = [str(Path(sys.executable).parent / "mez"), "keys", *words, "--keys", str(self.keys)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+    def edge(self) -> mez.Edge:
+        return mez.edge(keys=self.keys)
+
+    def remote(self, edge: mez.Edge) -> dict[str, Any]:
+        """How a program of another host comes: by gRPC, and as no user of this one."""
+        return {"edge": edge.grpc_address, "keys": self.keys}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> _Site:
+    """A strict site that grants nothing yet."""
+    return _Site(tmp_path)
+
+
+_TAKEN = r"may not watch dock/\*.*`mez keys grant app/\S+ watch 'dock/\*'`"
+
+
+def test_a_right_that_is_taken_away_ends_a_loop_with_the_sentence(site: _Site) -> None:
+    """Also one that runs."""
+    site.run("grant", "app/**", "watch", "dock/*")
+    with (
+        site.edge() as edge,
+        mez.publisher("dock/cam1", edge=edge) as cam,
+        mez.subscribe("dock/*", timeout=60, **site.remote(edge)) as frames,
+    ):
+        deliver(cam, frames)
+        site.run("ungrant", "app/**", "watch")
+        with pytest.raises(mez.PermissionDenied, match=_TAKEN) as refused:
+            for _ in frames:
+                cam.send(_image())
+        assert refused.value.reason == "PERMISSION_DENIED"
+
+
+async def test_a_right_that_is_taken_away_ends_an_async_loop_with_the_sentence(site: _Site) -> None:
+    """The same for `async for`."""
+    site.run("grant", "app/**", "watch", "dock/*")
+    with (
+        site.edge() as edge,
+        mez.publisher("dock/cam1", edge=edge) as cam,
+        mez.subscribe("dock/*", timeout=60, **site.remote(edge)) as frames,
+    ):
+        deliver(cam, frames)
+        site.run("ungrant", "app/**", "watch")
+        with pytest.raises(mez.PermissionDenied, match=_TAKEN):
+            async for _ in frames:
+                cam.send(_image())
+
+
+def test_a_right_that_comes_back_is_worth_something(site: _Site) -> None:
+    """A grant while the edge runs lets a program in that was refused."""
+    with site.edge() as edge, mez.publisher("dock/cam1", edge=edge) as cam:
+        with pytest.raises(mez.PermissionDenied):
+            mez.subscribe("dock/*", **site.remote(edge))
+        site.run("grant", "app/**", "watch", "dock/*")
+        for _ in range(600):
+            try:
+                frames = mez.subscribe("dock/*", **site.remote(edge))
+                break
+            except mez.PermissionDenied:
+                time.sleep(0.1)
+        with frames:
+            assert deliver(cam, frames).camera == "dock/cam1"
+
+
+def test_results_and_notes_need_their_rights_too() -> None:
+    """A reply does not wait for the edge: what became of it is said by the next one."""
+    grants = {"app/**": {"watch": "dock/*"}}
+    with mez.edge(rights=grants) as edge, mez.publisher("dock/cam1", edge=edge) as cam:
+        remote: dict[str, Any] = {"edge": edge.grpc_address, "keys": edge.keys}
+        with mez.subscribe("dock/*", **remote) as frames:
+            frame = deliver(cam, frames)
+            frame.reply(b"two people")
+            for _ in range(600):
+                if frames.reply_counts.failed:
+                    break
+                time.sleep(0.1)
+            with pytest.raises(
+                mez.PermissionDenied, match=r"may not reply to dock/cam1.*`mez keys grant app/"
+            ):
+                frame.reply([[0, 0, 10, 10]])
+            # Each refusal is told once.
+            frame.reply(b"two people")
+        with pytest.raises(mez.PermissionDenied, match="may not read the past of dock/cam1"):
+            mez.notes("dock/cam1", **remote)
+        with pytest.raises(mez.PermissionDenied, match="may not read the past of yard/cam9"):
+            list(mez.read("yard/cam9", held_only=True, **remote))

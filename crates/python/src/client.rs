@@ -177,11 +177,15 @@ impl Client {
         Subscription::new(py, background, subscription)
     }
 
-    /// Sends a result for a frame back to its camera. Does not wait.
+    /// Sends a result for a frame back to its camera. Does not wait. Raises if the last one to that camera was refused for want of a grant.
     fn reply(&self, py: Python<'_>, camera: &str, epoch: u64, sequence: u64, payload: &[u8]) -> PyResult<()> {
         let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
         let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
-        let sent = self.client.get(py)?.0.reply(&camera, frame, Bytes::copy_from_slice(payload));
+        let client = &self.client.get(py)?.0;
+        if let Some(refusal) = client.refused_reply(&camera) {
+            return Err(error::refused(py, &refusal));
+        }
+        let sent = client.reply(&camera, frame, Bytes::copy_from_slice(payload));
         sent.map_err(|failure| error::raise(py, "ReplyTooLargeError", failure))
     }
 
@@ -200,7 +204,11 @@ impl Client {
         let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
         let found =
             reply::detections(detections).map_err(|failure| error::argument(py, "result", failure))?;
-        let sent = self.client.get(py)?.0.reply_detections(&camera, frame, published, found);
+        let client = &self.client.get(py)?.0;
+        if let Some(refusal) = client.refused_reply(&camera) {
+            return Err(error::refused(py, &refusal));
+        }
+        let sent = client.reply_detections(&camera, frame, published, found);
         sent.map_err(|failure| error::raise(py, "ReplyTooLargeError", failure))
     }
 

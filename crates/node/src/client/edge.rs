@@ -1,6 +1,6 @@
 //! Connects a program to an edge broker.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,8 +21,8 @@ use super::frame::CameraSummary;
 use super::starts::{CameraStarts, ForgottenCamera, ResetCamera};
 use super::subscription::{SubscribeOptions, Subscription};
 use super::{OwnedTask, persist};
-use crate::api::pb;
 use crate::api::pb::reply_request::Content;
+use crate::api::{ApiError, pb};
 use crate::identity::Credentials;
 use crate::notes::{Note, NoteId};
 use crate::reply::Detections;
@@ -32,6 +32,8 @@ const REPLIES_MAX: usize = 64;
 /// The most replies that are on their way to a remote broker at once. At a round trip of 140 ms, this allows
 /// 228 per second.
 const REPLIES_IN_FLIGHT_MAX: usize = 32;
+/// Cameras of which is kept that a reply to them was refused.
+const REFUSALS_MAX: usize = 256;
 /// How many times the clocks are compared in quick succession, after connecting and after the clocks were
 /// forgotten.
 const COMPARISONS_AT_FIRST: usize = 5;
@@ -213,6 +215,12 @@ impl EdgeClient {
         });
     }
 
+    /// Why a reply to a camera was refused for want of a grant, if one was since this was asked last. A reply is refused after
+    /// [`EdgeClient::reply`] has returned.
+    pub fn refused_reply(&self, camera: &CameraName) -> Option<ApiError> {
+        self.0.replies.refusals().remove(camera.as_str())
+    }
+
     /// What became of the replies so far.
     pub fn reply_counts(&self) -> ReplyCounts {
         self.0.replies.counts()
@@ -256,9 +264,29 @@ struct Replies {
     sent: AtomicU64,
     dropped: AtomicU64,
     failed: AtomicU64,
+    /// Refusals for want of a grant that nobody asked for yet, by camera.
+    refused: Mutex<BTreeMap<String, ApiError>>,
 }
 
 impl Replies {
+    /// Notes why a reply did not reach its camera.
+    fn note_failed(&self, camera: String, error: ClientError) {
+        tracing::debug!(%error, "a reply did not reach its camera");
+        if let ClientError::Refused(error) = error
+            && error.code == tonic::Code::PermissionDenied
+        {
+            let mut refused = self.refusals();
+            if refused.len() < REFUSALS_MAX || refused.contains_key(&camera) {
+                refused.insert(camera, error);
+            }
+        }
+    }
+
+    fn refusals(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, ApiError>> {
+        // Every statement leaves it whole.
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn put(&self, reply: pb::ReplyRequest) {
         self.queued.fetch_add(1, Ordering::Relaxed);
         let mut waiting = self.lock();
@@ -317,10 +345,11 @@ async fn send_replies(edges: Edges, replies: Arc<Replies>) {
         while in_flight.try_join_next().is_some() {}
         let (dialler, replies) = (edges.current().clone(), Arc::clone(&replies));
         in_flight.spawn(async move {
+            let camera = reply.camera.clone();
             let counter = match dialler.reply(reply).await {
                 Ok(_) => &replies.sent,
                 Err(error) => {
-                    tracing::debug!(%error, "a reply did not reach its camera");
+                    replies.note_failed(camera, error);
                     &replies.failed
                 }
             };
