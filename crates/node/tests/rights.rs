@@ -2,16 +2,13 @@
 
 mod api_support;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api_support::{Site, frame, image, warm_up, within};
-use mez_core::frame::Rung;
-use mez_core::rights::{Grant, Rights, Stance, Verb};
+use mez_core::rights::{Grant, Rights, Stance};
 use mez_core::subscription::Deliver;
 use mez_core::units::Timestamp;
-use mez_node::api::contract::Profile;
 use mez_node::camera::CameraHandle;
 use mez_node::client::{
     Address, ClientError, ClientOptions, EdgeClient, Event, SubscribeOptions, Subscription,
@@ -217,5 +214,107 @@ async fn a_change_for_others_does_not_touch_a_stream() {
     }
     while let Some(event) = frames.try_next() {
         assert!(!matches!(event, Event::Disconnected { .. } | Event::Failed { .. }), "it was interrupted");
+    }
+}
+
+// ---- bad input ---------------------------------------------------------------------------------------------
+
+/// A grant may name an application that is not enrolled yet, and a camera that nobody has seen: it is worth something once both are there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_for_names_that_do_not_exist_yet_waits_for_them() {
+    let site = Running::with(&["app/counter watch lane/cam7", "app/late watch dock/*"]).await;
+    let mut frames = site.counter().await.subscribe(live("lane/*")).await.unwrap();
+    assert!(frames.cameras().is_empty());
+    let lane = site.site.camera("lane/cam7", &site.edge).await;
+    warm_up(&lane, &mut frames).await;
+    let _other = site.site.camera("lane/cam8", &site.edge).await;
+    assert_eq!(frame_after(&lane, &mut frames).await, "lane/cam7");
+    let late = client(&site.site, &site.tls, Role::App, "late").await.unwrap();
+    let mut frames = late.subscribe(live("dock/*")).await.unwrap();
+    warm_up(&site.dock, &mut frames).await;
+}
+
+/// The camera of the next frame, behind one that is published now.
+async fn frame_after(camera: &CameraHandle, frames: &mut Subscription) -> String {
+    camera.publish(image(1, 100)).unwrap();
+    frame(frames).await.camera.to_string()
+}
+
+/// Applications that ask all the time while rights come and go: each answer is a right one, and nothing of a camera that was never granted comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_asks_while_rights_change_gets_what_is_granted_or_the_reason() {
+    let site = Running::with(&[]).await;
+    let all = ["app/counter watch dock/*", "app/counter observe dock/*", "app/counter reply dock/*"];
+    let clients = [site.counter().await, site.counter().await];
+    let (mut let_in, mut refused) = (0, 0);
+    for round in 0..150 {
+        let given = if round % 2 == 0 { &all[..] } else { &all[..0] };
+        let changes = async {
+            tokio::task::yield_now().await;
+            site.rights.send_replace(Arc::new(strict(given)));
+        };
+        let asks = async {
+            for client in &clients {
+                site.dock.publish(image(round, 100)).unwrap();
+                site.yard.publish(image(round, 100)).unwrap();
+                match client.subscribe(live("**")).await {
+                    Ok(mut frames) => {
+                        let names = frames.cameras().iter().all(|camera| camera.as_str() == "dock/cam1");
+                        assert!(names, "it was told of {:?}", frames.cameras());
+                        while let Some(event) = frames.try_next() {
+                            assert!(
+                                !matches!(&event, Event::Frame(got) if got.camera.as_str() != "dock/cam1")
+                            );
+                        }
+                        let_in += 1;
+                    }
+                    Err(ClientError::Refused(error)) => {
+                        assert!(
+                            ["PERMISSION_DENIED", "RIGHTS_CHANGED"].contains(&error.reason.as_str()),
+                            "{error}"
+                        );
+                        refused += 1;
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+                if let Ok(listed) = client.cameras(None).await {
+                    assert!(listed.iter().all(|camera| camera.camera.as_str() == "dock/cam1"));
+                }
+            }
+        };
+        within(async { tokio::join!(changes, asks) }).await;
+    }
+    println!("let in {let_in} times, refused {refused} times");
+    assert!(let_in > 10 && refused > 10, "this shows nothing: {let_in} let in, {refused} refused");
+}
+
+/// Each edge has its own file. A program that knows both gets in where it may, and nowhere else.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_edges_with_different_rights_each_keep_their_own() {
+    let site = Site::new();
+    let (first, second) = (site.edge(), site.edge());
+    let dock = site.camera("dock/cam1", &second).await;
+    let serve = async |edge: &mez_node::edge::EdgeHandle, grants: &[&str]| {
+        let mut server = mez_node::api::ApiServer::edge(
+            edge.clone(),
+            LiveRights::fixed(strict(grants)),
+            mez_node::api::ApiLimits::default(),
+        );
+        let credentials = site.credentials(Role::Edge, "edge");
+        let any = "127.0.0.1:0".parse().unwrap();
+        let at = server.listen_tls(any, &credentials, &[Role::App, Role::Edge]).await.unwrap();
+        (server, api_support::tcp(at))
+    };
+    let (_closed, closed) = serve(&first, &[]).await;
+    let (_open, open) = serve(&second, &["app/counter watch dock/*"]).await;
+    assert_eq!(
+        refusal(client(&site, &closed, Role::App, "counter").await.unwrap().subscribe(live("dock/*")).await),
+        Some("PERMISSION_DENIED".into())
+    );
+    let credentials = site.credentials(Role::App, "counter");
+    for edges in [vec![open.clone(), closed.clone()], vec![closed, open]] {
+        let both = EdgeClient::connect(edges, Some(&credentials), ClientOptions::default()).await.unwrap();
+        let mut frames = both.subscribe(live("dock/*")).await.expect("one of the two lets it in");
+        warm_up(&dock, &mut frames).await;
     }
 }

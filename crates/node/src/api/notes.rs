@@ -39,6 +39,8 @@ impl EdgeApi {
             let message = format!("the notes of {camera} cannot be read: {error}");
             ApiError::new(Code::Internal, "NOTES_UNREADABLE", message)
         })?;
+        // Disks may take long, and the right may be gone meanwhile.
+        self.access.check(principal, Verb::Read, &camera)?;
         Ok(pb::GetNotesResponse { notes: notes.into_iter().map(Note::into_message).collect(), more })
     }
 }
