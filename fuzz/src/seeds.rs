@@ -261,6 +261,8 @@ fn messages() -> Vec<(&'static str, Message)> {
                 ],
             }),
         ),
+        ("revocation-version", Message::RevocationVersion { version: 7 }),
+        ("revocation-list", Message::RevocationList { signed: Bytes::from_static(&[0xaa; 16]) }),
         ("profile-request", Message::ProfileRequest(ProfileRequest { hash: [7; 32], offset: 8192 })),
         (
             "profile-part",

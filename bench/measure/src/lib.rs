@@ -10,6 +10,7 @@ mod livelocks;
 mod log;
 mod policies;
 mod programs;
+mod rights;
 mod stamp;
 mod store;
 mod world;
@@ -36,6 +37,7 @@ pub enum Part {
     Publish(programs::PublishArgs),
     PublishWithin(programs::PublishWithinArgs),
     Subscribe(programs::SubscribeArgs),
+    Rights(rights::RightsArgs),
     Link(link::LinkArgs),
     Livelocks(livelocks::LivelocksArgs),
     World(world::WorldArgs),
@@ -57,6 +59,7 @@ pub fn run(part: Part) -> Result<(), Failure> {
         Part::Publish(args) => programs::publish(args),
         Part::PublishWithin(args) => programs::publish_within(args),
         Part::Subscribe(args) => programs::subscribe(args),
+        Part::Rights(args) => rights::run(args),
         Part::Link(args) => link::run(args),
         Part::Livelocks(args) => livelocks::run(args),
         Part::World(args) => world::run(args),

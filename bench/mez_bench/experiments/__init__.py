@@ -19,6 +19,7 @@ from mez_bench.experiments.memory import MEMORY
 from mez_bench.experiments.outage import OUTAGE
 from mez_bench.experiments.pareto import PARETO
 from mez_bench.experiments.policies import POLICIES
+from mez_bench.experiments.rights import RIGHTS
 from mez_bench.experiments.search import SEARCH
 from mez_bench.experiments.subscribers import SUBSCRIBERS
 from mez_bench.experiments.world import WORLD
@@ -37,6 +38,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         CONTRACTS,
         FLAME,
         FLOOD,
+        RIGHTS,
         MEMORY,
         POLICIES,
         ABLATION,

@@ -533,3 +533,86 @@ fn a_cameras_password_stays_off_the_command_line() {
     let said = text(&refused);
     assert!(said.contains("USER:PASSWORD") && !said.contains("s3cret"), "{said}");
 }
+
+/// A stolen camera and a sold laptop, as people meet them: both lose what they have within seconds, are refused with the reason, also by an
+/// edge that has restarted, and a successor joins under the same name.
+#[test]
+fn whoever_is_revoked_loses_what_it_has_and_a_successor_joins() {
+    let folder = site();
+    let folder = folder.path();
+    let video = video(folder).display().to_string();
+    let start_edge = || {
+        let socket = folder.join("edge.sock").display().to_string();
+        let any = "127.0.0.1:0";
+        start(&["edge", "--listen", any, "--grpc", any, "--enrol", any, "--socket", &socket], folder)
+    };
+    let field = |edge: &Running, name: &str| {
+        edge.ready.split(' ').find_map(|field| field.strip_prefix(name)).unwrap().to_owned()
+    };
+    let edge = start_edge();
+    let enrol = |edge: &Running, identity: &str, keys: &str| {
+        let token = run(&["keys", "token", identity], folder);
+        let token = String::from_utf8_lossy(&token.stdout).trim().to_owned();
+        let there = folder.join(keys).display().to_string();
+        let joined =
+            run(&["keys", "enrol", &token, "--edge", &field(edge, "enrol="), "--keys", &there], folder);
+        assert!(joined.status.success(), "{}", text(&joined));
+        there
+    };
+    let (stolen, sold) = (enrol(&edge, "camera/dock/cam1", "stolen"), enrol(&edge, "app/laptop", "sold"));
+    let camera = |edge: &Running, keys: &str, log: &str, link: &str| {
+        let state = folder.join(format!("{log}-state")).display().to_string();
+        let args = ["camera", "dock/cam1", "--edge", &field(edge, "link="), "--source", &video, "--loop"];
+        let args = [&args[..], &["--keys", keys, "--state", &state, "--link", link]].concat();
+        start_logging(&args, folder, &folder.join(log))
+    };
+    let thief = camera(&edge, &stolen, "thief.log", "tcp");
+    let watching =
+        ["subscribe", "dock/*", "--edge", &field(&edge, "grpc="), "--keys", &sold, "--seconds", "60s"];
+    let watching = command(&watching, folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+
+    // A token that waits must not let the thief in again.
+    let waiting = run(&["keys", "token", "camera/dock/cam1"], folder);
+    let waiting = String::from_utf8_lossy(&waiting.stdout).trim().to_owned();
+    let because = ["keys", "revoke", "camera/dock/cam1", "app/laptop", "--because", "gone since Monday"];
+    let revoked = run(&because, folder);
+    assert!(revoked.status.success(), "{}", text(&revoked));
+    assert!(text(&revoked).contains("cannot be any more: 1"), "{}", text(&revoked));
+    let ended = watching.wait_with_output().unwrap();
+    assert!(!ended.status.success());
+    let said = text(&ended);
+    assert!(said.contains("app/laptop") && said.contains("was revoked (gone since Monday)"), "{said}");
+    let enrolled =
+        run(&["keys", "enrol", &waiting, "--edge", &field(&edge, "enrol="), "--keys", "x"], folder);
+    assert!(!enrolled.status.success(), "{}", text(&enrolled));
+
+    let listed = text(&run(&["keys", "revoked"], folder));
+    assert!(listed.contains("camera/dock/cam1") && listed.contains("gone since Monday"), "{listed}");
+    assert!(listed.contains("Version 2 of the deny list of the site test"), "{listed}");
+    let again = run(&["keys", "revoke", "user/1000"], folder);
+    assert!(!again.status.success() && text(&again).contains("camera/"), "{}", text(&again));
+    let elsewhere = run(&["keys", "revoke", "app/x", "--keys", &sold], folder);
+    assert!(text(&elsewhere).contains("where the site was made"), "{}", text(&elsewhere));
+
+    // The edge forgets nothing over a restart, and the successor has the name.
+    drop(edge);
+    drop(thief);
+    let edge = start_edge();
+    let anew = enrol(&edge, "camera/dock/cam1", "anew");
+    let (grpc, seconds) = (field(&edge, "grpc="), ["--seconds", "3s"]);
+    let refused = run(&["subscribe", "dock/*", "--edge", &grpc, "--keys", &sold], folder);
+    assert!(!refused.status.success() && text(&refused).contains("it was revoked"), "{}", text(&refused));
+    let _camera = camera(&edge, &anew, "anew.log", "auto");
+    let seen =
+        run(&[&["subscribe", "dock/*", "--edge", &grpc, "--save", "seen"][..], &seconds].concat(), folder);
+    assert!(seen.status.success(), "{}", text(&seen));
+    assert!(fs::read_dir(folder.join("seen/dock/cam1")).unwrap().count() > 3, "{}", text(&seen));
+    let told = fs::read_to_string(folder.join("thief.log")).unwrap();
+    assert!(told.contains("was revoked (gone since Monday)"), "{told}");
+
+    let off = run(&["keys", "unrevoke", "app/laptop"], folder);
+    assert!(off.status.success() && text(&off).contains("Accepted again: app/laptop"), "{}", text(&off));
+    let off = run(&["keys", "unrevoke", "app/laptop"], folder);
+    assert!(text(&off).contains("app/laptop is not on the deny list"), "{}", text(&off));
+}

@@ -41,6 +41,7 @@ pub mod log;
 pub mod name;
 pub mod profile;
 pub mod reader_memory;
+pub mod revocation;
 pub mod rights;
 pub mod session;
 pub mod setting;

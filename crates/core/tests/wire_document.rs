@@ -29,7 +29,7 @@ use mez_core::wire::{
     ALPN, Abilities, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FeasibilityReport,
     FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest, Inquiry, MESSAGE_BYTES_MAX, Message,
     MessageBuffer, NegotiationResult, PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest,
-    ProfileUse, RECORD_BYTES_MAX, REPLY_BYTES_MAX, RecordHead, RecordKind, RefuseCode, ReplyResult, Report,
+    ProfileUse, RECORD_BYTES_MAX, REPLY_BYTES_MAX, REVOCATION_LIST_BYTES_MAX, RecordHead, RecordKind, RefuseCode, ReplyResult, Report,
     SHARE_REQUEST_RUNGS_MAX, SKIP_RANGES_MAX, Share, ShareRequest, SourceReport, Standing, Status,
     TEXT_BYTES_MAX, VERSION, Welcome,
 };
@@ -244,6 +244,8 @@ fn past_and_replies() -> Vec<(&'static str, Message)> {
         ),
         ("abilities", Message::Abilities(Abilities::ALL)),
         ("refresh", Message::Refresh { frame: id(3, 42) }),
+        ("revocation-version", Message::RevocationVersion { version: 7 }),
+        ("revocation-list", Message::RevocationList { signed: Bytes::from_static(&[0xaa; 16]) }),
         (
             "reply",
             Message::Reply {
@@ -378,6 +380,7 @@ fn limits_and_times_are_those_of_the_code() {
         ("TEXT_BYTES_MAX", TEXT_BYTES_MAX as u64),
         ("RUNG_BYTES_MAX", RUNG_BYTES_MAX as u64),
         ("REPLY_BYTES_MAX", REPLY_BYTES_MAX as u64),
+        ("REVOCATION_LIST_BYTES_MAX", REVOCATION_LIST_BYTES_MAX as u64),
         ("CONTRACTS_MAX", CONTRACTS_MAX as u64),
         ("SKIP_RANGES_MAX", SKIP_RANGES_MAX as u64),
         ("ARRIVING_FRAMES_MAX", ARRIVING_FRAMES_MAX as u64),
@@ -444,6 +447,7 @@ fn codes_are_those_of_the_code() {
     named("### Refuse", RefuseCode::Protocol as u16, "protocol");
     named("### Refuse", RefuseCode::Full as u16, "full");
     named("### Refuse", RefuseCode::Stopping as u16, "stopping");
+    named("### Refuse", RefuseCode::Revoked as u16, "revoked");
     named("### What to do when both bounds cannot be held", OnInfeasible::Degrade as u16, "degrade");
     named("### What to do when both bounds cannot be held", OnInfeasible::Skip as u16, "skip");
     named("### What to do when both bounds cannot be held", OnInfeasible::Stop as u16, "stop");

@@ -24,6 +24,7 @@ pub mod profile;
 pub mod profiles;
 mod reading;
 pub mod reply;
+pub mod revocation;
 pub mod rights;
 pub mod runtime;
 pub mod source;

@@ -20,6 +20,7 @@ use crate::identity::authority::AuthorityError;
 use crate::identity::{Credentials, EnrolmentServer, KeyFolder, Role};
 use crate::persist::PersistOptions;
 use crate::ports::bind_remedy;
+use crate::revocation::{self, RevokedError, RevokedFile};
 use crate::rights::{LiveRights, RightsError, RightsFile, follow};
 
 /// How an edge broker's process is set up.
@@ -61,6 +62,9 @@ pub enum EdgeProcessError {
     /// Nobody knows who may do what.
     #[error(transparent)]
     Rights(#[from] RightsError),
+    /// Nobody knows who was revoked.
+    #[error(transparent)]
+    Revoked(#[from] RevokedError),
     /// The authority's key.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
@@ -107,6 +111,8 @@ impl EdgeProcess {
             Some(rights) => LiveRights::fixed(rights),
             None => follow(RightsFile::of(keys.path()))?,
         };
+        let revoked = RevokedFile::of(keys.path(), keys.site(), keys.authority());
+        let revoked = revocation::follow(revoked, &credentials)?;
         // Without a home there is none; then what is to be remembered of cameras is in memory only.
         let state = state.or_else(|| crate::state::folder(None).ok());
         let edge = EdgeBroker::start(EdgeOptions {
@@ -116,6 +122,7 @@ impl EdgeProcess {
             state,
             persist,
             profiles,
+            revoked: Some(revoked),
         })?;
         info!(address = %edge.link_address(), edge = %credentials.identity(), "cameras may connect");
         let mut api = ApiServer::edge(edge.clone(), rights, ApiLimits::default());

@@ -70,6 +70,7 @@ impl World {
                 }
                 CameraOutput::Refused { .. }
                 | CameraOutput::LinkChanged { .. }
+                | CameraOutput::Revocations { .. }
                 | CameraOutput::Reply { .. } => {}
             }
         }

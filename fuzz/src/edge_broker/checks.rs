@@ -66,6 +66,7 @@ impl World {
                 | EdgeOutput::ViewChanged { .. }
                 | EdgeOutput::SourceChanged { .. }
                 | EdgeOutput::Detach { .. }
+                | EdgeOutput::Revocations { .. }
                 | EdgeOutput::CameraChanged { .. } => {}
             }
         }

@@ -1,5 +1,6 @@
 //! `mez keys`: makes a site, and lets hosts and applications join it.
 
+mod revoke;
 mod rights;
 mod show;
 #[cfg(test)]
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
+use mez_core::revocation::SubjectError;
 use mez_core::rights::{Grantee, GranteeError};
 use mez_node::identity::authority::AuthorityError;
 use mez_node::identity::enrol::{EnrolError, ServeError, enrol_blocking};
@@ -22,6 +24,7 @@ use mez_node::identity::{
     Token, TokenStore, host_name,
 };
 use mez_node::ports;
+use mez_node::revocation::RevokedError;
 use mez_node::rights::RightsError;
 
 /// Make a site, let hosts and applications join it, and list the identities of this host.
@@ -133,6 +136,29 @@ Examples:
         #[arg(long)]
         strict: bool,
     },
+    /// Accept somebody's certificates no more, at all edges of the site; connections end within seconds
+    #[command(after_help = "\
+Examples:
+  A camera that was stolen, with all certificates that it was given until now:
+    mez keys revoke camera/dock/cam1 --because 'stolen from the dock'
+  Its successor joins under the same name, with a new token:
+    mez keys token camera/dock/cam1
+  One certificate, by the serial number that `mez cameras show` and `mez keys show` print:
+    mez keys revoke 3f2a90c4d1e65b7788990a1b2c3d4e5f
+
+Run it where the site was made. The edge of this host takes the list in within a second. Cameras carry it to other edges that they \
+connect to; or copy revoked.list into the folders of keys of those edges.")]
+    Revoke(revoke::RevokeArgs),
+    /// Take something off the deny list that was revoked by mistake
+    #[command(after_help = "Example:\n  mez keys unrevoke camera/dock/cam1")]
+    Unrevoke {
+        /// What to accept again, as `mez keys revoked` lists it
+        #[arg(value_name = "WHO|SERIAL", required = true)]
+        what: Vec<String>,
+    },
+    /// List what is revoked
+    #[command(after_help = "Example:\n  mez keys revoked")]
+    Revoked,
     /// Join a site with a token; the private key is made here and stays here
     #[command(after_help = "\
 Examples:
@@ -212,6 +238,12 @@ pub enum KeysError {
     /// The rights of this host's edge.
     #[error(transparent)]
     Rights(#[from] RightsError),
+    /// The site's deny list.
+    #[error(transparent)]
+    Revoked(#[from] RevokedError),
+    /// Nothing that can be revoked.
+    #[error(transparent)]
+    Subject(#[from] SubjectError),
     /// Nobody to whom something can be granted.
     #[error(transparent)]
     Grantee(#[from] GranteeError),
@@ -257,6 +289,9 @@ impl Terminal<'_> {
             Command::Ungrant(args) => self.ungrant(&KeyFolder::find(keys)?, &args),
             Command::Grants { who } => self.grants(&KeyFolder::find(keys)?, who.as_ref()),
             Command::Rights { strict } => self.rights(&KeyFolder::find(keys)?, strict),
+            Command::Revoke(args) => self.revoke(&KeyFolder::find(keys)?, &args),
+            Command::Unrevoke { what } => self.unrevoke(&KeyFolder::find(keys)?, &what),
+            Command::Revoked => self.revoked(&KeyFolder::find(keys)?),
             Command::Enrol { token, edge } => self.enrol(keys, &token, &edge),
             Command::Serve { listen } => self.serve(keys, listen),
             Command::List => self.list(&KeyFolder::find(keys)?, SystemTime::now()),

@@ -14,6 +14,7 @@ pub mod camera;
 pub mod edge;
 mod epochs;
 mod intake;
+mod revocations;
 
 use std::time::Duration;
 

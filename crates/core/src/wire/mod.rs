@@ -26,7 +26,9 @@ pub use self::feasibility::{FeasibilityReport, ProfileUse};
 pub use self::header::{FRAME_HEADER_BYTES_MAX, FrameHeader, SKIP_RANGES_MAX};
 pub use self::history::{Abilities, HistoryCode, HistoryEnd, HistoryRequest};
 pub use self::inquiry::{Inquiry, Standing};
-pub use self::message::{MESSAGE_BYTES_MAX, Message, MessageBuffer, REPLY_BYTES_MAX, ReplyResult};
+pub use self::message::{
+    MESSAGE_BYTES_MAX, Message, MessageBuffer, REPLY_BYTES_MAX, REVOCATION_LIST_BYTES_MAX, ReplyResult,
+};
 pub use self::negotiation::NegotiationResult;
 pub use self::profile::{PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest};
 pub use self::record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, RecordHead, RecordKind};

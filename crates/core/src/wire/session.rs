@@ -56,6 +56,8 @@ pub enum RefuseCode {
     Full = 6,
     /// The edge is stopping.
     Stopping = 7,
+    /// The certificate was revoked.
+    Revoked = 8,
 }
 
 impl Hello {
@@ -125,12 +127,13 @@ impl RefuseCode {
             5 => Some(Self::Protocol),
             6 => Some(Self::Full),
             7 => Some(Self::Stopping),
+            8 => Some(Self::Revoked),
             _ => None,
         }
     }
 
     /// Whether it is of no use to dial again soon.
     pub const fn is_lasting(self) -> bool {
-        matches!(self, Self::Version | Self::NotPermitted | Self::NameHeld | Self::Full)
+        matches!(self, Self::Version | Self::NotPermitted | Self::NameHeld | Self::Full | Self::Revoked)
     }
 }

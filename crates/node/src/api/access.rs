@@ -1,4 +1,5 @@
-//! Asks the edge's rights: what each request needs, whether its principal has it, and when a stream loses it.
+//! Asks the edge's rights and its deny list: what each request needs, whether its principal has it and was not revoked,
+//! and when a stream loses it.
 //!
 //! This is the only place of the interface that asks. Every call of [`super::edge::EdgeApi`] that gives something
 //! away goes through it, and every event of a stream through [`StreamAccess::lost`]. What a request needs, and
@@ -17,19 +18,21 @@ use super::principal::Principal;
 use super::request::Subscribe;
 use crate::clock::monotonic_now;
 use crate::identity::refusals::Refusals;
+use crate::revocation::LiveRevocations;
 use crate::rights::LiveRights;
 
 /// Answers whether a principal may do something, by the rights in force. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     rights: LiveRights,
+    revoked: LiveRevocations,
     /// Tells the edge's operators who was refused, each now and then.
     refusals: Arc<Refusals>,
 }
 
 impl Access {
-    pub(super) fn new(rights: LiveRights) -> Self {
-        Self { rights, refusals: Arc::default() }
+    pub(super) fn new(rights: LiveRights, revoked: LiveRevocations) -> Self {
+        Self { rights, revoked, refusals: Arc::default() }
     }
 
     /// Whether `principal` may do `verb` with `camera`.
@@ -39,6 +42,7 @@ impl Access {
         verb: Verb,
         camera: &CameraName,
     ) -> Result<(), ApiError> {
+        not_revoked(&self.revoked, principal)?;
         let checked = self.rights.now().check(&principal.bearer(), verb, camera);
         checked.map_err(|refusal| refused(&self.refusals, principal, &refusal))
     }
@@ -50,6 +54,7 @@ impl Access {
         verb: Verb,
         pattern: &CameraPattern,
     ) -> Result<Granted, ApiError> {
+        not_revoked(&self.revoked, principal)?;
         let selected = self.rights.now().select(&principal.bearer(), &[verb], pattern);
         selected.map_err(|refusal| refused(&self.refusals, principal, &refusal))
     }
@@ -74,10 +79,13 @@ impl Access {
         }
         // Noticed before they are read, so that no change falls in between.
         let (mut rights, refusals) = (self.rights.clone(), Arc::clone(&self.refusals));
+        let mut revoked = self.revoked.clone();
+        revoked.notice();
+        not_revoked(&revoked, principal)?;
         let (who, cameras) = (principal.bearer(), asked.spec.cameras.clone());
         let stream = StreamRights::ask(&rights.notice(), who, verbs, cameras)
             .map_err(|refusal| refused(&refusals, principal, &refusal))?;
-        Ok(StreamAccess { rights, refusals, principal: principal.clone(), stream })
+        Ok(StreamAccess { rights, revoked, refusals, principal: principal.clone(), stream })
     }
 }
 
@@ -85,6 +93,7 @@ impl Access {
 #[derive(Debug)]
 pub struct StreamAccess {
     rights: LiveRights,
+    revoked: LiveRevocations,
     refusals: Arc<Refusals>,
     principal: Principal,
     stream: StreamRights,
@@ -96,14 +105,17 @@ impl StreamAccess {
         self.stream.granted()
     }
 
-    /// Waits until the rights have changed. Cancelling this loses nothing.
+    /// Waits until the rights or the deny list have changed. Cancelling this loses nothing.
     pub(super) async fn changed(&mut self) {
-        self.rights.changed().await;
+        tokio::select! {
+            () = self.rights.changed() => {}
+            () = self.revoked.changed() => {}
+        }
     }
 
     /// Why the stream must end, if its cameras are not the same any more.
     pub(super) fn lost(&mut self) -> Option<ApiError> {
-        if self.rights.has_changed() { self.look() } else { None }
+        if self.rights.has_changed() || self.revoked.has_changed() { self.look() } else { None }
     }
 
     /// The contract brings a profile from now on. Returns why the stream must end, if it may not bring it for all
@@ -113,12 +125,24 @@ impl StreamAccess {
         self.look()
     }
 
-    /// The same as [`StreamAccess::lost`], whether the rights have changed or not.
+    /// The same as [`StreamAccess::lost`], whether something has changed or not.
     pub(super) fn look(&mut self) -> Option<ApiError> {
+        self.revoked.notice();
+        if let Err(revoked) = not_revoked(&self.revoked, &self.principal) {
+            return Some(revoked);
+        }
         self.stream.look(&self.rights.notice()).err().map(|lost| match lost {
             Lost::Refused(refusal) => refused(&self.refusals, &self.principal, &refusal),
             lost @ Lost::Changed { .. } => ApiError::new(Code::Aborted, "RIGHTS_CHANGED", lost.to_string()),
         })
+    }
+}
+
+/// Fails for a principal whose certificate was revoked. The edge's operators hear of it as well.
+fn not_revoked(revoked: &LiveRevocations, principal: &Principal) -> Result<(), ApiError> {
+    match principal.certificate().and_then(|certificate| revoked.refuses(certificate)) {
+        Some(denial) => Err(ApiError::revoked(denial.to_string())),
+        None => Ok(()),
     }
 }
 
@@ -134,6 +158,7 @@ mod tests {
     use mez_core::rights::{Bearer, Rights};
 
     use super::*;
+    use crate::identity::{Role, TemporarySite};
 
     /// A user of the host other than the edge's own has no rights by being there.
     #[test]
@@ -144,7 +169,9 @@ mod tests {
         let other = Principal::User { uid: own.wrapping_add(4_711) };
         assert_eq!(other.bearer(), Bearer::User(own.wrapping_add(4_711)));
         let camera = "dock/cam1".parse().unwrap();
-        let access = Access::new(LiveRights::fixed(Rights::default()));
+        let site = TemporarySite::create(&"harbour".parse().unwrap()).unwrap();
+        let edge = site.keys().credentials(Role::Edge, None).unwrap();
+        let access = Access::new(LiveRights::fixed(Rights::default()), LiveRevocations::in_memory(&edge));
         let error = access.check(&other, Verb::Watch, &camera).unwrap_err();
         assert_eq!((error.code, error.reason.as_str()), (Code::PermissionDenied, "PERMISSION_DENIED"));
         assert!(error.message.contains("`mez keys grant user/"), "{error}");

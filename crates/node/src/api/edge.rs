@@ -44,7 +44,8 @@ impl EdgeApi {
         limits: ApiLimits,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        Self { edge, access: Access::new(rights), subscriptions: Subscriptions::new(limits), stopping }
+        let access = Access::new(rights, edge.revoked().clone());
+        Self { edge, access, subscriptions: Subscriptions::new(limits), stopping }
     }
 
     /// Agrees on a version. `received` is when the request came.

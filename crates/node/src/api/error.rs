@@ -146,6 +146,11 @@ impl ApiError {
         Self::new(Code::Unavailable, "STOPPING", "the broker is stopping; connect again when it is back")
     }
 
+    /// The certificate of whoever asks was revoked.
+    pub fn revoked(message: impl Into<String>) -> Self {
+        Self::new(Code::PermissionDenied, "REVOKED", message)
+    }
+
     /// What a status that came from a broker says.
     pub fn from_status(status: &Status) -> Self {
         let info = status.get_details_error_info();

@@ -2,15 +2,33 @@
 
 use std::fmt;
 
+use mez_core::revocation::Certificate;
 use mez_core::rights::Bearer;
 
 use crate::identity::{Identity, Role};
+
+/// A member of the site, and the certificate that it showed. It is the same member with another certificate.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Who it is.
+    pub identity: Identity,
+    /// What it showed.
+    pub certificate: Certificate,
+}
+
+impl PartialEq for Member {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity == other.identity
+    }
+}
+
+impl Eq for Member {}
 
 /// The identity at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Principal {
     /// A member of the site, as its certificate says.
-    Member(Identity),
+    Member(Member),
     /// A user of the broker's own host who came through the Unix socket. The kernel names the user.
     User {
         /// The user's number.
@@ -19,10 +37,18 @@ pub enum Principal {
 }
 
 impl Principal {
+    /// The certificate that it showed; a user of this host showed none.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        match self {
+            Self::Member(member) => Some(&member.certificate),
+            Self::User { .. } => None,
+        }
+    }
+
     /// Whom the rights know it as. The user that this process runs as, and root, can change the rights themselves.
     pub fn bearer(&self) -> Bearer {
         match self {
-            Self::Member(Identity { role, name, .. }) => {
+            Self::Member(Member { identity: Identity { role, name, .. }, .. }) => {
                 let name = name.as_camera().clone();
                 match role {
                     Role::Camera => Bearer::Camera(name),
@@ -38,7 +64,7 @@ impl Principal {
     /// The name of a principal that gave itself none: the member's name, or the user's number.
     pub fn name(&self) -> String {
         match self {
-            Self::Member(identity) => identity.name.to_string(),
+            Self::Member(member) => member.identity.name.to_string(),
             Self::User { uid } => format!("user {uid}"),
         }
     }
@@ -47,7 +73,7 @@ impl Principal {
 impl fmt::Display for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Member(identity) => identity.fmt(f),
+            Self::Member(member) => member.identity.fmt(f),
             Self::User { uid } => write!(f, "user {uid} of this host"),
         }
     }

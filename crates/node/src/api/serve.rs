@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use mez_core::admission::{Dropped, Limits};
+use mez_core::revocation::Certificate;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -22,7 +23,7 @@ use super::calls::Peer;
 use super::camera::CameraApi;
 use super::edge::EdgeApi;
 use super::places::{Places, PrincipalsPlace};
-use super::principal::Principal;
+use super::principal::{Member, Principal};
 use super::socket::{Socket, SocketError};
 use super::{ApiLimits, Broker, grpc};
 use crate::camera::CameraHandle;
@@ -33,6 +34,7 @@ use crate::identity::tls::{TlsConfigError, grpc_server_config};
 use crate::identity::{Credentials, Role, TlsIncoming, peer_identity};
 use crate::local::{self, MAGIC};
 use crate::ports::bind_remedy;
+use crate::revocation::{LiveRevocations, shown};
 use crate::rights::LiveRights;
 
 /// The bytes that every HTTP/2 client sends first (RFC 9113, section 3.4). Afterwards the keepalive notices a
@@ -44,6 +46,8 @@ const STOP_TIMEOUT: Duration = Duration::from_millis(500);
 const STREAM_WINDOW_BYTES: u32 = 8 << 20;
 /// The flow control window of one connection, for publishers. It equals that of the link.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+/// How long a connection lasts after its certificate was revoked: its streams tell the client why they end.
+const REVOKED_TIME_MAX: Duration = Duration::from_secs(2);
 /// The most encrypted bytes that may wait for a connection: one TLS record.
 const TLS_BUFFER_BYTES_MAX: usize = 16 << 10;
 /// The largest HTTP/2 frame. Large frames cost less than many small ones.
@@ -132,7 +136,12 @@ impl ApiServer {
         credentials: &Credentials,
         accepts: &[Role],
     ) -> Result<SocketAddr, ServeError> {
-        let config = Arc::new(grpc_server_config(credentials, accepts)?);
+        let revoked = match &self.broker {
+            Broker::Edge(api) => api.edge.revoked().clone(),
+            // It knows of nobody who was revoked.
+            Broker::Camera(_) => LiveRevocations::in_memory(credentials),
+        };
+        let config = Arc::new(grpc_server_config(credentials, accepts, &revoked)?);
         let bind = |source| ServeError::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
@@ -145,10 +154,14 @@ impl ApiServer {
             let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
             // The handshake has checked it: a certificate without an identity does not get here.
             let identity = peer_identity(certificates, &site).ok()?;
+            let certificate = shown(certificates.first()?, &identity).ok()?;
             let place = enter(&places)?;
-            let principal = Principal::Member(identity);
+            let cut = cut(revoked.clone(), certificate.clone());
+            let principal = Principal::Member(Member { identity, certificate });
             let of_principal = of_principals.enter(&principal).ok()?;
-            Some(Ok(Connection::new(stream, principal, (place, of_principal), pass)))
+            let mut connection = Connection::new(stream, principal, (place, of_principal), pass);
+            connection.cut = Some(Box::pin(cut));
+            Some(Ok(connection))
         });
         let server = self.serve_grpc(incoming);
         self.listeners.spawn(server);
@@ -199,6 +212,12 @@ impl Drop for ApiServer {
     fn drop(&mut self) {
         self.stop.send_replace(true);
     }
+}
+
+/// Ready when a connection is to be closed because its certificate was revoked. Its streams are told before.
+async fn cut(mut revoked: LiveRevocations, certificate: Certificate) {
+    revoked.denied(&certificate).await;
+    tokio::time::sleep(REVOKED_TIME_MAX).await;
 }
 
 /// A place for one more connection, if there is one.
@@ -309,6 +328,8 @@ struct Connection<C> {
     peer: Peer,
     /// Until the preface of HTTP/2 is whole.
     preface: Option<Preface>,
+    /// Ready when it is to be closed, of members who showed a certificate.
+    cut: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     _place: OwnedSemaphorePermit,
     _of_principal: PrincipalsPlace,
 }
@@ -323,7 +344,7 @@ impl<C> Connection<C> {
         let (_said, dropped) = pass.until_said();
         let preface = Preface { missing: HTTP2_PREFACE_BYTES, _said, dropped: Box::pin(dropped) };
         let peer = Peer::new(principal);
-        Self { stream, peer, preface: Some(preface), _place: place, _of_principal: of_principal }
+        Self { stream, peer, preface: Some(preface), cut: None, _place: place, _of_principal: of_principal }
     }
 }
 
@@ -348,7 +369,15 @@ impl<C: AsyncRead + Unpin> AsyncRead for Connection<C> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { stream, preface, .. } = &mut *self;
+        let Self { stream, preface, cut, .. } = &mut *self;
+        if let Some(cut) = cut
+            && cut.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "its certificate was revoked",
+            )));
+        }
         if let Some(waits) = preface
             && let Poll::Ready(dropped) = waits.dropped.as_mut().poll(context)
         {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker as Broker, CameraOutput, SourceNews, Transform, Transformed};
 use mez_core::broker::{EdgeIndex, LinkId};
 use mez_core::frame::{Epoch, Rung};
@@ -29,6 +30,7 @@ use crate::ports::EdgeAddress;
 use crate::profile::NamedProfile;
 use crate::reading::LocalPast;
 use crate::reply::ReplyContent;
+use crate::revocation::{LiveRevocations, Taken};
 use crate::state::CameraState;
 
 /// How long the edge may take to acknowledge what was said last.
@@ -41,6 +43,8 @@ pub(super) struct Driver {
     state: CameraState,
     anchor: ClockAnchor,
     dialler: Dialler,
+    /// Who was revoked, as far as an edge has told.
+    revoked: LiveRevocations,
     /// The edges, in order of preference.
     edges: Box<[EdgeAddress]>,
     links: HashMap<LinkId, CommandSender>,
@@ -69,7 +73,7 @@ impl Driver {
         shared: Arc<Shared>,
         h264: H264Library,
         (state, anchor): (CameraState, ClockAnchor),
-        dialler: Dialler,
+        (dialler, revoked): (Dialler, LiveRevocations),
         edges: Vec<EdgeAddress>,
     ) -> Self {
         Self {
@@ -78,6 +82,7 @@ impl Driver {
             state,
             anchor,
             dialler,
+            revoked,
             edges: edges.into(),
             links: HashMap::new(),
             next_link: 0,
@@ -102,6 +107,8 @@ impl Driver {
         let (shared, mut source) = (Arc::clone(&self.shared), self.shared.source.subscribe());
         // Something may have been heard before this loop began.
         source.mark_changed();
+        let mut revoked = self.revoked.clone();
+        self.hand_on_revocations();
         loop {
             while let Some(output) = self.broker.poll_output() {
                 self.perform(output);
@@ -112,6 +119,10 @@ impl Driver {
                 // Before events: a frame is judged by what was known when it was published.
                 Ok(()) = appended.changed() => self.broker.handle_published(monotonic_now()),
                 Ok(()) = source.changed() => self.hear_source(&mut source),
+                () = revoked.changed() => {
+                    revoked.notice();
+                    self.hand_on_revocations();
+                }
                 () = shared.leaving.notified() => break self.say_farewell().await,
                 Some(event) = events.recv() => self.handle(event),
                 Some(Ok((past, ticket, answer))) = self.reads.join_next() => {
@@ -195,6 +206,24 @@ impl Driver {
         }
     }
 
+    /// Edges that lack the list are told that it is here.
+    fn hand_on_revocations(&mut self) {
+        let held = self.revoked.now();
+        if held.list.version() > 0 {
+            self.broker.handle_revocations(held.list.version(), held.bytes.clone());
+        }
+    }
+
+    /// An edge has brought a list. What is not signed by the authority, or is not newer, changes nothing.
+    fn take_revocations(&mut self, signed: Bytes) {
+        let why = match self.revoked.take(signed, "the edge") {
+            Ok(Taken::News | Taken::Known) => return,
+            Ok(Taken::Refused(_)) => "it is older than the one that is known, or of the same version".into(),
+            Err(error) => error.to_string(),
+        };
+        warn!(camera = %self.shared.camera, "a deny list of the edge is not taken in: {why}");
+    }
+
     fn handle_timeout(&mut self) {
         let (refused, log_bytes) = {
             let intake = lock(&self.shared.intake);
@@ -235,6 +264,7 @@ impl Driver {
             }
             CameraOutput::RaiseEpoch { above } => self.raise_epoch(above),
             CameraOutput::Refused { code, text } => self.report_refusal(code, text),
+            CameraOutput::Revocations { signed, .. } => self.take_revocations(signed),
             CameraOutput::LinkChanged { up } => self.report_link(up),
             CameraOutput::Reply { frame, application, result } => match ReplyContent::from_result(result) {
                 Ok(content) => self.shared.add_reply(Reply { frame, application, content }),

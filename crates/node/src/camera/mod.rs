@@ -42,6 +42,7 @@ use crate::persist::{
 };
 use crate::ports::EdgeAddress;
 use crate::reading::PastSources;
+use crate::revocation::{LiveRevocations, RevokedFile};
 use crate::state::{self, CameraState, StateError};
 
 /// The options of a camera broker.
@@ -140,9 +141,13 @@ impl CameraBroker {
         let CameraOptions { camera, edges, credentials, .. } = &options;
         check(camera, edges, credentials)?;
         let (events, receiver) = mpsc::channel(EVENTS_MAX);
-        let dialler = Dialler::new(options.transport, credentials, events)?;
         let folder = state::folder(options.state.as_deref())?;
         let mut state = CameraState::open(&folder, camera)?;
+        // What an edge brought is handed on to other edges, also after a restart.
+        let own_folder = state::camera_folder(&folder, camera);
+        let revoked = RevokedFile::of(&own_folder, &credentials.identity().site, credentials.authority());
+        let revoked = LiveRevocations::kept(credentials, revoked);
+        let dialler = Dialler::new(options.transport, credentials, revoked.clone(), events)?;
 
         let anchor = anchor();
         let (mut writer, reader) = log(options.log);
@@ -187,8 +192,14 @@ impl CameraBroker {
             }),
         });
         let (stop, stopped) = watch::channel(());
-        let driver =
-            Driver::new(broker, Arc::clone(&shared), options.h264, (state, anchor), dialler, options.edges);
+        let driver = Driver::new(
+            broker,
+            Arc::clone(&shared),
+            options.h264,
+            (state, anchor),
+            (dialler, revoked),
+            options.edges,
+        );
         tokio::spawn(driver.run(receiver, shared.appended.subscribe(), stopped));
         Ok(CameraHandle::new(shared, stop))
     }

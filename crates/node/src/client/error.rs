@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::io;
 
+use rustls::AlertDescription;
 use tonic::Status;
 
 use super::address::Address;
@@ -90,14 +91,36 @@ impl ClientError {
     pub(super) fn from_status(status: &Status, address: &Address) -> Self {
         // A status that came from the broker has no cause on this side.
         match status.source() {
+            Some(cause) if is_revoked(cause) => revoked(),
             None => ApiError::from_status(status).into(),
             Some(cause) => Self::Unreachable { address: address.clone(), reason: innermost_reason(cause) },
         }
     }
 
     pub(super) fn from_transport(error: &tonic::transport::Error, address: &Address) -> Self {
+        if is_revoked(error) {
+            return revoked();
+        }
         Self::Unreachable { address: address.clone(), reason: innermost_reason(error) }
     }
+}
+
+/// Whether the broker refused our certificate because it was revoked: then it is of no use to try again.
+fn is_revoked(error: &(dyn Error + 'static)) -> bool {
+    let mut at = Some(error);
+    while let Some(error) = at {
+        // HTTP/2 keeps only the text of what rustls says.
+        if error.to_string().contains("CertificateRevoked") {
+            return true;
+        }
+        at = error.source();
+    }
+    false
+}
+
+fn revoked() -> ClientError {
+    ApiError::revoked(explain::explain(&rustls::Error::AlertReceived(AlertDescription::CertificateRevoked)))
+        .into()
 }
 
 const BROKER_CLOSED: &str = "the broker closed the connection";

@@ -31,16 +31,17 @@ use crate::notes::{NoteContent, NotedReply, Notes};
 use crate::persist::replicas::Replicas;
 use crate::profiles::HeldProfile;
 use crate::reply::ReplyContent;
+use crate::revocation::LiveRevocations;
 
 /// How often to look for cameras that have been gone for too long.
 const STALE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A connection of a camera host.
-struct CameraLink {
+pub(super) struct CameraLink {
     /// Its identity and address, for people.
-    who: String,
+    pub(super) who: String,
     /// Its certificate and its address.
-    shown: Shown,
+    pub(super) shown: Shown,
     from: IpAddr,
     commands: CommandSender,
 }
@@ -56,8 +57,10 @@ pub(super) struct Driver {
     pub(super) starts: Starts,
     /// Of cameras whose frames need others.
     decoders: Decoders,
-    links: HashMap<LinkId, CameraLink>,
+    pub(super) links: HashMap<LinkId, CameraLink>,
     refusals: Refusals,
+    /// Who was revoked.
+    pub(super) revoked: LiveRevocations,
     /// Connections that ended since the broker's last output, which may be about frames of theirs.
     gone: Vec<LinkId>,
     shared: HashMap<CameraName, Arc<SharedCamera>>,
@@ -74,6 +77,7 @@ impl Driver {
         (replicas, notes): (Option<Replicas>, Option<Notes>),
         decoders: Decoders,
         starts: Starts,
+        revoked: LiveRevocations,
     ) -> Self {
         Self {
             broker,
@@ -84,6 +88,7 @@ impl Driver {
             decoders,
             links: HashMap::new(),
             refusals: Refusals::default(),
+            revoked,
             gone: Vec::new(),
             shared: HashMap::new(),
             subscribers: Subscribers::default(),
@@ -102,6 +107,8 @@ impl Driver {
     ) {
         let mut stale = tokio::time::interval(STALE_INTERVAL);
         stale.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut revoked = self.revoked.clone();
+        self.apply_revocations();
         loop {
             while let Some(output) = self.broker.poll_output() {
                 self.perform(output);
@@ -111,6 +118,10 @@ impl Driver {
             tokio::select! {
                 biased;
                 _ = stopped.wait_for(|stop| *stop) => break,
+                () = revoked.changed() => {
+                    revoked.notice();
+                    self.apply_revocations();
+                }
                 Some(event) = events.recv() => self.handle(event),
                 Some((camera, link, frame, decoded)) = decoded.recv() => {
                     self.broker.handle_decoded(monotonic_now(), &camera, link, frame, decoded);
@@ -141,6 +152,7 @@ impl Driver {
                 let who = format!("{} at {from}", peer.identity);
                 self.links.insert(link, CameraLink { who, shown, from, commands });
                 self.broker.handle_connected(now, link, peer);
+                self.refuse_revoked(link);
             }
             EdgeEvent::Message(link, Message::Inquiry(inquiry)) => self.answer(link, &inquiry),
             EdgeEvent::Message(link, message) => self.broker.handle_message(now, link, message),
@@ -332,10 +344,10 @@ impl Driver {
             }
             EdgeOutput::Started { camera, link, epoch, anchor } => {
                 let Some(CameraLink { shown, from, .. }) = self.links.get(&link) else { return };
-                let Shown { peer, serial, fingerprint } = shown;
+                let Shown { peer, certificate, fingerprint } = shown;
                 let texts = [
                     peer.identity.clone(),
-                    serial.clone(),
+                    certificate.serial.to_string(),
                     fingerprint.to_string(),
                     from.to_canonical().to_string(),
                 ];
@@ -347,6 +359,7 @@ impl Driver {
             }
             EdgeOutput::Detach { subscription, camera } => self.subscribers.detach(subscription, camera),
             EdgeOutput::SourceChanged { camera, source } => self.tell_source(&camera, &source),
+            EdgeOutput::Revocations { link, signed } => self.take_revocations(link, signed),
             EdgeOutput::CameraChanged { camera, up, reason } => {
                 match &reason {
                     Some(reason) => info!(%camera, up, "{reason}"),
@@ -401,7 +414,7 @@ impl Driver {
     }
 
     /// Logs why a camera is refused. The camera host is told; the operators of this edge must know as well.
-    fn note_refusal(&self, link: LinkId, code: RefuseCode, why: &str) {
+    pub(super) fn note_refusal(&self, link: LinkId, code: RefuseCode, why: &str) {
         match self.links.get(&link) {
             // A newer connection of the same host has come, which is as it should be.
             Some(known) if code == RefuseCode::Replaced => debug!(peer = known.who, "{why}"),

@@ -28,6 +28,7 @@ use crate::persist::{LogFiles, LogKeeper};
 use crate::profiles::{HeldProfile, ProfileStore};
 use crate::reading::{PastSources, Reading};
 use crate::reply::ReplyContent;
+use crate::revocation::LiveRevocations;
 
 /// An edge broker that runs. Cheap to clone.
 #[derive(Clone)]
@@ -41,6 +42,8 @@ pub struct EdgeHandle {
     /// What was said of frames, if that is kept.
     pub(super) notes: Option<Notes>,
     pub(super) starts: Starts,
+    /// Who was revoked.
+    pub(super) revoked: LiveRevocations,
     /// Where frames of the past are.
     pub(super) places: Arc<PastSources>,
     pub(super) profiles: Arc<ProfileStore>,
@@ -124,6 +127,11 @@ impl EdgeHandle {
         let may_come = span.is_live(clock.wall) || patience.is_some();
         subscription.waiting = connected == 0 && may_come;
         Ok(subscription)
+    }
+
+    /// The site's deny list, as it is in force here.
+    pub fn revoked(&self) -> &LiveRevocations {
+        &self.revoked
     }
 
     /// What was said of frames, as it is kept on disk. `None`: this edge keeps no notes.

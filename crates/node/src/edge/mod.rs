@@ -9,6 +9,7 @@ mod forget;
 mod handle;
 pub(crate) mod request;
 mod reset;
+mod revoked;
 mod sources;
 mod standing;
 mod starts;
@@ -43,6 +44,7 @@ use crate::persist::replicas::Replicas;
 use crate::persist::{PersistError, PersistOptions};
 use crate::profiles::ProfileStore;
 use crate::reading::PastSources;
+use crate::revocation::LiveRevocations;
 use crate::state::{self, StateError, edge_folder};
 
 /// Requests of applications that may wait for the loop. Senders wait beyond that; the loop never takes long.
@@ -64,12 +66,14 @@ pub struct EdgeOptions {
     pub persist: Option<PersistOptions>,
     /// The folder of profiles that applications name. Default: `profiles` in the folder for state.
     pub profiles: Option<PathBuf>,
+    /// The deny list. Default: nobody is revoked until a camera brings a list.
+    pub revoked: Option<LiveRevocations>,
 }
 
 impl EdgeOptions {
     /// The defaults: logs in memory only.
     pub fn new(listen: SocketAddr, credentials: Credentials, config: EdgeConfig) -> Self {
-        Self { listen, credentials, config, state: None, persist: None, profiles: None }
+        Self { listen, credentials, config, state: None, persist: None, profiles: None, revoked: None }
     }
 }
 
@@ -98,7 +102,8 @@ impl EdgeBroker {
     /// [`EdgeHandle::stop`], or when the last handle is dropped.
     pub fn start(options: EdgeOptions) -> Result<EdgeHandle, EdgeStartError> {
         let (events, event_receiver) = mpsc::channel(EVENTS_MAX);
-        let listener = listen(options.listen, &options.credentials, events)?;
+        let revoked = options.revoked.unwrap_or_else(|| LiveRevocations::in_memory(&options.credentials));
+        let listener = listen(options.listen, &options.credentials, &revoked, events)?;
         let address = listener.address().map_err(|source| ListenError::Bind {
             protocol: "UDP",
             address: options.listen,
@@ -128,7 +133,8 @@ impl EdgeBroker {
         let keeper = replicas.as_ref().map(Replicas::keeper);
         let notes = replicas.as_ref().and_then(Replicas::notes);
         let (decoders, decoded) = Decoders::new();
-        let driver = Driver::new(broker, (replicas, notes.clone()), decoders, starts.clone());
+        let driver =
+            Driver::new(broker, (replicas, notes.clone()), decoders, starts.clone(), revoked.clone());
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(driver.run(listener, (event_receiver, decoded), request_receiver, stopped));
         Ok(EdgeHandle {
@@ -140,6 +146,7 @@ impl EdgeBroker {
             keeper,
             notes,
             starts,
+            revoked,
             places,
             profiles: Arc::new(ProfileStore::new(profiles)),
             standings: Arc::default(),

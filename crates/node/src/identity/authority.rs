@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use mez_core::rights::Stance;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber, SubjectPublicKeyInfo,
+    KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber, SigningKey, SubjectPublicKeyInfo,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::pki_types::pem::PemObject;
@@ -18,7 +18,7 @@ use rustls::pki_types::{CertificateDer, DnsName, PrivatePkcs8KeyDer};
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer;
 
-use super::certificate::{CertificateFacts, Moment, Validity, hex};
+use super::certificate::{BACKDATED, CertificateFacts, Moment, Validity, hex};
 use super::files::{self, FileError, Present, Readers};
 use super::name::{Identity, IdentityError, Role, SiteName};
 use super::prepare::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, PrepareError, prepare};
@@ -121,7 +121,8 @@ impl SiteAuthority {
         }
         let mut params = blank_params(&identity.short(), None);
         params.not_before = validity.not_before.into();
-        params.not_after = validity.not_after.min(self.validity.not_after).into();
+        let longest = validity.not_before + BACKDATED + Validity::MEMBER_MAX;
+        params.not_after = validity.not_after.min(longest).min(self.validity.not_after).into();
         params.subject_alt_names = alternative_names(identity, hosts)?;
         params.use_authority_key_identifier_extension = true;
         params.is_ca = IsCa::ExplicitNoCa;
@@ -136,7 +137,12 @@ impl SiteAuthority {
         Ok(vec![certificate.into()])
     }
 
-    pub(super) fn generate(site: &SiteName, now: SystemTime) -> Result<Self, AuthorityError> {
+    /// Signs a message, which says itself what it is: ECDSA P-256 over SHA-256, ASN.1.
+    pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+        self.issuer.key().sign(message)
+    }
+
+    pub(crate) fn generate(site: &SiteName, now: SystemTime) -> Result<Self, AuthorityError> {
         let key = KeyPair::generate()?;
         // Two authorities of one site name, after a second `init`, have different subjects, so that a certificate
         // of the first is answered with "unknown authority" and not with a bad signature.
@@ -230,7 +236,7 @@ pub(super) fn read_authority(
 }
 
 /// PEM, in lines of 64 characters as OpenSSL writes it.
-pub(super) fn pem(label: &str, der: &[u8]) -> String {
+pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     let body = STANDARD.encode(der);
     // Base64 is ASCII, so that every cut falls between characters.
     let lines = body.as_bytes().chunks(64).map(|line| str::from_utf8(line).expect("base64 is ASCII"));

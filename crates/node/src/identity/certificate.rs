@@ -28,6 +28,8 @@ pub struct Validity {
 impl Validity {
     /// How long a member's certificate is valid by default: 90 days.
     pub const MEMBER: Duration = Duration::from_secs(90 * DAY.as_secs());
+    /// The longest that a member's certificate is valid, whatever was asked for: 366 days. So long a revocation is remembered.
+    pub const MEMBER_MAX: Duration = Duration::from_secs(366 * DAY.as_secs());
     /// How long the certificate of a site's authority is valid: 10 years.
     pub const AUTHORITY: Duration = Duration::from_secs(3652 * DAY.as_secs());
 
@@ -152,6 +154,15 @@ pub(super) fn is_signed_by(certificate: &CertificateDer<'_>, authority: &Certifi
         }
         _ => false,
     }
+}
+
+/// Whether a message was signed by the key of `authority`: ECDSA P-256 over SHA-256, ASN.1.
+pub(crate) fn is_message_signed_by(authority: &CertificateDer<'_>, message: &[u8], signature: &[u8]) -> bool {
+    use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+    parse(authority).is_ok_and(|authority| {
+        let key = &authority.public_key().subject_public_key.data;
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key).verify(message, signature).is_ok()
+    })
 }
 
 /// The identity in a peer's certificates, whose first one is its own.

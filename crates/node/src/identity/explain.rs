@@ -71,6 +71,7 @@ fn explain_own_alert(alert: AlertDescription, reason: &str) -> String {
         AlertDescription::UnknownCA => explain_certificate(&CertificateError::UnknownIssuer),
         AlertDescription::CertificateRequired => explain(&Error::NoCertificatesPresented),
         AlertDescription::NoApplicationProtocol => explain(&Error::NoApplicationProtocol),
+        AlertDescription::CertificateRevoked => explain_certificate(&CertificateError::Revoked),
         AlertDescription::CertificateExpired => format!(
             "the certificate of the other side has expired or is not valid yet by this host's clock; compare the \
              clocks, and have it enrol anew with `mez keys enrol` where it has expired ({reason})"
@@ -106,7 +107,12 @@ fn explain_alert(alert: AlertDescription) -> String {
              was made anew; compare the authorities with `mez keys show` on both hosts"
                 .into()
         }
-        AlertDescription::CertificateRevoked | AlertDescription::AccessDenied => {
+        AlertDescription::CertificateRevoked => {
+            "the other side refused our certificate: it was revoked; to join the site again, enrol with a new token from whoever runs \
+             the site (`mez keys revoked` on the edge's host says why it was revoked)"
+                .into()
+        }
+        AlertDescription::AccessDenied => {
             "the other side no longer admits our certificate; ask who runs the site".into()
         }
         AlertDescription::CertificateUnknown => {
@@ -160,6 +166,9 @@ fn explain_certificate(error: &CertificateError) -> String {
             format!("the other side is not an edge of this site ({error})")
         }
         CertificateError::InvalidPurposeContext { required, .. } => explain_purpose(required),
+        CertificateError::Revoked => {
+            "the certificate of the other side was revoked (`mez keys revoked` lists what is)".into()
+        }
         CertificateError::Other(reason) => reason.to_string(),
         other => format!("the certificate of the other side cannot be verified ({other})"),
     }

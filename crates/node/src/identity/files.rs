@@ -92,14 +92,17 @@ pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
 
 /// Reads a small file, refusing to fill memory with one that cannot be what is looked for.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, FileError> {
+    read_at_most(path, KEY_FILE_BYTES_MAX, "key file")
+}
+
+/// The same for a file that may be larger, and is called `what`.
+pub(crate) fn read_at_most(path: &Path, bytes_max: u64, what: &str) -> Result<Vec<u8>, FileError> {
     let attempt = || {
         let file = File::open(path)?;
         let mut content = Vec::new();
-        file.take(KEY_FILE_BYTES_MAX + 1).read_to_end(&mut content)?;
-        if content.len() as u64 > KEY_FILE_BYTES_MAX {
-            return Err(io::Error::other(format!(
-                "it is larger than {KEY_FILE_BYTES_MAX} bytes, so it is no key file"
-            )));
+        file.take(bytes_max + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > bytes_max {
+            return Err(io::Error::other(format!("it is larger than {bytes_max} bytes, so it is no {what}")));
         }
         Ok(content)
     };

@@ -261,6 +261,24 @@ impl TokenStore {
         Ok(found)
     }
 
+    /// Takes back the tokens of an identity that wait to be used, and returns how many there were.
+    pub fn withdraw(&self, identity: &Identity) -> Result<usize, FileError> {
+        let names = match files::names(&self.folder) {
+            // The folder is made with the first token.
+            Err(error) if error.is_absent() => return Ok(0),
+            other => other?,
+        };
+        let mut withdrawn = 0;
+        for name in names.iter().filter(|name| name.ends_with(".json")) {
+            let path = self.folder.join(name);
+            if Record::read(&path).is_ok_and(|record| record.identity == identity.to_string()) {
+                remove(&path)?;
+                withdrawn += 1;
+            }
+        }
+        Ok(withdrawn)
+    }
+
     fn waiting(&self, secret: &Secret) -> PathBuf {
         self.folder.join(format!("{}.json", secret.hash()))
     }

@@ -27,7 +27,6 @@ use super::sent::SentBytes;
 use super::{Command, CommandSender, EdgeEvent, Shown, received, tcp};
 use crate::clock::monotonic_now;
 use crate::identity::accept::{Accepted, TlsIncoming};
-use crate::identity::certificate::CertificateFacts;
 use crate::identity::door::{Door, Pass, Said};
 use crate::identity::explain::explain_quic;
 use crate::identity::gate::HANDSHAKES;
@@ -37,6 +36,7 @@ use crate::identity::tls::{TlsConfigError, link_server_config, quic_server_confi
 use crate::identity::{Credentials, Fingerprint, peer_identity};
 use crate::memory::buffer;
 use crate::ports::bind_remedy;
+use crate::revocation::{self, LiveRevocations};
 
 /// UDP clients that may be in their handshake before a new one must prove that it receives packets at its address. Until it has proved that,
 /// it may claim any address, which costs memory here and counts against the real owner of the address.
@@ -100,9 +100,10 @@ pub enum ListenError {
 pub(crate) fn listen(
     address: SocketAddr,
     credentials: &Credentials,
+    revoked: &LiveRevocations,
     events: mpsc::Sender<EdgeEvent>,
 ) -> Result<Listener, ListenError> {
-    let mut config = quinn::ServerConfig::with_crypto(Arc::new(quic_server_config(credentials)?));
+    let mut config = quinn::ServerConfig::with_crypto(Arc::new(quic_server_config(credentials, revoked)?));
     // An edge sends only control messages, so nobody asks what has left.
     config
         .transport_config(transport_config(SentBytes::default(), DATAGRAM_BYTES_ETHERNET))
@@ -111,7 +112,8 @@ pub(crate) fn listen(
     let (endpoint, tcp) = bind(address, &config)?;
     // One for both: a camera that is refused over UDP tries TCP.
     let refusals = Arc::new(Refusals::default());
-    let incoming = TlsIncoming::new(tcp, Arc::new(link_server_config(credentials)?), Arc::clone(&refusals));
+    let tls = Arc::new(link_server_config(credentials, revoked)?);
+    let incoming = TlsIncoming::new(tcp, tls, Arc::clone(&refusals));
     let site = credentials.identity().site.clone();
     let links = Arc::new(AtomicU64::new(0));
     let tcp = tokio::spawn(accept_tcp(incoming, site.clone(), Arc::clone(&links), events.clone()));
@@ -243,8 +245,8 @@ fn shown_on(connection: &Connection, site: &SiteName) -> Result<Shown, String> {
 fn shown(chain: &[CertificateDer<'_>], site: &SiteName) -> Result<Shown, String> {
     let own = chain.first().ok_or("no certificate was shown")?;
     let identity = peer_identity(chain, site).map_err(|error| error.to_string())?;
-    let serial = CertificateFacts::read(own).map_err(|error| error.to_string())?.serial;
-    Ok(Shown { peer: peer_of(&identity), serial, fingerprint: Fingerprint::of(own) })
+    let certificate = revocation::shown(own, &identity).map_err(|error| error.to_string())?;
+    Ok(Shown { peer: peer_of(&identity), certificate, fingerprint: Fingerprint::of(own) })
 }
 
 /// What a camera host may publish comes with its name.

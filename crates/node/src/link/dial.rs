@@ -8,11 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::{DIAL_TIME_MAX, EdgeIndex, LinkId};
 use mez_core::frame::FrameId;
+use mez_core::revocation::Certificate;
 use mez_core::trace::Stage;
 use mez_core::wire::FrameHeader;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Connection, Endpoint, SendStream};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_rustls::TlsConnector;
@@ -28,8 +29,9 @@ use super::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender, UNSENT_INTERVAL
 use crate::clock::monotonic_now;
 use crate::identity::explain::{explain_io, explain_quic};
 use crate::identity::tls::{TlsConfigError, link_client_config, quic_client_config};
-use crate::identity::{Credentials, EDGE_SERVER_NAME};
+use crate::identity::{Credentials, EDGE_SERVER_NAME, SiteName, peer_identity};
 use crate::ports::EdgeAddress;
+use crate::revocation::{LiveRevocations, shown};
 
 /// How long QUIC is tried alone. After that TCP is tried beside it.
 const QUIC_ALONE_TIME: Duration = Duration::from_secs(1);
@@ -55,6 +57,8 @@ pub(crate) struct Dialler {
     transport: Transport,
     crypto: Arc<QuicClientConfig>,
     tls: Arc<rustls::ClientConfig>,
+    site: SiteName,
+    revoked: LiveRevocations,
     events: mpsc::Sender<CameraEvent>,
 }
 
@@ -64,34 +68,66 @@ enum Connected {
     Tcp(Box<TlsStream<TcpStream>>),
 }
 
+impl Connected {
+    /// What the edge showed.
+    fn certificate(&self, site: &SiteName) -> Result<Certificate, String> {
+        let quic;
+        let chain = match self {
+            Self::Quic(_, connection, _) => {
+                let shown = connection.peer_identity();
+                quic = shown.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+                quic.as_ref().map_or(&[][..], |chain| chain)
+            }
+            Self::Tcp(stream) => stream.get_ref().1.peer_certificates().unwrap_or_default(),
+        };
+        let identity = peer_identity(chain, site).map_err(|error| error.to_string())?;
+        shown(&chain[0], &identity).map_err(|error| error.to_string())
+    }
+}
+
+/// Tells when the edge of a connection is revoked.
+pub(super) struct EdgeRevoked {
+    revoked: LiveRevocations,
+    certificate: Certificate,
+}
+
+impl EdgeRevoked {
+    /// The reason why the connection ends.
+    pub(super) async fn reason(mut self) -> String {
+        self.revoked.denied(&self.certificate).await.to_string()
+    }
+}
+
 impl Dialler {
-    /// A dialler for the camera that the credentials name.
+    /// A dialler for the camera that the credentials name. It leaves edges that were revoked.
     pub(crate) fn new(
         transport: Transport,
         credentials: &Credentials,
+        revoked: LiveRevocations,
         events: mpsc::Sender<CameraEvent>,
     ) -> Result<Self, TlsConfigError> {
         let crypto = Arc::new(quic_client_config(credentials)?);
         let tls = Arc::new(link_client_config(credentials)?);
-        Ok(Self { transport, crypto, tls, events })
+        let site = credentials.identity().site.clone();
+        Ok(Self { transport, crypto, tls, site, revoked, events })
     }
 
     /// Connects to `edge` at `place`, and serves the connection while it lives. Events report everything.
     pub(crate) fn dial(&self, link: LinkId, edge: EdgeIndex, place: EdgeAddress) {
         let dialler = self.clone();
         tokio::spawn(async move {
-            match tokio::time::timeout(DIAL_TIME_MAX, dialler.connect(&place)).await {
-                Ok(Ok(Connected::Quic(endpoint, connection, sent))) => {
-                    serve((link, edge), &endpoint, connection, sent, dialler.events).await
+            match tokio::time::timeout(DIAL_TIME_MAX, dialler.connect_unrevoked(&place)).await {
+                Ok(Ok((Connected::Quic(endpoint, connection, sent), revoked))) => {
+                    serve((link, edge), &endpoint, connection, sent, (dialler.events, revoked)).await
                 }
-                Ok(Ok(Connected::Tcp(stream))) => {
+                Ok(Ok((Connected::Tcp(stream), revoked))) => {
                     if dialler.transport == Transport::Auto {
                         warn!(
                             "UDP does not get through to {place}, so the link uses TCP, which gives up stale frames \
                              later; open UDP in the firewall"
                         );
                     }
-                    tcp::serve_camera((link, edge), *stream, dialler.events).await;
+                    tcp::serve_camera((link, edge), *stream, (dialler.events, revoked)).await;
                 }
                 Ok(Err(error)) => dialler.failed(edge, error).await,
                 Err(_) => {
@@ -103,6 +139,17 @@ impl Dialler {
 
     async fn failed(&self, edge: EdgeIndex, text: String) {
         let _ = self.events.send(CameraEvent::DialFailed(edge, text)).await;
+    }
+
+    /// Connects to an edge that was not revoked.
+    async fn connect_unrevoked(&self, place: &EdgeAddress) -> Result<(Connected, EdgeRevoked), String> {
+        let connected = self.connect(place).await?;
+        let certificate = connected.certificate(&self.site);
+        let certificate = certificate.map_err(|why| format!("cannot use the edge at {place}: {why}"))?;
+        match self.revoked.denies(&certificate) {
+            Some(denial) => Err(format!("the edge at {place} is turned away from: {denial}")),
+            None => Ok((connected, EdgeRevoked { revoked: self.revoked.clone(), certificate })),
+        }
     }
 
     async fn connect(&self, place: &EdgeAddress) -> Result<Connected, String> {
@@ -189,7 +236,7 @@ async fn serve(
     endpoint: &Endpoint,
     connection: Connection,
     sent: SentBytes,
-    events: mpsc::Sender<CameraEvent>,
+    (events, revoked): (mpsc::Sender<CameraEvent>, EdgeRevoked),
 ) {
     let (commands, mut receiver) = CommandSender::channel();
     if events.send(CameraEvent::Dialled(link, edge, commands)).await.is_err() {
@@ -210,6 +257,7 @@ async fn serve(
             tokio::select! {
                 reason = connected.write(&mut receiver, &mut control) => reason,
                 reason = read(link, &mut reader, &window, &events) => reason,
+                reason = revoked.reason() => reason,
             }
         }
         Err(error) => error.to_string(),

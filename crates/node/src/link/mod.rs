@@ -19,6 +19,7 @@ use bytes::Bytes;
 use mez_core::broker::edge::{FrameRefused, Peer};
 use mez_core::broker::{EdgeIndex, LinkId};
 use mez_core::frame::FrameId;
+use mez_core::revocation::Certificate;
 use mez_core::wire::{FrameHeader, Message};
 use tokio::sync::{mpsc, oneshot};
 
@@ -121,8 +122,8 @@ pub(crate) enum CameraEvent {
 pub(crate) struct Shown {
     /// Who it is, and which cameras it may be.
     pub(crate) peer: Peer,
-    /// The certificate's serial number, in hexadecimal digits.
-    pub(crate) serial: String,
+    /// Its certificate.
+    pub(crate) certificate: Certificate,
     /// SHA-256 over the certificate.
     pub(crate) fingerprint: Fingerprint,
 }

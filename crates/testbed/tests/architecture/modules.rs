@@ -49,9 +49,11 @@ const MODULES: &[(&str, &[&str])] = &[
     ("controller", &["contract", "frame", "name", "profile", "setting", "units"]),
     ("wire", &["contract", "controller", "frame", "history", "name", "profile", "source", "trace", "units"]),
     ("store", &["frame", "history", "log", "name", "units", "wire"]),
+    ("revocation", &["name", "units", "wire"]),
     // The brokers, from their smallest parts up. Their own rows say what each part uses of its broker; of the modules above, all.
     ("broker", &[]),
     ("broker::epochs", &["broker", "frame", "name"]),
+    ("broker::revocations", &["broker", "wire"]),
     ("broker::intake", &["broker", "frame", "log", "units"]),
     ("broker::camera::types", &["broker"]),
     ("broker::camera::ledger", &[]),
@@ -93,6 +95,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "broker::camera::status",
             "broker::camera::types",
             "broker",
+            "broker::revocations",
         ],
     ),
     ("broker::edge::types", &["broker", "broker::intake"]),
@@ -181,6 +184,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "broker::edge::arrivals",
             "broker::edge::types",
             "broker",
+            "broker::revocations",
         ],
     ),
     // What an application gets: its contract on each camera, and its frames.

@@ -23,6 +23,7 @@
 //! | when is a frame of the past sent, and as what? | `History`: `history/mod.rs`, `codec.rs` |
 //! | how is the camera? | `StatusReport`: `status.rs` |
 //! | does its source give frames? | `SourceWatch`: `source.rs` |
+//! | who lacks the newest deny list? | `Courier`: `broker/revocations.rs` |
 
 mod adapt;
 mod connection;
@@ -38,6 +39,8 @@ mod types;
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+
 pub use self::adapt::PROFILES_MAX;
 use self::adapt::{Adapter, Profiles};
 use self::connection::{Connections, Identity, Removed};
@@ -49,6 +52,7 @@ use self::published::Published;
 use self::source::SourceWatch;
 use self::status::StatusReport;
 pub use self::types::{CameraConfig, CameraOutput, News, SourceNews, Transform, Transformed};
+use super::revocations::Courier;
 use super::{EdgeIndex, LinkId};
 use crate::clock::ClockEstimate;
 use crate::contract::Joint;
@@ -73,6 +77,7 @@ pub struct CameraBroker {
     history: History,
     status: StatusReport,
     source: SourceWatch,
+    courier: Courier,
 }
 
 impl CameraBroker {
@@ -90,6 +95,7 @@ impl CameraBroker {
             history: History::new(now),
             status: StatusReport::new(now),
             source: SourceWatch::new(now),
+            courier: Courier::default(),
         }
     }
 
@@ -192,6 +198,14 @@ impl CameraBroker {
                 self.negotiation.handle_share(now, share, &mut self.adapter);
             }
             Message::Share(_) => {}
+            Message::RevocationVersion { version } => {
+                let answer = self.courier.handle_version(id, version);
+                self.outputs.extend(answer.map(|message| CameraOutput::Send { link: id, message }));
+            }
+            Message::RevocationList { signed } => {
+                let is_asked = self.courier.handle_list(id);
+                self.outputs.extend(is_asked.then_some(CameraOutput::Revocations { link: id, signed }));
+            }
             _ => {
                 let text = "an edge does not send this message, or not now".into();
                 self.give_up(now, id, RefuseCode::Protocol, text);
@@ -305,6 +319,12 @@ impl CameraBroker {
         self.pump(now);
     }
 
+    /// This deny list is held from now on: edges that lack it are told so.
+    pub fn handle_revocations(&mut self, version: u64, signed: Bytes) {
+        let said = self.courier.handle_held(version, signed);
+        self.outputs.extend(said.into_iter().map(|(link, message)| CameraOutput::Send { link, message }));
+    }
+
     /// The camera broker ends soon: what the edge should know is said now.
     pub fn handle_leaving(&mut self, now: Instant) {
         self.source.handle_leaving();
@@ -372,6 +392,8 @@ impl CameraBroker {
         self.status.handle_welcomed(now);
         self.source.handle_welcomed();
         self.outputs.extend(self.connections.handle_accepted(now, link, welcome, epoch));
+        let greeting = self.courier.handle_taken_in(link);
+        self.outputs.extend(greeting.map(|message| CameraOutput::Send { link, message }));
     }
 
     /// Carries out what came of an event that concerns the past.
@@ -436,6 +458,7 @@ impl CameraBroker {
 
     /// A connection is gone, and what was on its way there with it.
     fn forget(&mut self, now: Instant, link: LinkId) {
+        self.courier.handle_closed(link);
         let Some(Removed { in_flight, was_active }) = self.connections.remove(link) else { return };
         self.live.handle_closed(now, &mut self.adapter, in_flight);
         self.outputs.extend(self.history.handle_closed(link));

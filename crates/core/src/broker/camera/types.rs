@@ -127,6 +127,15 @@ pub enum CameraOutput {
         /// All of it.
         bytes: Bytes,
     },
+    /// An edge has handed on a deny list that is newer than the one that is held, as it says. If its signature is
+    /// genuine, the driver keeps it, and tells with
+    /// [`CameraBroker::handle_revocations`](super::CameraBroker::handle_revocations).
+    Revocations {
+        /// The connection that it came on.
+        link: LinkId,
+        /// The list with its signature.
+        signed: Bytes,
+    },
     /// An application replied to a frame.
     Reply {
         /// The frame.

@@ -18,6 +18,7 @@
 //! | what do applications want, and where do cameras get profiles from? | `Applications`: `applications.rs` |
 //! | how is a frame of the past fetched? | `History`: `history/mod.rs` |
 //! | what is told of a camera? | `view.rs` |
+//! | who lacks the newest deny list? | `Courier`: `broker/revocations.rs` |
 //! | how does an application get frames? | [`crate::subscription`], from the logs handed out by [`EdgeOutput::Attach`] |
 
 mod applications;
@@ -56,6 +57,7 @@ pub use self::types::{
 };
 use self::view::Views;
 use super::LinkId;
+use super::revocations::Courier;
 use crate::contract::Contract;
 use crate::frame::{Epoch, FrameId};
 use crate::history::PastQuery;
@@ -74,6 +76,7 @@ pub struct EdgeBroker {
     roster: Roster,
     applications: Applications,
     history: History,
+    courier: Courier,
     forget_after: Option<Duration>,
     /// When it began to listen to cameras.
     started: Instant,
@@ -88,6 +91,7 @@ impl EdgeBroker {
             sessions: Sessions::new(config.software),
             applications: Applications::default(),
             history: History::new(config.history_bytes_max),
+            courier: Courier::default(),
             forget_after: config.forget_after,
             started: Instant::ZERO,
         }
@@ -205,6 +209,14 @@ impl EdgeBroker {
             Message::HistoryEnd(end) => {
                 self.outputs.extend(self.history.handle_end(now, &self.roster, id, end));
             }
+            Message::RevocationVersion { version } => {
+                let answer = self.courier.handle_version(id, version);
+                self.outputs.extend(answer.map(|message| EdgeOutput::Send { link: id, message }));
+            }
+            Message::RevocationList { signed } => {
+                let is_asked = self.courier.handle_list(id);
+                self.outputs.extend(is_asked.then_some(EdgeOutput::Revocations { link: id, signed }));
+            }
             _ => self.handle_protocol_error(id, "a camera does not send this message, or not now"),
         }
     }
@@ -218,6 +230,18 @@ impl EdgeBroker {
     /// A connection's control stream made no sense.
     pub fn handle_protocol_error(&mut self, link: LinkId, error: &str) {
         self.refuse(link, RefuseCode::Protocol, error.into());
+    }
+
+    /// The certificate of whoever is connected there is not accepted any more. `why` is for people at both ends.
+    pub fn handle_revoked(&mut self, link: LinkId, why: String) {
+        self.refuse(link, RefuseCode::Revoked, why);
+    }
+
+    /// This deny list is held from now on: cameras that lack it are told so, and hand it on to other edges. Whom
+    /// it denies is told with [`EdgeBroker::handle_revoked`].
+    pub fn handle_revocations(&mut self, version: u64, signed: Bytes) {
+        let said = self.courier.handle_held(version, signed);
+        self.outputs.extend(said.into_iter().map(|(link, message)| EdgeOutput::Send { link, message }));
     }
 
     /// Forgets everything about a camera, so that its next start is accepted with any epoch. Its connection
@@ -453,6 +477,8 @@ impl EdgeBroker {
                 let (roster, applications) = (&mut self.roster, &self.applications);
                 self.outputs.extend(self.sessions.take_in(now, roster, applications, id, hello));
                 self.outputs.extend(self.history.handle_connected(now, &self.roster));
+                let greeting = self.courier.handle_taken_in(id);
+                self.outputs.extend(greeting.map(|message| EdgeOutput::Send { link: id, message }));
             }
         }
     }
@@ -472,6 +498,7 @@ impl EdgeBroker {
     fn forget(&mut self, link: LinkId, reason: &str) {
         self.outputs.extend(self.roster.handle_closed(link, reason));
         self.outputs.extend(self.history.handle_closed(link));
+        self.courier.handle_closed(link);
     }
 }
 

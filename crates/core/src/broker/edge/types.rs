@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::broker::LinkId;
 use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
 use crate::contract::Contract;
@@ -169,6 +171,15 @@ pub enum EdgeOutput {
         camera: CameraName,
         /// What it says.
         source: SourceStanding,
+    },
+    /// A camera has brought a deny list that is newer than the one that is held, as it says. If its signature is
+    /// genuine, the driver applies it, and tells with
+    /// [`EdgeBroker::handle_revocations`](super::EdgeBroker::handle_revocations).
+    Revocations {
+        /// The connection that it came on.
+        link: LinkId,
+        /// The list with its signature.
+        signed: Bytes,
     },
     /// A camera came or went; for people.
     CameraChanged {

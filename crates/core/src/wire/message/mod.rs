@@ -21,6 +21,8 @@ use crate::units::Instant;
 pub const MESSAGE_BYTES_MAX: usize = 80 << 10;
 /// The most bytes of a reply to a frame.
 pub const REPLY_BYTES_MAX: usize = 64 << 10;
+/// The most bytes of a signed deny list.
+pub const REVOCATION_LIST_BYTES_MAX: usize = 64 << 10;
 
 /// The bit that marks kinds of messages that a receiver may ignore if it does not know them.
 const OPTIONAL: u8 = 0x80;
@@ -105,6 +107,18 @@ pub enum Message {
         application: String,
         /// The result.
         result: ReplyResult,
+    },
+    /// Either way, after [`Message::Welcome`]: the version of the site's deny list that the sender holds; 0 if
+    /// it holds none. The first one comes from whoever holds a list. The answer to a version above one's own is one's
+    /// own version; the answer to one below it is the list.
+    RevocationVersion {
+        /// The version.
+        version: u64,
+    },
+    /// Either way, in answer to a [`Message::RevocationVersion`]: the site's deny list, signed by its authority.
+    RevocationList {
+        /// The list with its signature, at most [`REVOCATION_LIST_BYTES_MAX`] bytes.
+        signed: Bytes,
     },
 }
 
@@ -204,6 +218,8 @@ impl Message {
             Self::ShareRequest(_) => 32 | OPTIONAL,
             Self::Inquiry(_) => 56 | OPTIONAL,
             Self::Standing(_) => 57 | OPTIONAL,
+            Self::RevocationVersion { .. } => 40 | OPTIONAL,
+            Self::RevocationList { .. } => 41 | OPTIONAL,
         }
     }
 
@@ -234,6 +250,12 @@ impl Message {
             Self::ShareRequest(claim) => claim.encode(out),
             Self::ProfileRequest(request) => request.encode(out),
             Self::ProfilePart(part) => part.encode(out),
+            Self::RevocationVersion { version } => out.u64(*version),
+            Self::RevocationList { signed } => {
+                let signed = &signed[..signed.len().min(REVOCATION_LIST_BYTES_MAX)];
+                out.u32(signed.len() as u32);
+                out.extend_from_slice(signed);
+            }
             Self::Reply { frame, application, result } => {
                 out.frame_id(*frame);
                 out.text(application, TEXT_BYTES_MAX);
@@ -273,10 +295,21 @@ impl Message {
             0xa0 => Self::ShareRequest(ShareRequest::decode(r)?),
             0xb8 => Self::Inquiry(Inquiry::decode(r)?),
             0xb9 => Self::Standing(Standing::decode(r)?),
+            0xa8 => Self::RevocationVersion { version: r.u64("version")? },
+            0xa9 => Self::RevocationList { signed: decode_list(r)? },
             kind if kind & OPTIONAL != 0 => return Ok(None),
             kind => return Err(WireError::Value { field: "kind", value: kind.into() }),
         }))
     }
+}
+
+fn decode_list(r: &mut Reader<'_>) -> Result<Bytes, WireError> {
+    let length = r.u32("list length")? as usize;
+    if length > REVOCATION_LIST_BYTES_MAX {
+        let (length, max) = (length as u64, REVOCATION_LIST_BYTES_MAX as u64);
+        return Err(WireError::TooLong { field: "list", length, max });
+    }
+    r.bytes("list", length).map(Bytes::copy_from_slice)
 }
 
 /// Cuts a stream of bytes into messages.

@@ -82,7 +82,7 @@ fn any_greeting() -> impl Strategy<Value = Message> {
                 software
             })
         ),
-        (1u16..=7, TEXT)
+        (1u16..=8, TEXT)
             .prop_map(|(code, text)| Message::Refuse { code: RefuseCode::from_code(code).unwrap(), text }),
     ]
 }
@@ -178,6 +178,9 @@ fn any_other() -> impl Strategy<Value = Message> {
             })
         ),
         any_id().prop_map(|frame| Message::Refresh { frame }),
+        any::<u64>().prop_map(|version| Message::RevocationVersion { version }),
+        prop::collection::vec(any::<u8>(), 0..100)
+            .prop_map(|signed| Message::RevocationList { signed: signed.into() }),
         (any_id(), TEXT, prop::collection::vec(any::<u8>(), 0..100), any::<bool>()).prop_map(
             |(frame, application, bytes, typed)| {
                 let bytes = bytes.into();

@@ -24,6 +24,7 @@ use super::authority::EDGE_SERVER_NAME;
 use super::certificate::{is_signed_by, peer_identity};
 use super::credentials::Credentials;
 use super::name::{Identity, Role, SiteName};
+use crate::revocation::{LiveRevocations, shown};
 
 /// The protocol name of the link between camera and edge, over QUIC or TCP. The number is its version.
 pub const ALPN_LINK: &[u8] = b"mez/1";
@@ -32,9 +33,12 @@ pub const ALPN_GRPC: &[u8] = b"h2";
 /// The protocol name of enrolment. The number is its version.
 pub const ALPN_ENROL: &[u8] = b"mez-enrol/1";
 
-/// TLS for an edge that accepts the link: only cameras of the site get in.
-pub fn link_server_config(credentials: &Credentials) -> Result<ServerConfig, TlsConfigError> {
-    server_config(credentials, &[Role::Camera], ALPN_LINK)
+/// TLS for an edge that accepts the link: only cameras of the site get in, and nobody who was revoked.
+pub fn link_server_config(
+    credentials: &Credentials,
+    revoked: &LiveRevocations,
+) -> Result<ServerConfig, TlsConfigError> {
+    server_config(credentials, &[Role::Camera], revoked, ALPN_LINK)
 }
 
 /// TLS for a camera that dials the link. Connect with the server name [`EDGE_SERVER_NAME`].
@@ -46,8 +50,9 @@ pub fn link_client_config(credentials: &Credentials) -> Result<ClientConfig, Tls
 /// [`link_server_config`] in quinn's terms.
 pub fn quic_server_config(
     credentials: &Credentials,
+    revoked: &LiveRevocations,
 ) -> Result<quinn::crypto::rustls::QuicServerConfig, TlsConfigError> {
-    Ok(link_server_config(credentials)?.try_into()?)
+    Ok(link_server_config(credentials, revoked)?.try_into()?)
 }
 
 /// [`link_client_config`] in quinn's terms.
@@ -57,15 +62,16 @@ pub fn quic_client_config(
     Ok(link_client_config(credentials)?.try_into()?)
 }
 
-/// TLS for an edge that serves gRPC to members with one of the roles in `accepts`.
+/// TLS for an edge that serves gRPC to members with one of the roles in `accepts` who were not revoked.
 ///
 /// Serve with [`super::accept::TlsIncoming`]: tonic's own `ServerTlsConfig` cannot check roles, resumes sessions,
 /// and bounds neither how many handshakes run at once nor how long they take.
 pub fn grpc_server_config(
     credentials: &Credentials,
     accepts: &[Role],
+    revoked: &LiveRevocations,
 ) -> Result<ServerConfig, TlsConfigError> {
-    server_config(credentials, accepts, ALPN_GRPC)
+    server_config(credentials, accepts, revoked, ALPN_GRPC)
 }
 
 /// TLS for a client of an edge's gRPC services. Connect with the server name [`EDGE_SERVER_NAME`].
@@ -159,6 +165,7 @@ fn client_config(credentials: &Credentials, alpn: &[u8]) -> Result<ClientConfig,
 fn server_config(
     credentials: &Credentials,
     accepts: &[Role],
+    revoked: &LiveRevocations,
     alpn: &[u8],
 ) -> Result<ServerConfig, TlsConfigError> {
     require(credentials, &[Role::Edge], "serve")?;
@@ -167,6 +174,7 @@ fn server_config(
         chain: verifier.build()?,
         site: credentials.identity().site.clone(),
         accepts: accepts.to_vec(),
+        revoked: revoked.clone(),
     });
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(TLS13)?;
     let config = builder
@@ -188,12 +196,14 @@ fn require(credentials: &Credentials, roles: &[Role], to: &'static str) -> Resul
     }
 }
 
-/// Checks the chain as rustls does, then who the member is: of this site, in a role that may come in here.
+/// Checks the chain as rustls does, then who the member is: of this site, in a role that may come in here, and not
+/// revoked.
 #[derive(Debug)]
 struct MemberVerifier {
     chain: Arc<dyn ClientCertVerifier>,
     site: SiteName,
     accepts: Vec<Role>,
+    revoked: LiveRevocations,
 }
 
 impl ClientCertVerifier for MemberVerifier {
@@ -210,6 +220,11 @@ impl ClientCertVerifier for MemberVerifier {
         if !self.accepts.contains(&identity.role) {
             let accepts = self.accepts.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(" or ");
             return Err(refused(format!("{identity} has no access here: only the role {accepts} has")));
+        }
+        let certificate = shown(end_entity, &identity).map_err(|error| refused(error.to_string()))?;
+        if self.revoked.refuses(&certificate).is_some() {
+            // Over TCP the alert is all that the other side learns. Operators have been told more.
+            return Err(CertificateError::Revoked.into());
         }
         Ok(verified)
     }

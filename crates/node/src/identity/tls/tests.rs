@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
+use mez_core::revocation::{Entry, Revocations, Subject};
+use mez_core::units::Timestamp;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,6 +18,7 @@ use super::super::explain::{explain_io, explain_quic};
 use super::super::folder::TemporarySite;
 use super::super::refusals::Refusals;
 use super::*;
+use crate::revocation::{SignedList, Taken};
 
 /// What both sides say about one attempt: the server whom it met, the client what it read.
 #[derive(Debug)]
@@ -48,6 +51,10 @@ fn member(authority: &SiteAuthority, short: &str) -> Credentials {
 fn member_with(authority: &SiteAuthority, short: &str, validity: Validity) -> Credentials {
     let identity = Identity::parse_within(authority.site(), short).unwrap();
     Credentials::issue(authority, &identity, &[], validity).unwrap()
+}
+
+fn nobody_revoked(edge: &Credentials) -> LiveRevocations {
+    LiveRevocations::in_memory(edge)
 }
 
 fn expired() -> Validity {
@@ -121,8 +128,18 @@ async fn over_quic(
 async fn link_over_both(edge: &Credentials, camera: &Credentials) -> [Outcome; 2] {
     let site = &edge.identity().site;
     [
-        over_tcp(link_server_config(edge).unwrap(), link_client_config(camera).unwrap(), site).await,
-        over_quic(quic_server_config(edge).unwrap(), quic_client_config(camera).unwrap(), site).await,
+        over_tcp(
+            link_server_config(edge, &nobody_revoked(edge)).unwrap(),
+            link_client_config(camera).unwrap(),
+            site,
+        )
+        .await,
+        over_quic(
+            quic_server_config(edge, &nobody_revoked(edge)).unwrap(),
+            quic_client_config(camera).unwrap(),
+            site,
+        )
+        .await,
     ]
 }
 
@@ -143,6 +160,32 @@ async fn an_expired_camera_is_refused_and_told_why() {
     for outcome in link_over_both(&member(&harbour, "edge/main"), &camera).await {
         outcome.expect_refused("expired", "compare the clocks");
     }
+}
+
+/// A certificate that was revoked is refused with a reason of its own, over TCP as well, where an alert is all that the
+/// other side learns. Another certificate of the same camera is accepted.
+#[tokio::test]
+async fn a_revoked_camera_is_refused_and_told_why() {
+    let harbour = authority("harbour");
+    let (edge, camera) = (member(&harbour, "edge/main"), member(&harbour, "camera/dock/cam1"));
+    let revoked = LiveRevocations::in_memory(&edge);
+    let entry = Entry { since: Timestamp::MIN, until: Timestamp::MAX, because: "stolen".into() };
+    let serial = shown(&camera.chain()[0], camera.identity()).unwrap().serial;
+    let list = Revocations::none("harbour").with(Timestamp::MIN, Subject::Serial(serial), entry).unwrap();
+    let list = SignedList::sign(&harbour, list).unwrap();
+    assert_eq!(revoked.take(list.bytes, "a test"), Ok(Taken::News));
+    let site = site("harbour");
+    let client = || link_client_config(&camera).unwrap();
+    let outcome = over_tcp(link_server_config(&edge, &revoked).unwrap(), client(), &site).await;
+    outcome.expect_refused("was revoked", "it was revoked");
+    let client = quic_client_config(&camera).unwrap();
+    let outcome = over_quic(quic_server_config(&edge, &revoked).unwrap(), client, &site).await;
+    outcome.expect_refused("was revoked", "it was revoked");
+
+    let anew = member(&harbour, "camera/dock/cam1");
+    let client = link_client_config(&anew).unwrap();
+    let outcome = over_tcp(link_server_config(&edge, &revoked).unwrap(), client, &site).await;
+    assert_eq!(outcome.server.unwrap(), *camera.identity());
 }
 
 #[tokio::test]
@@ -183,10 +226,16 @@ async fn a_camera_of_another_authority_is_refused_even_if_it_trusts_ours() {
     let client = client.with_client_auth_cert(own.chain().to_vec(), own.key()).unwrap();
     let client = hardened_client(client, ALPN_LINK);
     let edge = member(&harbour, "edge/main");
-    let tcp = over_tcp(link_server_config(&edge).unwrap(), client.clone(), &site("harbour")).await;
+    let tcp = over_tcp(
+        link_server_config(&edge, &nobody_revoked(&edge)).unwrap(),
+        client.clone(),
+        &site("harbour"),
+    )
+    .await;
     tcp.expect_refused("does not know", "does not know the authority");
     let quic = quinn::crypto::rustls::QuicClientConfig::try_from(client).unwrap();
-    let quic = over_quic(quic_server_config(&edge).unwrap(), quic, &site("harbour")).await;
+    let quic =
+        over_quic(quic_server_config(&edge, &nobody_revoked(&edge)).unwrap(), quic, &site("harbour")).await;
     quic.expect_refused("does not know", "does not know the authority");
 }
 
@@ -206,10 +255,16 @@ async fn without_a_certificate_nobody_gets_in() {
     roots.add(harbour.certificate().clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(TLS13).unwrap();
     let nobody = hardened_client(builder.with_root_certificates(roots).with_no_client_auth(), ALPN_LINK);
-    let tcp = over_tcp(link_server_config(&edge).unwrap(), nobody.clone(), &site("harbour")).await;
+    let tcp = over_tcp(
+        link_server_config(&edge, &nobody_revoked(&edge)).unwrap(),
+        nobody.clone(),
+        &site("harbour"),
+    )
+    .await;
     tcp.expect_refused("presented no certificate", "requires a certificate");
     let nobody = quinn::crypto::rustls::QuicClientConfig::try_from(nobody).unwrap();
-    let quic = over_quic(quic_server_config(&edge).unwrap(), nobody, &site("harbour")).await;
+    let quic =
+        over_quic(quic_server_config(&edge, &nobody_revoked(&edge)).unwrap(), nobody, &site("harbour")).await;
     quic.expect_refused("no certificate", "requires a certificate");
 }
 
@@ -221,13 +276,19 @@ async fn an_application_cannot_dial_the_link_and_a_camera_cannot_subscribe() {
     assert!(matches!(refused, Err(TlsConfigError::Role { .. })), "{refused:?}");
     // Built by hand, as a program that is not ours would.
     let client = client_config(&app, ALPN_LINK).unwrap();
-    let tcp = over_tcp(link_server_config(&edge).unwrap(), client.clone(), &site("harbour")).await;
+    let tcp = over_tcp(
+        link_server_config(&edge, &nobody_revoked(&edge)).unwrap(),
+        client.clone(),
+        &site("harbour"),
+    )
+    .await;
     tcp.expect_refused("spiffe://harbour/app/counter has no access here", "does not admit our identity");
     let client = quinn::crypto::rustls::QuicClientConfig::try_from(client).unwrap();
-    let quic = over_quic(quic_server_config(&edge).unwrap(), client, &site("harbour")).await;
+    let quic =
+        over_quic(quic_server_config(&edge, &nobody_revoked(&edge)).unwrap(), client, &site("harbour")).await;
     quic.expect_refused("spiffe://harbour/app/counter has no access here", "only the role camera");
 
-    let grpc = || grpc_server_config(&edge, &[Role::App, Role::Edge]).unwrap();
+    let grpc = || grpc_server_config(&edge, &[Role::App, Role::Edge], &nobody_revoked(&edge)).unwrap();
     let camera = grpc_client_config(&member(&harbour, "camera/dock")).unwrap();
     let outcome = over_tcp(grpc(), camera, &site("harbour")).await;
     outcome.expect_refused("only the role app or edge has", "does not admit our identity");
@@ -239,7 +300,7 @@ async fn an_application_cannot_dial_the_link_and_a_camera_cannot_subscribe() {
 async fn only_an_edge_can_answer_for_an_edge() {
     let harbour = authority("harbour");
     let (edge, camera) = (member(&harbour, "edge/main"), member(&harbour, "camera/dock"));
-    let refused = link_server_config(&camera);
+    let refused = link_server_config(&camera, &nobody_revoked(&camera));
     assert!(matches!(refused, Err(TlsConfigError::Role { .. })), "{refused:?}");
     // A camera whose owner serves with its certificate all the same.
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(TLS13).unwrap();
@@ -258,7 +319,8 @@ async fn another_version_of_the_protocol_is_told_so() {
     let (edge, camera) = (member(&harbour, "edge/main"), member(&harbour, "camera/dock"));
     let mut newer = link_client_config(&camera).unwrap();
     newer.alpn_protocols = vec![b"mez/99".to_vec()];
-    let outcome = over_tcp(link_server_config(&edge).unwrap(), newer, &site("harbour")).await;
+    let outcome =
+        over_tcp(link_server_config(&edge, &nobody_revoked(&edge)).unwrap(), newer, &site("harbour")).await;
     outcome.expect_refused("another version of Mez", "another version of Mez");
 }
 
@@ -288,7 +350,8 @@ async fn what_is_not_tls_is_told_so() {
 #[tokio::test]
 async fn a_session_is_never_resumed() {
     let harbour = authority("harbour");
-    let server = Arc::new(link_server_config(&member(&harbour, "edge/main")).unwrap());
+    let edge = member(&harbour, "edge/main");
+    let server = Arc::new(link_server_config(&edge, &nobody_revoked(&edge)).unwrap());
     let mut client = link_client_config(&member(&harbour, "camera/dock")).unwrap();
     // A client that would like to.
     client.resumption = Resumption::in_memory_sessions(8);
@@ -318,7 +381,8 @@ async fn a_session_is_never_resumed() {
 #[test]
 fn an_edge_asks_for_tls13_alone() {
     let harbour = authority("harbour");
-    let config = link_server_config(&member(&harbour, "edge/main")).unwrap();
+    let edge = member(&harbour, "edge/main");
+    let config = link_server_config(&edge, &nobody_revoked(&edge)).unwrap();
     assert_eq!((config.max_early_data_size, config.send_tls13_tickets), (0, 0));
     let config = grpc_client_config(&member(&harbour, "app/counter")).unwrap();
     assert!(!config.enable_early_data);
@@ -340,7 +404,7 @@ async fn tonics_client_is_admitted_and_a_stalled_one_holds_up_nobody() {
     let app = site.keys().credentials(Role::App, None).unwrap();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let config = Arc::new(grpc_server_config(&edge, &[Role::App]).unwrap());
+    let config = Arc::new(grpc_server_config(&edge, &[Role::App], &nobody_revoked(&edge)).unwrap());
     let refusals = Arc::new(Refusals::default());
     let mut incoming = TlsIncoming::new(listener, config, Arc::clone(&refusals));
 

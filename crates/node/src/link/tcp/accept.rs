@@ -54,7 +54,12 @@ pub(in crate::link) async fn serve(
         reason = receiver_of_frames.run() => reason,
     };
     debug!(?link, reason, "a connection ended");
-    let _ = tokio::time::timeout(CLOSE_TIME_MAX, writer.shutdown()).await;
+    // A socket that is closed with unread bytes takes back what was said last, such as why.
+    let farewell = async {
+        writer.shutdown().await?;
+        tokio::io::copy(&mut receiver_of_frames.reader, &mut tokio::io::sink()).await
+    };
+    let _ = tokio::time::timeout(CLOSE_TIME_MAX, farewell).await;
     let _ = events.send(EdgeEvent::Closed(link, reason)).await;
 }
 

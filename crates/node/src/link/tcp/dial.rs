@@ -18,6 +18,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::{ReadRecordError, put_head, put_records, read_head};
 use crate::clock::monotonic_now;
+use crate::link::dial::EdgeRevoked;
 use crate::link::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender, UNSENT_INTERVAL, sent_event};
 
 /// Records written with one system call while the connection takes them without waiting.
@@ -31,7 +32,7 @@ const STOPPED_MAX: usize = 64;
 pub(in crate::link) async fn serve(
     (link, edge): (LinkId, EdgeIndex),
     stream: TlsStream<TcpStream>,
-    events: mpsc::Sender<CameraEvent>,
+    (events, revoked): (mpsc::Sender<CameraEvent>, EdgeRevoked),
 ) {
     let (commands, receiver) = CommandSender::channel();
     if events.send(CameraEvent::Dialled(link, edge, commands)).await.is_err() {
@@ -52,6 +53,7 @@ pub(in crate::link) async fn serve(
     let reason = tokio::select! {
         reason = sender.run(receiver, stopped) => reason,
         reason = read(link, reader, stop, &events) => reason,
+        reason = revoked.reason() => reason,
     };
     let _ = tokio::time::timeout(CLOSE_TIME_MAX, sender.writer.shutdown()).await;
     let _ = events.send(CameraEvent::Closed(link, reason)).await;

@@ -14,6 +14,8 @@ use mez_core::wire::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, RecordHead, RecordKind
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 
+use crate::identity::explain::explain_io;
+
 pub(super) use self::accept::serve as serve_edge;
 pub(super) use self::ask::ask;
 pub(super) use self::dial::serve as serve_camera;
@@ -34,7 +36,7 @@ enum ReadRecordError {
     #[error("the connection cannot be read: {0}")]
     Wire(#[from] WireError),
     /// The connection is gone.
-    #[error(transparent)]
+    #[error("{}", explain_io(.0).unwrap_or_else(|| .0.to_string()))]
     Read(#[from] io::Error),
     /// The other side ended the connection.
     #[error("the other side ended the connection")]

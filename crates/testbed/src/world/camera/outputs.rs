@@ -87,6 +87,8 @@ impl CameraHost {
                 stage.trace.record(stage.now, What::RefusedBy { camera: self.index, code: code as u16 });
                 return Effect::Refused;
             }
+            // Nobody is revoked in a world.
+            CameraOutput::Revocations { .. } => return Effect::Nothing,
             CameraOutput::LinkChanged { up } => self.link_changed(up, stage),
             CameraOutput::Reply { frame, application, result } => {
                 self.counts.replies += 1;

@@ -90,6 +90,8 @@ impl EdgeHost {
             EdgeOutput::History { request, answer } => Effect::Answered { request, answer },
             // The contracts see it in the view, and nobody forgets a camera of a world.
             EdgeOutput::SourceChanged { .. } | EdgeOutput::Detach { .. } => Effect::Nothing,
+            // Nobody is revoked in a world.
+            EdgeOutput::Revocations { .. } => Effect::Nothing,
             EdgeOutput::CameraChanged { camera, up, .. } => {
                 stage.trace.record(stage.now, What::CameraChanged { edge: self.index, up });
                 if up {

@@ -1,0 +1,138 @@
+//! `mez keys revoke`, `unrevoke` and `revoked`: whose certificates are accepted no more.
+
+use std::thread::sleep;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use mez_core::revocation::{Entry, Subject};
+use mez_core::units::Timestamp;
+use mez_node::identity::{Identity, KeyFolder, Moment, SiteAuthority, TokenStore, Validity};
+use mez_node::revocation::{RevokedError, RevokedFile, SignedList, seconds};
+
+use super::{KeysError, Terminal};
+
+/// What is revoked, and why.
+#[derive(Debug, Args)]
+pub struct RevokeArgs {
+    /// Whose certificates: camera/NAME, edge/NAME or app/NAME, with all that it was given until now; or one certificate by its serial number
+    #[arg(value_name = "WHO|SERIAL", required = true)]
+    what: Vec<String>,
+    /// Why, for people; whoever is revoked is told as well
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    because: String,
+}
+
+impl Terminal<'_> {
+    pub(super) fn revoke(&mut self, keys: &KeyFolder, args: &RevokeArgs) -> Result<(), KeysError> {
+        let authority = keys.load_authority()?;
+        let subjects = subjects(keys, &args.what)?;
+        // First: nobody is to join with a token of before between the two.
+        let withdrawn = self.withdraw_tokens(keys, &subjects)?;
+        let now = SystemTime::now();
+        let until = (now + Validity::MEMBER_MAX).min(authority.validity().not_after);
+        let because: String = args.because.split_whitespace().collect::<Vec<_>>().join(" ");
+        let entry = Entry { since: seconds(now), until: seconds(until), because };
+        let held = file(keys).edit(&authority, |list| {
+            let add = |list: mez_core::revocation::Revocations, subject: &Subject| {
+                list.with(seconds(now), subject.clone(), entry.clone())
+            };
+            Ok(subjects.iter().try_fold(list, add)?)
+        })?;
+        // Certificates have whole seconds. What is made from now on was made after the revocation.
+        sleep(Duration::from_secs(1).saturating_sub(since_second(now)));
+        for subject in &subjects {
+            let of = match subject {
+                Subject::Serial(_) => "the certificate with this serial number".into(),
+                Subject::Member(_) => format!("its certificates that were made until {}", Moment(now)),
+            };
+            writeln!(self.out, "Revoked: {subject} ({of})")?;
+        }
+        if withdrawn > 0 {
+            writeln!(self.notes, "Tokens that waited to be used, and cannot be any more: {withdrawn}")?;
+        }
+        self.say_where(keys, &held)
+    }
+
+    pub(super) fn unrevoke(&mut self, keys: &KeyFolder, what: &[String]) -> Result<(), KeysError> {
+        let authority: SiteAuthority = keys.load_authority()?;
+        let subjects = subjects(keys, what)?;
+        let held = file(keys).edit(&authority, |list| {
+            subjects.iter().try_fold(list, |list, subject| {
+                let not_revoked = || RevokedError::NotRevoked { subject: subject.to_string() };
+                list.without(subject).ok_or_else(not_revoked)
+            })
+        })?;
+        for subject in &subjects {
+            writeln!(self.out, "Accepted again: {subject}")?;
+        }
+        self.say_where(keys, &held)
+    }
+
+    pub(super) fn revoked(&mut self, keys: &KeyFolder) -> Result<(), KeysError> {
+        let held = file(keys).read()?;
+        if held.list.is_empty() {
+            writeln!(self.notes, "Nothing is revoked at the site {}.", keys.site())?;
+            return Ok(());
+        }
+        let rows: Vec<[String; 4]> = held
+            .list
+            .entries()
+            .map(|(subject, entry)| {
+                let because = entry.because.replace(char::is_control, " ");
+                [subject.to_string(), moment(entry.since), moment(entry.until), because]
+            })
+            .collect();
+        self.table(["WHAT", "REVOKED", "EXPIRES", "BECAUSE"], &rows)?;
+        writeln!(
+            self.notes,
+            "Version {} of the deny list of the site {}.",
+            held.list.version(),
+            keys.site()
+        )?;
+        Ok(())
+    }
+
+    fn withdraw_tokens(&self, keys: &KeyFolder, subjects: &[Subject]) -> Result<usize, KeysError> {
+        let tokens = TokenStore::of(keys);
+        let mut withdrawn = 0;
+        for subject in subjects {
+            if let Subject::Member(member) = subject {
+                withdrawn += tokens.withdraw(&Identity::parse_within(keys.site(), member.as_str())?)?;
+            }
+        }
+        Ok(withdrawn)
+    }
+
+    fn say_where(&mut self, keys: &KeyFolder, held: &SignedList) -> Result<(), KeysError> {
+        writeln!(
+            self.notes,
+            "Version {version} of the deny list is in {path}. The edge of this host takes it in within a second. Cameras carry it to other edges; \
+             to be sure, copy it into the folders of keys of those edges.",
+            version = held.list.version(),
+            path = file(keys).path().display(),
+        )?;
+        Ok(())
+    }
+}
+
+fn file(keys: &KeyFolder) -> RevokedFile {
+    RevokedFile::of(keys.path(), keys.site(), keys.authority())
+}
+
+/// What is meant: members of this site, also as full URIs, and serial numbers.
+fn subjects(keys: &KeyFolder, what: &[String]) -> Result<Vec<Subject>, KeysError> {
+    let subject = |text: &String| match text.contains('/') {
+        true => Ok(Identity::parse_within(keys.site(), text)?.short().parse()?),
+        false => Ok(text.parse()?),
+    };
+    what.iter().map(subject).collect()
+}
+
+fn since_second(now: SystemTime) -> Duration {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Duration::from_nanos(since.subsec_nanos().into())
+}
+
+fn moment(at: Timestamp) -> String {
+    Moment(UNIX_EPOCH + Duration::from_nanos(at.as_nanos())).to_string()
+}

@@ -1,0 +1,180 @@
+//! A deny list with the signature of the site's authority.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use mez_core::revocation::Revocations;
+use mez_core::wire::{REVOCATION_LIST_BYTES_MAX, WireError};
+use rustls::pki_types::CertificateDer;
+
+use crate::identity::SiteName;
+use crate::identity::authority::{SiteAuthority, pem};
+use crate::identity::certificate::is_message_signed_by;
+
+/// What is signed begins with this, so that a signature of the authority never means something else.
+const PURPOSE: &[u8] = b"mez deny list 1\0";
+/// The most bytes of a signature: ECDSA P-256 in ASN.1.
+const SIGNATURE_BYTES_MAX: usize = 80;
+/// What the file says around the list.
+const LABEL: &str = "MEZ DENY LIST";
+
+/// A deny list that the site's authority has signed, or the empty one before there is any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedList {
+    /// What it says.
+    pub list: Revocations,
+    /// How it is handed on. Empty before there is a list.
+    pub bytes: Bytes,
+}
+
+impl SignedList {
+    /// Before anything was revoked at a site.
+    pub fn none(site: &SiteName) -> Self {
+        Self { list: Revocations::none(site.as_str()), bytes: Bytes::new() }
+    }
+
+    /// Signs a list.
+    pub fn sign(authority: &SiteAuthority, list: Revocations) -> Result<Self, rcgen::Error> {
+        let content = list.encode();
+        let signature = authority.sign(&[PURPOSE, &content].concat())?;
+        let mut bytes = Vec::with_capacity(2 + signature.len() + content.len());
+        bytes.extend_from_slice(&(signature.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(&signature);
+        bytes.extend_from_slice(&content);
+        Ok(Self { list, bytes: bytes.into() })
+    }
+
+    /// Reads a list, and trusts it only if this authority has signed it for this site.
+    pub fn read(bytes: Bytes, site: &SiteName, authority: &CertificateDer<'_>) -> Result<Self, ListError> {
+        if bytes.len() > REVOCATION_LIST_BYTES_MAX {
+            return Err(ListError::Cut);
+        }
+        let (length, rest) = bytes.split_first_chunk::<2>().ok_or(ListError::Cut)?;
+        let length = usize::from(u16::from_le_bytes(*length));
+        if length > SIGNATURE_BYTES_MAX {
+            return Err(ListError::Cut);
+        }
+        let (signature, content) = rest.split_at_checked(length).ok_or(ListError::Cut)?;
+        let list = Revocations::decode(content)?;
+        // Before the signature, which would be bad as well: the reason helps more.
+        if list.site() != site.as_str() {
+            return Err(ListError::OtherSite { theirs: list.site().into(), ours: site.to_string() });
+        }
+        if !is_message_signed_by(authority, &[PURPOSE, content].concat(), signature) {
+            return Err(ListError::Signature { version: list.version() });
+        }
+        Ok(Self { list, bytes: bytes.clone() })
+    }
+
+    /// As a file holds it.
+    pub fn to_text(&self) -> String {
+        let text = format!(
+            "The site's deny list, signed by its authority; `mez keys revoked` shows it. It may be copied to other edges of the site.\n"
+        );
+        text + &pem(LABEL, &self.bytes)
+    }
+
+    /// Reads what a file holds.
+    pub fn from_text(text: &str, site: &SiteName, authority: &CertificateDer<'_>) -> Result<Self, ListError> {
+        let (begin, end) = (format!("-----BEGIN {LABEL}-----"), format!("-----END {LABEL}-----"));
+        let body = text.split_once(&begin).ok_or(ListError::NotOne)?.1;
+        let (body, after) = body.split_once(&end).ok_or(ListError::Cut)?;
+        if !after.trim().is_empty() {
+            return Err(ListError::NotOne);
+        }
+        let body: String = body.split_whitespace().collect();
+        let bytes = STANDARD.decode(body).map_err(|_| ListError::Cut)?;
+        Self::read(bytes.into(), site, authority)
+    }
+}
+
+/// Why bytes are not a deny list of this site.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ListError {
+    /// Something else.
+    #[error("this is not a deny list of Mez")]
+    NotOne,
+    /// Not all of it.
+    #[error("the deny list is cut or damaged")]
+    Cut,
+    /// It makes no sense.
+    #[error("the deny list is cut or damaged: {0}")]
+    Content(#[from] WireError),
+    /// Another site's.
+    #[error("the deny list is of the site {theirs}, and this is the site {ours}")]
+    OtherSite {
+        /// The site that it names.
+        theirs: String,
+        /// Ours.
+        ours: String,
+    },
+    /// Nobody or somebody else has signed it.
+    #[error(
+        "the deny list with version {version} was not signed by the authority of this site, or was changed since"
+    )]
+    Signature {
+        /// The version that it claims.
+        version: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use mez_core::revocation::Entry;
+    use mez_core::units::Timestamp;
+
+    use super::*;
+
+    fn authority(site: &str) -> SiteAuthority {
+        SiteAuthority::generate(&site.parse().unwrap(), SystemTime::now()).unwrap()
+    }
+
+    fn signed(authority: &SiteAuthority) -> SignedList {
+        let entry = Entry { since: Timestamp::MIN, until: Timestamp::MAX, because: "stolen".into() };
+        let list = Revocations::none(authority.site().as_str());
+        let list = list.with(Timestamp::MIN, "camera/dock".parse().unwrap(), entry).unwrap();
+        SignedList::sign(authority, list).unwrap()
+    }
+
+    #[test]
+    fn a_list_reads_back_from_bytes_and_from_a_file() {
+        let harbour = authority("harbour");
+        let list = signed(&harbour);
+        let (site, certificate) = (harbour.site(), harbour.certificate());
+        assert_eq!(SignedList::read(list.bytes.clone(), site, certificate), Ok(list.clone()));
+        assert_eq!(SignedList::from_text(&list.to_text(), site, certificate), Ok(list));
+    }
+
+    /// Whatever becomes of a list on its way, it is refused with a sentence, and never taken for another list.
+    #[test]
+    fn a_list_that_is_cut_changed_or_of_somebody_else_is_refused() {
+        let harbour = authority("harbour");
+        let (site, certificate) = (harbour.site(), harbour.certificate());
+        let list = signed(&harbour);
+        for length in 0..list.bytes.len() {
+            let cut = SignedList::read(list.bytes.slice(..length), site, certificate);
+            assert!(matches!(cut, Err(ListError::Cut | ListError::Content(_))), "{length}: {cut:?}");
+        }
+        for place in 0..list.bytes.len() {
+            let mut bytes = list.bytes.to_vec();
+            bytes[place] ^= 1;
+            let changed = SignedList::read(bytes.into(), site, certificate);
+            assert!(changed.is_err(), "byte {place} was changed");
+        }
+        let text = list.to_text();
+        for length in 0..text.trim_end().len() {
+            assert!(SignedList::from_text(&text[..length], site, certificate).is_err(), "{length}");
+        }
+        // Another authority of the same name, as after a second `mez keys init`.
+        let impostor = signed(&authority("harbour"));
+        let refused = SignedList::read(impostor.bytes, site, certificate).unwrap_err();
+        assert_eq!(refused, ListError::Signature { version: 1 });
+        let foreign = signed(&authority("airport"));
+        let refused = SignedList::read(foreign.bytes, site, certificate).unwrap_err().to_string();
+        assert!(refused.contains("site airport") && refused.contains("site harbour"), "{refused}");
+        let nothing = SignedList::from_text("hello", site, certificate);
+        assert_eq!(nothing, Err(ListError::NotOne));
+    }
+}
