@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
+use mez_core::audit::Rotation;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::controller::share::{Channels, DeclaredChannel};
 use mez_node::api::socket::{Which, default_path};
@@ -72,6 +73,12 @@ pub(crate) struct EdgeArgs {
     /// Cameras that share a channel, such as a radio cell. Mez divides it so that the worst-off camera fares best, or with `NAME:sum=…` so that the sum of accuracies is highest; may be repeated
     #[arg(long = "channel", value_name = "NAME=PATTERN,…", env = "MEZ_EDGE_CHANNELS", value_delimiter = ';')]
     channels: Vec<DeclaredChannel>,
+    /// Most bytes of the audit log, which `mez keys audit` reads
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes, env = "MEZ_EDGE_AUDIT_BYTES")]
+    audit_bytes: u64,
+    /// How long the audit log keeps records
+    #[arg(long, value_name = "TIME", default_value = "400d", value_parser = parse_duration, env = "MEZ_EDGE_AUDIT_AGE")]
+    audit_age: Duration,
     #[command(flatten)]
     persist: PersistArgs,
     /// Keep only frames on disk, not the replies of applications and the changes of their contracts [default: both are kept with --store,
@@ -161,6 +168,7 @@ pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
         state: args.state,
         profiles: args.profiles,
         rights: None,
+        audit: Rotation::new(args.audit_bytes, args.audit_age),
         persist: persist.map(|persist| PersistOptions { notes: !args.no_notes, ..persist }),
     };
     block_on(async {

@@ -89,7 +89,7 @@ pub(crate) struct SubscribeArgs {
     /// Columns to show, with commas between them [default: the most important ones that fit the terminal; all if it is none]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = columns::parser(COLUMNS))]
     columns: Vec<String>,
-    /// Write each frame to DIR/CAMERA/EPOCH-SEQUENCE.jpg
+    /// Write each frame to DIR/CAMERA/EPOCH-SEQUENCE.jpg. Needs the right `export` as well
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 }
@@ -113,7 +113,7 @@ enum ResumeArg {
 }
 
 pub(crate) fn run(args: SubscribeArgs) -> Result<(), Failure> {
-    let options = options(&args)?;
+    let options = SubscribeOptions { for_export: args.save.is_some(), ..options(&args)? };
     let past = options.begin.is_some() && options.end.is_some_and(|end| end <= wall_now());
     let originals = options.quality.is_some() && options.begin.is_none();
     block_on(async {

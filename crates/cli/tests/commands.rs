@@ -67,7 +67,7 @@ fn started(args: &[&str], command: &mut Command) -> Running {
 /// A folder with a site's keys. Applications may do everything there.
 fn site() -> tempfile::TempDir {
     let folder = strict_site();
-    let all = "watch,read,originals,reply,observe,profile";
+    let all = "watch,read,originals,reply,observe,export,profile";
     let granted = run(&["keys", "grant", "app/**", all, "**"], folder.path());
     assert!(granted.status.success(), "{}", text(&granted));
     folder
@@ -174,9 +174,7 @@ fn an_application_gets_what_it_was_granted_while_the_edge_runs() {
     let video = video(folder).display().to_string();
     let (_edge, link, grpc) = edge(folder);
     let _camera = start(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--loop"], folder);
-    let watch = |seconds| {
-        run(&["subscribe", "dock/*", "--edge", &grpc, "--seconds", seconds, "--save", "saved"], folder)
-    };
+    let watch = |seconds| run(&["subscribe", "dock/*", "--edge", &grpc, "--seconds", seconds], folder);
 
     let refused = watch("1s");
     assert!(

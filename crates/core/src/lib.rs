@@ -26,10 +26,12 @@
 //! | [`trace`] | when a frame passed each stage, from the camera to the application |
 //! | [`wire`] | the bytes that cross the link (`docs/wire.md`) |
 //! | [`rights`] | who may do what with which camera |
+//! | [`audit`] | who did what at an edge: records that are chained by their hashes |
 //! | [`admission`] | who may wait at a port before authentication, and which connection closes when too many wait |
 //! | [`broker`] | the camera broker and the edge broker as state machines |
 
 pub mod admission;
+pub mod audit;
 pub mod broker;
 pub mod buffer;
 pub mod clock;

@@ -1,6 +1,7 @@
 //! Connects Mez to the outside world: sockets, files, clocks and processes.
 
 pub mod api;
+pub mod audit;
 pub mod background;
 pub mod camera;
 pub mod client;

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use mez_core::audit::{Event, Kind, Rotation};
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::rights::Rights;
 use tokio::net::TcpListener;
@@ -13,7 +14,10 @@ use tracing::info;
 
 use crate::api::ApiLimits;
 use crate::api::serve::{ApiServer, ServeError};
+use crate::audit::folder::audit_folder;
+use crate::audit::{Audit, AuditOptions, changes, denials};
 use crate::camera::{CameraBroker, CameraHandle, CameraOptions, StartError};
+use crate::clock::wall_now;
 use crate::descriptors;
 use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError};
 use crate::identity::authority::AuthorityError;
@@ -48,6 +52,8 @@ pub struct EdgeProcessOptions {
     pub profiles: Option<PathBuf>,
     /// Who may do what. Default: what the file of rights in the folder of keys says.
     pub rights: Option<Rights>,
+    /// Bounds of the audit log, which is in the folder for state.
+    pub audit: Rotation,
 }
 
 /// Why an edge broker's process did not start.
@@ -68,6 +74,9 @@ pub enum EdgeProcessError {
     /// The authority's key.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
+    /// The thread that writes the audit log.
+    #[error("cannot start the thread that writes the audit log: {0}")]
+    AuditThread(#[source] std::io::Error),
     /// The enrolment port.
     #[error(
         "cannot listen on {address} for enrolment: {source}; {}, or --enrol off",
@@ -105,6 +114,7 @@ impl EdgeProcess {
             persist,
             profiles,
             rights,
+            audit,
         } = options;
         descriptors::raise();
         let rights = match rights {
@@ -115,6 +125,9 @@ impl EdgeProcess {
         let revoked = revocation::follow(revoked, &credentials)?;
         // Without a home there is none; then what is to be remembered of cameras is in memory only.
         let state = state.or_else(|| crate::state::folder(None).ok());
+        let audit = open_audit(state.as_deref(), audit)?;
+        let started = Event::new(wall_now(), Kind::Started, credentials.identity().short());
+        audit.note(started.what(crate::api::SOFTWARE).why(changes::summary(&rights.now())));
         let edge = EdgeBroker::start(EdgeOptions {
             listen,
             credentials: credentials.clone(),
@@ -122,8 +135,11 @@ impl EdgeProcess {
             state,
             persist,
             profiles,
-            revoked: Some(revoked),
+            revoked: Some(revoked.clone()),
+            audit: audit.clone(),
         })?;
+        tokio::spawn(changes::follow(rights.clone(), audit.clone(), edge.stopping()));
+        tokio::spawn(denials::follow(revoked, audit.clone(), edge.stopping()));
         info!(address = %edge.link_address(), edge = %credentials.identity(), "cameras may connect");
         let mut api = ApiServer::edge(edge.clone(), rights, ApiLimits::default());
         if let Some(path) = &socket {
@@ -134,7 +150,7 @@ impl EdgeProcess {
             None => None,
         };
         let enrolment = match enrol {
-            Some(address) if keys.holds_authority_key() => Some(enrolment(&keys, address).await?),
+            Some(address) if keys.holds_authority_key() => Some(enrolment(&keys, address, audit).await?),
             _ => None,
         };
         Ok(Self { edge, api, grpc, socket, enrolment })
@@ -178,11 +194,24 @@ impl fmt::Display for EdgeProcess {
     }
 }
 
+/// The audit log in a folder for state. Without such a folder there is none.
+fn open_audit(state: Option<&Path>, rotation: Rotation) -> Result<Audit, EdgeProcessError> {
+    let Some(state) = state else {
+        tracing::warn!(
+            "there is no folder for state, so no audit log is kept: give one with --state or MEZ_STATE"
+        );
+        return Ok(Audit::off());
+    };
+    Audit::start(AuditOptions { folder: audit_folder(state), rotation })
+        .map_err(EdgeProcessError::AuditThread)
+}
+
 async fn enrolment(
     keys: &KeyFolder,
     address: SocketAddr,
+    audit: Audit,
 ) -> Result<(SocketAddr, oneshot::Sender<()>, JoinHandle<()>), EdgeProcessError> {
-    let server = EnrolmentServer::new(keys)?;
+    let server = EnrolmentServer::new(keys)?.recorded(audit);
     let bind = |source| EdgeProcessError::Enrol { address, source };
     let listener = TcpListener::bind(address).await.map_err(bind)?;
     let address = listener.local_addr().map_err(bind)?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Mutex;
 
+use mez_core::audit::Rotation;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::controller::share::{Channels, DeclaredChannel};
 use mez_core::name::NameError;
@@ -103,6 +104,7 @@ impl Edge {
             persist,
             profiles,
             rights,
+            audit: Rotation::default(),
         };
         let background = background(py)?;
         let started = finish(py, background, || EdgeProcess::start(options))?;

@@ -1,6 +1,7 @@
 //! `mez keys`: makes a site, and lets hosts and applications join it.
 
 mod revoke;
+mod audit;
 mod rights;
 mod show;
 #[cfg(test)]
@@ -159,6 +160,22 @@ connect to; or copy revoked.list into the folders of keys of those edges.")]
     /// List what is revoked
     #[command(after_help = "Example:\n  mez keys revoked")]
     Revoked,
+    /// Print who joined, was refused, read the past, exported, changed rights or operated at the edge of this host
+    #[command(after_help = "\
+Examples:
+  mez keys audit --since -1d
+  mez keys audit --who 'app/**' --kind refused,read --json
+  mez keys audit --follow
+  Whether somebody changed the log, now and later:
+    mez keys audit --verify
+    mez keys audit --verify --noted 2931:5f1c…
+
+Each record holds the hash of the one before it, so that a change of one is noticed. The command checks the whole log whatever it \
+prints, names what is wrong, and then ends with status 1. Who can write the log can also write it anew from some record on: keep what --verify prints \
+somewhere else, and compare with --noted.
+
+Repeats are counted in one record: after a minute, two, four, at most an hour.")]
+    Audit(audit::AuditArgs),
     /// Join a site with a token; the private key is made here and stays here
     #[command(after_help = "\
 Examples:
@@ -244,6 +261,9 @@ pub enum KeysError {
     /// Nothing that can be revoked.
     #[error(transparent)]
     Subject(#[from] SubjectError),
+    /// The audit log of this host's edge.
+    #[error(transparent)]
+    Audit(#[from] audit::AuditFailure),
     /// Nobody to whom something can be granted.
     #[error(transparent)]
     Grantee(#[from] GranteeError),
@@ -292,6 +312,7 @@ impl Terminal<'_> {
             Command::Revoke(args) => self.revoke(&KeyFolder::find(keys)?, &args),
             Command::Unrevoke { what } => self.unrevoke(&KeyFolder::find(keys)?, &what),
             Command::Revoked => self.revoked(&KeyFolder::find(keys)?),
+            Command::Audit(args) => Ok(self.audit(&args)?),
             Command::Enrol { token, edge } => self.enrol(keys, &token, &edge),
             Command::Serve { listen } => self.serve(keys, listen),
             Command::List => self.list(&KeyFolder::find(keys)?, SystemTime::now()),

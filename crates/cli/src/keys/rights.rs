@@ -69,6 +69,9 @@ pub struct TokenGrants {
     /// Cameras that it may see in lists, with their states
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     observe: Vec<CameraPattern>,
+    /// Cameras whose frames it may write into files, with --watch or --read for them
+    #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
+    export: Vec<CameraPattern>,
     /// Cameras for which it may bring a profile of its own
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     profile: Vec<CameraPattern>,
@@ -83,6 +86,7 @@ impl TokenGrants {
             (Verb::Originals, &self.originals),
             (Verb::Reply, &self.reply),
             (Verb::Observe, &self.observe),
+            (Verb::Export, &self.export),
             (Verb::Profile, &self.profile),
         ];
         if all.iter().all(|(_, cameras)| cameras.is_empty()) {

@@ -2,12 +2,15 @@
 
 use std::cmp::Reverse;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use mez_core::audit::{Event, Kind};
 use mez_core::frame::{SkipCounts, SkipReason};
 use mez_core::name::CameraName;
+use mez_node::audit::folder::audit_folder;
+use mez_node::audit::told;
 use mez_node::clock::wall_now;
 use mez_node::export::{ExportFormat, ExportOptions, ExportProgress, ExportSummary, VideoCodec, export};
 use mez_node::persist::LogKind;
@@ -90,7 +93,9 @@ enum Codec {
 
 pub(super) fn run(args: ExportArgs) -> Result<(), Failure> {
     let json = args.json;
+    let state = args.folder.state.clone();
     let options = options(args)?;
+    tell_audit_log(state.as_deref(), &options);
     let mut bar = Bar::new();
     let exported = block_on(until_stopped(export(&options, |progress| bar.show(progress))))?;
     bar.clear();
@@ -104,6 +109,18 @@ pub(super) fn run(args: ExportArgs) -> Result<(), Failure> {
         println!("{}", describe(&options, &summary));
     }
     Ok(())
+}
+
+/// Tells the audit log of this host's edge, if it keeps one. The edge itself does not see who reads its disk.
+fn tell_audit_log(state: Option<&Path>, options: &ExportOptions) {
+    let Ok(state) = mez_node::state::folder(state) else { return };
+    let from = options.begin.map_or_else(|| "from the oldest".into(), |begin| format!("from {begin}"));
+    let until = options.end.map(|end| format!(", until {end}")).unwrap_or_default();
+    let event = Event::new(wall_now(), Kind::Exported, "").what("store").cameras(options.camera.as_str());
+    let event = event.why(format!("{from}{until}, to {}", options.output.display()));
+    if let Err(error) = told::tell(&audit_folder(&state), &event) {
+        eprintln!("The audit log of this host's edge does not learn of this export: {error}");
+    }
 }
 
 fn options(args: ExportArgs) -> Result<ExportOptions, Failure> {

@@ -135,7 +135,7 @@ fn an_open_site_allows_what_was_allowed_before_there_were_grants() {
         (Verb::Observe, [true, true, true]),
         (Verb::Profile, [true, true, true]),
         (Verb::Operate, [false, false, true]),
-        (Verb::Export, [false, false, false]),
+        (Verb::Export, [true, true, true]),
         (Verb::Join, [false, false, false]),
         (Verb::Administer, [false, false, false]),
     ] {

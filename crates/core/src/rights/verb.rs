@@ -21,7 +21,7 @@ pub enum Verb {
     Reply,
     /// See it in lists, with its state, its contracts and its starts.
     Observe,
-    /// Have its frames written into files. Nothing asks for this yet: `mez store export` reads the disk itself.
+    /// Have its frames written into files, beside the right to what is written. `mez store export` reads the disk itself.
     Export,
     /// Bring a profile of one's own for it. A profile of the edge's folder needs no grant.
     Profile,
@@ -68,7 +68,7 @@ impl Verb {
 
     /// Whether some interface of this version asks for the verb. A grant of another one opens nothing yet.
     pub const fn is_asked(self) -> bool {
-        !matches!(self, Self::Export | Self::Join | Self::Administer)
+        !matches!(self, Self::Join | Self::Administer)
     }
 
     /// The verb in a sentence that continues with the camera's name.

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use mez_core::audit::{Event, Kind};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::rights::{Granted, Lost, Refusal, StreamRights, Verb};
 use mez_core::units::Timestamp;
@@ -16,7 +17,8 @@ use super::ApiError;
 use super::contract::Profile;
 use super::principal::Principal;
 use super::request::Subscribe;
-use crate::clock::monotonic_now;
+use crate::audit::Audit;
+use crate::clock::{monotonic_now, wall_now};
 use crate::identity::refusals::Refusals;
 use crate::revocation::LiveRevocations;
 use crate::rights::LiveRights;
@@ -26,13 +28,20 @@ use crate::rights::LiveRights;
 pub(super) struct Access {
     rights: LiveRights,
     revoked: LiveRevocations,
-    /// Tells the edge's operators who was refused, each now and then.
+    told: Told,
+}
+
+/// Tells the edge's operators who was refused what, and who was given the past.
+#[derive(Clone, Debug)]
+struct Told {
+    /// In the log for people, each now and then.
     refusals: Arc<Refusals>,
+    audit: Audit,
 }
 
 impl Access {
-    pub(super) fn new(rights: LiveRights, revoked: LiveRevocations) -> Self {
-        Self { rights, revoked, refusals: Arc::default() }
+    pub(super) fn new(rights: LiveRights, revoked: LiveRevocations, audit: Audit) -> Self {
+        Self { rights, revoked, told: Told { refusals: Arc::default(), audit } }
     }
 
     /// Whether `principal` may do `verb` with `camera`.
@@ -42,9 +51,48 @@ impl Access {
         verb: Verb,
         camera: &CameraName,
     ) -> Result<(), ApiError> {
-        not_revoked(&self.revoked, principal)?;
+        self.told.not_revoked(&self.revoked, principal)?;
         let checked = self.rights.now().check(&principal.bearer(), verb, camera);
-        checked.map_err(|refusal| refused(&self.refusals, principal, &refusal))
+        checked.map_err(|refusal| self.told.refused(principal, &refusal))
+    }
+
+    /// The same for what may be done only by a user of the edge's host, through its Unix socket. Returns the user.
+    pub(super) fn check_user(
+        &self,
+        principal: &Principal,
+        (verb, what): (Verb, &str),
+        camera: &CameraName,
+    ) -> Result<u32, ApiError> {
+        let Principal::User { uid } = *principal else {
+            let why = format!(
+                "a camera is {what} on the edge's own host only, through its Unix socket: run `mez cameras {} {camera}` there",
+                if what == "reset" { "reset" } else { "forget" },
+            );
+            let refused = Event::new(wall_now(), Kind::Refused, principal.short());
+            self.told.audit.note(refused.what(verb.as_str()).cameras(camera.as_str()).why(&*why));
+            return Err(ApiError::new(Code::PermissionDenied, "ONLY_ON_HOST", why));
+        };
+        self.check(principal, verb, camera)?;
+        Ok(uid)
+    }
+
+    /// Records that notes of a camera are given out.
+    pub(super) fn gives_notes(&self, principal: &Principal, camera: &CameraName) {
+        let read = Event::new(wall_now(), Kind::Read, principal.short());
+        self.told.audit.note(read.what("notes").cameras(camera.as_str()));
+    }
+
+    /// Records what came of an operation on a camera.
+    pub(super) fn operated(
+        &self,
+        principal: &Principal,
+        what: &str,
+        camera: &CameraName,
+        failure: Option<String>,
+    ) {
+        let event = Event::new(wall_now(), Kind::Operated, principal.short());
+        let why = failure.map(|failure| format!("failed: {failure}")).unwrap_or_default();
+        self.told.audit.note(event.what(what).cameras(camera.as_str()).why(why));
     }
 
     /// The cameras of `pattern` with which `principal` may do `verb`.
@@ -54,9 +102,9 @@ impl Access {
         verb: Verb,
         pattern: &CameraPattern,
     ) -> Result<Granted, ApiError> {
-        not_revoked(&self.revoked, principal)?;
+        self.told.not_revoked(&self.revoked, principal)?;
         let selected = self.rights.now().select(&principal.bearer(), &[verb], pattern);
-        selected.map_err(|refusal| refused(&self.refusals, principal, &refusal))
+        selected.map_err(|refusal| self.told.refused(principal, &refusal))
     }
 
     /// Why `principal` would be refused to do `verb` with the cameras of `pattern`, if it would. It only asks, so nobody
@@ -74,18 +122,21 @@ impl Access {
         now: Timestamp,
     ) -> Result<StreamAccess, ApiError> {
         let mut verbs = asked.spec.needs(now);
+        if asked.for_export {
+            verbs.push(Verb::Export);
+        }
         if matches!(asked.profile, Some(Profile::Inline(_))) {
             verbs.push(Verb::Profile);
         }
         // Noticed before they are read, so that no change falls in between.
-        let (mut rights, refusals) = (self.rights.clone(), Arc::clone(&self.refusals));
-        let mut revoked = self.revoked.clone();
+        let (mut rights, mut revoked, told) = (self.rights.clone(), self.revoked.clone(), self.told.clone());
         revoked.notice();
-        not_revoked(&revoked, principal)?;
+        told.not_revoked(&revoked, principal)?;
         let (who, cameras) = (principal.bearer(), asked.spec.cameras.clone());
-        let stream = StreamRights::ask(&rights.notice(), who, verbs, cameras)
-            .map_err(|refusal| refused(&refusals, principal, &refusal))?;
-        Ok(StreamAccess { rights, revoked, refusals, principal: principal.clone(), stream })
+        let stream = StreamRights::ask(&rights.notice(), who, verbs.clone(), cameras)
+            .map_err(|refusal| told.refused(principal, &refusal))?;
+        told.gives(principal, asked, &verbs);
+        Ok(StreamAccess { rights, revoked, told, principal: principal.clone(), stream })
     }
 }
 
@@ -94,7 +145,7 @@ impl Access {
 pub struct StreamAccess {
     rights: LiveRights,
     revoked: LiveRevocations,
-    refusals: Arc<Refusals>,
+    told: Told,
     principal: Principal,
     stream: StreamRights,
 }
@@ -128,29 +179,57 @@ impl StreamAccess {
     /// The same as [`StreamAccess::lost`], whether something has changed or not.
     pub(super) fn look(&mut self) -> Option<ApiError> {
         self.revoked.notice();
-        if let Err(revoked) = not_revoked(&self.revoked, &self.principal) {
+        if let Err(revoked) = self.told.not_revoked(&self.revoked, &self.principal) {
             return Some(revoked);
         }
         self.stream.look(&self.rights.notice()).err().map(|lost| match lost {
-            Lost::Refused(refusal) => refused(&self.refusals, &self.principal, &refusal),
+            Lost::Refused(refusal) => self.told.refused(&self.principal, &refusal),
             lost @ Lost::Changed { .. } => ApiError::new(Code::Aborted, "RIGHTS_CHANGED", lost.to_string()),
         })
     }
 }
 
-/// Fails for a principal whose certificate was revoked. The edge's operators hear of it as well.
-fn not_revoked(revoked: &LiveRevocations, principal: &Principal) -> Result<(), ApiError> {
-    match principal.certificate().and_then(|certificate| revoked.refuses(certificate)) {
-        Some(denial) => Err(ApiError::revoked(denial.to_string())),
-        None => Ok(()),
+impl Told {
+    /// Fails for a principal whose certificate was revoked.
+    fn not_revoked(&self, revoked: &LiveRevocations, principal: &Principal) -> Result<(), ApiError> {
+        let denied = principal.certificate().and_then(|certificate| revoked.refuses(certificate));
+        let Some(why) = denied.map(|denial| denial.to_string()) else { return Ok(()) };
+        self.refusals.log(monotonic_now(), &principal.to_string(), &why);
+        self.audit.note(Event::new(wall_now(), Kind::Refused, principal.short()).what("revoked").why(&*why));
+        Err(ApiError::revoked(why))
+    }
+
+    /// The error for a refusal.
+    fn refused(&self, principal: &Principal, refusal: &Refusal) -> ApiError {
+        let why = refusal.to_string();
+        self.refusals.log(monotonic_now(), &principal.to_string(), &why);
+        let event = Event::new(wall_now(), Kind::Refused, principal.short());
+        self.audit.note(event.what(refusal.verb.as_str()).cameras(refusal.cameras.as_str()).why(&*why));
+        ApiError::new(Code::PermissionDenied, "PERMISSION_DENIED", why)
+    }
+
+    /// Records that frames of the past are given out, or frames for files.
+    fn gives(&self, principal: &Principal, asked: &Subscribe, verbs: &[Verb]) {
+        let kind = match (asked.for_export, verbs.contains(&Verb::Read)) {
+            (true, _) => Kind::Exported,
+            (false, true) => Kind::Read,
+            (false, false) => return,
+        };
+        let what = if verbs.contains(&Verb::Originals) { "originals" } else { "frames" };
+        let event = Event::new(wall_now(), kind, principal.short()).what(what);
+        self.audit.note(event.cameras(asked.spec.cameras.as_str()).why(span_of(&asked.spec)));
     }
 }
 
-/// The error for a refusal. The edge's operators hear of it as well.
-fn refused(refusals: &Refusals, principal: &Principal, refusal: &Refusal) -> ApiError {
-    let why = refusal.to_string();
-    refusals.log(monotonic_now(), &principal.to_string(), &why);
-    ApiError::new(Code::PermissionDenied, "PERMISSION_DENIED", why)
+/// Which frames a subscription is for, as a sentence.
+fn span_of(spec: &SubscriptionSpec) -> String {
+    let end = spec.span.end.map_or_else(|| "with no end".into(), |end| format!("until {end}"));
+    match spec.span.begin {
+        Some(Timestamp::MIN) => format!("from the oldest, {end}"),
+        Some(begin) => format!("from {begin}, {end}"),
+        None if spec.past.fill => format!("what was missed, then live, {end}"),
+        None => format!("live, {end}"),
+    }
 }
 
 #[cfg(test)]
@@ -171,7 +250,8 @@ mod tests {
         let camera = "dock/cam1".parse().unwrap();
         let site = TemporarySite::create(&"harbour".parse().unwrap()).unwrap();
         let edge = site.keys().credentials(Role::Edge, None).unwrap();
-        let access = Access::new(LiveRights::fixed(Rights::default()), LiveRevocations::in_memory(&edge));
+        let revoked = LiveRevocations::in_memory(&edge);
+        let access = Access::new(LiveRights::fixed(Rights::default()), revoked, Audit::off());
         let error = access.check(&other, Verb::Watch, &camera).unwrap_err();
         assert_eq!((error.code, error.reason.as_str()), (Code::PermissionDenied, "PERMISSION_DENIED"));
         assert!(error.message.contains("`mez keys grant user/"), "{error}");

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mez_core::name::CameraName;
+use mez_core::rights::Bearer;
 use mez_core::setting::Setting;
 use mez_core::units::Instant;
 use tokio::sync::{Notify, watch};
@@ -49,18 +50,19 @@ impl CameraApi {
     /// Subscribes to the camera's own log.
     pub fn subscribe(&self, principal: &Principal, request: pb::SubscribeRequest) -> Result<Feed, ApiError> {
         let subscribe = Subscribe::parse(request, wall_now())?;
+        let name = self.camera.name();
+        may_read(principal, name)?;
         if subscribe.spec.past.quality.is_some_and(|quality| quality != Setting::ORIGINAL) {
             let message =
                 "a camera broker gives frames as they were published; ask the edge broker for others";
             return Err(ApiError::invalid("quality", "INVALID_QUALITY", message));
         }
         let place = self.subscriptions.enter(principal)?;
-        let name = self.camera.name();
         let matches = subscribe.spec.cameras.matches(name);
         let log = matches.then(|| (name.clone(), self.camera.log()));
         let cameras = matches.then(|| name.to_string()).into_iter().collect();
         let source = CameraLog::new(&subscribe.spec, log, self.camera.past(), self.camera.appended());
-        // Whoever may open the camera's socket may read its log: rights are the edge's.
+        // Whoever came so far may read all of it: there are no grants at a camera.
         let source = (Source::Camera(Box::new(source)), None);
         Ok(Feed::new(source, place, &subscribe, cameras, self.stopping.clone()))
     }
@@ -171,6 +173,20 @@ impl CameraApi {
     }
 }
 
+/// Whether a principal may read a camera's own log. The permissions of the socket say who may publish; frames are given only to
+/// the user that the broker runs as, and to root. Everybody else has a grant at the edge, or none.
+fn may_read(principal: &Principal, camera: &CameraName) -> Result<(), ApiError> {
+    let who = principal.bearer();
+    if who == Bearer::Owner {
+        return Ok(());
+    }
+    let message = format!(
+        "{who} may not read {camera} at its camera broker, only publish: frames are given there to the user that the broker runs as, and to \
+         root; subscribe at the edge, which asks its grants"
+    );
+    Err(ApiError::new(Code::PermissionDenied, "PERMISSION_DENIED", message))
+}
+
 /// The source of a publisher's frames, one request at a time.
 pub trait PublishRequests: Send {
     /// The next request, and `None` after the last.
@@ -239,5 +255,23 @@ impl PublishAnswers {
     fn lock(&self) -> MutexGuard<'_, Answers> {
         // Every statement leaves it whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A group lets programs publish. That is no leave to look.
+    #[test]
+    fn other_users_publish_at_a_cameras_socket_and_read_nothing() {
+        let own = rustix::process::geteuid().as_raw();
+        let camera = "dock/cam1".parse().unwrap();
+        for uid in [0, own] {
+            assert_eq!(may_read(&Principal::User { uid }, &camera), Ok(()));
+        }
+        let refused = may_read(&Principal::User { uid: own.wrapping_add(4_711) }, &camera).unwrap_err();
+        assert_eq!((refused.code, refused.reason.as_str()), (Code::PermissionDenied, "PERMISSION_DENIED"));
+        assert!(refused.message.contains("subscribe at the edge"), "{refused}");
     }
 }

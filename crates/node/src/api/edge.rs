@@ -44,7 +44,7 @@ impl EdgeApi {
         limits: ApiLimits,
         stopping: watch::Receiver<bool>,
     ) -> Self {
-        let access = Access::new(rights, edge.revoked().clone());
+        let access = Access::new(rights, edge.revoked().clone(), edge.audit().clone());
         Self { edge, access, subscriptions: Subscriptions::new(limits), stopping }
     }
 
@@ -223,17 +223,10 @@ impl EdgeApi {
         request: pb::ResetCameraRequest,
     ) -> Result<pb::ResetCameraResponse, ApiError> {
         let camera = parse_camera(&request.camera)?;
-        let Principal::User { uid } = *principal else {
-            return Err(ApiError::new(
-                Code::PermissionDenied,
-                "ONLY_ON_HOST",
-                format!(
-                    "a camera is reset on the edge's own host only, through its Unix socket: run `mez cameras reset {camera}` there"
-                ),
-            ));
-        };
-        self.access.check(principal, Verb::Operate, &camera)?;
-        let report = self.edge.reset(camera, uid).await?;
+        let uid = self.access.check_user(principal, (Verb::Operate, "reset"), &camera)?;
+        let done = self.edge.reset(camera.clone(), uid).await;
+        self.access.operated(principal, "reset", &camera, done.as_ref().err().map(ToString::to_string));
+        let report = done?;
         let put_aside = report.put_aside.map(|folder| folder.display().to_string()).unwrap_or_default();
         let forgotten = report.forgotten;
         Ok(pb::ResetCameraResponse {
@@ -252,17 +245,10 @@ impl EdgeApi {
         request: pb::ForgetCameraRequest,
     ) -> Result<pb::ForgetCameraResponse, ApiError> {
         let camera = parse_camera(&request.camera)?;
-        if !matches!(principal, Principal::User { .. }) {
-            return Err(ApiError::new(
-                Code::PermissionDenied,
-                "ONLY_ON_HOST",
-                format!(
-                    "a camera is forgotten on the edge's own host only, through its Unix socket: run `mez cameras forget {camera}` there"
-                ),
-            ));
-        }
-        self.access.check(principal, Verb::Operate, &camera)?;
-        let ForgetReport { forgotten, put_aside } = self.edge.forget(camera).await?;
+        self.access.check_user(principal, (Verb::Operate, "forgotten"), &camera)?;
+        let done = self.edge.forget(camera.clone()).await;
+        self.access.operated(principal, "forget", &camera, done.as_ref().err().map(ToString::to_string));
+        let ForgetReport { forgotten, put_aside } = done?;
         Ok(pb::ForgetCameraResponse {
             epoch: forgotten.epoch.0,
             identity: forgotten.identity,

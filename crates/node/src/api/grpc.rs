@@ -4,10 +4,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::{Empty, Stream};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 
 use super::calls::{Calls, Peer, Subscribed};
 use super::camera::{CameraApi, PublishAnswers, PublishRequests};
@@ -17,10 +20,14 @@ use super::pb::camera_broker_server::{CameraBroker, CameraBrokerServer};
 use super::pb::edge_broker_server::{EdgeBroker, EdgeBrokerServer};
 use super::principal::Principal;
 use super::{ApiError, Broker, MESSAGE_BYTES_MAX, pb};
+use crate::audit::AuditState;
 use crate::clock::monotonic_now;
 
 /// The most bytes that a service other than ours reads in one message: the library's default.
 const FOREIGN_MESSAGE_BYTES_MAX: usize = 4 << 20;
+
+/// The name under which the health service says whether the audit log is written.
+const AUDIT_SERVICE: &str = "mez.audit";
 
 /// The services of a broker, with health and reflection.
 pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
@@ -34,6 +41,9 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
             let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX);
             routes.add_service(Calls { service, calls_max, message_bytes_max: MESSAGE_BYTES_MAX });
             health.set_serving::<EdgeBrokerServer<EdgeService>>().await;
+            if let Some(states) = api.edge.audit().states() {
+                tokio::spawn(tell_audit(health, states, api.stopping.clone()));
+            }
         }
         Broker::Camera(api) => {
             let service = CameraBrokerServer::new(CameraService(api.clone()));
@@ -57,6 +67,25 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
         message_bytes_max,
     });
     routes.routes()
+}
+
+/// Says whether the audit log is written, until the server stops.
+async fn tell_audit(
+    health: HealthReporter,
+    mut states: watch::Receiver<AuditState>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    loop {
+        let status = match *states.borrow_and_update() {
+            AuditState::Written => ServingStatus::Serving,
+            AuditState::Off | AuditState::Failing { .. } => ServingStatus::NotServing,
+        };
+        health.set_service_status(AUDIT_SERVICE, status).await;
+        tokio::select! {
+            changed = states.changed() => if changed.is_err() { return },
+            _ = stopping.wait_for(|stop| *stop) => return,
+        }
+    }
 }
 
 /// The principal that makes a request. The connection knows it (`serve`).

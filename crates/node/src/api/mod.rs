@@ -67,6 +67,7 @@ pub use mez_core::reader_memory::ReaderMemoryLimits;
 
 use self::camera::CameraApi;
 use self::edge::EdgeApi;
+use crate::audit::Audit;
 
 /// The version of the interface. There is only one.
 pub const VERSION: u32 = 1;
@@ -123,6 +124,14 @@ pub(crate) enum Broker {
 }
 
 impl Broker {
+    /// Where it is recorded who joined; nowhere at a camera broker.
+    pub(crate) fn audit(&self) -> Audit {
+        match self {
+            Self::Edge(api) => api.edge.audit().clone(),
+            Self::Camera(_) => Audit::off(),
+        }
+    }
+
     /// Becomes true when the broker's server stops.
     pub(crate) fn stopping(&self) -> tokio::sync::watch::Receiver<bool> {
         match self {

@@ -34,6 +34,7 @@ impl EdgeApi {
             let message = "the end lies before the beginning; swap begin_utc_ns and end_utc_ns";
             return Err(ApiError::invalid("end_utc_ns", "INVALID_SPAN", message));
         }
+        self.access.gives_notes(principal, &camera);
         let read = notes.read(&camera, begin, end, request.after.map(note_id)).await;
         let (notes, more) = read.map_err(|error| {
             let message = format!("the notes of {camera} cannot be read: {error}");

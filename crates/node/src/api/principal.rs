@@ -61,6 +61,14 @@ impl Principal {
         }
     }
 
+    /// Role and name, or `user/` and the user's number, as commands and the audit log name it.
+    pub fn short(&self) -> String {
+        match self {
+            Self::Member(identity) => identity.short(),
+            Self::User { uid } => format!("user/{uid}"),
+        }
+    }
+
     /// The name of a principal that gave itself none: the member's name, or the user's number.
     pub fn name(&self) -> String {
         match self {

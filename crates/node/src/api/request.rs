@@ -35,6 +35,8 @@ pub struct Subscribe {
     pub profile: Option<Profile>,
     /// The encodings that the application can decode. Empty: all stills.
     pub accepts: Vec<Encoding>,
+    /// The frames are to be written into files.
+    pub for_export: bool,
 }
 
 impl Subscribe {
@@ -63,7 +65,7 @@ impl Subscribe {
         // Who asks is not known here: the caller restricts it to what they may have.
         let granted = Granted::EVERYTHING;
         let spec = SubscriptionSpec { cameras, granted, contract, span, past, after, chains, application };
-        Ok(Self { spec, profile, accepts })
+        Ok(Self { spec, profile, accepts, for_export: request.for_export })
     }
 }
 

@@ -30,6 +30,7 @@ use crate::camera::CameraHandle;
 use crate::edge::EdgeHandle;
 use crate::identity::accept::Accepted;
 use crate::identity::door::{Door, Pass, Said};
+use crate::identity::refusals::Refusals;
 use crate::identity::tls::{TlsConfigError, grpc_server_config};
 use crate::identity::{Credentials, Role, TlsIncoming, peer_identity};
 use crate::local::{self, MAGIC};
@@ -148,7 +149,9 @@ impl ApiServer {
         info!(%address, "applications may connect with a certificate of the site");
         let site = credentials.identity().site.clone();
         let (places, of_principals) = (Arc::clone(&self.connections), Arc::clone(&self.places));
-        let incoming = TlsIncoming::new(listener, config, Arc::default()).filter_map(move |accepted| {
+        let audit = self.broker.audit();
+        let refusals = Arc::new(Refusals::recorded("grpc", audit.clone()));
+        let incoming = TlsIncoming::new(listener, config, refusals).filter_map(move |accepted| {
             let Accepted { mut stream, pass } = accepted.ok()?;
             stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER_BYTES_MAX));
             let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
@@ -157,6 +160,8 @@ impl ApiServer {
             let certificate = shown(certificates.first()?, &identity).ok()?;
             let place = enter(&places)?;
             let cut = cut(revoked.clone(), certificate.clone());
+            let from = stream.get_ref().0.peer_addr().map(|from| from.ip().to_canonical().to_string());
+            audit.connected(identity.short(), "grpc", from.unwrap_or_default());
             let principal = Principal::Member(Member { identity, certificate });
             let of_principal = of_principals.enter(&principal).ok()?;
             let mut connection = Connection::new(stream, principal, (place, of_principal), pass);
@@ -265,6 +270,7 @@ async fn accept_unix(
         local.spawn(async move {
             let Ok(user) = stream.peer_cred() else { return };
             let principal = Principal::User { uid: user.uid() };
+            broker.audit().connected(principal.short(), "socket", "");
             let of_principal = match of_principals.enter(&principal) {
                 Ok(of_principal) => of_principal,
                 Err(refused) => return local::server::refuse(stream, refused).await,

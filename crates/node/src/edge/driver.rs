@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mez_core::audit::{Event, Kind};
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::{EdgeBroker as Broker, EdgeOutput, ReplyError, SubscriptionId};
 use mez_core::contract::Contract;
@@ -24,6 +25,7 @@ use super::sources::NotedSources;
 use super::starts::{CameraReset, CameraStart, Starts};
 use super::subscribers::{Attached, SharedCamera, Subscribers};
 use super::transcode::{Answer, Decoders};
+use crate::audit::Audit;
 use crate::clock::{monotonic_now, sleep_until, wall_now};
 use crate::identity::refusals::Refusals;
 use crate::link::{Command, CommandSender, EdgeEvent, Listener, Shown};
@@ -61,6 +63,7 @@ pub(super) struct Driver {
     refusals: Refusals,
     /// Who was revoked.
     pub(super) revoked: LiveRevocations,
+    pub(super) audit: Audit,
     /// Connections that ended since the broker's last output, which may be about frames of theirs.
     gone: Vec<LinkId>,
     shared: HashMap<CameraName, Arc<SharedCamera>>,
@@ -76,7 +79,7 @@ impl Driver {
         broker: Broker,
         (replicas, notes): (Option<Replicas>, Option<Notes>),
         decoders: Decoders,
-        starts: Starts,
+        (starts, audit): (Starts, Audit),
         revoked: LiveRevocations,
     ) -> Self {
         Self {
@@ -89,6 +92,7 @@ impl Driver {
             links: HashMap::new(),
             refusals: Refusals::default(),
             revoked,
+            audit,
             gone: Vec::new(),
             shared: HashMap::new(),
             subscribers: Subscribers::default(),
@@ -150,6 +154,7 @@ impl Driver {
             EdgeEvent::Connected(link, shown, from, commands) => {
                 let peer = shown.peer.clone();
                 let who = format!("{} at {from}", peer.identity);
+                self.audit.connected(member(&peer.identity), "link", from.to_canonical().to_string());
                 self.links.insert(link, CameraLink { who, shown, from, commands });
                 self.broker.handle_connected(now, link, peer);
                 self.refuse_revoked(link);
@@ -418,7 +423,11 @@ impl Driver {
         match self.links.get(&link) {
             // A newer connection of the same host has come, which is as it should be.
             Some(known) if code == RefuseCode::Replaced => debug!(peer = known.who, "{why}"),
-            Some(known) => self.refusals.log(monotonic_now(), &known.who, why),
+            Some(known) => {
+                self.refusals.log(monotonic_now(), &known.who, why);
+                let refused = Event::new(wall_now(), Kind::Refused, member(&known.shown.peer.identity));
+                self.audit.note(refused.what("link").from(known.from.to_canonical().to_string()).why(why));
+            }
             None => {}
         }
     }
@@ -480,4 +489,10 @@ impl Driver {
             let _ = answer.send(result);
         });
     }
+}
+
+/// Role and name of an identity, as commands name it: `camera/dock/cam1`.
+fn member(identity: &str) -> &str {
+    let path = identity.strip_prefix("spiffe://").and_then(|rest| rest.split_once('/'));
+    path.map_or(identity, |(_, member)| member)
 }

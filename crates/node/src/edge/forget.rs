@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use mez_core::audit::{Event, Kind};
 use mez_core::broker::edge::{ForgetError, Forgotten};
 use mez_core::name::CameraName;
 use tokio::sync::oneshot;
@@ -9,7 +10,7 @@ use tracing::{error, info};
 
 use super::driver::Driver;
 use super::failure::Stopped;
-use crate::clock::monotonic_now;
+use crate::clock::{monotonic_now, wall_now};
 use crate::persist::aside::PutAsideError;
 
 /// What was forgotten.
@@ -79,6 +80,8 @@ impl Driver {
             });
             if is_empty && self.broker.handle_forget(&camera).is_ok() {
                 info!(%camera, "the camera is forgotten: it has not been connected for long");
+                let forgotten = Event::new(wall_now(), Kind::Operated, "edge").what("forget");
+                self.audit.note(forgotten.cameras(camera.as_str()).why("it has not been connected for long"));
                 self.carry_out_forgetting(&camera);
                 if let Some(replicas) = &mut self.replicas {
                     tokio::spawn(replicas.put_aside(&camera));

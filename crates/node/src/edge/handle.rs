@@ -22,6 +22,7 @@ use super::standing::{Standing, Standings};
 use super::starts::{CameraRecord, Starts};
 use super::subscribers::Mailbox;
 use super::subscription::{EdgeSubscription, SharedCameras};
+use crate::audit::Audit;
 use crate::clock::anchor;
 use crate::notes::Notes;
 use crate::persist::{LogFiles, LogKeeper};
@@ -48,6 +49,7 @@ pub struct EdgeHandle {
     pub(super) places: Arc<PastSources>,
     pub(super) profiles: Arc<ProfileStore>,
     pub(super) standings: Arc<Mutex<Standings>>,
+    pub(super) audit: Audit,
 }
 
 impl EdgeHandle {
@@ -65,8 +67,9 @@ impl EdgeHandle {
     pub async fn stop(&self) {
         self.stop.send_replace(true);
         self.requests.closed().await;
-        let (keeper, notes) = (self.keeper.clone(), self.notes.clone());
+        let (keeper, notes, audit) = (self.keeper.clone(), self.notes.clone(), self.audit.clone());
         let stop = move || {
+            audit.stop();
             if let Some(notes) = notes {
                 notes.stop();
             }
@@ -137,6 +140,16 @@ impl EdgeHandle {
     /// What was said of frames, as it is kept on disk. `None`: this edge keeps no notes.
     pub fn notes(&self) -> Option<&Notes> {
         self.notes.as_ref()
+    }
+
+    /// Where it is recorded who did what.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// Becomes true when the broker stops.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
     }
 
     /// The profiles that applications name, or have sent.

@@ -36,6 +36,7 @@ use self::starts::Starts;
 pub use self::starts::{CameraRecord, CameraReset, CameraStart, RESETS_MAX, STARTS_MAX};
 pub use self::subscription::{EdgeSubscription, Served};
 use self::transcode::Decoders;
+use crate::audit::Audit;
 use crate::clock::monotonic_now;
 use crate::identity::Credentials;
 pub use crate::link::ListenError;
@@ -68,12 +69,23 @@ pub struct EdgeOptions {
     pub profiles: Option<PathBuf>,
     /// The deny list. Default: nobody is revoked until a camera brings a list.
     pub revoked: Option<LiveRevocations>,
+    /// Where it is recorded who joined, was refused, read the past and so on. Default: nowhere.
+    pub audit: Audit,
 }
 
 impl EdgeOptions {
     /// The defaults: logs in memory only.
     pub fn new(listen: SocketAddr, credentials: Credentials, config: EdgeConfig) -> Self {
-        Self { listen, credentials, config, state: None, persist: None, profiles: None, revoked: None }
+        Self {
+            listen,
+            credentials,
+            config,
+            state: None,
+            persist: None,
+            profiles: None,
+            revoked: None,
+            audit: Audit::off(),
+        }
     }
 }
 
@@ -103,7 +115,9 @@ impl EdgeBroker {
     pub fn start(options: EdgeOptions) -> Result<EdgeHandle, EdgeStartError> {
         let (events, event_receiver) = mpsc::channel(EVENTS_MAX);
         let revoked = options.revoked.unwrap_or_else(|| LiveRevocations::in_memory(&options.credentials));
-        let listener = listen(options.listen, &options.credentials, &revoked, events)?;
+        let audit = options.audit;
+        let listener =
+            listen(options.listen, &options.credentials, (&revoked, audit.clone()), events)?;
         let address = listener.address().map_err(|source| ListenError::Bind {
             protocol: "UDP",
             address: options.listen,
@@ -134,7 +148,7 @@ impl EdgeBroker {
         let notes = replicas.as_ref().and_then(Replicas::notes);
         let (decoders, decoded) = Decoders::new();
         let driver =
-            Driver::new(broker, (replicas, notes.clone()), decoders, starts.clone(), revoked.clone());
+            Driver::new(broker, (replicas, notes.clone()), decoders, (starts.clone(), audit.clone()), revoked.clone());
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(driver.run(listener, (event_receiver, decoded), request_receiver, stopped));
         Ok(EdgeHandle {
@@ -150,6 +164,7 @@ impl EdgeBroker {
             places,
             profiles: Arc::new(ProfileStore::new(profiles)),
             standings: Arc::default(),
+            audit,
         })
     }
 }

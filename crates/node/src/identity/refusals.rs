@@ -6,7 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use mez_core::audit::{Event, Kind};
 use mez_core::units::Instant;
+
+use crate::audit::Audit;
+use crate::clock::wall_now;
 
 /// How often the same refusal of a client is logged: once in 60 s.
 pub const REPEATED_AFTER: Duration = Duration::from_secs(60);
@@ -17,7 +21,12 @@ pub const REASONS_MAX: usize = 4;
 
 /// Which refusals were logged, and when. Cheap to have one for each port.
 #[derive(Debug, Default)]
-pub struct Refusals(Mutex<BTreeMap<Option<String>, Refused>>);
+pub struct Refusals {
+    clients: Mutex<BTreeMap<Option<String>, Refused>>,
+    audit: Audit,
+    /// What the clients wanted to reach.
+    port: &'static str,
+}
 
 #[derive(Debug)]
 struct Refused {
@@ -42,9 +51,14 @@ pub struct Line {
 }
 
 impl Refusals {
+    /// Refusals at a port that are also recorded in the audit log.
+    pub(crate) fn recorded(port: &'static str, audit: Audit) -> Self {
+        Self { clients: Mutex::default(), audit, port }
+    }
+
     /// Notes that a client, known by its address or identity, was refused. Returns what to log, if anything.
     pub fn note(&self, now: Instant, peer: &str, why: &str) -> Option<Line> {
-        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let mut client = Some(peer.to_owned());
         if !clients.contains_key(&client) && clients.len() >= CLIENTS_MAX {
             clients.retain(|_, refused| !refused.is_over(now));
@@ -66,6 +80,7 @@ impl Refusals {
 
     /// Logs that a client is refused, unless enough was logged of it a short while ago.
     pub(crate) fn log(&self, now: Instant, peer: &str, why: &str) {
+        self.audit.note(Event::new(wall_now(), Kind::Refused, peer).what(self.port).why(why));
         let Some(Line { unsaid, one_of_many }) = self.note(now, peer, why) else { return };
         if one_of_many {
             tracing::warn!(peer, "more than {CLIENTS_MAX} clients were refused; this one: {why}");
@@ -121,6 +136,6 @@ mod tests {
         assert!(told[CLIENTS_MAX].one_of_many);
         // A minute later there is room again.
         assert_eq!(refusals.note(at(61), &host(999), "expired"), line(0));
-        assert_eq!(refusals.0.lock().unwrap().len(), 1);
+        assert_eq!(refusals.clients.lock().unwrap().len(), 1);
     }
 }

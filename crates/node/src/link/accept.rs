@@ -25,6 +25,7 @@ use super::quic::{
 };
 use super::sent::SentBytes;
 use super::{Command, CommandSender, EdgeEvent, Shown, received, tcp};
+use crate::audit::Audit;
 use crate::clock::monotonic_now;
 use crate::identity::accept::{Accepted, TlsIncoming};
 use crate::identity::door::{Door, Pass, Said};
@@ -100,7 +101,7 @@ pub enum ListenError {
 pub(crate) fn listen(
     address: SocketAddr,
     credentials: &Credentials,
-    revoked: &LiveRevocations,
+    (revoked, audit): (&LiveRevocations, Audit),
     events: mpsc::Sender<EdgeEvent>,
 ) -> Result<Listener, ListenError> {
     let mut config = quinn::ServerConfig::with_crypto(Arc::new(quic_server_config(credentials, revoked)?));
@@ -111,7 +112,7 @@ pub(crate) fn listen(
         .incoming_buffer_size_total(FIRST_BYTES_MAX);
     let (endpoint, tcp) = bind(address, &config)?;
     // One for both: a camera that is refused over UDP tries TCP.
-    let refusals = Arc::new(Refusals::default());
+    let refusals = Arc::new(Refusals::recorded("link", audit));
     let tls = Arc::new(link_server_config(credentials, revoked)?);
     let incoming = TlsIncoming::new(tcp, tls, Arc::clone(&refusals));
     let site = credentials.identity().site.clone();

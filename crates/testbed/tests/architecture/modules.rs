@@ -30,6 +30,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("name", &[]),
     ("rights", &["name"]),
+    ("audit", &["units"]),
     ("buffer", &[]),
     ("clock", &["units"]),
     ("frame", &["units"]),

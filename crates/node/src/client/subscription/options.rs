@@ -38,6 +38,9 @@ pub struct SubscribeOptions {
     pub quality: Option<Rung>,
     /// Deliver only those frames of the past that the edge holds, without asking cameras. Default false.
     pub held_only: bool,
+    /// The frames are to be written into files. This needs the right `export` as well, and the edge's audit log calls it
+    /// an export. Default false.
+    pub for_export: bool,
     /// What to do about frames that the program missed, also because a broker was killed. Default: count
     /// them.
     pub resume: Resume,
@@ -65,6 +68,7 @@ impl SubscribeOptions {
             accept_encodings: Vec::new(),
             quality: None,
             held_only: false,
+            for_export: false,
             resume: Resume::default(),
             after: Vec::new(),
             reconnect: true,
@@ -86,6 +90,7 @@ impl SubscribeOptions {
             application: application.into(),
             quality: self.quality.as_ref().map(|rung| rung.as_str().into()).unwrap_or_default(),
             held_only: self.held_only,
+            for_export: self.for_export,
             resume: match self.resume {
                 Resume::Newest => pb::Resume::Newest,
                 Resume::Fill => pb::Resume::Fill,

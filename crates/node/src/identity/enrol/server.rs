@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use mez_core::admission::Limits;
+use mez_core::audit::{Event, Kind};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::io::AsyncWriteExt;
@@ -19,6 +20,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::{Answer, RefusalCode, Request, read_message, write_message};
+use crate::audit::Audit;
+use crate::clock::wall_now;
 use crate::descriptors;
 use crate::identity::accept::{accept, secure};
 use crate::identity::authority::{AuthorityError, EDGE_HOSTS_MAX, IssueError, PublicKey, SiteAuthority};
@@ -29,6 +32,7 @@ use crate::identity::explain::explain_io;
 use crate::identity::folder::{KeyFolder, host_name, own_host_names};
 use crate::identity::gate::Gate;
 use crate::identity::name::{Identity, Name, Role};
+use crate::identity::refusals::Refusals;
 use crate::identity::tls::{ALPN_ENROL, enrolment_server_config};
 use crate::identity::token::{Secret, TokenRefusal, TokenStore};
 
@@ -52,6 +56,7 @@ fn limits() -> Limits {
 pub struct EnrolmentServer {
     signer: Arc<Signer>,
     limits: Limits,
+    audit: Audit,
 }
 
 impl EnrolmentServer {
@@ -63,7 +68,7 @@ impl EnrolmentServer {
             tls: Mutex::default(),
             answers: Gate::new(ANSWERS_AT_ONCE_MAX),
         };
-        Ok(Self { signer: Arc::new(signer), limits: limits() })
+        Ok(Self { signer: Arc::new(signer), limits: limits(), audit: Audit::off() })
     }
 
     /// The same with other limits.
@@ -71,11 +76,17 @@ impl EnrolmentServer {
         Self { limits, ..self }
     }
 
+    /// The same, with a log of who enrolled and who was refused.
+    #[must_use]
+    pub fn recorded(self, audit: Audit) -> Self {
+        Self { audit, ..self }
+    }
+
     /// Serves until `shutdown` is ready, then finishes exchanges that have begun, within the time limit of a connection. No client can end
     /// it.
     pub async fn serve(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
-        let door = Door::with(self.limits, Arc::default());
+        let door = Door::with(self.limits, Arc::new(Refusals::recorded("enrolment", self.audit.clone())));
         let mut serving = JoinSet::new();
         loop {
             tokio::select! {
@@ -83,8 +94,9 @@ impl EnrolmentServer {
                 Some(ended) = serving.join_next() => note(ended),
                 (connection, peer) = accept(&listener, &door) => {
                     let (signer, mut pass) = (Arc::clone(&self.signer), door.enter(peer.ip()));
+                    let audit = self.audit.clone();
                     serving.spawn(async move {
-                        if let Err(error) = serve_one(signer, connection, peer, &mut pass).await {
+                        if let Err(error) = serve_one(signer, connection, (peer, audit), &mut pass).await {
                             let why = explain_io(&error).unwrap_or_else(|| error.to_string());
                             pass.refused(&format!("its enrolment broke off: {why}"));
                         }
@@ -109,7 +121,7 @@ fn note(ended: Result<(), JoinError>) {
 async fn serve_one(
     signer: Arc<Signer>,
     connection: TcpStream,
-    peer: SocketAddr,
+    (peer, audit): (SocketAddr, Audit),
     pass: &mut Pass,
 ) -> io::Result<()> {
     let acceptor = signer.acceptor()?;
@@ -123,7 +135,8 @@ async fn serve_one(
     let Ok(turn) = pass.during(signer.answers.turn(address)).await else { return Ok(()) };
     // Files and signatures wait for the disk and the processor: not on the threads that carry frames.
     let deciding = Arc::clone(&signer);
-    let answer = spawn_blocking(move || deciding.answer(&request, peer)).await.map_err(io::Error::other)?;
+    let answer =
+        spawn_blocking(move || deciding.answer(&request, peer, &audit)).await.map_err(io::Error::other)?;
     drop(turn);
     if let Answer::Refused { message, .. } = &answer {
         pass.refused(&format!("its enrolment was refused: {message}"));
@@ -170,12 +183,15 @@ impl Signer {
         Ok(TlsAcceptor::from(config))
     }
 
-    fn answer(&self, request: &Request, peer: SocketAddr) -> Answer {
+    fn answer(&self, request: &Request, peer: SocketAddr, audit: &Audit) -> Answer {
         match self.enrol(request) {
             Ok((identity, chain)) => {
                 let facts = CertificateFacts::read(&chain[0]);
                 let serial = facts.map(|facts| facts.serial).unwrap_or_default();
                 tracing::info!(%identity, %peer, serial, "enrolled");
+                let enrolled = Event::new(wall_now(), Kind::Enrolled, identity.short());
+                let from = peer.ip().to_canonical().to_string();
+                audit.note(enrolled.what(format!("certificate {serial}")).from(from));
                 Answer::Issued { chain: chain.iter().map(|der| URL_SAFE_NO_PAD.encode(der)).collect() }
             }
             Err((code, message)) => Answer::Refused { code, message },

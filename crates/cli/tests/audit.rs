@@ -1,0 +1,210 @@
+//! What a real edge records, and what `mez keys audit` makes of it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+const MEZ: &str = env!("CARGO_BIN_EXE_mez");
+
+/// A process that ends with the test.
+struct Running {
+    child: Child,
+    ready: String,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    fn field(&self, name: &str) -> String {
+        let field = self.ready.split(' ').find_map(|field| field.strip_prefix(name));
+        field.unwrap_or_else(|| panic!("no {name} in {:?}", self.ready)).to_owned()
+    }
+}
+
+fn command(args: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(MEZ);
+    command.args(args).current_dir(folder).env_clear();
+    for name in ["PATH", "HOME"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    command.env("MEZ_KEYS", folder.join("keys")).env("MEZ_STATE", folder.join("state"));
+    command
+}
+
+fn run(args: &[&str], folder: &Path) -> Output {
+    command(args, folder).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+fn done(args: &[&str], folder: &Path) -> String {
+    let output = run(args, folder);
+    assert!(output.status.success(), "{args:?}: {}", text(&output));
+    text(&output)
+}
+
+fn start(args: &[&str], folder: &Path) -> Running {
+    let mut child = command(args, folder).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let ready = BufReader::new(child.stdout.take().unwrap()).lines().next();
+    Running { child, ready: ready.expect("it gets ready").unwrap() }
+}
+
+fn edge(folder: &Path) -> Running {
+    let socket = folder.join("edge.sock").display().to_string();
+    let any = "127.0.0.1:0";
+    start(&["edge", "--listen", any, "--grpc", any, "--enrol", any, "--socket", &socket], folder)
+}
+
+fn video(folder: &Path) -> String {
+    let path = folder.join("video.avi");
+    let made = Command::new("ffmpeg")
+        .args([
+            "-v",
+            "error",
+            "-f",
+            "lavfi",
+            "-i",
+            "testsrc=size=160x120:rate=20",
+            "-t",
+            "2",
+            "-c:v",
+            "mjpeg",
+        ])
+        .arg(&path)
+        .status()
+        .expect("ffmpeg is needed: apt-get install ffmpeg");
+    assert!(made.success());
+    path.display().to_string()
+}
+
+/// The audit log, once it has a line with all of these words.
+fn recorded(folder: &Path, words: &[&str]) -> String {
+    for _ in 0..600 {
+        let log = text(&run(&["keys", "audit"], folder));
+        if log.lines().any(|line| words.iter().all(|word| line.contains(word))) {
+            return log;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("no line has {words:?} in {}", text(&run(&["keys", "audit"], folder)));
+}
+
+/// A site of its own, without grants, and the folder of an application that joins it.
+fn site() -> (tempfile::TempDir, tempfile::TempDir) {
+    let (site, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    done(&["keys", "init", "--site", "test"], site.path());
+    (site, other)
+}
+
+/// An application joins, is refused, is granted something, reads the past and saves it; a camera is forgotten. The log tells each of it.
+#[test]
+fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
+    let (site, other) = site();
+    let (site, other) = (site.path(), other.path());
+    let edge = edge(site);
+    let (link, grpc, enrol) = (edge.field("link="), edge.field("grpc="), edge.field("enrol="));
+    let token = done(&["keys", "token", "app/counter"], site);
+    let token = token.lines().next().unwrap().to_owned();
+    done(&["keys", "enrol", &token, "--edge", &enrol], other);
+    recorded(site, &["app/counter", "enrolled", "certificate", "from 127.0.0.1"]);
+    // The same token again: refused, and the stranger is known by its address only.
+    assert!(!run(&["keys", "enrol", &token, "--edge", &enrol], other).status.success());
+    recorded(site, &["127.0.0.1", "refused enrolment", "used"]);
+
+    let camera = start(&["camera", "dock/cam1", "--edge", &link, "--source", &video(site), "--loop"], site);
+    recorded(site, &["camera/", "connected link"]);
+    let watch = ["subscribe", "dock/cam1", "--edge", &grpc, "--seconds", "1s"];
+    assert!(!run(&watch, other).status.success());
+    recorded(site, &["app/counter", "refused watch dock/cam1", "no grant of watch"]);
+    recorded(site, &["app/counter", "connected grpc", "from 127.0.0.1"]);
+
+    done(&["keys", "grant", "app/counter", "watch,read", "dock/*"], site);
+    recorded(site, &["rights granted dock/*", "app/counter read 'dock/*'"]);
+    done(&watch, other);
+    let past = ["subscribe", "dock/cam1", "--edge", &grpc, "--since", "-1m", "--until", "now", "--held-only"];
+    done(&past, other);
+    recorded(site, &["app/counter", "read frames dock/cam1", "until 20"]);
+    let saves = [&past[..], &["--save", "frames"]].concat();
+    let refused = run(&saves, other);
+    assert!(text(&refused).contains("`mez keys grant app/counter export dock/cam1`"), "{}", text(&refused));
+    done(&["keys", "grant", "app/counter", "export", "dock/*"], site);
+    recorded(site, &["rights granted", "app/counter export"]);
+    done(&saves, other);
+    recorded(site, &["app/counter", "exported frames dock/cam1"]);
+
+    drop(camera);
+    let socket = format!("unix://{}", site.join("edge.sock").display());
+    while !run(&["cameras", "forget", "dock/cam1", "--edge", &socket], site).status.success() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    recorded(site, &["user/", "operated forget dock/cam1"]);
+    done(&["keys", "ungrant", "app/counter"], site);
+    recorded(site, &["rights taken back", "app/counter watch"]);
+    assert!(done(&["keys", "audit", "--verify"], site).contains("the chain is whole"));
+    let of_app =
+        done(&["keys", "audit", "--who", "app/*", "--kind", "refused", "--since", "-1h", "--json"], site);
+    assert!(of_app.lines().count() >= 2, "{of_app}");
+    assert!(
+        of_app.lines().all(|line| line.contains("\"kind\":\"refused\",\"who\":\"app/counter\"")),
+        "{of_app}"
+    );
+}
+
+/// Somebody edits a record and later the whole log. The check names the record, and what was kept elsewhere tells the rest.
+#[test]
+fn a_changed_log_is_named_and_the_edge_starts_nevertheless() {
+    let (site, _other) = site();
+    let site = site.path();
+    for _ in 0..2 {
+        let edge = edge(site);
+        let grpc = edge.field("grpc=");
+        assert!(!run(&["subscribe", "dock/*", "--edge", &grpc, "--seconds", "1s"], site).status.success());
+        recorded(site, &["app/", "refused watch"]);
+    }
+    let whole = done(&["keys", "audit", "--verify"], site);
+    let noted = whole.lines().find_map(|line| line.strip_prefix("last record: ")).unwrap().to_owned();
+    let file = site.join("state/audit/000000000001.jsonl");
+    let log = fs::read_to_string(&file).unwrap();
+    fs::write(&file, log.replacen("\"refused\"", "\"connected\"", 1)).unwrap();
+    let broken = run(&["keys", "audit", "--verify"], site);
+    assert!(
+        !broken.status.success() && text(&broken).contains("is not what was written"),
+        "{}",
+        text(&broken)
+    );
+
+    // All of it goes. An edge starts, and its new log is whole by itself.
+    fs::remove_dir_all(site.join("state/audit")).unwrap();
+    assert!(text(&run(&["keys", "audit"], site)).contains("--state"));
+    let _edge = edge(site);
+    recorded(site, &["started"]);
+    assert!(run(&["keys", "audit", "--verify"], site).status.success());
+    let compared = run(&["keys", "audit", "--verify", "--noted", &noted], site);
+    assert!(!compared.status.success() && text(&compared).contains("noted elsewhere"), "{}", text(&compared));
+}
+
+/// A log that cannot be written: the edge serves, says so once, and counts.
+#[test]
+fn an_edge_without_room_for_its_log_serves() {
+    let (site, _other) = site();
+    let site = site.path();
+    fs::create_dir(site.join("state")).unwrap();
+    fs::write(site.join("state/audit"), "no folder").unwrap();
+    let edge = edge(site);
+    let socket = format!("unix://{}", edge.field("socket="));
+    done(&["cameras", "--edge", &socket], site);
+    fs::remove_file(site.join("state/audit")).unwrap();
+    recorded(site, &["edge", "lost", "not recorded"]);
+    assert!(done(&["keys", "audit", "--verify"], site).contains("the chain is whole"));
+}

@@ -1,0 +1,186 @@
+//! What is recorded.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::units::Timestamp;
+
+/// The most bytes of a text in a record. Longer ones are cut.
+pub const TEXT_BYTES_MAX: usize = 512;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The edge started.
+    Started,
+    /// The edge stopped in good order.
+    Stopped,
+    /// A device got a certificate for a token.
+    Enrolled,
+    /// Somebody who proved who they are connected.
+    Connected,
+    /// Somebody was refused, before or after they proved who they are.
+    Refused,
+    /// Frames of the past, or what was said of them, were given out.
+    Read,
+    /// The same, to be written into files.
+    Exported,
+    /// The rights in force changed.
+    Rights,
+    /// A certificate or an identity was put on the deny list.
+    Revoked,
+    /// A member got a new certificate for its old one.
+    Renewed,
+    /// A camera was reset or forgotten.
+    Operated,
+    /// Records that could not be written: their count and why.
+    Lost,
+    /// The log on disk is not as the edge left it.
+    Damaged,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 13] = [
+        Self::Started,
+        Self::Stopped,
+        Self::Enrolled,
+        Self::Connected,
+        Self::Refused,
+        Self::Read,
+        Self::Exported,
+        Self::Rights,
+        Self::Revoked,
+        Self::Renewed,
+        Self::Operated,
+        Self::Lost,
+        Self::Damaged,
+    ];
+
+    /// The kind as the log and the command name it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Stopped => "stopped",
+            Self::Enrolled => "enrolled",
+            Self::Connected => "connected",
+            Self::Refused => "refused",
+            Self::Read => "read",
+            Self::Exported => "exported",
+            Self::Rights => "rights",
+            Self::Revoked => "revoked",
+            Self::Renewed => "renewed",
+            Self::Operated => "operated",
+            Self::Lost => "lost",
+            Self::Damaged => "damaged",
+        }
+    }
+
+    /// Whether somebody can make it happen again and again, so that repeats are counted in one record
+    /// ([`super::repeats`]). The others need the edge's own host, or a new token each time.
+    pub const fn is_repeatable(self) -> bool {
+        matches!(self, Self::Connected | Self::Refused | Self::Read | Self::Exported | Self::Renewed)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = UnknownKind;
+
+    fn from_str(text: &str) -> Result<Self, UnknownKind> {
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.as_str() == text)
+            .ok_or_else(|| UnknownKind { text: text.chars().take(32).collect() })
+    }
+}
+
+/// A text is no kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not a kind of record; the kinds are started, stopped, enrolled, connected, refused, read, exported, rights, \
+     revoked, renewed, operated, lost and damaged"
+)]
+pub struct UnknownKind {
+    /// The text that was refused.
+    pub text: String,
+}
+
+/// One thing that happened, or several of the same. Texts that are empty are left out of the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When, by the wall clock of the edge: of several the last.
+    pub at: Timestamp,
+    /// What happened.
+    pub kind: Kind,
+    /// Who did it: `app/counter`, `camera/dock/cam1`, `user/1000`, or an address if nobody proved who they are.
+    pub who: String,
+    /// What exactly: a verb, an operation, a serial number.
+    pub what: String,
+    /// Of which cameras: a name or a pattern.
+    pub cameras: String,
+    /// From which address.
+    pub from: String,
+    /// Why, or further details, as a sentence.
+    pub why: String,
+    /// How often since the record before of the same. Default 1.
+    pub count: u64,
+    /// Of several the time of the first.
+    pub since: Option<Timestamp>,
+}
+
+impl Event {
+    /// Something that happened once.
+    pub fn new(at: Timestamp, kind: Kind, who: impl Into<String>) -> Self {
+        Self {
+            at,
+            kind,
+            who: cut(who.into()),
+            what: String::new(),
+            cameras: String::new(),
+            from: String::new(),
+            why: String::new(),
+            count: 1,
+            since: None,
+        }
+    }
+
+    /// What exactly.
+    #[must_use]
+    pub fn what(self, what: impl Into<String>) -> Self {
+        Self { what: cut(what.into()), ..self }
+    }
+
+    /// Of which cameras.
+    #[must_use]
+    pub fn cameras(self, cameras: impl Into<String>) -> Self {
+        Self { cameras: cut(cameras.into()), ..self }
+    }
+
+    /// From which address.
+    #[must_use]
+    pub fn from(self, from: impl Into<String>) -> Self {
+        Self { from: cut(from.into()), ..self }
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn why(self, why: impl Into<String>) -> Self {
+        Self { why: cut(why.into()), ..self }
+    }
+}
+
+/// The beginning of a text that is too long for a record.
+fn cut(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        let end = (0..=TEXT_BYTES_MAX - 3).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+        text.push('…');
+    }
+    text
+}

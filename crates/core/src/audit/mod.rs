@@ -1,0 +1,24 @@
+//! The audit log of an edge: who joined, was refused, read the past, exported, changed rights, was revoked, operated.
+//!
+//! Here is what needs no file: what a record says and how it is written ([`record`]), how records are chained so that a
+//! change of one is noticed ([`chain`]), the check of a whole log ([`verify`]), how repeats become one record
+//! ([`repeats`]), and which files go when there are too many ([`rotation`]). The files are in `mez-node`;
+//! `docs/audit.md` describes the log for people.
+
+pub mod chain;
+pub mod event;
+pub mod record;
+pub mod repeats;
+pub mod rotation;
+mod text;
+pub mod verify;
+
+pub use self::chain::{Chain, Head};
+pub use self::event::{Event, Kind};
+pub use self::record::{LINE_BYTES_MAX, Record, RecordError, RecordHash};
+pub use self::repeats::Repeats;
+pub use self::rotation::{FileFacts, Rotation};
+pub use self::verify::{Flaw, Report, Verifier};
+
+#[cfg(test)]
+mod tests;

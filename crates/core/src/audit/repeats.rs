@@ -1,0 +1,179 @@
+//! Counts repeats, so that nobody can push out of a bounded log what matters.
+//!
+//! The first of a kind is recorded at once. What follows of the same is counted, and told in one record after a minute, then
+//! after two, four and so on, at most an hour. An hour without any, and it is forgotten. Only so many principals are told
+//! apart, and only so much of each; the rest counts as one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::event::{Event, Kind};
+use crate::units::{Instant, Timestamp};
+
+/// How long the first repeats of something are counted before they are told.
+pub const INTERVAL_MIN: Duration = Duration::from_secs(60);
+/// How long repeats are counted at most.
+pub const INTERVAL_MAX: Duration = Duration::from_secs(3_600);
+/// Members of the site and users of the host that are told apart.
+pub const MEMBERS_MAX: usize = 256;
+/// Different things of one member that are told apart.
+pub const MEMBERS_THINGS_MAX: usize = 8;
+/// Addresses of strangers that are told apart. Few: anybody has many addresses.
+pub const STRANGERS_MAX: usize = 8;
+/// Different things of one stranger that are told apart.
+pub const STRANGERS_THINGS_MAX: usize = 3;
+
+/// Who repeats something, as far as they are told apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Who {
+    Member(String),
+    Stranger(String),
+    OtherMembers,
+    OtherStrangers,
+}
+
+/// What is repeated.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Thing {
+    kind: Kind,
+    /// `None`: one of those that are not told apart.
+    which: Option<[String; 4]>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    due: Instant,
+    interval: Duration,
+    /// Repeats that are not told yet.
+    untold: Option<Untold>,
+}
+
+#[derive(Debug)]
+struct Untold {
+    last: Event,
+    first: Timestamp,
+    count: u64,
+}
+
+/// What was recorded a short while ago, and its repeats.
+#[derive(Debug, Default)]
+pub struct Repeats(BTreeMap<Who, BTreeMap<Thing, Seen>>);
+
+impl Repeats {
+    /// Something happened. Returns what to record of it now, if anything.
+    pub fn handle(&mut self, now: Instant, event: Event) -> Option<Event> {
+        if !event.kind.is_repeatable() {
+            return Some(event);
+        }
+        let who = self.who(&event);
+        let things_max = match who {
+            Who::Member(_) => MEMBERS_THINGS_MAX,
+            _ => STRANGERS_THINGS_MAX,
+        };
+        let things = self.0.entry(who).or_default();
+        let mut thing = Thing { kind: event.kind, which: Some(which(&event)) };
+        if !things.contains_key(&thing) && things.len() >= things_max {
+            thing.which = None;
+        }
+        match things.get_mut(&thing) {
+            None => {
+                let seen = Seen { due: now + INTERVAL_MIN, interval: INTERVAL_MIN, untold: None };
+                things.insert(thing, seen);
+                Some(event)
+            }
+            Some(seen) => {
+                let (first, count) =
+                    seen.untold.as_ref().map_or((event.at, 0), |untold| (untold.first, untold.count));
+                seen.untold = Some(Untold { first, count: count + event.count, last: event });
+                None
+            }
+        }
+    }
+
+    /// The repeats whose time has come, as records.
+    pub fn handle_timeout(&mut self, now: Instant) -> Vec<Event> {
+        self.tell(|seen| seen.due <= now, now)
+    }
+
+    /// All repeats that are not told yet, because the log ends.
+    pub fn finish(&mut self) -> Vec<Event> {
+        let told = self.tell(|_| true, Instant::from_nanos(0));
+        self.0.clear();
+        told
+    }
+
+    /// When [`Repeats::handle_timeout`] has something to do.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.0.values().flat_map(BTreeMap::values).map(|seen| seen.due).min()
+    }
+
+    fn tell(&mut self, is_due: impl Fn(&Seen) -> bool, now: Instant) -> Vec<Event> {
+        let mut told = Vec::new();
+        for (who, things) in &mut self.0 {
+            things.retain(|thing, seen| {
+                if !is_due(seen) {
+                    return true;
+                }
+                let untold = seen.untold.take();
+                let is_over = untold.is_none() && seen.interval >= INTERVAL_MAX;
+                seen.interval = (seen.interval * 2).min(INTERVAL_MAX);
+                seen.due = now + seen.interval;
+                told.extend(untold.map(|untold| untold.into_event(who, thing)));
+                !is_over
+            });
+        }
+        self.0.retain(|_, things| !things.is_empty());
+        told
+    }
+
+    /// As whom the event counts.
+    fn who(&self, event: &Event) -> Who {
+        // Whoever proved who they are has a role: app/counter. An address has none.
+        let is_member = event.who.contains('/');
+        let known = if is_member { Who::Member(event.who.clone()) } else { Who::Stranger(event.who.clone()) };
+        let is_alike = |who: &&Who| {
+            matches!(who, Who::Member(_)) == is_member && matches!(who, Who::Member(_) | Who::Stranger(_))
+        };
+        let max = if is_member { MEMBERS_MAX } else { STRANGERS_MAX };
+        if self.0.contains_key(&known) || self.0.keys().filter(is_alike).count() < max {
+            known
+        } else if is_member {
+            Who::OtherMembers
+        } else {
+            Who::OtherStrangers
+        }
+    }
+}
+
+/// By what events of one principal and kind are told apart.
+fn which(event: &Event) -> [String; 4] {
+    // What was read differs with every reading; why somebody was refused tells attempts apart.
+    let why = if event.kind == Kind::Refused { event.why.clone() } else { String::new() };
+    [event.what.clone(), event.cameras.clone(), event.from.clone(), why]
+}
+
+impl Untold {
+    fn into_event(self, who: &Who, thing: &Thing) -> Event {
+        let Self { last, first, count } = self;
+        let others = match who {
+            Who::Member(_) | Who::Stranger(_) => None,
+            Who::OtherMembers => Some("other members"),
+            Who::OtherStrangers => Some("other addresses"),
+        };
+        let why = last.why.clone();
+        let event = match (others, &thing.which) {
+            (None, Some(_)) => last,
+            (Some(others), _) => {
+                let why = format!("of several; the last was {}: {why}", last.who);
+                Event { who: others.into(), ..Event::new(last.at, last.kind, "") }.why(why)
+            }
+            (None, None) => {
+                let last_was = [last.what.as_str(), &last.cameras, &last.from];
+                let last_was: Vec<&str> = last_was.into_iter().filter(|text| !text.is_empty()).collect();
+                let why = format!("of several; the last was {}: {why}", last_was.join(" "));
+                Event::new(last.at, last.kind, last.who).what("other").why(why)
+            }
+        };
+        Event { count, since: Some(first), ..event }
+    }
+}

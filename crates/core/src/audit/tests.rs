@@ -1,0 +1,274 @@
+//! Stories of a log that is written, kept, cut and altered.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::event::{Event, Kind, TEXT_BYTES_MAX};
+use super::repeats::{STRANGERS_MAX, STRANGERS_THINGS_MAX};
+use super::*;
+use crate::units::{Instant, Timestamp};
+
+fn utc(seconds: u64) -> Timestamp {
+    Timestamp::from_nanos(seconds * 1_000_000_000)
+}
+
+fn at(seconds: u64) -> Instant {
+    Instant::from_nanos(seconds * 1_000_000_000)
+}
+
+fn refused(second: u64, who: &str, why: &str) -> Event {
+    Event::new(utc(second), Kind::Refused, who).what("watch").cameras("yard/cam1").why(why)
+}
+
+/// A log of some records, as lines, and its head.
+fn log(records: u64) -> (Vec<Vec<u8>>, Head) {
+    let (mut chain, mut lines) = (Chain::EMPTY, Vec::new());
+    for number in 0..records {
+        let (line, next) = chain.with(refused(number, "app/counter", &format!("no grant {number}")));
+        lines.push(line.into_bytes());
+        chain = next;
+    }
+    (lines, chain.head(1))
+}
+
+fn verified(lines: &[Vec<u8>], head: Option<Head>, noted: Option<(u64, RecordHash)>) -> Report {
+    let mut verifier = Verifier::new(head, noted);
+    verifier.handle_file("1.jsonl");
+    for line in lines {
+        verifier.handle_line(line);
+    }
+    verifier.finish()
+}
+
+#[test]
+fn a_log_as_it_was_written_is_whole() {
+    let (lines, head) = log(20);
+    let report = verified(&lines, Some(head), Some((7, RecordHash::of(&lines[6]))));
+    assert!(report.is_whole(), "{:?}", report.flaws);
+    assert_eq!((report.records, report.first, report.compared), (20, Some(1), Some(true)));
+    assert_eq!(report.chain.head(1), head);
+    assert_eq!(Head::parse(&head.to_line()), Ok(head));
+    assert!(verified(&[], None, None).is_whole(), "no log is no damage");
+}
+
+/// Whatever byte of whatever record somebody changes, the check says which record it is.
+#[test]
+fn every_altered_byte_is_noticed_and_named() {
+    let (lines, head) = log(4);
+    for (place, line) in lines.iter().enumerate() {
+        for byte in 0..line.len() {
+            let mut altered = lines.clone();
+            altered[place][byte] ^= 1;
+            let report = verified(&altered, Some(head), None);
+            let number = place as u64 + 1;
+            let is_named = |flaw: &Flaw| match flaw {
+                Flaw::Altered { number: n, .. } | Flaw::NotTheHead { number: n, .. } => {
+                    *n == number || *n + 1 == number
+                }
+                Flaw::NotARecord { at, .. } => at.line == number,
+                Flaw::Missing { at, .. } | Flaw::OutOfOrder { at, .. } => {
+                    at.line == number || at.line == number + 1
+                }
+                Flaw::Cut { .. } | Flaw::BeginningMissing { .. } => true,
+                _ => false,
+            };
+            assert!(report.flaws.iter().any(is_named), "record {number}, byte {byte}: {:?}", report.flaws);
+        }
+    }
+}
+
+#[test]
+fn a_record_that_is_gone_is_named() {
+    let (lines, head) = log(6);
+    for gone in 0..6 {
+        let mut left = lines.clone();
+        left.remove(gone);
+        let report = verified(&left, Some(head), None);
+        let number = gone as u64 + 1;
+        let expected = match number {
+            1 => "the beginning is missing: records 1 to 1 should still be kept".into(),
+            6 => "the end is cut off: the head names record 6, and the last is 5".into(),
+            _ => format!("1.jsonl, line {number}: records {number} to {number} are missing before it"),
+        };
+        let found: Vec<String> = report.flaws.iter().map(ToString::to_string).collect();
+        assert_eq!(found, [expected]);
+    }
+}
+
+#[test]
+fn lines_that_are_put_in_or_in_place_of_a_record_are_named_once() {
+    let (lines, head) = log(5);
+    let mut more = lines.clone();
+    more.insert(2, b"nothing of ours".to_vec());
+    let flaws = verified(&more, Some(head), None).flaws;
+    assert!(matches!(&flaws[..], [Flaw::NotARecord { at, behind: 2 }] if at.line == 3), "{flaws:?}");
+    let mut other = lines.clone();
+    other[2] = b"nothing of ours".to_vec();
+    let flaws = verified(&other, Some(head), None).flaws;
+    assert!(matches!(&flaws[..], [Flaw::NotARecord { at, behind: 2 }] if at.line == 3), "{flaws:?}");
+    let mut twice = lines;
+    twice.insert(3, twice[2].clone());
+    let flaws = verified(&twice, Some(head), None).flaws;
+    assert!(matches!(&flaws[..], [Flaw::OutOfOrder { number: 3, behind: 3, .. }]), "{flaws:?}");
+}
+
+/// Whoever can write the files can write the head as well. What somebody noted elsewhere tells.
+#[test]
+fn a_log_that_was_written_anew_is_noticed_by_what_was_noted_elsewhere() {
+    let (lines, _) = log(9);
+    let noted = (8, RecordHash::of(&lines[7]));
+    let (shorter, head) = log(6);
+    assert!(verified(&shorter, Some(head), None).is_whole());
+    let flaws = verified(&shorter, Some(head), Some(noted)).flaws;
+    assert!(matches!(&flaws[..], [Flaw::Cut { last: 6, head: 8, .. }]), "{flaws:?}");
+    let mut chain = Chain::EMPTY;
+    let mut forged = Vec::new();
+    for number in 0..9 {
+        let (line, next) = chain.with(refused(number, "app/other", "innocent"));
+        forged.push(line.into_bytes());
+        chain = next;
+    }
+    let flaws = verified(&forged, Some(chain.head(1)), Some(noted)).flaws;
+    assert!(matches!(&flaws[..], [Flaw::NotTheHead { number: 8, .. }]), "{flaws:?}");
+}
+
+/// A kill between a record and its head leaves a head that is behind. A missing head is told.
+#[test]
+fn a_head_may_be_behind_and_must_not_be_missing() {
+    let (lines, head) = log(5);
+    let behind = log(3).1;
+    assert!(verified(&lines, Some(behind), None).is_whole());
+    assert_eq!(verified(&lines, None, None).flaws, [Flaw::NoHead]);
+    // Old files have gone, as the head says.
+    let kept = Head { oldest: 4, ..head };
+    assert!(verified(&lines[3..], Some(kept), None).is_whole());
+    let flaws = verified(&lines[4..], Some(kept), None).flaws;
+    assert_eq!(flaws, [Flaw::BeginningMissing { from: 4, to: 4 }]);
+}
+
+#[test]
+fn texts_that_are_too_long_are_cut_and_no_line_is_longer_than_readers_take() {
+    let long = "\u{1}ü".repeat(TEXT_BYTES_MAX);
+    let event =
+        Event::new(utc(1), Kind::Refused, long.clone()).what(&*long).cameras(&*long).from(&*long).why(&*long);
+    assert!(event.who.len() <= TEXT_BYTES_MAX && event.who.ends_with('…'));
+    let (line, _) = Chain::EMPTY.with(event.clone());
+    assert!(line.len() < LINE_BYTES_MAX && !line.chars().any(char::is_control), "{} bytes", line.len());
+    assert_eq!(Record::parse(line.as_bytes()).unwrap().event, event);
+}
+
+/// A client that is refused ten times a second for a day, in nine ways, leaves fewer records than a day has minutes, and
+/// no attempt is uncounted.
+#[test]
+fn a_flood_of_refusals_is_counted_in_few_records() {
+    let mut repeats = Repeats::default();
+    let (mut records, mut counted, attempts) = (0, 0, 24 * 3_600);
+    for second in 0..attempts {
+        let told = repeats.handle_timeout(at(second));
+        let first =
+            repeats.handle(at(second), refused(second, "app/thief", &format!("reason {}", second % 40)));
+        for event in told.into_iter().chain(first) {
+            (records, counted) = (records + 1, counted + event.count);
+        }
+    }
+    counted += repeats.finish().iter().map(|event| event.count).sum::<u64>();
+    assert_eq!(counted, attempts);
+    assert!(records < 300, "{records} records");
+}
+
+/// Anybody has many addresses. All of them together get no more room than a few.
+#[test]
+fn strangers_with_many_addresses_do_not_fill_the_log() {
+    let mut repeats = Repeats::default();
+    let (mut records, day) = (0, 24 * 3_600);
+    for second in 0..day {
+        records += repeats.handle_timeout(at(second)).len();
+        let event = refused(second, &format!("10.{}.{}.7", second % 250, second % 199), "unknown authority");
+        records += usize::from(repeats.handle(at(second), event).is_some());
+    }
+    assert!(records < (STRANGERS_MAX + 1) * (STRANGERS_THINGS_MAX + 1) * 60, "{records} records");
+    let told = repeats.finish();
+    assert!(
+        told.iter().any(|event| event.who == "other addresses" && event.why.contains("the last was 10.")),
+        "{told:?}"
+    );
+}
+
+/// Whoever is careful to come back only when nobody counts any more is not worth more room.
+#[test]
+fn refusals_at_a_slow_pace_are_counted_too() {
+    let mut repeats = Repeats::default();
+    let mut records = 0;
+    for minute in 0..7 * 24 * 60 {
+        records += repeats.handle_timeout(at(minute * 60)).len();
+        records += usize::from(
+            repeats.handle(at(minute * 60), refused(minute * 60, "app/thief", "no grant")).is_some(),
+        );
+    }
+    assert!(records <= 7 * 24 + 10, "{records} records");
+}
+
+#[test]
+fn the_first_of_each_and_what_nobody_can_repeat_is_recorded_at_once() {
+    let mut repeats = Repeats::default();
+    for _ in 0..1_000 {
+        repeats.handle(at(1), refused(1, "app/thief", "no grant"));
+    }
+    let other = refused(1, "app/counter", "no grant");
+    assert_eq!(repeats.handle(at(1), other.clone()), Some(other));
+    for kind in [Kind::Rights, Kind::Revoked, Kind::Enrolled, Kind::Operated] {
+        for second in 0..3 {
+            let event = Event::new(utc(second), kind, "user/0");
+            assert_eq!(repeats.handle(at(1), event.clone()), Some(event));
+        }
+    }
+    // Of the thousand the others come a minute later, as one.
+    assert_eq!(repeats.poll_timeout(), Some(at(61)));
+    let told = repeats.handle_timeout(at(61));
+    assert_eq!((told.len(), told[0].count, told[0].since), (1, 999, Some(utc(1))));
+    // A quiet hour, and it is forgotten.
+    (62..4 * 3_600).for_each(|second| assert_eq!(repeats.handle_timeout(at(second)), []));
+    assert_eq!(repeats.poll_timeout(), None);
+}
+
+#[test]
+fn the_oldest_files_go_and_a_clock_that_is_a_year_ahead_costs_one_at_a_time() {
+    let rotation = Rotation::new(1 << 20, Duration::from_secs(30 * 86_400));
+    let file = |first| FileFacts { first, bytes: 64 << 10, written: utc(first * 86_400) };
+    let files: Vec<FileFacts> = (1..=20).map(file).collect();
+    assert_eq!((rotation.too_many(&files), rotation.too_many(&files[4..])), (4, 0));
+    assert_eq!(rotation.too_many(&[FileFacts { bytes: 5 << 20, ..file(1) }]), 0, "the newest stays");
+    assert!(!rotation.is_too_old(&files, utc(31 * 86_400)));
+    assert!(rotation.is_too_old(&files, utc(400 * 86_400)));
+    assert!(!rotation.is_too_old(&files[19..], utc(400 * 86_400)), "the newest stays");
+    assert!(rotation.begins_file(64 << 10, 300) && !rotation.begins_file(0, 1 << 20));
+}
+
+fn some_event() -> impl Strategy<Value = Event> {
+    let text = || "\\PC{0,40}|[\\x00-\\x7f]{0,20}";
+    let kind = prop::sample::select(&Kind::ALL[..]);
+    (any::<u64>(), kind, text(), text(), text(), text(), text(), any::<u64>(), any::<Option<u64>>()).prop_map(
+        |(now, kind, who, what, cameras, from, why, count, since)| {
+            let event = Event::new(Timestamp::from_nanos(now), kind, who).what(what).cameras(cameras);
+            Event { count, since: since.map(Timestamp::from_nanos), ..event.from(from).why(why) }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_back(event in some_event(), number in 1..u64::MAX) {
+        let record = Record { number, event, previous: RecordHash::of(b"x") };
+        let line = record.to_line();
+        prop_assert!(!line.contains('\n'));
+        prop_assert_eq!(Record::parse(line.as_bytes()), Ok(record));
+    }
+
+    #[test]
+    fn no_line_makes_the_check_panic(lines in prop::collection::vec("\\PC{0,60}|\\{\"n\":[0-9]{1,20},.{0,30}", 0..8)) {
+        let (mut all, head) = log(3);
+        all.splice(1..2, lines.into_iter().map(String::into_bytes));
+        verified(&all, Some(head), Some((2, RecordHash::NONE)));
+    }
+}

@@ -1,0 +1,166 @@
+//! The thread that writes the log.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use mez_core::audit::{Event, Kind};
+use mez_core::units::{Instant, Timestamp};
+use tokio::sync::watch;
+use tracing::{error, info};
+
+use super::folder::{AuditError, Folder};
+use super::{AuditOptions, AuditState, Shared, lock, told};
+use crate::clock::{monotonic_now, wall_now};
+
+/// How often the thread looks for repeats whose time has come, and for what commands have told.
+const TICK: Duration = Duration::from_secs(1);
+/// The most records that are written at once.
+const BATCH_MAX: usize = 256;
+/// How long the thread waits before it tries a log again that it could not write.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+
+pub(super) enum Order {
+    Record(Event),
+    Stop,
+}
+
+/// What the thread has.
+pub(super) struct Keeper {
+    options: AuditOptions,
+    shared: Arc<Shared>,
+    state: watch::Sender<AuditState>,
+    folder: Option<Folder>,
+    /// What could not be recorded.
+    lost: Option<Lost>,
+    retry: Instant,
+}
+
+/// How much could not be recorded, since when, and why.
+struct Lost {
+    count: u64,
+    since: Timestamp,
+    why: String,
+}
+
+impl Keeper {
+    pub(super) fn new(options: AuditOptions, shared: Arc<Shared>, state: watch::Sender<AuditState>) -> Self {
+        Self { options, shared, state, folder: None, lost: None, retry: Instant::from_nanos(0) }
+    }
+
+    /// Writes until the edge stops, or nobody is left who could note anything.
+    pub(super) fn run(mut self, orders: &Receiver<Order>) {
+        self.write(Vec::new());
+        let mut ends = false;
+        while !ends {
+            let mut batch = Vec::new();
+            match orders.recv_timeout(TICK) {
+                Ok(Order::Record(event)) => batch.push(event),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => ends = true,
+            }
+            while batch.len() < BATCH_MAX && !ends {
+                match orders.try_recv() {
+                    Ok(Order::Record(event)) => batch.push(event),
+                    Ok(Order::Stop) => ends = true,
+                    Err(_) => break,
+                }
+            }
+            let mut repeats = lock(&self.shared.repeats);
+            batch.extend(if ends { repeats.finish() } else { repeats.handle_timeout(monotonic_now()) });
+            drop(repeats);
+            if ends {
+                batch.push(Event::new(wall_now(), Kind::Stopped, "edge"));
+            }
+            self.write(batch);
+        }
+    }
+
+    /// Writes a batch, or counts it as lost.
+    fn write(&mut self, batch: Vec<Event>) {
+        let unqueued = std::mem::take(&mut *lock(&self.shared.unqueued));
+        self.lose(unqueued, "more happened at once than the log could take in");
+        let now = monotonic_now();
+        let failing = match &*self.state.borrow() {
+            AuditState::Failing { why } if now < self.retry => Some(why.clone()),
+            _ => None,
+        };
+        if let Some(why) = failing {
+            return self.lose(count(&batch), &why);
+        }
+        let told = told::read(&self.options.folder);
+        let lost = self.lost.as_ref().map(Lost::event);
+        let first = usize::from(lost.is_some());
+        let last = first + batch.len();
+        let told_events = told.iter().map(|(event, _)| event.clone());
+        let events: Vec<Event> = lost.into_iter().chain(batch).chain(told_events).collect();
+        let (written, result) = match self.open() {
+            Ok(folder) => folder.append(&events, now, wall_now()),
+            Err(error) => (0, Err(error)),
+        };
+        told.iter().take(written.saturating_sub(last)).for_each(|(_, file)| told::done(file));
+        if written >= first.max(1)
+            && let Some(lost) = self.lost.take()
+        {
+            info!(lost = lost.count, "the audit log is written again");
+        }
+        match result {
+            Ok(()) => {
+                self.state.send_if_modified(|state| {
+                    std::mem::replace(state, AuditState::Written) != AuditState::Written
+                });
+            }
+            Err(error) => {
+                self.retry = now + RETRY_INTERVAL;
+                let why = error.to_string();
+                // What commands have told stays in its files.
+                self.lose(count(&events[written.clamp(first, last)..last]), &why);
+                self.fail(why);
+            }
+        }
+    }
+
+    /// The folder, opened if it is not yet.
+    fn open(&mut self) -> Result<&mut Folder, AuditError> {
+        if self.folder.is_none() {
+            let (mut folder, found) = Folder::open(&self.options.folder, self.options.rotation)?;
+            if !found.is_empty() {
+                for event in &found {
+                    error!("the audit log was changed while no edge ran: {}", event.why);
+                }
+                folder.append(&found, monotonic_now(), wall_now()).1?;
+            }
+            return Ok(self.folder.insert(folder));
+        }
+        Ok(self.folder.as_mut().expect("it was looked at just now"))
+    }
+
+    /// Says once that the log cannot be written.
+    fn fail(&self, why: String) {
+        if !matches!(*self.state.borrow(), AuditState::Failing { .. }) {
+            error!("the audit log is not written, and what happens meanwhile is counted: {why}");
+        }
+        self.state.send_replace(AuditState::Failing { why });
+    }
+
+    fn lose(&mut self, count: u64, why: &str) {
+        if count > 0 {
+            let lost =
+                self.lost.get_or_insert_with(|| Lost { count: 0, since: wall_now(), why: why.to_owned() });
+            lost.count = lost.count.saturating_add(count);
+        }
+    }
+}
+
+/// How much happened.
+fn count(events: &[Event]) -> u64 {
+    events.iter().map(|event| event.count).sum()
+}
+
+impl Lost {
+    fn event(&self) -> Event {
+        let Self { count, since, why } = self;
+        let event = Event::new(wall_now(), Kind::Lost, "edge").why(format!("not recorded: {why}"));
+        Event { count: *count, since: Some(*since), ..event }
+    }
+}
