@@ -52,7 +52,8 @@ def subscribe(
         edge: The edge broker: `"HOST"` or `"HOST:PORT"` (TCP, 7651 by default), `"unix:///PATH"`, or a
             `mez.edge()` of this process. Or up to eight of them, of one site, in order of preference: while
             one is gone, or has none of the cameras connected and another one has, frames come from that one.
-            Else `MEZ_EDGE` (several with commas between them), else the edge broker of this host.
+            Else `MEZ_EDGE` (several with commas between them), else those of `~/.config/mez/app.toml`,
+            else the edge broker of this host.
         latency_ms: The most milliseconds from capture until your loop gets the frame. Default: as soon as
             possible.
         accuracy: The accuracy floor: the lowest accuracy that you accept, 0 to 1. Default: you take frames
@@ -98,7 +99,8 @@ def subscribe(
             scaled to the size of the frame as it was published, the same at every rung.
         priority: The priority of the contract. Higher ones are kept first if not all can be.
         application: The application's name, for people; at most 128 bytes.
-        keys: The folder of keys, for an edge on another host. Default: `MEZ_KEYS`, else `~/.config/mez/keys`.
+        keys: The folder of keys, for an edge on another host. Default: `MEZ_KEYS`, else
+            that of `~/.config/mez/app.toml`, else `~/.config/mez/keys`.
         reconnect: Whether to keep dialling when the edge is lost. If false, the loss is a `ConnectError`.
         timeout: The longest wait for a frame, in seconds; then `WaitTimeoutError`. `None`: for ever.
         connect_timeout: How long to keep dialling at the start if the edge does not answer; then

@@ -8,17 +8,19 @@ use mez_core::controller::named::PolicyName;
 use mez_core::log::LogConfig;
 use mez_core::name::CameraName;
 use mez_node::api::socket::{Which, default_path};
-use mez_node::camera::{CameraOptions, H264Library, Transport};
+use mez_node::camera::{CameraOptions, EDGES_MAX, H264Library, Transport};
 use mez_node::feed::feed;
 use mez_node::identity::{KeyFolder, Name, Role};
 use mez_node::ports::EdgeAddress;
 use mez_node::process::{CameraProcess, CameraProcessOptions};
-use mez_node::runtime::{block_on, stop_signal, until_stopped};
-use mez_node::source::{Source, SourceCredentials, SourceOptions, SourceSpec};
+use mez_node::runtime::{block_on, until_stopped_reloading};
+use mez_node::source::{SOURCE_CREDENTIALS_VARIABLE, Source, SourceCredentials, SourceOptions, SourceSpec};
 
+use crate::config::{self, Contradictions, OfRole, Take, Typed};
 use crate::failure::Failure;
+use crate::limits::LimitArgs;
 use crate::persist::PersistArgs;
-use crate::text::{parse_bytes, parse_frame_bytes};
+use crate::text::{parse_bytes, parse_frame_bytes, parse_rate};
 
 /// Run a camera broker: keep a camera's frames, and send them to the edge on demand
 #[derive(Debug, Args)]
@@ -37,57 +39,66 @@ Do not put a camera's user name and password on the command line, which everybod
   secret-tool … | mez camera … --source-credentials -
 If the address has a secret in its query, such as ?token=…, put the address into MEZ_SOURCE.
 
+Settings may stand in a file: --config FILE, else ~/.config/mez/camera.toml (or $XDG_CONFIG_HOME/mez/camera.toml), else /etc/mez/camera.toml, if one is \
+there. Flags and variables go before it. SIGHUP has it read again. `mez config check FILE` names what is wrong with a file, `mez config show camera` what \
+is in force.
+
 A source needs ffmpeg. Motion JPEG passes through unchanged; all else becomes JPEG of quality 95.
 The line `ready …` says that frames can be published; with --source, that the first one has been.
 The command ends with Ctrl-C, with SIGTERM, or when a recording ends.")]
 pub(crate) struct CameraArgs {
     /// The camera's name, such as dock/cam1
-    #[arg(value_name = "NAME")]
-    camera: CameraName,
+    #[arg(value_name = "NAME", env = "MEZ_CAMERA")]
+    camera: Option<CameraName>,
+    /// File of settings (TOML), or `off` for none [default: camera.toml in ~/.config/mez, else in /etc/mez]
+    #[arg(long, value_name = "FILE|off", env = "MEZ_CAMERA_CONFIG")]
+    config: Option<PathBuf>,
     /// The edge. Give several (repeated, or separated by commas) in order of preference: the camera uses the first that it can reach
-    #[arg(long, value_name = "HOST[:PORT]", env = "MEZ_EDGE", required = true, value_delimiter = ',', value_parser = parse_edge)]
+    #[arg(long, value_name = "HOST[:PORT]", env = "MEZ_EDGE", value_delimiter = ',', value_parser = parse_edge)]
     edge: Vec<EdgeAddress>,
     /// The transport: QUIC, TLS over TCP, or automatic (QUIC, and TCP if UDP is blocked)
-    #[arg(long, value_name = "WAY", value_enum, default_value_t = LinkWay::Auto)]
+    #[arg(long, value_name = "WAY", value_enum, default_value_t = LinkWay::Auto, env = "MEZ_CAMERA_LINK")]
     link: LinkWay,
     /// The policy that chooses a rung for each frame if applications set an accuracy floor; pi, awstream and none are for comparison
-    #[arg(long, value_name = "POLICY", default_value_t = PolicyName::Quantile)]
+    #[arg(long, value_name = "POLICY", default_value_t = PolicyName::Quantile, env = "MEZ_CAMERA_POLICY")]
     policy: PolicyName,
     /// The H.264 encoder: openh264, or x264 in builds that have it
-    #[arg(long, value_name = "ENCODER", default_value_t = H264Library::Openh264)]
+    #[arg(long, value_name = "ENCODER", default_value_t = H264Library::Openh264, env = "MEZ_CAMERA_H264_ENCODER")]
     h264_encoder: H264Library,
-    /// Folder with the keys of this host [default: $MEZ_KEYS, else ~/.config/mez/keys]
-    #[arg(long, value_name = "DIR")]
+    /// Folder with the keys of this host [default: ~/.config/mez/keys]
+    #[arg(long, value_name = "DIR", env = "MEZ_KEYS")]
     keys: Option<PathBuf>,
     /// The source of frames: a video file, /dev/videoN, or an rtsp:// or http:// address [default: programs publish through --socket]
     #[arg(long, value_name = "SOURCE", env = "MEZ_SOURCE", hide_env_values = true)]
     source: Option<String>,
-    /// File with the source's USER:PASSWORD, which only its owner may read (mode 0600), or - for standard input [env: MEZ_SOURCE_CREDENTIALS=USER:PASSWORD]
-    #[arg(long, value_name = "FILE|-", requires = "source")]
+    /// File with the source's USER:PASSWORD, which only its owner may read (mode 0600), or - for standard input [default: what the variable MEZ_SOURCE_CREDENTIALS or the systemd credential mez-source-credentials itself holds]
+    #[arg(long, value_name = "FILE|-", env = "MEZ_SOURCE_CREDENTIALS_FILE")]
     source_credentials: Option<PathBuf>,
     /// Play a file again when it ends
-    #[arg(long = "loop", requires = "source")]
+    #[arg(long = "loop", env = "MEZ_CAMERA_LOOP")]
     looped: bool,
     /// Frames per second: the rate at which a file is played, or to which a live source is reduced
-    #[arg(long, value_name = "F", requires = "source")]
+    #[arg(long, value_name = "F", value_parser = parse_rate, env = "MEZ_CAMERA_FPS")]
     fps: Option<f64>,
-    /// Unix socket through which programs on this host publish and subscribe, or `off` [default: off with --source]
+    /// Unix socket through which programs on this host publish and subscribe, or `off` [default: off with a source; else camera.sock in /run/mez for root, or in $XDG_RUNTIME_DIR/mez or ~/.cache/mez]
     #[arg(long, value_name = "PATH|off", env = "MEZ_CAMERA_SOCKET")]
     socket: Option<PathBuf>,
     /// Memory for the camera's frames; beyond that the oldest frames are dropped
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes, env = "MEZ_CAMERA_MEMORY_BYTES")]
     memory_bytes: u64,
     /// Largest frame that is accepted
-    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes, env = "MEZ_CAMERA_FRAME_BYTES_MAX")]
     frame_bytes_max: u32,
-    /// Folder for state, which the broker needs again at its next start [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
-    #[arg(long, value_name = "DIR")]
+    /// Folder for state, which the broker needs again at its next start [default: /var/lib/mez for root, else ~/.local/state/mez]
+    #[arg(long, value_name = "DIR", env = "MEZ_STATE")]
     state: Option<PathBuf>,
     /// Share of the link's time that frames of the past may take beside live ones, 0.01 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = HISTORY_SHARE, value_parser = parse_history_share)]
+    #[arg(long, value_name = "SHARE", default_value_t = HISTORY_SHARE, value_parser = parse_history_share, env = "MEZ_CAMERA_HISTORY_SHARE")]
     history_share: f64,
     #[command(flatten)]
     persist: PersistArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
 }
 
 /// What `--link` may be.
@@ -117,25 +128,20 @@ fn parse_history_share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| format!("write a share between {HISTORY_SHARE_MIN} and 1"))
 }
 
-/// The environment variable that holds a source's credentials if no file is given.
-const SOURCE_CREDENTIALS: &str = "MEZ_SOURCE_CREDENTIALS";
-
 /// Adds the credentials to a source. They come from a file, standard input or the environment, never from the command line.
 fn with_credentials(source: SourceSpec, file: Option<&Path>) -> Result<SourceSpec, Failure> {
     if source.holds_credentials() && is_on_command_line() {
         return Err(Failure::text(format!(
             "the address of {source} holds a password, and everybody on this machine can read command lines (ps); remove it, \
-             and give USER:PASSWORD with --source-credentials FILE (or - for standard input), or in {SOURCE_CREDENTIALS}"
+             and give USER:PASSWORD with --source-credentials FILE (or - for standard input), or in {SOURCE_CREDENTIALS_VARIABLE}"
         )));
     }
     let credentials = match file {
         Some(path) if path.as_os_str() == "-" => Some(SourceCredentials::read_stdin()?),
         Some(path) => Some(SourceCredentials::read_file(path)?),
-        None => match std::env::var(SOURCE_CREDENTIALS) {
-            // Set for all cameras of a host, it is not for its files and devices.
-            Ok(text) if !text.is_empty() && source.is_network() => Some(SourceCredentials::parse(&text)?),
-            _ => None,
-        },
+        // Given to all cameras of a host, they are not for its files and devices.
+        None if source.is_network() => SourceCredentials::of_environment()?,
+        None => None,
     };
     Ok(match credentials {
         Some(credentials) => source.with_credentials(&credentials)?,
@@ -151,38 +157,129 @@ fn is_on_command_line() -> bool {
     })
 }
 
-pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
+impl OfRole for CameraArgs {
+    const ROLE: config::Role = config::Role::Camera;
+
+    const RELOADED: &'static [(&'static str, Take<Self>)] = &[
+        ("history_share", |args, new| args.history_share = new.history_share),
+        ("connections_per_principal_max", |args, new| args.limits.take_connections(&new.limits)),
+        ("subscriptions_max", |args, new| args.limits.take_subscriptions(&new.limits)),
+        ("subscriptions_per_principal_max", |args, new| args.limits.take_subscriptions_of_one(&new.limits)),
+        ("unread_bytes_max", |args, new| args.limits.take_unread(&new.limits)),
+        ("unread_bytes_per_principal_max", |args, new| args.limits.take_unread_of_one(&new.limits)),
+        ("unread_patience", |args, new| args.limits.take_patience(&new.limits)),
+        ("past_bytes_per_second", |args, new| args.limits.take_past(&new.limits)),
+    ];
+
+    fn contradictions(&self, given: &dyn Fn(&str) -> bool) -> Contradictions {
+        let mut found = self.persist.contradictions(given);
+        let mut add = |key, what: &str| found.push((key, what.to_owned()));
+        if self.camera.is_none() {
+            add(
+                "camera",
+                "no camera is named; name it: `mez camera dock/cam1`, or camera = \"dock/cam1\" in a file",
+            );
+        }
+        let edges = self.edge.len();
+        if edges == 0 {
+            add(
+                "edge",
+                "no edge is named; name its host with --edge HOST, in the variable MEZ_EDGE, or with edge = [\"HOST\"] in a file",
+            );
+        } else if edges > EDGES_MAX {
+            add("edge", &format!("these are {edges} edges, and {EDGES_MAX} are the most; leave some out"));
+        }
+        if let Some(place) = (1..edges).find(|place| self.edge[..*place].contains(&self.edge[*place])) {
+            add("edge", &format!("{} stands here twice; name each edge once", self.edge[place]));
+        }
+        if self.source.is_none() {
+            for key in ["source_credentials", "loop", "fps"].into_iter().filter(|key| given(key)) {
+                add(
+                    key,
+                    "it has no effect without a source; name one with source (--source), or leave it out",
+                );
+            }
+            if self.socket.as_ref().is_some_and(|path| path.as_os_str() == "off") {
+                add(
+                    "socket",
+                    "without a source, frames come through the socket; name a source, or leave this out",
+                );
+            }
+        }
+        if u64::from(self.frame_bytes_max) > self.memory_bytes && given("frame_bytes_max") {
+            add(
+                "frame_bytes_max",
+                "one frame may not be larger than memory_bytes; make it smaller, or memory_bytes larger",
+            );
+        }
+        found.extend(self.limits.faults(given));
+        found
+    }
+
+    fn computed(&self) -> Vec<(&'static str, String)> {
+        let shown = |path: PathBuf| path.display().to_string();
+        let socket = match self.source {
+            Some(_) => "off".into(),
+            None => default_path(Which::Camera),
+        };
+        let known = [
+            ("keys", KeyFolder::location(self.keys.as_deref()).ok()),
+            ("socket", Some(socket)),
+            ("state", mez_node::state::folder(self.state.as_deref()).ok()),
+        ];
+        known.into_iter().filter_map(|(key, path)| Some((key, shown(path?)))).collect()
+    }
+}
+
+impl CameraArgs {
+    /// The broker, and where frames come from besides programs.
+    fn options(&self) -> Result<(CameraProcessOptions, Option<SourceSpec>), Failure> {
+        let source = self.source.as_deref().map(SourceSpec::parse).transpose()?;
+        let source =
+            source.map(|source| with_credentials(source, self.source_credentials.as_deref())).transpose()?;
+        let keys = KeyFolder::find(self.keys.as_deref())?;
+        // The settings have been checked.
+        let camera = self.camera.clone().ok_or_else(|| Failure::usage("no camera is named"))?;
+        let name: Name = camera.as_str().parse()?;
+        let credentials = keys.credentials(Role::Camera, Some(&name))?;
+        let mut options = CameraOptions::new(camera, self.edge.clone(), credentials);
+        options.log = LogConfig::with_bytes_max(self.memory_bytes);
+        options.frame_bytes_max = self.frame_bytes_max;
+        options.transport = self.link.into();
+        options.policy = self.policy;
+        options.h264 = self.h264_encoder;
+        options.state.clone_from(&self.state);
+        options.persist = self.persist.options(self.keys.as_deref())?;
+        options.history_share = self.history_share;
+        let socket = match &self.socket {
+            Some(path) if path.as_os_str() == "off" => None,
+            Some(path) => Some(path.clone()),
+            None if source.is_some() => None,
+            None => Some(default_path(Which::Camera)),
+        };
+        Ok((CameraProcessOptions { camera: options, socket, limits: self.limits.limits() }, source))
+    }
+}
+
+pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
     mez_node::memory::give_large_blocks_back();
-    let source = args.source.as_deref().map(SourceSpec::parse).transpose()?;
-    let source =
-        source.map(|source| with_credentials(source, args.source_credentials.as_deref())).transpose()?;
-    let keys = KeyFolder::find(args.keys.as_deref())?;
-    let name: Name = args.camera.as_str().parse()?;
-    let mut options =
-        CameraOptions::new(args.camera.clone(), args.edge, keys.credentials(Role::Camera, Some(&name))?);
-    options.log = LogConfig::with_bytes_max(args.memory_bytes);
-    options.frame_bytes_max = args.frame_bytes_max;
-    options.transport = args.link.into();
-    options.policy = args.policy;
-    options.h264 = args.h264_encoder;
-    options.state = args.state;
-    options.persist = args.persist.options(args.keys.as_deref())?;
-    options.history_share = args.history_share;
-    let socket = match args.socket {
-        Some(path) if path.as_os_str() == "off" => None,
-        Some(path) => Some(path),
-        None if source.is_some() => None,
-        None => Some(default_path(Which::Camera)),
-    };
+    let mut in_force = config::begin::<CameraArgs>(typed)?;
+    let (options, source) = in_force.args.options()?;
+    let (fps, looped) = (in_force.args.fps, in_force.args.looped);
     block_on(async {
-        let process = CameraProcess::start(CameraProcessOptions { camera: options, socket }).await?;
+        let process = CameraProcess::start(options).await?;
+        let reload = async || {
+            if let Some(args) = config::reload(&mut in_force, typed) {
+                process.change(args.limits.limits(), args.history_share);
+            }
+        };
         match source {
             Some(spec) => {
-                let source_options =
-                    SourceOptions { fps: args.fps, looped: args.looped, ..SourceOptions::default() };
+                let source_options = SourceOptions { fps, looped, ..SourceOptions::default() };
                 let mut source = Source::spawn(spec, source_options).await?;
                 let ready = || println!("ready {process}");
-                let fed = until_stopped(feed(process.camera(), &mut source, ready)).await?;
+                let feeding = feed(process.camera(), &mut source, ready);
+                let fed = until_stopped_reloading(feeding, reload).await?;
                 source.stop().await;
                 if fed.is_some() {
                     // What became of the source is to reach the edge.
@@ -192,7 +289,7 @@ pub(crate) fn run(args: CameraArgs) -> Result<(), Failure> {
             }
             None => {
                 println!("ready {process}");
-                stop_signal().await?;
+                until_stopped_reloading(std::future::pending::<()>(), reload).await?;
             }
         }
         process.stop().await;

@@ -1,11 +1,14 @@
 //! Options by which commands reach an edge broker.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
 use mez_node::client::{Address, ClientOptions, EdgeClient, Which};
 use mez_node::identity::{KeyFolder, Role};
 
+use crate::Application;
+use crate::config::{self, Contradictions, OfRole, Take};
 use crate::failure::Failure;
 
 /// Where the edge is, and which keys to use.
@@ -13,24 +16,59 @@ use crate::failure::Failure;
 pub(crate) struct ConnectArgs {
     /// The edge: a host name, an address, or unix:///PATH. Give several (repeated, or separated by commas) in order of preference [default: the
     /// Unix socket of the edge on this host]
-    #[arg(long, value_name = "EDGE", env = "MEZ_EDGE", value_delimiter = ',')]
+    #[arg(long, value_name = "EDGE", env = "MEZ_EDGE", value_delimiter = ',', value_parser = parse_edge)]
     edge: Vec<String>,
-    /// Folder with the keys of this host, which an edge on another host asks for [default: $MEZ_KEYS, else ~/.config/mez/keys]
-    #[arg(long, value_name = "DIR")]
+    /// Folder with the keys of this host, which an edge on another host asks for [default: ~/.config/mez/keys]
+    #[arg(long, value_name = "DIR", env = "MEZ_KEYS")]
     keys: Option<PathBuf>,
+    /// File of settings (TOML) that names edge and keys, or `off` for none [default: app.toml in ~/.config/mez, else in /etc/mez]
+    #[arg(long, value_name = "FILE|off", env = "MEZ_APP_CONFIG")]
+    config: Option<OsString>,
+}
+
+fn parse_edge(text: &str) -> Result<String, String> {
+    Address::parse(text, Which::Edge).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+impl OfRole for ConnectArgs {
+    const ROLE: config::Role = config::Role::App;
+
+    // Each command and program reads its settings when it begins.
+    const RELOADED: &'static [(&'static str, Take<Self>)] = &[];
+
+    fn contradictions(&self, _: &dyn Fn(&str) -> bool) -> Contradictions {
+        let twice = (1..self.edge.len()).find(|place| self.edge[..*place].contains(&self.edge[*place]));
+        let twice = twice
+            .map(|place| ("edge", format!("{:?} stands here twice; name each edge once", self.edge[place])));
+        twice.into_iter().collect()
+    }
+
+    fn computed(&self) -> Vec<(&'static str, String)> {
+        let keys = KeyFolder::location(self.keys.as_deref()).ok();
+        keys.map(|keys| ("keys", keys.display().to_string())).into_iter().collect()
+    }
 }
 
 impl ConnectArgs {
+    /// What is named.
+    pub(crate) fn named(self) -> Application {
+        Application { edges: self.edge, keys: self.keys }
+    }
+
     /// Connects; keys are only looked for where the edge asks for a certificate.
     pub(crate) async fn connect(&self, application: &str) -> Result<EdgeClient, Failure> {
-        let given = self.edge.iter().map(|text| Address::parse(text, Which::Edge));
+        // Flags and variables are known already.
+        let file = config::of_applications(self.config.as_ref())?;
+        let edges = if self.edge.is_empty() { &file.edge } else { &self.edge };
+        let keys = self.keys.as_deref().or(file.keys.as_deref());
+        let given = edges.iter().map(|text| Address::parse(text, Which::Edge));
         let mut addresses = given.collect::<Result<Vec<_>, _>>()?;
         if addresses.is_empty() {
             addresses.push(Address::local(Which::Edge));
         }
         let is_remote = addresses.iter().any(|address| address.as_unix().is_none());
         let credentials = match is_remote {
-            true => Some(KeyFolder::find(self.keys.as_deref())?.credentials(Role::App, None)?),
+            true => Some(KeyFolder::find(keys)?.credentials(Role::App, None)?),
             false => None,
         };
         let options = ClientOptions { application: application.into(), ..ClientOptions::default() };

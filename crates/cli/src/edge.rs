@@ -13,12 +13,14 @@ use mez_node::api::socket::{Which, default_path};
 use mez_node::identity::{KeyFolder, Name};
 use mez_node::persist::PersistOptions;
 use mez_node::ports;
-use mez_node::process::{EdgeProcess, EdgeProcessOptions};
-use mez_node::runtime::{block_on, stop_signal};
+use mez_node::process::{EdgeChanges, EdgeProcess, EdgeProcessOptions};
+use mez_node::runtime::{block_on, until_stopped_reloading};
 
+use crate::config::{self, Contradictions, OfRole, Role, Take, Typed};
 use crate::failure::Failure;
+use crate::limits::LimitArgs;
 use crate::persist::PersistArgs;
-use crate::text::{parse_bytes, parse_duration, parse_frame_bytes};
+use crate::text::{parse_bytes, parse_count, parse_duration, parse_frame_bytes};
 
 /// Run an edge broker: cameras connect to it, and applications subscribe to their frames
 #[derive(Debug, Args)]
@@ -28,20 +30,26 @@ Examples:
   mez edge --dns edge.example --memory-bytes 4GiB  gRPC clients dial edge.example; 4 GiB of memory for frames
   mez edge --grpc off --enrol off                no applications on other hosts, no new devices
   mez edge --channel 'hall=dock/*,yard/cam1'     these cameras share one radio cell: divide it fairly
+  mez edge --config edge.toml                    settings from a file; flags and variables go before it
 
+Without --config the settings are read from ~/.config/mez/edge.toml (or $XDG_CONFIG_HOME/mez/edge.toml), else from /etc/mez/edge.toml, if one is \
+there. SIGHUP has them read again. `mez config check FILE` names what is wrong with a file, `mez config show edge` what is in force.
 The line `ready …` on the standard output says that the broker serves. The command ends with Ctrl-C or SIGTERM.")]
 pub(crate) struct EdgeArgs {
-    /// Folder with the keys of this host [default: $MEZ_KEYS, else ~/.config/mez/keys]
-    #[arg(long, value_name = "DIR")]
+    /// File of settings (TOML), or `off` for none [default: edge.toml in ~/.config/mez, else in /etc/mez]
+    #[arg(long, value_name = "FILE|off", env = "MEZ_EDGE_CONFIG")]
+    config: Option<PathBuf>,
+    /// Folder with the keys of this host [default: ~/.config/mez/keys]
+    #[arg(long, value_name = "DIR", env = "MEZ_KEYS")]
     keys: Option<PathBuf>,
     /// Name of this edge within the site [default: an edge identity in the folder of keys, else the host's name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", env = "MEZ_EDGE_NAME")]
     name: Option<Name>,
     /// Host name or address that gRPC clients in other languages dial; may be repeated
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", env = "MEZ_EDGE_DNS", value_delimiter = ',')]
     dns: Vec<String>,
     /// Address and port where cameras connect (UDP, and TCP on the same number)
-    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = every_address(ports::LINK), env = "MEZ_EDGE_LISTEN")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = every_address(ports::LINK), value_parser = parse_address, env = "MEZ_EDGE_LISTEN")]
     listen: SocketAddr,
     /// Address and port where applications on other hosts connect (gRPC over TLS), or `off`
     #[arg(long, value_name = "ADDRESS:PORT|off", default_value_t = Port::On(every_address(ports::GRPC)), env = "MEZ_EDGE_GRPC")]
@@ -49,29 +57,29 @@ pub(crate) struct EdgeArgs {
     /// Address and port where new devices enrol (TLS), if this host made the site, or `off`
     #[arg(long, value_name = "ADDRESS:PORT|off", default_value_t = Port::On(every_address(ports::ENROL)), env = "MEZ_EDGE_ENROL")]
     enrol: Port,
-    /// Unix socket where applications on this host connect
-    #[arg(long, value_name = "PATH", default_value_os_t = default_path(Which::Edge), env = "MEZ_EDGE_SOCKET")]
-    socket: PathBuf,
+    /// Unix socket where applications on this host connect [default: edge.sock in /run/mez for root, else in $XDG_RUNTIME_DIR/mez or ~/.cache/mez]
+    #[arg(long, value_name = "PATH", env = "MEZ_EDGE_SOCKET")]
+    socket: Option<PathBuf>,
     /// Memory for the frames of all cameras together; beyond that the oldest frames are dropped
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes, env = "MEZ_EDGE_MEMORY_BYTES")]
     memory_bytes: u64,
     /// Most cameras that may connect
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_count, env = "MEZ_EDGE_CAMERAS_MAX")]
     cameras_max: usize,
     /// How long a camera may be absent before the edge forgets it, such as 7d, or `never`. It is not forgotten while the edge's disk holds frames of it, or a subscription names it without a pattern
     #[arg(long, value_name = "TIME|never", default_value = "7d", env = "MEZ_EDGE_FORGET_AFTER")]
     forget_after: Age,
     /// Largest frame that is accepted
-    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes, env = "MEZ_EDGE_FRAME_BYTES_MAX")]
     frame_bytes_max: u32,
-    /// Folder for state, which the broker needs again at its next start [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
-    #[arg(long, value_name = "DIR")]
+    /// Folder for state, which the broker needs again at its next start [default: /var/lib/mez for root, else ~/.local/state/mez]
+    #[arg(long, value_name = "DIR", env = "MEZ_STATE")]
     state: Option<PathBuf>,
     /// Folder with profiles that applications may choose by name [default: profiles in the folder of --state]
     #[arg(long, value_name = "DIR", env = "MEZ_EDGE_PROFILES")]
     profiles: Option<PathBuf>,
     /// Cameras that share a channel, such as a radio cell. Mez divides it so that the worst-off camera fares best, or with `NAME:sum=…` so that the sum of accuracies is highest; may be repeated
-    #[arg(long = "channel", value_name = "NAME=PATTERN,…", env = "MEZ_EDGE_CHANNELS", value_delimiter = ';')]
+    #[arg(long = "channel", value_name = "NAME=PATTERN,…", env = "MEZ_EDGE_CHANNEL", value_delimiter = ';')]
     channels: Vec<DeclaredChannel>,
     /// Most bytes of the audit log, which `mez keys audit` reads
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes, env = "MEZ_EDGE_AUDIT_BYTES")]
@@ -83,8 +91,10 @@ pub(crate) struct EdgeArgs {
     persist: PersistArgs,
     /// Keep only frames on disk, not the replies of applications and the changes of their contracts [default: both are kept with --store,
     /// in a sixteenth of --store-bytes]
-    #[arg(long, requires = "store", help_heading = "Frames on disk")]
+    #[arg(long, help_heading = "Frames on disk", env = "MEZ_EDGE_NO_NOTES")]
     no_notes: bool,
+    #[command(flatten)]
+    limits: LimitArgs,
 }
 
 /// How long a camera may be absent, if that is limited.
@@ -141,41 +151,132 @@ impl std::fmt::Display for Port {
     }
 }
 
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "write ADDRESS:PORT, such as 0.0.0.0:7650 or [::]:7650".into())
+}
+
 pub(crate) fn every_address(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port)
 }
 
-pub(crate) fn run(args: EdgeArgs) -> Result<(), Failure> {
+impl OfRole for EdgeArgs {
+    const ROLE: Role = Role::Edge;
+
+    const RELOADED: &'static [(&'static str, Take<Self>)] = &[
+        ("forget_after", |args, new| args.forget_after = new.forget_after),
+        ("channel", |args, new| args.channels.clone_from(&new.channels)),
+        ("connections_per_principal_max", |args, new| args.limits.take_connections(&new.limits)),
+        ("subscriptions_max", |args, new| args.limits.take_subscriptions(&new.limits)),
+        ("subscriptions_per_principal_max", |args, new| args.limits.take_subscriptions_of_one(&new.limits)),
+        ("unread_bytes_max", |args, new| args.limits.take_unread(&new.limits)),
+        ("unread_bytes_per_principal_max", |args, new| args.limits.take_unread_of_one(&new.limits)),
+        ("unread_patience", |args, new| args.limits.take_patience(&new.limits)),
+        ("past_bytes_per_second", |args, new| args.limits.take_past(&new.limits)),
+    ];
+
+    fn contradictions(&self, given: &dyn Fn(&str) -> bool) -> Contradictions {
+        let mut found = self.persist.contradictions(given);
+        if self.no_notes && !self.persist.is_on() {
+            found.push((
+                "no_notes",
+                "notes are kept with frames on disk only; name a folder with store, or leave it out".into(),
+            ));
+        }
+        if let Err(error) = Channels::new(self.channels.clone()) {
+            found.push(("channel", error.to_string()));
+        }
+        let ports =
+            [("listen", Some(self.listen)), ("grpc", self.grpc.address()), ("enrol", self.enrol.address())];
+        for (place, (key, address)) in ports.iter().enumerate() {
+            // The system chooses another one for each that leaves it open.
+            let same = |(_, other): &&(&str, Option<SocketAddr>)| {
+                other.is_some() && other == address && address.is_some_and(|address| address.port() != 0)
+            };
+            if let Some((other, _)) = ports[..place].iter().find(same) {
+                found.push((
+                    key,
+                    format!("{other} has the same address and port; choose another port, or off"),
+                ));
+            }
+        }
+        if u64::from(self.frame_bytes_max) > self.memory_bytes && given("frame_bytes_max") {
+            found.push((
+                "frame_bytes_max",
+                "one frame may not be larger than memory_bytes; make it smaller, or memory_bytes larger"
+                    .into(),
+            ));
+        }
+        found.extend(self.limits.faults(given));
+        found
+    }
+
+    fn computed(&self) -> Vec<(&'static str, String)> {
+        let shown = |path: PathBuf| path.display().to_string();
+        let state = mez_node::state::folder(self.state.as_deref()).ok();
+        let known = [
+            ("keys", KeyFolder::location(self.keys.as_deref()).ok()),
+            ("socket", Some(default_path(Which::Edge))),
+            ("profiles", state.as_ref().map(|state| state.join("profiles"))),
+            ("state", state.clone()),
+        ];
+        known.into_iter().filter_map(|(key, path)| Some((key, shown(path?)))).collect()
+    }
+}
+
+impl EdgeArgs {
+    fn options(&self) -> Result<EdgeProcessOptions, Failure> {
+        let keys = KeyFolder::find(self.keys.as_deref())?;
+        let persist = self.persist.options(self.keys.as_deref())?;
+        Ok(EdgeProcessOptions {
+            credentials: keys.edge_credentials(self.name.as_ref(), &self.dns)?,
+            keys,
+            listen: self.listen,
+            grpc: self.grpc.address(),
+            enrol: self.enrol.address(),
+            socket: Some(self.socket.clone().unwrap_or_else(|| default_path(Which::Edge))),
+            config: EdgeConfig {
+                log_bytes_max: self.memory_bytes,
+                cameras_max: self.cameras_max,
+                frame_bytes_max: self.frame_bytes_max,
+                channels: Channels::new(self.channels.clone())?,
+                forget_after: self.forget_after.0,
+                ..EdgeConfig::default()
+            },
+            state: self.state.clone(),
+            profiles: self.profiles.clone(),
+            rights: None,
+            audit: Rotation::new(self.audit_bytes, self.audit_age),
+            persist: persist.map(|persist| PersistOptions { notes: !self.no_notes, ..persist }),
+            limits: self.limits.limits(),
+        })
+    }
+
+    /// What may change while the edge runs.
+    fn changes(&self) -> Result<EdgeChanges, Failure> {
+        Ok(EdgeChanges {
+            limits: self.limits.limits(),
+            forget_after: self.forget_after.0,
+            channels: Channels::new(self.channels.clone())?,
+        })
+    }
+}
+
+pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
     mez_node::memory::give_large_blocks_back();
-    let keys = KeyFolder::find(args.keys.as_deref())?;
-    let channels = Channels::new(args.channels)?;
-    let persist = args.persist.options(args.keys.as_deref())?;
-    let options = EdgeProcessOptions {
-        credentials: keys.edge_credentials(args.name.as_ref(), &args.dns)?,
-        keys,
-        listen: args.listen,
-        grpc: args.grpc.address(),
-        enrol: args.enrol.address(),
-        socket: Some(args.socket),
-        config: EdgeConfig {
-            log_bytes_max: args.memory_bytes,
-            cameras_max: args.cameras_max,
-            frame_bytes_max: args.frame_bytes_max,
-            channels,
-            forget_after: args.forget_after.0,
-            ..EdgeConfig::default()
-        },
-        state: args.state,
-        profiles: args.profiles,
-        rights: None,
-        audit: Rotation::new(args.audit_bytes, args.audit_age),
-        persist: persist.map(|persist| PersistOptions { notes: !args.no_notes, ..persist }),
-    };
+    let mut in_force = config::begin::<EdgeArgs>(typed)?;
+    let options = in_force.args.options()?;
     block_on(async {
         let process = EdgeProcess::start(options).await?;
         println!("ready {process}");
-        let signal = stop_signal().await?;
-        tracing::info!("stopping ({signal:?})");
+        let reload = async || {
+            let Some(changes) = config::reload(&mut in_force, typed).map(EdgeArgs::changes) else { return };
+            match changes {
+                // An edge that has stopped is about to end.
+                Ok(changes) => drop(process.change(changes).await),
+                Err(failure) => tracing::error!("{failure}"),
+            }
+        };
+        until_stopped_reloading(std::future::pending::<()>(), reload).await?;
         process.stop().await;
         Ok(())
     })?

@@ -5,7 +5,12 @@ use std::fmt;
 
 /// Why a command failed: a sentence for people that says what to do.
 #[derive(Debug)]
-pub(crate) struct Failure(String);
+pub(crate) struct Failure {
+    text: String,
+    status: u8,
+    /// Each line says where it belongs.
+    is_list: bool,
+}
 
 impl Failure {
     /// From an error, with what caused it where its own text does not say so.
@@ -19,24 +24,37 @@ impl Failure {
             }
             cause = error.source();
         }
-        Self(text)
+        Self::text(text)
     }
 
     /// From a sentence.
     pub(crate) fn text(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self { text: text.into(), status: 1, is_list: false }
+    }
+
+    /// From a sentence about arguments or settings that make no sense.
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self { status: 2, ..Self::text(text) }
+    }
+
+    /// From lines that begin with a file and a line of it, as editors read them.
+    pub(crate) fn lines(text: String) -> Self {
+        Self { is_list: true, ..Self::text(text) }
     }
 
     /// Tells the user and gives the exit status.
     pub(crate) fn report(&self) -> u8 {
-        eprintln!("mez: {self}");
-        1
+        match self.is_list {
+            true => eprintln!("{self}"),
+            false => eprintln!("mez: {self}"),
+        }
+        self.status
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

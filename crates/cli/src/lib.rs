@@ -5,12 +5,15 @@ mod camera_line;
 mod camera_row;
 mod cameras;
 mod columns;
+mod config;
 mod connect;
 mod doctor;
 mod edge;
 mod failure;
 mod keys;
+mod limits;
 mod live;
+mod logging;
 #[cfg(feature = "emulator")]
 mod measure;
 mod persist;
@@ -19,12 +22,13 @@ mod subscribe;
 mod text;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
-use tracing_subscriber::EnvFilter;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use self::config::{Role, Typed, without_env};
 use self::failure::Failure;
+use self::logging::LogArgs;
 
 /// Heading of the options that all commands have. A heading of their own puts them behind those that a command is about.
 const EVERYWHERE: &str = "Options of all commands";
@@ -45,31 +49,22 @@ To try it on one host, run these in three terminals:
 Or run all of it at once, on a real video with a people detector: mez demo"
 )]
 struct Cli {
-    /// Format of log lines: text for people, JSON for programs
-    #[arg(long, global = true, help_heading = EVERYWHERE, value_enum, default_value_t = LogFormat::Text, env = "MEZ_LOG_FORMAT")]
-    log_format: LogFormat,
-    /// Level of log lines: error, warn, info, debug, or a filter such as mez_node=debug
-    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "FILTER", default_value = "info", env = "MEZ_LOG")]
-    log: String,
+    #[command(flatten)]
+    logs: LogArgs,
     #[command(subcommand)]
     command: Command,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
 #[derive(Debug, Subcommand)]
 enum Command {
-    Edge(edge::EdgeArgs),
-    Camera(camera::CameraArgs),
+    Edge(Box<edge::EdgeArgs>),
+    Camera(Box<camera::CameraArgs>),
     Cameras(cameras::CamerasArgs),
     Subscribe(subscribe::SubscribeArgs),
     Keys(keys::KeysArgs),
     Store(store::StoreArgs),
     Doctor(doctor::DoctorArgs),
+    Config(config::ConfigArgs),
     /// Run cameras, an edge and a people detector on a real video (needs the Python package)
     #[command(disable_help_flag = true)]
     Demo(PythonArgs),
@@ -94,34 +89,74 @@ struct PythonArgs {
 /// Runs the command that `args` (with the program's name first) asks for, and returns the process's exit status:
 /// 0 if it did what was asked, 1 if it could not, 2 if the arguments make no sense.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
+    let words: Vec<OsString> = args.into_iter().collect();
+    let parsed = parse(&words).and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => {
             let _ = error.print();
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }
     };
-    if let Err(failure) = start_logging(cli.log_format, &cli.log) {
-        return failure.report();
+    match dispatch(cli, &matches) {
+        Ok(()) => 0,
+        Err(failure) => failure.report(),
     }
-    let result = match cli.command {
-        Command::Edge(args) => edge::run(args),
-        Command::Camera(args) => camera::run(args),
+}
+
+fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
+    let own = matches.subcommand().map(|(_, own)| own);
+    let typed = |role| own.map(|own| Typed::of(role, own)).unwrap_or_default();
+    // Brokers find in their settings how they log.
+    if !matches!(cli.command, Command::Edge(_) | Command::Camera(_)) {
+        cli.logs.start();
+    }
+    match cli.command {
+        Command::Edge(_) => edge::run(&typed(Role::Edge)),
+        Command::Camera(_) => camera::run(&typed(Role::Camera)),
         Command::Cameras(args) => cameras::run(args),
         Command::Subscribe(args) => subscribe::run(args),
         Command::Store(args) => store::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Config(args) => own.map_or(Ok(()), |own| config::run(args, own)),
         Command::Keys(args) => keys::run(args).map_err(Failure::new),
         Command::Demo(_) => Err(in_python("demo")),
         Command::Profile(_) => Err(in_python("profile")),
         Command::Bench(_) => Err(in_python("bench")),
         #[cfg(feature = "emulator")]
         Command::Measure(args) => measure::run(args),
-    };
-    match result {
-        Ok(()) => 0,
-        Err(failure) => failure.report(),
     }
+}
+
+/// Parses a command line. What the environment says of a broker's settings comes later, when it is known what the file says; but
+/// help shows it.
+fn parse(words: &[OsString]) -> Result<ArgMatches, clap::Error> {
+    let has_settings = ["edge", "camera", "config"];
+    let command =
+        Cli::command().mut_subcommands(|command| match has_settings.contains(&command.get_name()) {
+            true => {
+                without_env(command).mut_subcommands(|below| without_env(below).mut_subcommands(without_env))
+            }
+            false => command,
+        });
+    command.try_get_matches_from(words).map_err(|error| {
+        // The same with the environment, whose variables belong to what is printed.
+        Cli::command().try_get_matches_from(words).err().unwrap_or(error)
+    })
+}
+
+/// Where programs of other languages find the edges and the keys of applications: those that are named in `app.toml`.
+#[derive(Clone, Debug, Default)]
+pub struct Application {
+    /// The edges, in order of preference. Empty: none are named.
+    pub edges: Vec<String>,
+    /// The folder of keys.
+    pub keys: Option<PathBuf>,
+}
+
+/// What the file of this user's applications says, if there is one. The error is a sentence.
+pub fn application() -> Result<Application, String> {
+    config::of_applications(None).map(connect::ConnectArgs::named).map_err(|failure| failure.to_string())
 }
 
 /// The error for a command that only the Python package has.
@@ -130,19 +165,4 @@ fn in_python(command: &str) -> Failure {
         "`mez {command}` needs the Python package, and this is the bare binary; build the package with `make build` \
          and run .venv/bin/mez {command}"
     ))
-}
-
-/// Sends log lines to the standard error, so that the standard output holds only what was asked for.
-fn start_logging(format: LogFormat, filter: &str) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
-        Failure::text(format!("--log {filter}: {error}; try --log info, or mez_node=debug"))
-    })?;
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| live::LogLines).with_target(false);
-    // A second call in one process, from Python, keeps the first one's settings.
-    let _ = match format {
-        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
-        LogFormat::Json => builder.json().try_init(),
-    };
-    Ok(())
 }

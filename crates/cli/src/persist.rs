@@ -8,26 +8,27 @@ use mez_core::store::Durability;
 use mez_node::persist::PersistOptions;
 use mez_node::persist::keys::find_store_keys;
 
+use crate::config::Contradictions;
 use crate::failure::Failure;
 use crate::text::{parse_bytes, parse_duration};
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Frames on disk")]
 pub(crate) struct PersistArgs {
     /// Folder of a store: frames are also kept there, encrypted, and outlive the broker [default: frames are kept in memory only]
     #[arg(long, value_name = "DIR", env = "MEZ_STORE")]
     store: Option<PathBuf>,
     /// File with the store's keys, made by `mez store key` [default: the keys that MEZ_STORE_KEY itself holds, the systemd credential mez-store-key, else store.key in the folder of keys]
-    #[arg(long, value_name = "FILE", requires = "store")]
+    #[arg(long, value_name = "FILE", env = "MEZ_STORE_KEY_FILE")]
     store_key: Option<PathBuf>,
     /// Disk space for each camera; beyond that the oldest frames are dropped
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = parse_disk_bytes, env = "MEZ_STORE_BYTES")]
     store_bytes: u64,
     /// How long frames stay on disk, such as 72h [default: until the space is needed]
-    #[arg(long, value_name = "TIME", value_parser = parse_age)]
+    #[arg(long, value_name = "TIME", value_parser = parse_age, env = "MEZ_STORE_AGE")]
     store_age: Option<Duration>,
     /// How much a power cut may lose: half a minute (async), a second (group), or a fifth of a second (sync)
-    #[arg(long, value_enum, default_value_t = DurabilityArg::Group)]
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Group, env = "MEZ_DURABILITY")]
     durability: DurabilityArg,
 }
 
@@ -40,8 +41,8 @@ enum DurabilityArg {
 
 impl PersistArgs {
     /// The options, with the keys; `None` without a folder.
-    pub(crate) fn options(self, keys: Option<&std::path::Path>) -> Result<Option<PersistOptions>, Failure> {
-        let Some(folder) = self.store else { return Ok(None) };
+    pub(crate) fn options(&self, keys: Option<&std::path::Path>) -> Result<Option<PersistOptions>, Failure> {
+        let Some(folder) = self.store.clone() else { return Ok(None) };
         let ring = find_store_keys(self.store_key.as_deref(), keys)?;
         Ok(Some(PersistOptions {
             durability: match self.durability {
@@ -53,6 +54,21 @@ impl PersistArgs {
             disk_age_max: self.store_age,
             ..PersistOptions::new(folder, ring)
         }))
+    }
+}
+
+impl PersistArgs {
+    /// Whether frames are kept on disk.
+    pub(crate) fn is_on(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Settings of a store that is not named. Variables may be set for all brokers of a host.
+    pub(crate) fn contradictions(&self, given: &dyn Fn(&str) -> bool) -> Contradictions {
+        const OF_STORE: [&str; 4] = ["store_key", "store_bytes", "store_age", "durability"];
+        let idle = OF_STORE.into_iter().filter(|key| !self.is_on() && given(key));
+        let what = "it has no effect, because frames are kept in memory only; name a folder with store (--store), or leave it out";
+        idle.map(|key| (key, what.into())).collect()
     }
 }
 

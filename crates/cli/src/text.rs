@@ -35,6 +35,21 @@ pub(crate) fn parse_frame_bytes(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Parses how many there may be: one or more.
+pub(crate) fn parse_count(text: &str) -> Result<usize, String> {
+    const MAX: usize = 1_000_000;
+    text.parse()
+        .ok()
+        .filter(|count| (1..=MAX).contains(count))
+        .ok_or_else(|| format!("{text:?} is not a number of them; write a whole number, 1 to {MAX}"))
+}
+
+/// Parses frames per second: more than none.
+pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+    rate.ok_or_else(|| format!("{text:?} is not a rate; write frames per second, such as 10 or 12.5"))
+}
+
 /// Parses a duration: `250ms`, `90s`, `10m`, `1.5h`, `7d`; a bare number is seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

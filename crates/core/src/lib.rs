@@ -16,6 +16,7 @@
 //! | [`clock`] | offset and drift between two monotonic clocks from four-timestamp exchanges |
 //! | [`buffer`] | a pool of payload buffers |
 //! | [`reader_memory`] | bounds on the memory held for readers that have not taken their frames |
+//! | [`allowance`] | bounds on the bytes of the past that are read in a second |
 //! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
 //! | [`store`] | the same log on disk: format, background writer, recovery (`docs/log-format.md`) |
 //! | [`history`] | which frame of the past comes next, and who is asked for it |
@@ -31,6 +32,7 @@
 //! | [`broker`] | the camera broker and the edge broker as state machines |
 
 pub mod admission;
+pub mod allowance;
 pub mod audit;
 pub mod broker;
 pub mod buffer;

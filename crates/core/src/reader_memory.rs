@@ -85,6 +85,11 @@ impl<P: PartialEq> ReaderMemory<P> {
         Self { limits, shares: BTreeMap::new(), next: 0 }
     }
 
+    /// Other bounds from now on. Shares that were granted stay, also beyond them.
+    pub fn set_limits(&mut self, limits: ReaderMemoryLimits) {
+        self.limits = limits;
+    }
+
     /// Requests a share, which may take away shares that made no progress for too long. The only share of a
     /// principal, or of all, may exceed that bound: a single frame can be larger.
     pub fn take(&mut self, now: Instant, asked: Asked<P>) -> Granted {

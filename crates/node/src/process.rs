@@ -3,9 +3,11 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use mez_core::audit::{Event, Kind, Rotation};
 use mez_core::broker::edge::EdgeConfig;
+use mez_core::controller::share::Channels;
 use mez_core::rights::Rights;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -19,7 +21,7 @@ use crate::audit::{Audit, AuditOptions, changes, denials};
 use crate::camera::{CameraBroker, CameraHandle, CameraOptions, StartError};
 use crate::clock::wall_now;
 use crate::descriptors;
-use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError};
+use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, Stopped};
 use crate::identity::authority::AuthorityError;
 use crate::identity::{Credentials, EnrolmentServer, KeyFolder, Role};
 use crate::persist::PersistOptions;
@@ -54,6 +56,19 @@ pub struct EdgeProcessOptions {
     pub rights: Option<Rights>,
     /// Bounds of the audit log, which is in the folder for state.
     pub audit: Rotation,
+    /// What applications may have at once.
+    pub limits: ApiLimits,
+}
+
+/// What of an edge's settings may change while it runs.
+#[derive(Clone, Debug)]
+pub struct EdgeChanges {
+    /// What applications may have at once. See [`ApiServer::set_limits`].
+    pub limits: ApiLimits,
+    /// After how long a camera that is not connected may be forgotten. `None`: never.
+    pub forget_after: Option<Duration>,
+    /// The channels that cameras share.
+    pub channels: Channels,
 }
 
 /// Why an edge broker's process did not start.
@@ -115,6 +130,7 @@ impl EdgeProcess {
             profiles,
             rights,
             audit,
+            limits,
         } = options;
         descriptors::raise();
         let rights = match rights {
@@ -141,7 +157,7 @@ impl EdgeProcess {
         tokio::spawn(changes::follow(rights.clone(), audit.clone(), edge.stopping()));
         tokio::spawn(denials::follow(revoked, audit.clone(), edge.stopping()));
         info!(address = %edge.link_address(), edge = %credentials.identity(), "cameras may connect");
-        let mut api = ApiServer::edge(edge.clone(), rights, ApiLimits::default());
+        let mut api = ApiServer::edge(edge.clone(), rights, limits);
         if let Some(path) = &socket {
             api.listen_unix(path)?;
         }
@@ -164,6 +180,15 @@ impl EdgeProcess {
     /// Where applications on other hosts connect.
     pub fn grpc_address(&self) -> Option<SocketAddr> {
         self.grpc
+    }
+
+    /// Takes changed settings in. Connections and streams go on.
+    ///
+    /// # Errors
+    /// The broker has stopped.
+    pub async fn change(&self, changes: EdgeChanges) -> Result<(), Stopped> {
+        self.api.set_limits(changes.limits);
+        self.edge.change(changes.forget_after, changes.channels).await
     }
 
     /// Stops the broker. Applications and cameras are told.
@@ -230,6 +255,8 @@ pub struct CameraProcessOptions {
     pub camera: CameraOptions,
     /// The Unix socket for publishers on this host, if any.
     pub socket: Option<PathBuf>,
+    /// What programs on this host may have at once.
+    pub limits: ApiLimits,
 }
 
 /// Why a camera broker's process did not start.
@@ -254,7 +281,7 @@ impl CameraProcess {
     /// Starts everything on the current tokio runtime.
     pub async fn start(options: CameraProcessOptions) -> Result<Self, CameraProcessError> {
         let camera = CameraBroker::start(options.camera)?;
-        let mut api = ApiServer::camera(camera.clone(), ApiLimits::default());
+        let mut api = ApiServer::camera(camera.clone(), options.limits);
         if let Some(path) = &options.socket {
             api.listen_unix(path)?;
         }
@@ -264,6 +291,13 @@ impl CameraProcess {
     /// The broker.
     pub fn camera(&self) -> &CameraHandle {
         &self.camera
+    }
+
+    /// Takes changed settings in: limits ([`ApiServer::set_limits`]), and the share of the link's time that frames of
+    /// the past may take. Connections and streams go on.
+    pub fn change(&self, limits: ApiLimits, history_share: f64) {
+        self.api.set_limits(limits);
+        self.camera.set_history_share(history_share);
     }
 
     /// Stops the broker. Publishers and the edge are told, and the log on disk is completed.

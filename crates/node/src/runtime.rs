@@ -1,7 +1,8 @@
 //! Runs async work to its end from a program that is not async, such as the command line.
 
 use std::future::Future;
-use std::io;
+use std::io::{self, IsTerminal};
+use std::pin::pin;
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -36,6 +37,33 @@ pub async fn stop_signal() -> io::Result<StopSignal> {
     tokio::select! {
         _ = interrupt.recv() => Ok(StopSignal::Interrupt),
         _ = terminate.recv() => Ok(StopSignal::Terminate),
+    }
+}
+
+/// Runs `work` until it ends or the process is asked to stop, and `reload` each time that the process gets SIGHUP. `None`: it was
+/// asked to stop. SIGHUP from a terminal that is gone asks to stop too.
+pub async fn until_stopped_reloading<T>(
+    work: impl Future<Output = T>,
+    mut reload: impl AsyncFnMut(),
+) -> io::Result<Option<T>> {
+    let had_terminal = io::stdin().is_terminal();
+    let mut hangups = signal(SignalKind::hangup())?;
+    let (mut work, mut stop) = (pin!(work), pin!(stop_signal()));
+    loop {
+        tokio::select! {
+            result = &mut work => return Ok(Some(result)),
+            signal = &mut stop => {
+                tracing::info!("stopping ({:?})", signal?);
+                return Ok(None);
+            }
+            Some(()) = hangups.recv() => {
+                if had_terminal && !io::stdin().is_terminal() {
+                    tracing::info!("stopping: the terminal is gone");
+                    return Ok(None);
+                }
+                reload().await;
+            }
+        }
     }
 }
 

@@ -308,3 +308,70 @@ async fn what_is_no_message_and_what_is_too_large_is_refused_with_details() {
     within(publisher.connect(pb::ConnectRequest::default())).await.unwrap();
     tokio::time::timeout(Duration::from_secs(60), rig.edge.cameras()).await.unwrap().unwrap();
 }
+
+// ---- how fast the past is read ------------------------------------------------------------------------------
+
+/// A principal reads the past no faster than it may, whatever the number of its readings; and meanwhile its live stream waits for
+/// nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_past_is_read_no_faster_than_allowed_and_live_frames_do_not_wait() {
+    const BYTES_PER_SECOND: u64 = 400_000;
+    let site = Site::new();
+    let edge = site.edge();
+    let limits = ApiLimits { past_bytes_per_second: Some(BYTES_PER_SECOND), ..ApiLimits::default() };
+    let mut server = ApiServer::edge(edge.clone(), everything(), limits);
+    let path = site.socket("edge.sock");
+    server.listen_unix(&path).unwrap();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let client = site.client(&mez_node::client::Address::Unix(path)).await;
+    let options = |begin: Option<mez_core::units::Timestamp>| SubscribeOptions {
+        deliver: Some(Deliver::Every),
+        begin,
+        ..SubscribeOptions::new("**".parse().unwrap())
+    };
+    let mut live = client.subscribe(options(None)).await.unwrap();
+    let next = warm_up(&camera, &mut live).await + 1;
+    let begin = mez_node::clock::wall_now();
+    for number in next..next + 12 {
+        camera.publish(image(number, 100_000)).unwrap();
+        frame(&mut live).await;
+    }
+    let begun = std::time::Instant::now();
+    let mut readings = Vec::new();
+    for _ in 0..2 {
+        readings.push(client.subscribe(options(Some(begin))).await.unwrap());
+    }
+    let mut bytes = 0;
+    for round in 0..12 {
+        for reading in &mut readings {
+            bytes += frame(reading).await.payload.len() as u64;
+        }
+        // Two readings may have been let through at once, each with one frame.
+        let allowed = BYTES_PER_SECOND as f64 * (begun.elapsed().as_secs_f64() + 1.0) + 2.0 * 110_000.0;
+        assert!(bytes as f64 <= allowed, "{bytes} of {allowed} after {round} rounds");
+        if round == 6 {
+            camera.publish(image(next + 12, 1_000)).unwrap();
+            assert_eq!(number(&frame(&mut live).await.payload), next + 12);
+        }
+    }
+    assert!(bytes >= 2 * 12 * 100_000);
+    // Without the limit the rest comes at once; nobody has to connect again.
+    server.set_limits(ApiLimits::default());
+    let mut free = client.subscribe(options(Some(begin))).await.unwrap();
+    for _ in 0..12 {
+        frame(&mut free).await;
+    }
+}
+
+/// Smaller limits hold for what comes, and close nothing that is open.
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_that_become_smaller_close_nothing() {
+    let rig = Served::new().await;
+    let client = rig.client().await;
+    let options = || SubscribeOptions::new("**".parse().unwrap());
+    let mut first = client.subscribe(options()).await.unwrap();
+    let _second = client.subscribe(options()).await.unwrap();
+    rig.server.set_limits(ApiLimits { subscriptions_per_principal_max: 1, ..ApiLimits::default() });
+    assert!(client.subscribe(options()).await.is_err(), "one more is refused");
+    warm_up(&rig.camera, &mut first).await;
+}

@@ -46,7 +46,10 @@ impl Client {
         let addresses = addresses(py, &edges)?;
         let is_remote = addresses.iter().any(|address| address.as_unix().is_none());
         let credentials = match is_remote {
-            true => Some(keys::credentials(py, keys.as_deref(), Role::App, None)?),
+            true => {
+                let keys = keys.map_or_else(|| keys::of_application(py), |keys| Ok(Some(keys)))?;
+                Some(keys::credentials(py, keys.as_deref(), Role::App, None)?)
+            }
             false => None,
         };
         let patience = seconds(py, "connect_timeout", patience)?.unwrap_or(FOR_EVER);
@@ -227,7 +230,7 @@ impl Client {
     }
 }
 
-/// Where the edges are: those given, else those of `MEZ_EDGE`, else that of this host.
+/// Where the edges are: those given, else those of `MEZ_EDGE`, else those of `app.toml`, else that of this host.
 fn addresses(py: Python<'_>, edges: &[String]) -> PyResult<Vec<Address>> {
     let parse = |edge: &str| Address::parse(edge, Which::Edge);
     if !edges.is_empty() {
@@ -238,7 +241,13 @@ fn addresses(py: Python<'_>, edges: &[String]) -> PyResult<Vec<Address>> {
     let named = named.split(',').map(str::trim).filter(|edge| !edge.is_empty()).map(parse);
     let named = named.collect::<Result<Vec<_>, _>>();
     let named = named.map_err(|failure| error::argument(py, "edge", format!("MEZ_EDGE: {failure}")))?;
-    Ok(if named.is_empty() { vec![Address::local(Which::Edge)] } else { named })
+    if !named.is_empty() {
+        return Ok(named);
+    }
+    let file = mez_cli::application().map_err(|failure| error::argument(py, "edge", failure))?;
+    let in_file = file.edges.iter().map(|edge| parse(edge)).collect::<Result<Vec<_>, _>>();
+    let in_file = in_file.map_err(|failure| error::argument(py, "edge", failure))?;
+    Ok(if in_file.is_empty() { vec![Address::local(Which::Edge)] } else { in_file })
 }
 
 /// What an edge broker knows of a camera.

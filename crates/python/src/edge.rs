@@ -86,6 +86,7 @@ impl Edge {
         let keys = folder.path().to_owned();
         let persist = persist::options(py, store, Some(&keys))?;
         let options = EdgeProcessOptions {
+            limits: mez_node::api::ApiLimits::default(),
             keys: folder,
             credentials,
             listen,

@@ -1,6 +1,7 @@
 //! Finds the credentials of a process.
 
-use std::path::Path;
+use std::env;
+use std::path::{Path, PathBuf};
 
 use mez_node::identity::{Credentials, KeyFolder, Name, Role};
 use pyo3::prelude::*;
@@ -10,6 +11,15 @@ use crate::error;
 /// The folder of keys: the one given, else `MEZ_KEYS`, else the user's.
 pub(crate) fn folder(py: Python<'_>, keys: Option<&Path>) -> PyResult<KeyFolder> {
     KeyFolder::find(keys).map_err(|failure| error::raise(py, "KeysError", failure))
+}
+
+/// The folder that `app.toml` names, if `MEZ_KEYS` names none.
+pub(crate) fn of_application(py: Python<'_>) -> PyResult<Option<PathBuf>> {
+    if env::var_os("MEZ_KEYS").is_some_and(|keys| !keys.is_empty()) {
+        return Ok(None);
+    }
+    let file = mez_cli::application().map_err(|failure| error::argument(py, "keys", failure))?;
+    Ok(file.keys)
 }
 
 /// The credentials of that folder for a role, and, for a camera, its name.

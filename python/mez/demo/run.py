@@ -321,7 +321,8 @@ class Demo:
         return accuracy
 
     def _edge_command(self, port: int) -> list[str]:
-        words = ["edge", "--keys", str(self._keys), "--listen", f"127.0.0.1:{port}"]
+        # Not with the settings of the host's own brokers.
+        words = ["edge", "--config", "off", "--keys", str(self._keys), "--listen", f"127.0.0.1:{port}"]
         words += ["--grpc", "off", "--enrol", "off", "--socket", str(self._socket)]
         # Or else the demo's cameras would stand among those of the host's own edge.
         words += ["--state", str(self._work / "state")]
@@ -334,7 +335,7 @@ class Demo:
         return self._work / f"{name.replace('/', '-')}.sock"
 
     def _camera_command(self, name: str, edge: str, fps: float) -> list[str]:
-        words = ["camera", name, "--keys", str(self._keys), "--edge", edge, "--loop"]
+        words = ["camera", name, "--config", "off", "--keys", str(self._keys), "--edge", edge, "--loop"]
         words += ["--source", str(self.options.video), "--fps", f"{fps:g}", "--policy", self.options.policy]
         words += [
             "--state",

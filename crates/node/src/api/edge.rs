@@ -48,6 +48,10 @@ impl EdgeApi {
         Self { edge, access, subscriptions: Subscriptions::new(limits), stopping }
     }
 
+    pub(super) fn set_limits(&self, limits: ApiLimits) {
+        self.subscriptions.set_limits(limits);
+    }
+
     /// Agrees on a version. `received` is when the request came.
     pub fn connect(
         &self,

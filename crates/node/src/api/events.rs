@@ -272,7 +272,7 @@ mod tests {
             let frame = pb::Frame { camera, sequence, trace: vec![pb::StageTime::default()], ..Default::default() };
             let whole = pb::Frame { payload: payload.clone().into(), ..frame.clone() };
             let whole = pb::SubscribeEvent { event: Some(Event::Frame(Box::new(whole))) };
-            let (lending, principal) = (Lending::new(ReaderMemoryLimits::default()), Principal::User { uid: 1 });
+            let (lending, principal) = (Lending::new(ReaderMemoryLimits::default(), None), Principal::User { uid: 1 });
             let payload = Payload::own(payload.into(), None, &lending, &principal);
             let mut sending = Sending::new(Told { event: Event::Frame(Box::new(frame)), payload: Some(payload) });
             let mut sent = Vec::new();

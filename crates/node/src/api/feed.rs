@@ -10,6 +10,7 @@ use mez_core::frame::{Encoding, Frame, SkipReason};
 use mez_core::name::CameraName;
 use mez_core::session::{CameraRest, FrameTimes};
 use mez_core::subscription::{Deliver, Delivery, Missing};
+use mez_core::units::{Instant, Timestamp};
 use mez_media::stream::{TranscodeError, jpeg_of};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -24,7 +25,7 @@ use super::request::Subscribe;
 use super::source::Source;
 use super::subscriptions::Place;
 use super::{ApiError, convert, pb};
-use crate::clock::monotonic_now;
+use crate::clock::{monotonic_now, wall_now};
 use crate::edge::Served;
 
 /// How long converting a frame to JPEG may take. A 4K frame takes a tenth of a second.
@@ -68,7 +69,31 @@ pub struct Feed {
     room: Option<Share>,
     /// What comes next was made into a JPEG here.
     made: bool,
+    /// How fast it reads the past. `None`: it asked for nothing of the past.
+    past: Option<PastPace>,
     over: bool,
+}
+
+/// Where a reading of the past is.
+struct PastPace {
+    /// When it began: by our clock, and by the clock on the wall.
+    begun: (Instant, Timestamp),
+    /// The next frame waits until its principal may read another one of the past.
+    waits: bool,
+}
+
+impl PastPace {
+    fn of(subscribe: &Subscribe) -> Option<Self> {
+        let reads = subscribe.spec.span.begin.is_some() || subscribe.spec.past.fill;
+        reads.then(|| Self { begun: (monotonic_now(), wall_now()), waits: true })
+    }
+
+    /// Whether a frame is of the past: captured before the reading began, or held by no log in memory.
+    fn is_past(&self, delivery: &Delivery, times: &FrameTimes, was_made: bool) -> bool {
+        let captured = delivery.record.frame.meta.captured;
+        let before = times.captured.map_or(captured < self.begun.1, |(at, _)| at < self.begun.0);
+        before || delivery.log.is_none() && !was_made
+    }
 }
 
 /// A frame in an encoding that the application does not take, on its way to one that it does.
@@ -106,6 +131,7 @@ impl Feed {
             needs_room: subscribe.spec.span.begin.is_some() || subscribe.spec.past.fill,
             room: None,
             made: false,
+            past: PastPace::of(subscribe),
             over: false,
         }
     }
@@ -155,6 +181,7 @@ impl Feed {
         let (lending, principal) = (Arc::clone(self.place.lending()), self.place.principal.clone());
         loop {
             let lacks_room = self.needs_room && self.room.is_none();
+            let waits = self.past.as_ref().is_some_and(|past| past.waits);
             let served = tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stop| *stop) => Some(Served::Stopped),
@@ -168,7 +195,11 @@ impl Feed {
                     self.room = Some(room);
                     continue;
                 }
-                served = self.source.next(), if !lacks_room => Some(served),
+                () = lending.allowance(&principal), if waits => {
+                    self.past.iter_mut().for_each(|past| past.waits = false);
+                    continue;
+                }
+                served = self.source.next(), if !lacks_room && !waits => Some(served),
             };
             if let Some(served) = served {
                 return Ok(served);
@@ -256,6 +287,13 @@ impl Feed {
         if self.accepts.is_empty() || self.accepts.contains(&encoding) {
             if let Some(owed) = self.owed.remove(&delivery.camera) {
                 owed.tell(&mut delivery.skipped, &mut delivery.not_held);
+            }
+            if let Some(past) = &mut self.past {
+                // Once it has caught up, it waits for nothing: others of its principal may still read.
+                past.waits = past.is_past(&delivery, &times, self.made);
+                if past.waits {
+                    lending.note_past(principal, delivery.record.frame.payload.len());
+                }
             }
             let (log, id) = (delivery.log.take(), delivery.record.frame.meta.id);
             let mut frame = convert::frame(*delivery, &times, verdict, monotonic_now());

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use mez_core::allowance::Allowances;
 use mez_core::frame::FrameId;
 use mez_core::log::LogReader;
 use mez_core::reader_memory::{Asked, ReaderMemory, ReaderMemoryLimits, ShareId};
@@ -26,6 +27,8 @@ type Memory = Arc<Mutex<Option<Bytes>>>;
 /// What a broker holds for its applications.
 pub(crate) struct Lending {
     table: Mutex<Table>,
+    /// How fast each principal may read the past.
+    allowances: Mutex<Allowances<Principal>>,
     given_back: Notify,
 }
 
@@ -37,9 +40,37 @@ struct Table {
 
 impl Lending {
     /// Nothing yet.
-    pub(crate) fn new(limits: ReaderMemoryLimits) -> Arc<Self> {
+    pub(crate) fn new(limits: ReaderMemoryLimits, past_bytes_per_second: Option<u64>) -> Arc<Self> {
         let table = Table { reader_memory: ReaderMemory::new(limits), memory: HashMap::new() };
-        Arc::new(Self { table: Mutex::new(table), given_back: Notify::new() })
+        let allowances = Mutex::new(Allowances::new(past_bytes_per_second));
+        Arc::new(Self { table: Mutex::new(table), allowances, given_back: Notify::new() })
+    }
+
+    /// Other bounds from now on.
+    pub(crate) fn set_limits(&self, limits: ReaderMemoryLimits, past_bytes_per_second: Option<u64>) {
+        self.lock().reader_memory.set_limits(limits);
+        self.allowances().set(past_bytes_per_second);
+        self.given_back.notify_waiters();
+    }
+
+    /// Waits until `principal` may read another frame of the past. Cancelling this loses nothing.
+    pub(crate) async fn allowance(&self, principal: &Principal) {
+        loop {
+            let now = monotonic_now();
+            let Some(due) = self.allowances().due(now, principal) else { return };
+            // Looked at now and then, because the bound may have changed.
+            sleep_until(due.min(now + LOOK_AGAIN)).await;
+        }
+    }
+
+    /// Notes that `principal` has read a frame of the past.
+    pub(crate) fn note_past(&self, principal: &Principal, bytes: usize) {
+        self.allowances().handle_read(monotonic_now(), principal, bytes as u64);
+    }
+
+    fn allowances(&self) -> MutexGuard<'_, Allowances<Principal>> {
+        // Every statement leaves it whole.
+        self.allowances.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A share for `memory`, if there is room. Applications that stand still make room.
@@ -240,7 +271,7 @@ mod tests {
     #[test]
     fn readers_that_stand_still_take_no_room_from_new_frames() {
         let (mut writer, reader) = log(LogConfig::with_bytes_max(200_000));
-        let lending = Lending::new(ReaderMemoryLimits::default());
+        let lending = Lending::new(ReaderMemoryLimits::default(), None);
         let mut waiting = Vec::new();
         for sequence in 0..100 {
             append(&mut writer, sequence).expect("readers leave room");
@@ -269,7 +300,7 @@ mod tests {
             principal_bytes_max: 20_000,
             ..ReaderMemoryLimits::default()
         };
-        let lending = Lending::new(limits);
+        let lending = Lending::new(limits, None);
         let own = |room: Share| Payload::own(vec![1; 10_000].into(), Some(room), &lending, &SOMEBODY);
         let first = own(lending.room(&SOMEBODY, 8_000).await);
         let second = own(lending.room(&SOMEBODY, 8_000).await);
@@ -288,7 +319,7 @@ mod tests {
             principal_bytes_max: 15_000,
             ..ReaderMemoryLimits::default()
         };
-        let lending = Lending::new(limits);
+        let lending = Lending::new(limits, None);
         let own = || Payload::own(vec![1; 10_000].into(), None, &lending, &SOMEBODY);
         let (mut first, mut second) = (own(), own());
         first.wait();

@@ -101,6 +101,9 @@ pub struct ApiLimits {
     /// applications, and 8 MiB for those of one principal. An application that stands still for 5 s makes
     /// room for others.
     pub reader_memory: ReaderMemoryLimits,
+    /// The most bytes of frames of the past that one principal reads in a second, with a second's worth in advance.
+    /// Its readings wait beyond that. Default `None`: as many as come.
+    pub past_bytes_per_second: Option<u64>,
 }
 
 impl Default for ApiLimits {
@@ -112,6 +115,7 @@ impl Default for ApiLimits {
             subscriptions_per_principal_max: 256,
             calls_per_connection_max: 256,
             reader_memory: ReaderMemoryLimits::default(),
+            past_bytes_per_second: None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Counts the connections of each principal.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::warn;
@@ -11,19 +12,25 @@ use super::{ApiError, Limit};
 pub(super) struct Places {
     /// There are no more principals here than connections.
     taken: Mutex<Vec<(Principal, usize)>>,
-    per_principal_max: usize,
+    per_principal_max: AtomicUsize,
 }
 
 impl Places {
     pub(super) fn new(per_principal_max: usize) -> Arc<Self> {
-        Arc::new(Self { taken: Mutex::default(), per_principal_max })
+        Arc::new(Self { taken: Mutex::default(), per_principal_max: per_principal_max.into() })
+    }
+
+    /// Another bound from now on. Connections that are open stay.
+    pub(super) fn set_max(&self, per_principal_max: usize) {
+        self.per_principal_max.store(per_principal_max, Ordering::Relaxed);
     }
 
     /// A place for one more connection of `principal`.
     pub(super) fn enter(self: &Arc<Self>, principal: &Principal) -> Result<PrincipalsPlace, ApiError> {
+        let per_principal_max = self.per_principal_max.load(Ordering::Relaxed);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         match taken.iter_mut().find(|(owner, _)| owner == principal) {
-            Some((_, connections)) if *connections >= self.per_principal_max => {
+            Some((_, connections)) if *connections >= per_principal_max => {
                 warn!(%principal, connections, "as many connections as one principal may have; one more was closed");
                 return Err(ApiError::exhausted(
                     "TOO_MANY_CONNECTIONS",

@@ -113,6 +113,16 @@ impl ApiServer {
         }
     }
 
+    /// Other limits from now on. What is open stays, also beyond them. How many connections there may be in all, and
+    /// calls on one, stays as it was at the start.
+    pub fn set_limits(&self, limits: ApiLimits) {
+        self.places.set_max(limits.connections_per_principal_max);
+        match &self.broker {
+            Broker::Edge(api) => api.set_limits(limits),
+            Broker::Camera(api) => api.set_limits(limits),
+        }
+    }
+
     /// Listens on a Unix socket, for gRPC and the local protocol. On a tokio runtime.
     pub fn listen_unix(&mut self, path: &Path) -> Result<(), ServeError> {
         let socket = Socket::open(path)?;

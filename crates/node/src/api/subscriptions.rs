@@ -20,7 +20,7 @@ use crate::profiles::HeldProfile;
 /// The open subscriptions of a broker.
 pub struct Subscriptions {
     open: Mutex<Open>,
-    limits: ApiLimits,
+    limits: Mutex<ApiLimits>,
     lending: Arc<Lending>,
 }
 
@@ -90,13 +90,20 @@ pub(super) type Update = (Contract, Option<Arc<HeldProfile>>);
 impl Subscriptions {
     /// None yet, and never more than `limits` allow.
     pub fn new(limits: ApiLimits) -> Arc<Self> {
-        Arc::new(Self { open: Mutex::default(), limits, lending: Lending::new(limits.reader_memory) })
+        let lending = Lending::new(limits.reader_memory, limits.past_bytes_per_second);
+        Arc::new(Self { open: Mutex::default(), limits: Mutex::new(limits), lending })
+    }
+
+    /// Other limits from now on. Subscriptions that are open stay, also beyond them.
+    pub(super) fn set_limits(&self, limits: ApiLimits) {
+        *self.limits() = limits;
+        self.lending.set_limits(limits.reader_memory, limits.past_bytes_per_second);
     }
 
     /// A place for one more.
     pub fn enter(self: &Arc<Self>, principal: &Principal) -> Result<Place, ApiError> {
+        let ApiLimits { subscriptions_max, subscriptions_per_principal_max, .. } = *self.limits();
         let mut open = self.lock();
-        let ApiLimits { subscriptions_max, subscriptions_per_principal_max, .. } = self.limits;
         let own = open.by_id.values().filter(|(owner, _)| owner == principal).count();
         if own >= subscriptions_per_principal_max {
             return Err(ApiError::exhausted(
@@ -214,6 +221,10 @@ impl Subscriptions {
     fn lock(&self) -> MutexGuard<'_, Open> {
         // Every statement leaves it whole.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn limits(&self) -> MutexGuard<'_, ApiLimits> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

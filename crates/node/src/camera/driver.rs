@@ -109,6 +109,7 @@ impl Driver {
         source.mark_changed();
         let mut revoked = self.revoked.clone();
         self.hand_on_revocations();
+        let mut history_share = shared.history_share.subscribe();
         loop {
             while let Some(output) = self.broker.poll_output() {
                 self.perform(output);
@@ -122,6 +123,9 @@ impl Driver {
                 () = revoked.changed() => {
                     revoked.notice();
                     self.hand_on_revocations();
+                }
+                Ok(()) = history_share.changed() => {
+                    self.broker.set_history_share(*history_share.borrow_and_update());
                 }
                 () = shared.leaving.notified() => break self.say_farewell().await,
                 Some(event) = events.recv() => self.handle(event),

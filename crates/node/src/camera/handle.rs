@@ -82,6 +82,11 @@ impl CameraHandle {
         });
     }
 
+    /// Another share of the link's time for frames of the past, 0.01 to 1.
+    pub fn set_history_share(&self, share: f64) {
+        self.shared.history_share.send_replace(share);
+    }
+
     /// Stops the broker in good order: what was said last of the source reaches the edge, if there is one. Frames
     /// that are published after this go nowhere.
     pub async fn leave(&self) {

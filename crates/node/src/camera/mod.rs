@@ -180,6 +180,7 @@ impl CameraBroker {
             reader,
             appended: watch::Sender::new(0),
             source: watch::Sender::new(None),
+            history_share: watch::Sender::new(options.history_share),
             leaving: Notify::new(),
             over: watch::Sender::new(false),
             edge: watch::Sender::new(None),

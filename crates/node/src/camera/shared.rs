@@ -39,6 +39,8 @@ pub(super) struct Shared {
     pub(super) appended: watch::Sender<u64>,
     /// What was heard last of the source of the frames, and how many were appended before.
     pub(super) source: watch::Sender<Option<(SourceNews, u64)>>,
+    /// The share of the link's time that frames of the past may take.
+    pub(super) history_share: watch::Sender<f64>,
     /// Set when the broker is to say farewell and stop.
     pub(super) leaving: Notify,
     /// Set when the broker has stopped.

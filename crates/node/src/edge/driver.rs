@@ -233,6 +233,11 @@ impl Driver {
             }
             Request::Reset(camera, uid, answer) => self.reset(camera, uid, answer),
             Request::Forget(camera, answer) => self.forget_by_hand(&camera, answer),
+            Request::Change(forget_after, channels, answer) => {
+                self.broker.set_forget_after(forget_after);
+                self.broker.set_channels(channels);
+                let _ = answer.send(());
+            }
             Request::Reply(reply, answer) => {
                 let Replied { camera, frame, application, result, noted } = *reply;
                 let replied = self.broker.handle_reply(&camera, frame, &application, result);

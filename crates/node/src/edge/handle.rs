@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
 use mez_core::contract::Contract;
+use mez_core::controller::share::Channels;
 use mez_core::frame::FrameId;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::session::Session;
@@ -183,6 +185,13 @@ impl EdgeHandle {
         let (answer, done) = oneshot::channel();
         self.requests.send(Request::Forget(camera, answer)).await.map_err(|_| Stopped)?;
         done.await.map_err(|_| Stopped)?
+    }
+
+    /// Changes after how long a camera that is not connected may be forgotten, and which channels cameras share.
+    pub async fn change(&self, forget_after: Option<Duration>, channels: Channels) -> Result<(), Stopped> {
+        let (answer, done) = oneshot::channel();
+        self.requests.send(Request::Change(forget_after, channels, answer)).await.map_err(|_| Stopped)?;
+        done.await.map_err(|_| Stopped)
     }
 
     /// Which starts of a camera were whose, and when it was reset.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mez_core::broker::edge::{CameraInfo, ReplyError, SubscriptionId};
 use mez_core::contract::Contract;
+use mez_core::controller::share::Channels;
 use mez_core::frame::FrameId;
 use mez_core::history::{PastAnswer, PastQuery, Unanswered};
 use mez_core::name::CameraName;
@@ -46,6 +47,8 @@ pub(super) enum Request {
     /// Somebody wants a camera forgotten that is not connected.
     Forget(CameraName, oneshot::Sender<Result<ForgetReport, ForgetFailure>>),
     Reply(Box<Replied>, oneshot::Sender<Result<(), ReplyError>>),
+    /// After how long absent cameras may be forgotten from now on, and which channels there are. Answered once that is so.
+    Change(Option<Duration>, Channels, oneshot::Sender<()>),
 }
 
 /// An application's result for a frame.

@@ -1,5 +1,6 @@
 //! Reads user names and passwords of network cameras, and keeps them off command lines and out of logs.
 
+use std::env;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -7,6 +8,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+
+/// The environment variable that holds a source's credentials themselves, not the name of a file.
+pub const SOURCE_CREDENTIALS_VARIABLE: &str = "MEZ_SOURCE_CREDENTIALS";
+/// The name of the systemd credential (`LoadCredential=mez-source-credentials:…`).
+pub const SOURCE_CREDENTIALS_CREDENTIAL: &str = "mez-source-credentials";
 
 /// The longest line of credentials that is read.
 const LINE_BYTES_MAX: u64 = 1024;
@@ -82,6 +88,24 @@ impl SourceCredentials {
             });
         }
         Self::read(file).map_err(|error| match error {
+            Ok(error) => error,
+            Err(source) => fault(source),
+        })
+    }
+
+    /// Those that the variable [`SOURCE_CREDENTIALS_VARIABLE`] holds, else those of the systemd credential
+    /// [`SOURCE_CREDENTIALS_CREDENTIAL`], if there are any.
+    pub fn of_environment() -> Result<Option<Self>, SourceCredentialsError> {
+        if let Some(text) = env::var(SOURCE_CREDENTIALS_VARIABLE).ok().filter(|text| !text.is_empty()) {
+            return Self::parse(&text).map(Some);
+        }
+        let folder = env::var_os("CREDENTIALS_DIRECTORY");
+        let file = folder.map(|folder| Path::new(&folder).join(SOURCE_CREDENTIALS_CREDENTIAL));
+        let Some(path) = file.filter(|path| path.exists()) else { return Ok(None) };
+        let fault = |source| SourceCredentialsError::Read { path: path.clone(), source };
+        // The service manager has seen to who may read it.
+        let read = Self::read(File::open(&path).map_err(fault)?);
+        read.map(Some).map_err(|error| match error {
             Ok(error) => error,
             Err(source) => fault(source),
         })

@@ -49,7 +49,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
 
 pub use self::check::{FfmpegFound, probe_ffmpeg};
-pub use self::credentials::{SourceCredentials, SourceCredentialsError};
+pub use self::credentials::{
+    SOURCE_CREDENTIALS_CREDENTIAL, SOURCE_CREDENTIALS_VARIABLE, SourceCredentials, SourceCredentialsError,
+};
 pub use self::error::SourceError;
 pub use self::spec::{SourceSpec, SourceSpecError, without_credentials};
 pub use self::types::{SourceEvent, SourceFrame, SourceInfo, SourceOptions};

@@ -38,6 +38,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("profile", &["frame", "setting"]),
     ("trace", &["units"]),
     ("reader_memory", &["units"]),
+    ("allowance", &["units"]),
     ("source", &["units"]),
     ("window", &["units"]),
     ("admission", &["units"]),

@@ -59,6 +59,7 @@ use self::view::Views;
 use super::LinkId;
 use super::revocations::Courier;
 use crate::contract::Contract;
+use crate::controller::share::Channels;
 use crate::frame::{Epoch, FrameId};
 use crate::history::PastQuery;
 use crate::log::{LogReader, Record};
@@ -114,6 +115,19 @@ impl EdgeBroker {
         }
         let restored = cameras.into_iter();
         restored.map(|(camera, _, records)| self.roster.cameras.restore(&camera, records)).sum()
+    }
+
+    // ---- settings that may change ---------------------------------------------------------------------------
+
+    /// After how long a camera that is not connected may be forgotten, from now on. `None`: never.
+    pub fn set_forget_after(&mut self, forget_after: Option<Duration>) {
+        self.forget_after = forget_after;
+    }
+
+    /// The channels that cameras share, from now on. What was measured of a channel that stays is kept.
+    pub fn set_channels(&mut self, channels: Channels) {
+        let outputs = self.roster.set_channels(channels);
+        self.outputs.extend(outputs);
     }
 
     // ---- getters ------------------------------------------------------------------------------------------

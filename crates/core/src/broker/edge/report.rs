@@ -41,6 +41,11 @@ impl CameraReport {
         (rate > 0.0).then(|| Duration::from_secs_f64(1.0 / rate.clamp(1e-3, 1e6)))
     }
 
+    /// Whether it is asked for frames.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.demand.contracts.is_empty()
+    }
+
     /// The highest priority of the contracts that it is asked to keep.
     pub(super) fn priority(&self) -> i32 {
         self.demand.contracts.first().map_or(0, |first| first.priority)

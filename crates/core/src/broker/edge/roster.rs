@@ -12,6 +12,7 @@ use super::shares::Shares;
 use super::types::{EdgeConfig, EdgeOutput, ReplyError, SubscriptionId};
 use crate::broker::LinkId;
 use crate::contract::Contract;
+use crate::controller::share::Channels;
 use crate::frame::{ChainKinds, FrameId};
 use crate::name::CameraName;
 use crate::source::SourceStanding;
@@ -89,6 +90,18 @@ impl Roster {
         let link = reached.ok_or_else(|| ReplyError::NotConnected { camera: camera.clone() })?;
         let message = Message::Reply { frame, application: application.into(), result };
         Ok(EdgeOutput::Send { link, message })
+    }
+
+    // ---- settings that may change ---------------------------------------------------------------------------
+
+    /// Other channels from now on.
+    pub(super) fn set_channels(&mut self, channels: Channels) -> Vec<EdgeOutput> {
+        let connected = self
+            .cameras
+            .iter()
+            .filter_map(|(name, camera)| Some((name.clone(), camera.link?, camera.report.is_wanted())));
+        let connected: Vec<_> = connected.collect();
+        self.shares.set(channels, &connected)
     }
 
     // ---- what happened ------------------------------------------------------------------------------------

@@ -67,6 +67,44 @@ impl Shares {
         self.members.insert(camera.clone(), member);
     }
 
+    /// Other channels from now on. `connected` are the cameras that are there, with their connections and whether
+    /// anybody wants them. What was measured of a channel that keeps its name stays, and so does what a camera
+    /// on it was told. A camera that leaves its channel is told that it shares nothing at present.
+    pub(super) fn set(
+        &mut self,
+        channels: Channels,
+        connected: &[(CameraName, LinkId, bool)],
+    ) -> Vec<EdgeOutput> {
+        let mut before = std::mem::replace(self, Self::new(channels));
+        self.due = before.due;
+        let old = before.channels.as_slice();
+        for (channel, known) in self.channels.as_slice().iter().zip(&mut self.known) {
+            if let Some(place) = old.iter().position(|old| old.name() == channel.name()) {
+                *known = std::mem::take(&mut before.known[place]);
+            }
+        }
+        let mut outputs = Vec::new();
+        for (camera, link, is_wanted) in connected {
+            let was = before.members.remove(camera);
+            let Some(channel) = self.channels.of(camera) else {
+                outputs.extend(was.into_iter().flat_map(|member| member.set_free(*link, camera)));
+                continue;
+            };
+            let Some(mut member) = was else {
+                self.join(camera);
+                outputs.extend(self.handle_demand(camera, *link, *is_wanted));
+                continue;
+            };
+            let stays = old[member.channel].name() == self.channels.as_slice()[channel].name();
+            member.channel = channel;
+            self.members.insert(camera.clone(), member);
+            if !stays && *is_wanted {
+                outputs.extend(self.tell_free(camera, *link));
+            }
+        }
+        outputs
+    }
+
     /// A camera is gone.
     pub(super) fn leave(&mut self, camera: &CameraName) {
         self.members.remove(camera);
@@ -197,6 +235,13 @@ impl Member {
     fn tell(&mut self, link: LinkId, share: Share) -> EdgeOutput {
         self.told = Some(share);
         EdgeOutput::Send { link, message: Message::Share(share) }
+    }
+
+    /// The camera leaves its channel: it is told that it may send what its own link carries.
+    fn set_free(mut self, link: LinkId, camera: &CameraName) -> Vec<EdgeOutput> {
+        let held = self.told.is_some_and(|told| told != Share::Free);
+        let news = held.then(|| self.tell(link, Share::Free));
+        news.into_iter().chain(self.note_shed(Instant::ZERO, camera, None)).collect()
     }
 
     /// Notes whether the channel has room for the camera, and if not, why.

@@ -16,9 +16,7 @@ const INTERVAL: Duration = Duration::from_millis(60);
 
 /// An edge with cameras `dock/cam1`, `dock/cam2` and so on, on connections of these numbers, of which `declared` says what they share.
 fn rig(declared: &[&str], cameras: u64) -> Rig {
-    let channels = declared.iter().map(|text| text.parse().expect("a channel")).collect();
-    let channels = Channels::new(channels).expect("different names");
-    let mut rig = Rig::with(EdgeConfig { channels, ..EdgeConfig::default() });
+    let mut rig = Rig::with(EdgeConfig { channels: channels(declared), ..EdgeConfig::default() });
     for link in 1..=cameras {
         rig.greet(link, &format!("dock/cam{link}"), 3);
     }
@@ -134,6 +132,40 @@ fn a_channel_is_divided_once_two_claim_it_and_it_was_measured() {
     rig.now += CAP_INTERVAL;
     rig.broker.handle_timeout(rig.now);
     assert_eq!(told(&mut rig), [], "it knows");
+}
+
+fn channels(declared: &[&str]) -> Channels {
+    let channels = declared.iter().map(|text| text.parse().expect("a channel")).collect();
+    Channels::new(channels).expect("different names")
+}
+
+/// Another declaration counts at once, for cameras that are there: who leaves a channel is free, who stays keeps what it has, and
+/// what the channel carries stays known.
+#[test]
+fn channels_change_while_cameras_are_connected() {
+    let mut rig = rig(&["hall=dock/*"], 3);
+    subscribe(&mut rig, 1, "dock/*", 0);
+    for link in 1..=3 {
+        claims(&mut rig, link, claim(0));
+    }
+    assert_eq!(measured(&mut rig, 3, 240).len(), 3);
+    rig.broker.set_channels(channels(&["hall=dock/cam1,dock/cam2"]));
+    assert_eq!(told(&mut rig), [(3, Share::Free)], "it is on no channel any more");
+    let carries = rig.info().share.expect("it stays on the channel").carries;
+    assert!(carries.is_some(), "what was measured stays");
+    rig.now += CAP_INTERVAL;
+    rig.broker.handle_timeout(rig.now);
+    let shares: Vec<_> = told(&mut rig).into_iter().map(|(link, share)| (link, bytes_max(share))).collect();
+    assert_eq!(shares, [(1, Some(8_000)), (2, Some(4_000))], "the two divide what three had");
+    // The third comes back, to a channel of its own, and the others lose theirs.
+    rig.broker.set_channels(channels(&["yard=dock/cam3"]));
+    assert_eq!(told(&mut rig), [(1, Share::Free), (2, Share::Free), (3, Share::Free)]);
+    rig.broker.set_channels(Channels::default());
+    assert_eq!(told(&mut rig), [], "all of them know");
+    assert_eq!(rig.info().share, None);
+    rig.now += CAP_INTERVAL;
+    rig.broker.handle_timeout(rig.now);
+    assert_eq!(told(&mut rig), []);
 }
 
 /// Where the floors do not fit, the camera of the lowest priority learns that there is no room, and its applications why; until there is room again.

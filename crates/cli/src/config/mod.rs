@@ -1,0 +1,200 @@
+//! Settings of edges, cameras and applications: in a file, in the environment, as flags. And `mez config`, which checks files, shows
+//! what is in force, and prints what there is.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `setting.rs` | what a setting is, by the argument that describes it |
+//! | `file.rs` | reads a file, and finds all its faults |
+//! | `secret.rs` | finds secrets in it |
+//! | `fault.rs` | where something comes from, and what is wrong with it |
+//! | `resolve.rs` | which of all values is in force, and what may change later |
+//! | `show.rs`, `schema.rs` | what is in force, and what there is |
+
+mod fault;
+mod file;
+mod resolve;
+mod schema;
+mod secret;
+mod setting;
+mod show;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgMatches, Args, Subcommand, ValueEnum};
+use tracing::{error, info, warn};
+
+use self::fault::{Fault, lines};
+use self::file::ReadFile;
+pub(crate) use self::resolve::{Contradictions, InForce, OfRole, Take, Typed};
+pub(crate) use self::setting::{Role, without_env};
+use crate::camera::CameraArgs;
+use crate::connect::ConnectArgs;
+use crate::edge::EdgeArgs;
+use crate::failure::Failure;
+
+/// Check files of settings, show which settings are in force, and print a schema of them for editors
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mez config check edge.toml                     name all that is wrong with a file, with lines
+  mez config show edge --grpc off                what `mez edge --grpc off` would run with, and why
+  mez config schema edge > edge.json             for editors that complete and check TOML
+
+A file is for one role, which its first line says (role = \"edge\", \"camera\" or \"app\"). Names are those of the flags, with _ for -. A flag goes \
+before its environment variable, that before the file, and that before the default. Brokers read the file again on SIGHUP.")]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Name everything that is wrong with files of settings: line, value, and what to do
+    Check {
+        /// The files
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Print the settings that a command would run with, and where each comes from
+    Show {
+        #[command(subcommand)]
+        of: Of,
+    },
+    /// Print the JSON schema of a role's files, for editors
+    Schema {
+        /// Whose files
+        #[arg(value_name = "ROLE", value_enum)]
+        role: RoleName,
+    },
+    /// Print the table of a role's settings in docs/configuration.md
+    #[command(hide = true)]
+    Table {
+        #[arg(value_name = "ROLE", value_enum)]
+        role: RoleName,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum Of {
+    Edge(Box<EdgeArgs>),
+    Camera(Box<CameraArgs>),
+    /// Commands and programs that ask an edge for something
+    App(ConnectArgs),
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RoleName {
+    Edge,
+    Camera,
+    App,
+}
+
+impl From<RoleName> for Role {
+    fn from(name: RoleName) -> Self {
+        match name {
+            RoleName::Edge => Self::Edge,
+            RoleName::Camera => Self::Camera,
+            RoleName::App => Self::App,
+        }
+    }
+}
+
+/// `mez config`. `matches` are those of its arguments.
+pub(crate) fn run(args: ConfigArgs, matches: &ArgMatches) -> Result<(), Failure> {
+    let of = |role: Role| {
+        let shown = matches.subcommand_matches("show").and_then(|show| show.subcommand_matches(role.name()));
+        shown.map(|shown| Typed::of(role, shown)).unwrap_or_default()
+    };
+    match args.command {
+        Command::Check { files } => check(files),
+        Command::Show { of: Of::Edge(_) } => show::<EdgeArgs>(&of(Role::Edge)),
+        Command::Show { of: Of::Camera(_) } => show::<CameraArgs>(&of(Role::Camera)),
+        Command::Show { of: Of::App(_) } => show::<ConnectArgs>(&of(Role::App)),
+        Command::Schema { role } => {
+            print!("{}", schema::schema(role.into()));
+            Ok(())
+        }
+        Command::Table { role } => {
+            print!("{}", schema::table(role.into()));
+            Ok(())
+        }
+    }
+}
+
+fn check(files: Vec<PathBuf>) -> Result<(), Failure> {
+    let mut faults = Vec::new();
+    for path in files {
+        let typed = Typed::only_file(path.clone().into());
+        let read = ReadFile::read(&path, None);
+        let found = match read.role {
+            Some(Role::Edge) => faults_of::<EdgeArgs>(&typed),
+            Some(Role::Camera) => faults_of::<CameraArgs>(&typed),
+            Some(Role::App) => faults_of::<ConnectArgs>(&typed),
+            None => read.faults,
+        };
+        if let (true, Some(role)) = (found.is_empty(), read.role) {
+            println!("{}: good: {} settings for {}", path.display(), read.given.len(), role.reader());
+        }
+        faults.extend(found);
+    }
+    if faults.is_empty() { Ok(()) } else { Err(Failure::lines(lines(&faults))) }
+}
+
+fn faults_of<A: OfRole>(typed: &Typed) -> Vec<Fault> {
+    resolve::settle::<A>(typed).err().unwrap_or_default()
+}
+
+fn show<A: OfRole>(typed: &Typed) -> Result<(), Failure> {
+    print!("{}", show::text(&settle::<A>(typed)?));
+    Ok(())
+}
+
+/// The settings in force for what was typed.
+pub(crate) fn settle<A: OfRole>(typed: &Typed) -> Result<InForce<A>, Failure> {
+    resolve::settle(typed).map_err(|faults| match &faults[..] {
+        [fault] => Failure::usage(fault.to_string()),
+        faults => Failure::usage(format!("{} faults in the settings:\n{}", faults.len(), lines(faults))),
+    })
+}
+
+/// The same for a broker, which begins to log as they say.
+pub(crate) fn begin<A: OfRole>(typed: &Typed) -> Result<InForce<A>, Failure> {
+    let in_force = settle::<A>(typed)?;
+    if let Some(logs) = &in_force.logs {
+        logs.start();
+    }
+    if let Some(path) = &in_force.file {
+        info!("settings are read from {}", path.display());
+    }
+    Ok(in_force)
+}
+
+/// Reads the settings of a broker that runs again. Returns what to do with what has changed: nothing, if they make no sense.
+pub(crate) fn reload<'a, A: OfRole>(in_force: &'a mut InForce<A>, typed: &Typed) -> Option<&'a A> {
+    let newer = match resolve::settle::<A>(typed) {
+        Ok(newer) => newer,
+        Err(faults) => {
+            faults.iter().for_each(|fault| error!("{fault}"));
+            error!("the settings stay as they were: see above; `mez config check` tells the same");
+            return None;
+        }
+    };
+    let changes = in_force.take(newer);
+    changes.refused.iter().for_each(|sentence| warn!("{sentence}"));
+    changes.taken.iter().for_each(|sentence| info!("{sentence}"));
+    if changes.taken.is_empty() && changes.refused.is_empty() {
+        info!("the settings were read again; nothing has changed");
+    }
+    // Last, so that what has changed is told by the level of before.
+    if let (true, Some(logs)) = (changes.logs, &in_force.logs) {
+        logs.change();
+    }
+    Some(&in_force.args)
+}
+
+/// The edges and the folder of keys that the file of this user's applications names, without a look at flags and variables.
+pub(crate) fn of_applications(file: Option<&OsString>) -> Result<ConnectArgs, Failure> {
+    let typed = file.map_or_else(Typed::default, |file| Typed::only_file(file.clone()));
+    settle::<ConnectArgs>(&typed).map(|in_force| in_force.args)
+}

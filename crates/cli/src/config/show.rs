@@ -1,0 +1,72 @@
+//! Prints settings in force, as a file of settings that says where each comes from.
+
+use super::fault::Origin;
+use super::resolve::{InForce, Line, OfRole, is_secret};
+use super::setting::{Kind, Role};
+use mez_node::source::SourceSpec;
+
+/// Where comments begin, if the setting is no longer.
+const COMMENTS_AT: usize = 48;
+
+impl Line {
+    /// The value as it stands in a file. `None`: it has none.
+    pub(crate) fn shown(&self) -> Option<String> {
+        if self.raws.is_empty() {
+            return None;
+        }
+        let texts = self.raws.iter().map(|raw| {
+            let text = raw.to_string_lossy().into_owned();
+            if is_secret(&self.setting.key) {
+                // Without user, password and query.
+                return SourceSpec::parse(&text).map_or_else(|_| "…".into(), |source| source.to_string());
+            }
+            text
+        });
+        let texts: Vec<String> = texts.map(|text| value(self.setting.kind, &text)).collect();
+        Some(if self.setting.is_list { format!("[{}]", texts.join(", ")) } else { texts.join(" ") })
+    }
+}
+
+/// A value in TOML.
+fn value(kind: Kind, text: &str) -> String {
+    let is_bare = match kind {
+        Kind::Switch | Kind::Whole => true,
+        Kind::Number => text.parse::<f64>().is_ok_and(f64::is_finite),
+        Kind::Size => text.bytes().all(|byte| byte.is_ascii_digit()),
+        Kind::Text | Kind::Time => false,
+    };
+    // A text in JSON is one in TOML.
+    if is_bare { text.to_owned() } else { serde_json::Value::from(text).to_string() }
+}
+
+/// All settings of a role, each with where it comes from.
+pub(super) fn text<A: OfRole>(in_force: &InForce<A>) -> String {
+    let role: Role = A::ROLE;
+    let mut text = match &in_force.file {
+        Some(path) => format!("# {} reads {}\n", role.reader(), path.display()),
+        None => {
+            let places: Vec<_> =
+                super::file::places(role).iter().map(|path| path.display().to_string()).collect();
+            format!("# {} reads no file; there is none at {}\n", role.reader(), places.join(" or "))
+        }
+    };
+    text += &format!("role = \"{}\"\n", role.name());
+    let computed = in_force.args.computed();
+    for line in &in_force.lines {
+        let key = &line.setting.key;
+        let from = computed.iter().find(|(computed, _)| computed == key).map(|(_, value)| value);
+        let shown = line.shown().or_else(|| from.map(|text| value(line.setting.kind, text)));
+        let Some(shown) = shown else {
+            let words = line.setting.default_in_words();
+            text += &format!("# {key}: {}\n", words.unwrap_or_else(|| "none".into()));
+            continue;
+        };
+        let origin = match &line.origin {
+            Origin::Variable(name) => format!("variable {name}"),
+            origin => origin.to_string(),
+        };
+        let setting = format!("{key} = {shown}");
+        text += &format!("{setting:<COMMENTS_AT$}  # {origin}\n");
+    }
+    text
+}

@@ -1,0 +1,71 @@
+//! Log lines of all commands: their options, and where they go.
+
+use std::io::{self, IsTerminal};
+use std::sync::OnceLock;
+
+use clap::{Args, ValueEnum};
+use tracing_subscriber::EnvFilter;
+
+use crate::EVERYWHERE;
+use crate::live::LogLines;
+
+/// How a command logs.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct LogArgs {
+    /// Format of log lines: text for people, JSON for programs
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_enum, default_value_t = LogFormat::Text, env = "MEZ_LOG_FORMAT")]
+    log_format: LogFormat,
+    /// Level of log lines: error, warn, info, debug, or a filter such as mez_node=debug
+    #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "FILTER", default_value = "info", value_parser = parse_filter, env = "MEZ_LOG")]
+    pub(crate) log: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+fn parse_filter(text: &str) -> Result<String, String> {
+    let parsed = EnvFilter::try_new(text).map_err(|error| format!("{error}; try info, or mez_node=debug"));
+    parsed.map(|_| text.to_owned())
+}
+
+/// Gives log lines another filter; false if that failed.
+type SetFilter = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;
+
+static SET_FILTER: OnceLock<SetFilter> = OnceLock::new();
+
+impl LogArgs {
+    /// Sends log lines to the standard error, so that the standard output holds only what was asked for.
+    pub(crate) fn start(&self) {
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(&self.log))
+            .with_writer(|| LogLines)
+            .with_target(false);
+        // A second call in one process, from Python, keeps the first one's settings.
+        let set: SetFilter = match self.log_format {
+            LogFormat::Text => {
+                let builder = builder.with_ansi(io::stderr().is_terminal()).with_filter_reloading();
+                let handle = builder.reload_handle();
+                let _ = builder.try_init();
+                Box::new(move |filter| handle.reload(filter).is_ok())
+            }
+            LogFormat::Json => {
+                let builder = builder.json().with_filter_reloading();
+                let handle = builder.reload_handle();
+                let _ = builder.try_init();
+                Box::new(move |filter| handle.reload(filter).is_ok())
+            }
+        };
+        let _ = SET_FILTER.set(set);
+    }
+
+    /// Changes the level of log lines of a process that has begun to log.
+    pub(crate) fn change(&self) {
+        let changed = SET_FILTER.get().is_some_and(|set| set(EnvFilter::new(&self.log)));
+        if !changed {
+            tracing::error!("the level of log lines stays as it was");
+        }
+    }
+}
