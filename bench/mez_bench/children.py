@@ -26,6 +26,9 @@ LOG_LINES_SHOWN: Final = 8
 BINARY_VARIABLE: Final = "MEZ_BENCH_BINARY"
 """Names a `mez` binary built with the feature `bench`, to be measured instead of the installed command."""
 
+NO_SETTINGS: Final = {f"MEZ_{role}_CONFIG": "off" for role in ("EDGE", "CAMERA", "APP")}
+"""Settings in files of this user would change what is measured."""
+
 
 def mez(*words: str) -> list[str]:
     """Return the command line of `mez` with these words."""
@@ -59,7 +62,7 @@ class Child:
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     text=True,
-                    env={**inherited, **(environment or {})},
+                    env={**inherited, **NO_SETTINGS, **(environment or {})},
                     # Ctrl-C is for the experiment, which then stops its processes in order.
                     process_group=0,
                 )
