@@ -11,6 +11,7 @@ use mez_node::identity::name::Role;
 use mez_node::identity::tls::{grpc_server_config, link_server_config};
 use mez_node::ports::EdgeAddress;
 use mez_node::probe::{self, Obstacle};
+use mez_node::revocation::LiveRevocations;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -77,14 +78,15 @@ async fn a_camera_that_runs_is_not_disturbed() {
 async fn an_edge_of_another_version_and_one_of_another_site_are_told_apart() {
     let (site, other) = (Site::new(), Site::new());
     let serving = site.credentials(Role::Edge, "edge");
+    let revoked = LiveRevocations::in_memory(&serving);
     let (camera, app) = (site.credentials(Role::Camera, "dock"), site.credentials(Role::App, "counter"));
     let name = "dock/cam1".parse().unwrap();
 
-    let link = of_another_version(link_server_config(&serving).unwrap()).await;
+    let link = of_another_version(link_server_config(&serving, &revoked).unwrap()).await;
     let report = within(probe::link(&place(link), Some((&camera, &name)))).await.unwrap();
     assert_eq!(report.tcp.unwrap_err().obstacle, Obstacle::Version);
     assert_eq!(report.quic.unwrap_err().obstacle, Obstacle::Silent);
-    let grpc = of_another_version(grpc_server_config(&serving, &[Role::App]).unwrap()).await;
+    let grpc = of_another_version(grpc_server_config(&serving, &[Role::App], &revoked).unwrap()).await;
     let failure = within(probe::grpc("127.0.0.1", grpc.port(), Some(&app))).await.unwrap_err();
     assert_eq!(failure.obstacle, Obstacle::Version, "{failure}");
 

@@ -110,7 +110,7 @@ fn examine(subject: &Arc<Subject>) -> Vec<Finding> {
         (Check::Ffmpeg, ffmpeg::check),
         (Check::Disk, disk::check),
     ];
-    let (sender, done) = mpsc::channel();
+    let (sender, done) = mpsc::sync_channel(checks.len());
     let mut waiting: Vec<Check> = Vec::new();
     for (check, work) in checks {
         let (sender, subject) = (sender.clone(), Arc::clone(subject));

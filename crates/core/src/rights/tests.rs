@@ -333,11 +333,13 @@ proptest! {
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_macros,
+    clippy::disallowed_types,
     reason = "a measurement needs a clock and a place to print"
 )]
 fn how_long_a_check_takes() {
+    type Write = fn(u32) -> String;
     const CHECKS: u32 = 200_000;
-    let shapes: [(&str, fn(u32) -> String); 4] = [
+    let shapes: [(&str, Write); 4] = [
         ("one camera for one application each", |n| format!("app/counter{n} watch dock/cam{n}")),
         ("many cameras for one application", |n| format!("app/counter0 watch dock/cam{n}")),
         ("patterns for one application", |n| format!("app/counter0 watch hall{n}/**")),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use mez_core::audit::{Event, Kind};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::rights::{Granted, Lost, Refusal, StreamRights, Verb};
+use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::Timestamp;
 use tonic::Code;
 

@@ -64,7 +64,7 @@ impl Principal {
     /// Role and name, or `user/` and the user's number, as commands and the audit log name it.
     pub fn short(&self) -> String {
         match self {
-            Self::Member(identity) => identity.short(),
+            Self::Member(member) => member.identity.short(),
             Self::User { uid } => format!("user/{uid}"),
         }
     }

@@ -36,9 +36,8 @@ pub async fn grpc(
     let failed = |error: std::io::Error| ProbeFailure::securing(&error);
     let mut heard = [0; 64];
     // A client's certificate is judged after its own part of the handshake is over. Whoever speaks meanwhile may lose what is said of it.
-    match timeout(VERDICT_TIME, stream.read(&mut heard)).await {
-        Ok(Err(error)) => return Err(failed(error)),
-        Ok(Ok(_)) | Err(_) => {}
+    if let Ok(Err(error)) = timeout(VERDICT_TIME, stream.read(&mut heard)).await {
+        return Err(failed(error));
     }
     let conversation = async {
         stream.write_all(PREFACE).await.map_err(failed)?;

@@ -185,7 +185,7 @@ fn said_by(program: &str, args: &[&str]) -> String {
         Err(error) => return format!("{program}: {error}\n"),
     };
     let Some(out) = child.stdout.take() else { return String::new() };
-    let (sender, said) = mpsc::channel();
+    let (sender, said) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut bytes = Vec::new();
         let _ = out.take(LOG_BYTES_MAX).read_to_end(&mut bytes);

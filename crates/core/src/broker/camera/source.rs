@@ -256,7 +256,7 @@ mod tests {
         }
         assert!((5..=10).contains(&reports.len()), "{} reports in a second", reports.len());
         let due = watch.due(true).expect("the stall at least");
-        reports.extend(watch.tell(due, LinkId(1)).and_then(|_| None::<SourceReport>));
+        reports.extend(watch.tell(due, LinkId(1)).and(None::<SourceReport>));
         assert_eq!((watch.state(), &watch.told), (SourceState::Live, &Known::live()));
     }
 
