@@ -1,5 +1,5 @@
 //! Implements the fuzz targets as functions of a library. So `cargo test` runs every committed input through
-//! them with a stable compiler (`tests/seeds.rs`), and libFuzzer runs new ones with a nightly compiler.
+//! them with a stable compiler (`tests/inputs.rs`), and libFuzzer runs new ones with a nightly compiler.
 //!
 //! | target | what it feeds | what must hold, besides that nothing panics or hangs |
 //! | --- | --- | --- |

@@ -1,11 +1,11 @@
 //! Builds the inputs that fuzzing starts from.
 //!
 //! Inputs of the first kind are made here and lie in `seeds/TARGET/` as well, so that libFuzzer finds them:
-//! `cargo run --manifest-path fuzz/Cargo.toml --example seeds` writes them, and a test checks that they are those.
+//! `cargo run -p mez-fuzz --example seeds` writes them, and a test checks that they are those.
 //! Inputs of the second kind lie there too, under names that begin with `broke-`; the test runs them like all others.
 //!
 //! Scripts for brokers, of both kinds, are text: `scripts/TARGET/NAME.txt` (see [`crate::text`]). An input that a fuzzer has found becomes one with
-//! `cargo run --manifest-path fuzz/Cargo.toml --example script TARGET FILE`.
+//! `cargo run -p mez-fuzz --example script TARGET FILE`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

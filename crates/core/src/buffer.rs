@@ -190,7 +190,7 @@ fn size_bytes(index: usize) -> usize {
     base + base / SIZES_PER_DOUBLING * (index % SIZES_PER_DOUBLING)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 

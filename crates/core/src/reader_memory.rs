@@ -169,7 +169,7 @@ impl<P: PartialEq> ReaderMemory<P> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 

@@ -1,26 +1,15 @@
-//! Provides the synchronisation primitives of the log, so that a model checker can replace them.
-//!
-//! With `--cfg loom` they are those of loom, which explores every interleaving. Otherwise they are the
-//! standard ones.
+//! Names the synchronisation primitives of the log's ring, so that a model checker can replace them:
+//! `tests/ring_model.rs` compiles the ring with those of loom, which explores every interleaving.
 
-#[cfg(loom)]
-pub(crate) use loom::{
-    cell::UnsafeCell,
-    sync::Arc,
-    sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
-};
-#[cfg(not(loom))]
 pub(crate) use std::sync::{
     Arc,
     atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 /// The standard cell with loom's interface.
-#[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
-#[cfg(not(loom))]
 impl<T> UnsafeCell<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(std::cell::UnsafeCell::new(value))

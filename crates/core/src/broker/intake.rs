@@ -179,7 +179,7 @@ impl Intake {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::log::{LogConfig, log};

@@ -547,7 +547,7 @@ impl Watched {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::units::BitsPerSecond;

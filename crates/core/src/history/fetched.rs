@@ -80,7 +80,7 @@ fn cost_of(record: &Record) -> u64 {
     record.frame.payload.len() as u64 + RECORD_OVERHEAD_BYTES
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use bytes::Bytes;
 

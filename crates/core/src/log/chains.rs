@@ -103,7 +103,7 @@ impl ChainLogWriter {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::frame::{

@@ -17,5 +17,5 @@ pub use self::record::Record;
 pub(crate) use self::record::{RECORD_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES_MAX};
 pub use self::writer::{AppendError, LogConfig, LogWriter, log};
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

@@ -9,8 +9,8 @@
 //!
 //! The correctness argument is Dekker's store–load pair. The reader writes `pins` and then reads `number`;
 //! the writer writes `number` and then reads `pins`. Each has a sequentially consistent fence in between, so
-//! at least one of them sees the other. The tests check this under `--cfg loom`, which tries every
-//! interleaving.
+//! at least one of them sees the other. `tests/ring_model.rs` compiles this file with the atomics of loom, which
+//! tries every interleaving.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -345,97 +345,4 @@ fn read_pinned<T, R>(segment: &Segment<T>, number: u64, index: u64, f: impl Fn(&
     }
     // SAFETY: values below `len` are initialised and stay so while the segment is pinned under its number.
     Some(segment.values[offset].with(|value| f(unsafe { (*value).assume_init_ref() })))
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-
-    fn small() -> (RingWriter<Arc<u64>>, RingReader<Arc<u64>>) {
-        ring(RingConfig { segments_max: 3, segment_values_max: 2 })
-    }
-
-    #[test]
-    fn the_oldest_segment_makes_room() {
-        let (mut writer, reader) = small();
-        for value in 0..20 {
-            assert_eq!(writer.push(Arc::new(value), false), value);
-            for index in 0..30 {
-                let expected = (reader.head()..=value).contains(&index).then_some(index);
-                assert_eq!(reader.get(index).map(|v| *v), expected);
-            }
-            assert!(reader.tail() - reader.head() <= 6);
-        }
-    }
-
-    #[test]
-    fn retired_values_are_dropped_at_once_and_the_rest_with_the_ring() {
-        let (mut writer, reader) = small();
-        let value = Arc::new(7);
-        for _ in 0..5 {
-            writer.push(Arc::clone(&value), true);
-        }
-        assert_eq!(Arc::strong_count(&value), 1 + 3);
-        while writer.retire_oldest() {}
-        assert_eq!(Arc::strong_count(&value), 1);
-        writer.push(Arc::clone(&value), false);
-        drop(writer);
-        assert_eq!(*reader.get(5).unwrap(), 7);
-        drop(reader);
-        assert_eq!(Arc::strong_count(&value), 1);
-    }
-
-    /// Readers race a writer that laps them; every value read is the one of its index.
-    #[test]
-    #[allow(clippy::disallowed_methods, reason = "the readers of a test are threads")]
-    fn readers_see_the_value_of_the_index_or_nothing() {
-        let (mut writer, reader) = ring::<Box<u64>>(RingConfig { segments_max: 4, segment_values_max: 3 });
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                let reader = reader.clone();
-                scope.spawn(move || {
-                    while reader.tail() < 50_000 {
-                        for index in reader.head().saturating_sub(2)..reader.tail() + 2 {
-                            if let Some(value) = reader.get(index) {
-                                assert_eq!(*value, index);
-                            }
-                        }
-                    }
-                });
-            }
-            for value in 0..50_000u64 {
-                writer.push(Box::new(value), value % 7 == 0);
-            }
-        });
-    }
-}
-
-#[cfg(all(test, loom))]
-mod model {
-    use super::*;
-
-    /// One writer laps two readers over a directory of two segments; loom tries every interleaving.
-    #[test]
-    fn a_reader_never_sees_a_dropped_or_foreign_value() {
-        loom::model(|| {
-            let (mut writer, reader) =
-                ring::<Box<u64>>(RingConfig { segments_max: 2, segment_values_max: 1 });
-            writer.push(Box::new(0), false);
-            let other = reader.clone();
-            let thread = loom::thread::spawn(move || {
-                for index in 0..2 {
-                    if let Some(value) = other.get(index) {
-                        assert_eq!(*value, index);
-                    }
-                }
-            });
-            for value in 1..4 {
-                writer.push(Box::new(value), false);
-            }
-            thread.join().unwrap();
-            assert_eq!(*reader.get(3).unwrap(), 3);
-        });
-    }
 }

@@ -264,3 +264,67 @@ fn a_cursor_ahead_of_its_log_is_noticed() {
     append(&mut writer, frame(1, 0, 1, 100)).unwrap();
     reader.cursor(2).next();
 }
+
+mod ring {
+    use std::sync::Arc;
+
+    use crate::log::ring::{RingConfig, RingReader, RingWriter, ring};
+
+    fn small() -> (RingWriter<Arc<u64>>, RingReader<Arc<u64>>) {
+        ring(RingConfig { segments_max: 3, segment_values_max: 2 })
+    }
+
+    #[test]
+    fn the_oldest_segment_makes_room() {
+        let (mut writer, reader) = small();
+        for value in 0..20 {
+            assert_eq!(writer.push(Arc::new(value), false), value);
+            for index in 0..30 {
+                let expected = (reader.head()..=value).contains(&index).then_some(index);
+                assert_eq!(reader.get(index).map(|v| *v), expected);
+            }
+            assert!(reader.tail() - reader.head() <= 6);
+        }
+    }
+
+    #[test]
+    fn retired_values_are_dropped_at_once_and_the_rest_with_the_ring() {
+        let (mut writer, reader) = small();
+        let value = Arc::new(7);
+        for _ in 0..5 {
+            writer.push(Arc::clone(&value), true);
+        }
+        assert_eq!(Arc::strong_count(&value), 1 + 3);
+        while writer.retire_oldest() {}
+        assert_eq!(Arc::strong_count(&value), 1);
+        writer.push(Arc::clone(&value), false);
+        drop(writer);
+        assert_eq!(*reader.get(5).unwrap(), 7);
+        drop(reader);
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    /// Readers race a writer that laps them; every value read is the one of its index.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "the readers of a test are threads")]
+    fn readers_see_the_value_of_the_index_or_nothing() {
+        let (mut writer, reader) = ring::<Box<u64>>(RingConfig { segments_max: 4, segment_values_max: 3 });
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let reader = reader.clone();
+                scope.spawn(move || {
+                    while reader.tail() < 50_000 {
+                        for index in reader.head().saturating_sub(2)..reader.tail() + 2 {
+                            if let Some(value) = reader.get(index) {
+                                assert_eq!(*value, index);
+                            }
+                        }
+                    }
+                });
+            }
+            for value in 0..50_000u64 {
+                writer.push(Box::new(value), value % 7 == 0);
+            }
+        });
+    }
+}

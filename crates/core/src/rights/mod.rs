@@ -23,7 +23,7 @@ mod table;
 mod tree;
 mod verb;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 
 pub use self::bearer::{Bearer, Grantee, GranteeError, own_cameras};

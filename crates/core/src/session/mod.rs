@@ -360,5 +360,5 @@ impl Session {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

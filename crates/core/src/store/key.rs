@@ -194,7 +194,7 @@ fn derive(secret: &[u8], salt: &[u8], info: &[&[u8]], out: &mut [u8]) {
     expanded.fill(out).expect("the length is the one that was asked for");
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -46,7 +46,7 @@ pub(super) fn was_just_begun(progress: Option<&Progress>, end: u64, bytes: u64) 
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::store::SegmentNumber;

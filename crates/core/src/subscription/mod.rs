@@ -215,5 +215,5 @@ impl Subscription {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

@@ -51,6 +51,8 @@ const INSIDE: &[(&str, &[Allowed])] = &[
         ],
     ),
     ("mez-python", &[Always("mez-core"), Always("mez-media"), Always("mez-node"), Always("mez-cli")]),
+    // Fuzz targets: no part of the product.
+    ("mez-fuzz", &[Always("mez-core"), Always("mez-media"), Always("mez-node")]),
 ];
 
 /// External crates that have one home: patterns (`*` at one end stands for anything), the crates that may name them,
@@ -66,8 +68,8 @@ const OUTSIDE: &[(&[&str], &[Allowed], &str)] = &[
             "tonic", "tonic-*", "prost", "prost-*", "protox", "h2", "http", "hyper", "hyper-*", "tower",
             "tower-*",
         ],
-        &[Always("mez-node"), Behind("mez-testbed", "sockets")],
-        "gRPC is one way into node; no other crate knows protobuf messages",
+        &[Always("mez-node"), Behind("mez-testbed", "sockets"), Always("mez-fuzz")],
+        "gRPC is one way into node; but for fuzzing no other crate knows protobuf messages",
     ),
     (
         &["rustls", "rustls-*", "rcgen", "x509-*"],
@@ -80,9 +82,14 @@ const OUTSIDE: &[(&[&str], &[Allowed], &str)] = &[
         "the other crates work without a Python interpreter",
     ),
     (
+        &["libfuzzer-*", "arbitrary"],
+        &[Always("mez-fuzz")],
+        "what only fuzzing needs comes into no other crate",
+    ),
+    (
         &["*-sys", "turbojpeg", "openh264", "openh264-*", "x264*", "cc", "cmake", "bindgen", "nasm-rs"],
-        &[Always("mez-media")],
-        "native code is contained in media, where it runs under a deadline and a crash costs one frame",
+        &[Always("mez-media"), Always("mez-fuzz")],
+        "native code is contained in media, where it runs under a deadline and a crash costs one frame; libFuzzer is no part of the product",
     ),
     (
         &["clap", "clap_*"],
@@ -317,6 +324,9 @@ fn checker_refuses_forbidden_edges() {
         ("mez-node", "libz-sys"),
         ("mez-python", "turbojpeg"),
         ("mez-node", "clap"),
+        ("mez-node", "mez-fuzz"),
+        ("mez-media", "libfuzzer-sys"),
+        ("mez-fuzz", "mez-testbed"),
         ("mez-extra", "bytes"),
     ] {
         let found = breaches(&made_up(crate_name, required(dependency), json!({})));

@@ -450,7 +450,7 @@ fn what_is_no_use_is_not_taken_for_one() {
 //! [`crate::broker`] and `crate::broker::LinkId`
 const TEXT: &str = "crate::broker::LinkId"; const RAW: &str = r#"use crate::broker;"#;
 pub(in super::super) fn f<'a>(one: &'a str) -> char { '"' }
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use crate::broker::LinkId;
 }

@@ -475,5 +475,5 @@ fn live_traffic<'a>(live: &Live, connections: &'a Connections) -> LiveTraffic<'a
     LiveTraffic { connections, epoch: live.epoch(), is_made, waits, unmodified: live.unmodified() }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

@@ -516,5 +516,5 @@ impl EdgeBroker {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

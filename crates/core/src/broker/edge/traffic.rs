@@ -60,7 +60,7 @@ impl TrafficMeter {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -422,5 +422,5 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

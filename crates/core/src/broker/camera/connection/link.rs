@@ -347,7 +347,7 @@ impl EdgeLink {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::frame::{Epoch, Sequence};

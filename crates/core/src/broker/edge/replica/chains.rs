@@ -68,7 +68,7 @@ impl Chains {
     }
 
     /// What they take, in bytes.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(super) fn bytes(&self) -> u64 {
         self.log.bytes()
     }

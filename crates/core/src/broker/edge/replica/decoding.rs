@@ -110,7 +110,7 @@ impl Decoding {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::broker::edge::tests::header;

@@ -102,7 +102,7 @@ impl Replica {
     }
 
     /// Bytes of the log of frames as they came. `None` if nobody has wanted them.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(super) fn chain_bytes(&self) -> Option<u64> {
         self.chains.as_ref().map(|chains| chains.bytes())
     }

@@ -29,7 +29,7 @@ fn every_committed_input_runs() {
 fn the_committed_inputs_are_those_that_the_generator_makes() {
     for seed in seeds::all() {
         let path = Path::new(SEEDS).join(seed.target).join(&seed.name);
-        let remedy = "run `cargo run --manifest-path fuzz/Cargo.toml --example seeds`";
+        let remedy = "run `cargo run -p mez-fuzz --example seeds`";
         let committed =
             fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; {remedy}", path.display()));
         assert!(committed == seed.bytes, "{} is out of date; {remedy}", path.display());

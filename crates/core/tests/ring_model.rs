@@ -1,0 +1,44 @@
+//! The log's ring, compiled with the atomics of [loom](https://docs.rs/loom), which runs its readers against its writer in every order.
+//!
+//! "Every" means up to a number of preemptions: 2, which takes seconds, or what `LOOM_MAX_PREEMPTIONS` says. `make test-model` tries 3.
+
+use loom::model::Builder;
+
+use self::ring::{RingConfig, ring};
+
+/// Stands for `crates/core/src/sync.rs`, whose names the ring uses.
+mod sync {
+    pub(crate) use loom::{
+        cell::UnsafeCell,
+        sync::Arc,
+        sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence},
+    };
+}
+
+#[path = "../src/log/ring.rs"]
+#[allow(dead_code, reason = "the log uses more of it than the model")]
+mod ring;
+
+/// One writer laps two readers over a directory of two segments.
+#[test]
+fn a_reader_never_sees_a_dropped_or_foreign_value() {
+    let mut model = Builder::new();
+    model.preemption_bound = model.preemption_bound.or(Some(2));
+    model.check(|| {
+        let (mut writer, reader) = ring::<Box<u64>>(RingConfig { segments_max: 2, segment_values_max: 1 });
+        writer.push(Box::new(0), false);
+        let other = reader.clone();
+        let thread = loom::thread::spawn(move || {
+            for index in 0..2 {
+                if let Some(value) = other.get(index) {
+                    assert_eq!(*value, index);
+                }
+            }
+        });
+        for value in 1..4 {
+            writer.push(Box::new(value), false);
+        }
+        thread.join().unwrap();
+        assert_eq!(*reader.get(3).unwrap(), 3);
+    });
+}
