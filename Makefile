@@ -38,7 +38,9 @@ build: setup ## build everything; afterwards .venv/bin/mez is the command
 wheel: setup ## build a wheel into out/wheel, for pip install in your own environment
 	@tools/wheel $(LOCKED)
 
-test: test-rust test-python ## run all tests
+# test-rust and test-python, but what the second compiles is compiled during the first.
+test: ## run all tests
+	@FEATURES_TESTED="$(FEATURES_TESTED)" tools/test $(LOCKED)
 
 test-rust: setup ## run the tests of the Rust crates, the model check of the log, the inputs of the fuzz targets
 	cargo test --workspace $(FEATURES_TESTED) $(LOCKED)

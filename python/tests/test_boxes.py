@@ -4,7 +4,7 @@ import importlib.util
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,43 +116,44 @@ def drawn(camera: mez.Publisher, frame: tuple[int, int], size: tuple[int, int]) 
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("way", ["socket", "published", "video", "tls"])
-def test_boxes_are_drawn_where_they_were_seen(
-    edge: mez.Edge, tmp_path: Path, way: str, size: tuple[int, int]
-) -> None:
-    """At every rung: in the frame's own pixels, in published ones, in decoded video, from another host."""
+def test_boxes_are_drawn_where_they_were_seen(edge: mez.Edge, tmp_path: Path, size: tuple[int, int]) -> None:
+    """At every rung, by four at once: in the frame's pixels, in published ones, in video, from another host."""
     image, there = scene(*size)
-    options: dict[str, Any] = {"edge": edge}
-    if way == "tls":
-        identity = enrolled(edge, "app/viewer", tmp_path / "keys")
-        options = {"edge": edge.grpc_address, "keys": identity.parent}
-    if way == "published":
-        options["size"] = "published"
-    if way == "video":
-        options["accept"] = ["h264", "tiles", "jpeg"]
-    first, *others = ladder(size[0])
+    identity = enrolled(edge, "app/viewer", tmp_path / "keys")
+    ways: dict[str, dict[str, Any]] = {
+        "socket": {"edge": edge},
+        "published": {"edge": edge, "size": "published"},
+        "video": {"edge": edge, "accept": ["h264", "tiles", "jpeg"]},
+        "tls": {"edge": edge.grpc_address, "keys": identity.parent},
+    }
     overlaps = {}
-    with (
-        mez.publisher("cam", edge=edge) as camera,
-        mez.subscribe("cam", **options, **terms(first, size)) as frames,
-        publishing(camera, image),
-    ):
-        for rung in (first, *others):
-            frames.update(profile=profile_of(*size, 0.95, rung=rung))
-            frame = next(frame for frame in frames if same_form(frame.rung, rung))
-            assert frame.published_size == size
-            if way == "published":
-                assert frame.image.shape == (size[1], size[0], 3)
-                assert frame.scale == (1.0, 1.0)
-            else:
-                assert frame.image.shape == (frame.height, frame.width, 3)
-            frame.reply([detect(frame.image)])
-            overlaps[rung] = overlap(there, drawn(camera, frame.id, size))
-        # An application without a floor gets frames as they were published.
-        frames.update(accuracy=None, profile=None)
-        frame = next(frame for frame in frames if frame.rung == "original")
-        frame.reply(np.array([detect(frame.image)]))
-        overlaps["original"] = overlap(there, drawn(camera, frame.id, size))
+    with ExitStack() as opened:
+        camera = opened.enter_context(mez.publisher("cam", edge=edge))
+        asked = terms(ladder(size[0])[0], size)
+        viewers = {
+            way: opened.enter_context(mez.subscribe("cam", **options, **asked))
+            for way, options in ways.items()
+        }
+        opened.enter_context(publishing(camera, image))
+        for rung in (*ladder(size[0]), "original"):
+            for frames in viewers.values():
+                if rung == "original":
+                    # An application without a floor gets frames as they were published.
+                    frames.update(accuracy=None, profile=None)
+                else:
+                    frames.update(profile=profile_of(*size, 0.95, rung=rung))
+            for way, frames in viewers.items():
+                frame = next(frame for frame in frames if same_form(frame.rung, rung))
+                assert frame.published_size == size
+                if way == "published":
+                    assert frame.image.shape == (size[1], size[0], 3)
+                    assert frame.scale == (1.0, 1.0)
+                else:
+                    assert frame.image.shape == (frame.height, frame.width, 3)
+                # As numbers of Python and as an array.
+                seen = detect(frame.image)
+                frame.reply(np.array([seen]) if rung == "original" else [seen])
+                overlaps[way, rung] = overlap(there, drawn(camera, frame.id, size))
     assert min(overlaps.values()) >= OVERLAP_MIN, overlaps
 
 
