@@ -4,7 +4,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,8 +20,15 @@ from mez_bench.run import ROOT, Run, Subject
 
 COLUMNS_WITHOUT_TERMINAL: Final = 120
 
-WITH_SUBJECT: Final = ("contracts",)
-"""Experiments that can be run on another video than the demo's."""
+SUBJECTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "video": ("contracts",),
+    "profile": ("contracts",),
+    "app": ("contracts",),
+    "only": ("contracts",),
+    "plan": ("cost",),
+    "rates": ("cost",),
+}
+"""Options that say what is measured or computed, and the experiments that take them."""
 
 _DESCRIPTION: Final = """\
 Runs an experiment on this checkout and this machine, prints what came out, and
@@ -38,6 +45,7 @@ examples:
   mez bench log                      the full experiment
   mez bench loopback --quick         within a minute, fewer settings and repeats
   mez bench all --quick --check      every experiment; fails if a target is missed
+  mez bench cost --help              what one experiment does, where it tells more
 
 exit code:
   0  the experiment ran
@@ -55,8 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The words after `mez bench`. `None` takes them from the process.
     """
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    parser = _parser(words)
+    options = parser.parse_args(words)
     # Ended from outside it cleans up as after Ctrl-C: an experiment may have gigabytes of log in its folder.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # Piped into a file, a table is not to be folded at the 80 columns of a terminal that is not there.
@@ -73,9 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.name != "all" and not EXPERIMENTS[options.name].is_virtual:
             parser.error(f"{options.name} runs on sockets, not in virtual time; leave --virtual out")
         names = [name for name in names if EXPERIMENTS[name].is_virtual]
-    given = [word for word in ("video", "profile", "app", "only") if getattr(options, word)]
-    if given and options.name not in WITH_SUBJECT:
-        parser.error(f"--{given[0]} is for {', '.join(WITH_SUBJECT)}")
+    for word, takers in SUBJECTS.items():
+        if getattr(options, word) and options.name not in takers:
+            parser.error(f"--{word} is for {', '.join(takers)}")
     missed = False
     for name in names:
         try:
@@ -92,7 +101,9 @@ def _run(experiment: Experiment, options: argparse.Namespace, console: Console) 
     where = ", in virtual time" if experiment.is_virtual else ""
     console.print(f"[bold]{experiment.name}[/bold]{where}: {experiment.summary}; about {_duration(seconds)}")
     commit, about = machine.commit(), machine.machine()
-    subject = Subject(options.video, options.profile, options.app, tuple(options.only))
+    subject = Subject(
+        options.video, options.profile, options.app, tuple(options.only), tuple(options.plan), options.rates
+    )
     with Run(options.quick, options.data, Console(stderr=True), subject) as run:
         outcome = experiment.run(run)
     result = report.document(experiment.name, commit, about, options.quick, outcome)
@@ -103,11 +114,14 @@ def _run(experiment: Experiment, options: argparse.Namespace, console: Console) 
     return result
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    # The help of an experiment that has its own, which is asked for with its name.
+    named = EXPERIMENTS.get(words[0]) if words else None
+    own = named if named is not None and named.description is not None else None
     parser = argparse.ArgumentParser(
         prog="mez bench",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
+        description=_DESCRIPTION if own is None else own.description,
+        epilog=_EPILOG if own is None else own.examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -141,6 +155,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PARTS",
         help="contracts: only these parts, with commas between",
     )
+    parser.add_argument(
+        "--plan",
+        type=Path,
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="cost: a data centre in TOML instead of the paper's two; may be given several times",
+    )
+    parser.add_argument("--rates", type=Path, metavar="FILE", help="cost: what nodes carry, in TOML")
     parser.add_argument(
         "--virtual",
         action="store_true",

@@ -89,6 +89,8 @@ class Experiment:
         seconds_full: How long a full run takes, about.
         run: Runs it.
         is_virtual: It runs in virtual time, never on a network.
+        description: What `mez bench NAME --help` says instead of what it says of all experiments.
+        examples: What stands below the options there.
     """
 
     name: str
@@ -98,3 +100,5 @@ class Experiment:
     seconds_full: int
     run: Callable[[Run], Outcome]
     is_virtual: bool = False
+    description: str | None = None
+    examples: str | None = None

@@ -35,23 +35,27 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What experiments with pixels are run on, where it is not the demo's.
+    """What an experiment is run on, where the user chooses.
 
     Attributes:
         video: What cameras film.
         profile: The profile of the detector on such a video.
         app: The detector, as `mez profile run --app` names it.
         only: The parts of an experiment that are run; empty: all.
+        plans: Data centres; empty: those that come with the experiment.
+        rates: What nodes carry.
     """
 
     video: Path | None = None
     profile: Path | None = None
     app: str | None = None
     only: tuple[str, ...] = ()
+    plans: tuple[Path, ...] = ()
+    rates: Path | None = None
 
 
 DEMO: Final = Subject()
-"""The demo's video, its detector, and the profile of both."""
+"""The demo's video, its detector, and the profile of both; what comes with an experiment."""
 
 
 class Run:

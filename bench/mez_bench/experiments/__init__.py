@@ -10,6 +10,7 @@ from mez_bench.experiments.camera import CAMERA_COST
 from mez_bench.experiments.chains import CHAINS
 from mez_bench.experiments.channel import CHANNEL
 from mez_bench.experiments.contracts import CONTRACTS
+from mez_bench.experiments.cost import COST
 from mez_bench.experiments.flame import FLAME
 from mez_bench.experiments.flood import FLOOD
 from mez_bench.experiments.knobs import KNOBS
@@ -47,5 +48,6 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         KNOBS,
         PARETO,
         SEARCH,
+        COST,
     )
 }

@@ -1,0 +1,1 @@
+"""Computes what a data centre costs a year, from its equipment, its prices, and the rates of its nodes."""
