@@ -49,6 +49,11 @@ def median(values: Values) -> float:
     return float(np.median(values))
 
 
+def mean(values: Values) -> float:
+    """Return the mean."""
+    return float(np.mean(values))
+
+
 def interval(rounds: Sequence[Values], statistic: Statistic) -> Interval:
     """Return a statistic of all values, with an interval.
 

@@ -38,7 +38,7 @@ class _Fields:
         shown = "" if value is None else f" = {_shown(value)}"
         return PlanError(f"{self._path}: {self._place}{field}{shown}: {problem}; {remedy}")
 
-    def _take(self, field: str, remedy: str, default: object = None) -> Any:
+    def _take(self, field: str, remedy: str, default: object = None) -> object:
         self._known.append(field)
         value = self._fields.pop(field, default)
         if value is None:
@@ -74,7 +74,9 @@ class _Fields:
         """Take a number above zero."""
         value = self.number(field, example, 0)
         if value == 0:
-            raise self.wrong(field, value, "is zero", f"write a number above zero, such as {field} = {example}")
+            raise self.wrong(
+                field, value, "is zero", f"write a number above zero, such as {field} = {example}"
+            )
         return value
 
     def whole(self, field: str, example: str, low: int, default: int | None = None) -> int:

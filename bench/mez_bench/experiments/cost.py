@@ -203,13 +203,13 @@ def _notes(rates: Rates, by_paper: Sequence[Bill]) -> list[str]:
     notes = []
     if not rates.measured:
         notes.append(
-            "no measured rate of Mez's bus was given (--rates FILE): nodes are sized from the paper's rates, and "
-            "the table of buses says what another rate would change, not what Mez reaches"
+            "no measured rate of Mez's bus was given (--rates FILE): nodes are sized from the paper's rates, "
+            "and the table of buses says what another rate would change, not what Mez reaches"
         )
     if any(one.plan.published for one in by_paper):
         notes.append(
-            "racks, power distribution and installation (`other`) are fitted: one share of the equipment's price, "
-            "on two published totals. Without it the years cost "
+            "racks, power distribution and installation (`other`) are fitted: one share of the equipment's "
+            "price, on two published totals. Without it the years cost "
             + " and ".join(
                 f"{(one.year_total_usd - one.year_usd()['other']) / 1e6:.2f} M$" for one in by_paper
             )
