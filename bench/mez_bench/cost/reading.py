@@ -42,7 +42,9 @@ class _Fields:
         self._known.append(field)
         value = self._fields.pop(field, default)
         if value is None:
-            raise self.wrong(field, None, "is missing", remedy)
+            near = difflib.get_close_matches(field, self._fields, n=1)
+            instead = f' (there is "{near[0]}")' if near else ""
+            raise self.wrong(field, None, f"is missing{instead}", remedy)
         return value
 
     def text(self, field: str, example: str) -> str:
