@@ -71,7 +71,7 @@ def test_the_model_agrees_with_the_paper_but_for_four_settings() -> None:
         if (factor_max(Cluster(point.brokers, point.drives)) > point.factor) != point.stable
     ]
     assert differ == [(3, 3, 24), (3, 4, 32), (6, 1, 16), (8, 1, 32)]
-    # The first three load a drive just as the setting does that the paper calls unstable. The last one asks for
+    # The first three load a drive just as the setting does that the paper calls unstable. The last asks for
     # more bytes than a drive can write.
     loads = [Cluster(brokers, drives).busy_share(paper_rate() * factor) for brokers, drives, factor in differ]
     unstable = Cluster(3, 1).busy_share(paper_rate() * 8)
