@@ -263,7 +263,7 @@ WRONG = (
     ("count = 1", 'count = 1\nof = ["worker"]', "item[2].of: stands beside count; give either count"),
     ('name = "switch"', 'name = "server"', 'item[2].name = "server": is there twice'),
     ("years = 3", "years = 0", "facility.years = 0: is zero|above zero, such as years = 3"),
-    ("years = 3", "years = true", "facility.years = True: is not a number"),
+    ("years = 3", "years = true", "facility.years = true: is not a number"),
     ("years = 3", "years = inf", "facility.years = inf: is not finite"),
     ("load_share = 0.5", "load_share = 50", "facility.load_share = 50|from 0 to 1|load_share = 0.7"),
     ("[facility]", "[facilities]", "facility: is missing|begin it with a line [facility]"),

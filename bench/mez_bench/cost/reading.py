@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -76,9 +77,7 @@ class _Fields:
         """Take a number above zero."""
         value = self.number(field, example, 0)
         if value == 0:
-            raise self.wrong(
-                field, value, "is zero", f"write a number above zero, such as {field} = {example}"
-            )
+            raise self.wrong(field, 0, "is zero", f"write a number above zero, such as {field} = {example}")
         return value
 
     def whole(self, field: str, example: str, low: int, default: int | None = None) -> int:
@@ -285,5 +284,7 @@ def _choose(name: object, known: Sequence[str]) -> str:
 
 
 def _shown(value: object) -> str:
-    text = f'"{value}"' if isinstance(value, str) else f"{value}"
+    """Write a value as it stands in a TOML file."""
+    is_float = isinstance(value, float)
+    text = f"{value}" if is_float else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
