@@ -13,11 +13,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use api_support::{Site, tcp, within};
+use mez_core::revocation::{Entry, Revocations};
+use mez_core::units::Timestamp;
 use mez_node::client::{Address, ClientOptions, EdgeClient};
 use mez_node::identity::explain::{explain_io, explain_quic};
 use mez_node::identity::name::Role;
 use mez_node::identity::tls::{ALPN_GRPC, ALPN_LINK, link_client_config, quic_client_config};
 use mez_node::identity::{Credentials, EDGE_SERVER_NAME, SiteName, TemporarySite};
+use mez_node::revocation::{SignedList, Taken};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
@@ -44,6 +47,8 @@ enum Wrong {
     Role,
     /// It may only be used by a server, or only by a client.
     Usage,
+    /// It is on the site's deny list.
+    Revoked,
     /// None is presented.
     None,
     /// The other side offers TLS 1.2 at most.
@@ -51,7 +56,7 @@ enum Wrong {
 }
 
 impl Wrong {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Nothing,
         Self::Expired,
         Self::NotYetValid,
@@ -62,6 +67,7 @@ impl Wrong {
         Self::NoName,
         Self::Role,
         Self::Usage,
+        Self::Revoked,
         Self::None,
         Self::Tls12,
     ];
@@ -79,6 +85,7 @@ impl Wrong {
             Self::NoName => "holds no identity",
             Self::Role => "has no access here",
             Self::Usage => "not meant for clients",
+            Self::Revoked => "was revoked",
             Self::None => "presented no certificate",
             Self::Tls12 => "does not offer TLS 1.3",
         }
@@ -94,6 +101,7 @@ impl Wrong {
                 "does not admit our identity there"
             }
             Self::Usage => "is not meant for our side of a connection",
+            Self::Revoked => "it was revoked; to join the site again, enrol with a new token",
             Self::None => "requires a certificate",
             Self::Tls12 => "does not offer TLS 1.3",
         }
@@ -118,13 +126,27 @@ impl Way {
         }
     }
 
-    /// Who may come in there, and who may not.
-    const fn client(self, is_right: bool) -> &'static str {
-        match (self, is_right) {
-            (Self::Quic | Self::Tcp, true) | (Self::Grpc, false) => "camera/dock/cam1",
-            (Self::Quic | Self::Tcp, false) | (Self::Grpc, true) => "app/viewer",
+    /// Who comes there: somebody who may, unless the role is wrong or it was revoked.
+    const fn client(self, wrong: Wrong) -> &'static str {
+        match (self, wrong) {
+            (Self::Quic | Self::Tcp, Wrong::Revoked) => "camera/dock/stolen",
+            (Self::Grpc, Wrong::Revoked) => "app/stolen",
+            (Self::Quic | Self::Tcp, Wrong::Role) => "app/viewer",
+            (Self::Grpc, Wrong::Role) | (Self::Quic | Self::Tcp, _) => "camera/dock/cam1",
+            (Self::Grpc, _) => "app/viewer",
         }
     }
+}
+
+/// The deny list of a site on which those are who come with [`Wrong::Revoked`].
+fn revoked(site: &Site) -> SignedList {
+    let entry = Entry { since: Timestamp::MAX, until: Timestamp::MAX, because: "stolen".into() };
+    let mut list = Revocations::none(site.keys.keys().site().as_str());
+    for way in [Way::Quic, Way::Grpc] {
+        let subject = way.client(Wrong::Revoked).parse().unwrap();
+        list = list.with(Timestamp::MIN, subject, entry.clone()).unwrap();
+    }
+    SignedList::sign(&site.keys.keys().load_authority().unwrap(), list).unwrap()
 }
 
 /// An authority whose certificates may be wrong.
@@ -346,6 +368,7 @@ async fn a_client_with_a_wrong_certificate_is_refused_at_every_port() {
     let site = Site::new();
     let edge = site.edge();
     let (_api, _, grpc) = site.serve_edge(&edge).await;
+    assert_eq!(edge.revoked().take(revoked(&site).bytes, "a test"), Ok(Taken::News));
     let Address::Tcp { host, port } = &grpc else { unreachable!("it is one of TCP") };
     let grpc = SocketAddr::new(host.parse().unwrap(), *port);
     let ours = Forge::of(site.keys.keys().path());
@@ -365,7 +388,7 @@ async fn a_client_with_a_wrong_certificate_is_refused_at_every_port() {
                 continue;
             }
             let forge = if wrong == Wrong::OtherAuthority { &others } else { &ours };
-            let member = forge.make(way.client(wrong != Wrong::Role), wrong, false);
+            let member = forge.make(way.client(wrong), wrong, false);
             let config = ours.client(member, way.alpn());
             let attempt = match way {
                 _ if wrong == Wrong::Tls12 => dial_tls12(from, to).await,

@@ -1,9 +1,15 @@
-//! Who may ask what of which camera through which interface: every role and verb, granted, foreign and unknown cameras, on real sockets. Prints a
-//! table: `cargo test -p mez-node --test rights_matrix -- --nocapture`.
+//! Who may ask what of which camera through which interface: every role and verb, own, granted, foreign and unknown cameras, on real sockets.
+//! Prints tables: `cargo test -p mez-node --test rights_matrix -- --nocapture`. Other users of this host are real ones, if root runs it.
 
 mod api_support;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +36,20 @@ use tokio_rustls::TlsConnector;
 use tonic::transport::Endpoint;
 
 /// The verbs that some interface asks for.
-const ASKED: [Verb; 7] =
-    [Verb::Watch, Verb::Read, Verb::Originals, Verb::Reply, Verb::Observe, Verb::Profile, Verb::Operate];
+const ASKED: [Verb; 8] = [
+    Verb::Watch,
+    Verb::Read,
+    Verb::Originals,
+    Verb::Export,
+    Verb::Reply,
+    Verb::Observe,
+    Verb::Profile,
+    Verb::Operate,
+];
+
+/// One that is granted, one that is foreign, and one that nobody knows: what is refused is refused in the same way whether the camera exists
+/// or not.
+const CAMERAS: [&str; 3] = ["dock/cam1", "yard/cam1", "lane/cam9"];
 
 /// Something that can be asked of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +68,9 @@ enum Request {
     Later,
     /// With a profile of its own.
     Profiled,
+    /// Live frames and frames of the past that are to be written into files.
+    Recorded,
+    Exported,
     List,
     Starts,
     Notes,
@@ -59,7 +80,7 @@ enum Request {
 }
 
 impl Request {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 17] = [
         Self::Newest,
         Self::Every,
         Self::Held,
@@ -69,6 +90,8 @@ impl Request {
         Self::Filled,
         Self::Later,
         Self::Profiled,
+        Self::Recorded,
+        Self::Exported,
         Self::List,
         Self::Starts,
         Self::Notes,
@@ -80,7 +103,7 @@ impl Request {
 
     /// What it needs.
     const fn verbs(self) -> &'static [Verb] {
-        use Verb::{Observe, Operate, Originals, Profile, Read, Reply, Watch};
+        use Verb::{Export, Observe, Operate, Originals, Profile, Read, Reply, Watch};
         match self {
             Self::Newest | Self::Every => &[Watch],
             Self::Held | Self::Smaller | Self::Notes => &[Read],
@@ -88,6 +111,8 @@ impl Request {
             Self::Originals => &[Watch, Originals],
             Self::Filled | Self::Later => &[Watch, Read, Originals],
             Self::Profiled => &[Watch, Profile],
+            Self::Recorded => &[Watch, Export],
+            Self::Exported => &[Read, Export],
             Self::List | Self::Starts => &[Observe],
             Self::Reply => &[Reply],
             Self::Reset | Self::Forget => &[Operate],
@@ -117,6 +142,8 @@ impl Request {
             Self::Profiled => {
                 SubscribeOptions { profile: Some(Profile::Inline(b"{}".as_slice().into())), ..live }
             }
+            Self::Recorded => SubscribeOptions { for_export: true, ..live },
+            Self::Exported => SubscribeOptions { held_only: true, for_export: true, ..past },
             _ => return None,
         })
     }
@@ -167,13 +194,127 @@ fn grants(all: &[(String, Verb, &str)]) -> Rights {
     Rights::new(Stance::Deny, all.iter().map(grant))
 }
 
-/// Somebody who asks.
+/// Who there is, by name, and what each is granted of `dock/*`: each verb alone, what one request needs and no more, everything, nothing.
+fn holders() -> Vec<(String, Vec<Verb>)> {
+    let alone = ASKED.iter().map(|verb| (verb.to_string(), vec![*verb]));
+    let several = Request::ALL.into_iter().filter(|request| request.verbs().len() > 1);
+    let exact = several.map(|request| (format!("{request:?}").to_lowercase(), request.verbs().to_vec()));
+    let ends = [("everything".to_owned(), ASKED.to_vec()), ("nothing".to_owned(), Vec::new())];
+    alone.chain(exact).chain(ends).collect()
+}
+
+/// The first number of users that stand for the holders. The hosts of tests have no such users, and the kernel does not mind.
+const UID: u32 = 61_000;
+
+/// The grants of all holders: of applications, of edges, and of users of this host.
+fn given() -> Vec<(String, Verb, &'static str)> {
+    let names = |(place, (name, verbs)): (u32, (String, Vec<Verb>))| {
+        let whos = [format!("app/only/{name}"), format!("edge/only/{name}"), format!("user/{}", UID + place)];
+        whos.into_iter().flat_map(move |who| verbs.clone().into_iter().map(move |verb| (who.clone(), verb, "dock/*")))
+    };
+    (0..).zip(holders()).flat_map(names).collect()
+}
+
+/// What somebody heard, by camera and request.
+type Heard = BTreeMap<(String, String), String>;
+
+/// Somebody who asks for everything.
 struct Row {
     who: String,
     by: &'static str,
-    client: EdgeClient,
+    asks: Asks,
     /// What it was granted, of `dock/*`. `None`: it may do everything.
     verbs: Option<Vec<Verb>>,
+}
+
+enum Asks {
+    Client(EdgeClient),
+    /// In a process of another user.
+    User(u32, PathBuf),
+}
+
+impl Row {
+    async fn heard(&self) -> Heard {
+        match &self.asks {
+            Asks::Client(client) => everything_asked(client).await,
+            Asks::User(uid, socket) => {
+                let output = tokio::task::block_in_place(|| run_as(*uid, socket));
+                let text = String::from_utf8_lossy(&output.stdout).into_owned();
+                assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+                let cells = text.lines().filter_map(|line| line.strip_prefix(CELL));
+                let words = cells.map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+                words.map(|words| ((words[0].clone(), words[1].clone()), words[2].clone())).collect()
+            }
+        }
+    }
+
+    /// What it should have heard. `None`: nobody is there to reply to.
+    fn expected(&self, request: Request, camera: &str) -> Option<&'static str> {
+        let is_member = self.by == "gRPC";
+        let is_granted = camera == CAMERAS[0];
+        let has = |verb: &Verb| self.verbs.as_ref().is_none_or(|verbs| verbs.contains(verb) && is_granted);
+        match () {
+            () if camera == CAMERAS[2] && self.verbs.is_none() && request == Request::Reply => None,
+            () if is_member && request.is_of_host() => Some("host"),
+            () if request.verbs().iter().all(has) => Some("yes"),
+            () => Some("no"),
+        }
+    }
+}
+
+async fn everything_asked(client: &EdgeClient) -> Heard {
+    let mut heard = Heard::new();
+    for camera in CAMERAS {
+        for request in Request::ALL {
+            let word = within(outcome(client, request, camera)).await;
+            heard.insert((camera.into(), format!("{request:?}")), word.into());
+        }
+    }
+    heard
+}
+
+/// Set in a process that this test started: the socket at which it asks.
+const ASKS_AT: &str = "MEZ_TEST_ASKS_AT";
+/// Begins a line of that process that says what it heard.
+const CELL: &str = "heard: ";
+
+/// Runs [`child_process_that_asks`] as another user of this host, which only root can.
+fn run_as(uid: u32, socket: &Path) -> Output {
+    // That user may not be able to reach this program by its path, and need not.
+    let mut child = Command::new("/proc/self/exe");
+    child.args(["--exact", "child_process_that_asks", "--nocapture", "--test-threads=1"]);
+    child.current_dir("/").env_clear().env(ASKS_AT, socket).uid(uid).gid(uid);
+    child.output().unwrap_or_else(|error| panic!("this test's program cannot be run as user {uid}: {error}"))
+}
+
+/// Not a test of its own: a program of another user of this host, who has no certificate and needs none.
+#[tokio::test(flavor = "multi_thread")]
+async fn child_process_that_asks() {
+    let Ok(path) = std::env::var(ASKS_AT) else { return };
+    let address = Address::Unix(path.clone().into());
+    let client = match EdgeClient::connect(vec![address], None, ClientOptions::default()).await {
+        Ok(client) => client,
+        Err(error) => return println!("\n{CELL}the socket: {error}"),
+    };
+    for ((camera, request), word) in everything_asked(&client).await {
+        println!("\n{CELL}{camera} {request} {word}");
+    }
+    for camera in CAMERAS {
+        println!("\n{CELL}{camera} {FOREIGN} {}", foreign_list(&path, camera).await);
+    }
+}
+
+/// A list that a client in another language asks for, through the same socket.
+const FOREIGN: &str = "foreign";
+
+async fn foreign_list(path: &str, camera: &str) -> &'static str {
+    let channel = Endpoint::from_shared(format!("unix://{path}")).unwrap().connect().await.unwrap();
+    let request = pb::GetCameraInfoRequest { pattern: camera.into() };
+    match within(EdgeBrokerClient::new(channel).get_camera_info(request)).await {
+        Ok(_) => "yes",
+        Err(status) if status.code() == tonic::Code::PermissionDenied => "no",
+        Err(status) => panic!("{status}"),
+    }
 }
 
 async fn client(site: &Site, address: &Address, role: Role, name: &str) -> Result<EdgeClient, ClientError> {
@@ -181,75 +322,104 @@ async fn client(site: &Site, address: &Address, role: Role, name: &str) -> Resul
     EdgeClient::connect(vec![address.clone()], Some(&credentials), ClientOptions::default()).await
 }
 
-/// Members with each verb alone, with all and with none, in both roles; and the edge's own user.
+/// All holders, in both roles and as users of this host; and last the edge's own user.
 async fn rows(site: &Site, unix: &Address, tls: &Address) -> Vec<Row> {
     let mut rows = Vec::new();
-    let members = ASKED.iter().map(|verb| (verb.as_str(), vec![*verb]));
-    let members = members.chain([("everything", ASKED.to_vec()), ("nothing", Vec::new())]);
-    for (name, verbs) in members {
+    let mut users = Vec::new();
+    let socket = unix.as_unix().unwrap();
+    for (uid, (name, verbs)) in (UID..).zip(holders()) {
         for role in [Role::App, Role::Edge] {
-            let client = client(site, tls, role, &format!("only/{name}")).await.unwrap();
+            let asks = Asks::Client(client(site, tls, role, &format!("only/{name}")).await.unwrap());
             let (who, verbs) = (format!("{}/only/{name}", role.as_str()), Some(verbs.clone()));
-            rows.push(Row { who, by: "gRPC", client, verbs });
+            rows.push(Row { who, by: "gRPC", asks, verbs });
         }
+        let (who, asks) = (format!("user/{uid} {name}"), Asks::User(uid, socket.to_owned()));
+        users.push(Row { who, by: "socket", asks, verbs: Some(verbs) });
+    }
+    if rustix::process::geteuid().is_root() {
+        // What the kernel lets in is up to whoever runs the edge: here, everybody.
+        set_permissions(site.folder.path(), Permissions::from_mode(0o755)).unwrap();
+        set_permissions(socket, Permissions::from_mode(0o666)).unwrap();
+        rows.append(&mut users);
+    } else {
+        println!("only root can be another user of this host: those {} rows are left out", users.len());
     }
     // The kernel says who it is. What a certificate says plays no part on the socket.
-    let client = client(site, unix, Role::App, "only/nothing").await.unwrap();
-    rows.push(Row { who: "the edge's own user".into(), by: "socket", client, verbs: None });
+    let asks = Asks::Client(client(site, unix, Role::App, "only/nothing").await.unwrap());
+    rows.push(Row { who: "the edge's own user".into(), by: "socket", asks, verbs: None });
     rows
+}
+
+/// Waits until both cameras are connected: somebody may have reset them.
+async fn until_connected(edge: &EdgeHandle) {
+    within(async {
+        while edge.cameras().await.unwrap().iter().filter(|camera| camera.connected).count() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everybody_may_ask_what_was_granted_and_nothing_else() {
     let site = Site::new();
-    let mut given = Vec::new();
-    for role in ["app", "edge"] {
-        given.extend(ASKED.map(|verb| (format!("{role}/only/{verb}"), verb, "dock/*")));
-        given.extend(ASKED.map(|verb| (format!("{role}/only/everything"), verb, "dock/*")));
-    }
     let edge = site.edge();
-    let _granted = site.camera("dock/cam1", &edge).await;
-    let _foreign = site.camera("yard/cam1", &edge).await;
-    let rights = LiveRights::fixed(grants(&given));
+    let _granted = site.camera(CAMERAS[0], &edge).await;
+    let _foreign = site.camera(CAMERAS[1], &edge).await;
+    let rights = LiveRights::fixed(grants(&given()));
     let (_server, unix, tls) = site.serve_edge_with(&edge, rights).await;
 
     let heads: Vec<String> = Request::ALL.iter().map(|request| format!("{request:?}")).collect();
-    let mut table = format!("{:22} {:6} {:10} {}\n", "who", "by", "camera", heads.join(" "));
+    let mut table = format!("{:24} {:6} {:10} {}\n", "who", "by", "camera", heads.join(" "));
     let mut wrong = Vec::new();
-    for Row { who, by, client, verbs } in rows(&site, &unix, &tls).await {
-        // Nobody knows the last: what is refused is refused in the same way whether the camera exists or not.
-        for (camera, is_granted) in [("dock/cam1", true), ("yard/cam1", false), ("lane/cam9", false)] {
+    for row in rows(&site, &unix, &tls).await {
+        until_connected(&edge).await;
+        let heard = row.heard().await;
+        for camera in CAMERAS {
             let mut cells = Vec::new();
             for (request, head) in Request::ALL.into_iter().zip(&heads) {
-                if camera == "lane/cam9" && verbs.is_none() && request == Request::Reply {
-                    // Nobody is there to reply to.
+                let found = heard.get(&(camera.into(), head.clone())).map_or("nothing", String::as_str);
+                let Some(expected) = row.expected(request, camera) else {
                     cells.push(format!("{:>1$}", "-", head.len()));
                     continue;
-                }
-                let found = within(outcome(&client, request, camera)).await;
-                let has = |verb: &Verb| verbs.as_ref().is_none_or(|verbs| verbs.contains(verb) && is_granted);
-                let may = request.verbs().iter().all(has);
-                let expected = match () {
-                    () if verbs.is_some() && request.is_of_host() => "host",
-                    () if may => "yes",
-                    () => "no",
                 };
                 if found != expected {
-                    wrong.push(format!("{who} {request:?} {camera}: {found} instead of {expected}"));
+                    wrong.push(format!("{} {head} {camera}: {found} instead of {expected}", row.who));
                 }
                 cells.push(format!("{found:>0$}", head.len()));
             }
-            writeln!(table, "{who:22} {by:6} {camera:10} {}", cells.join(" ")).unwrap();
+            if let Some(listed) = heard.get(&(camera.into(), FOREIGN.into())) {
+                // By gRPC or not: the socket says who it is, and the rights are the same.
+                assert_eq!(Some(listed.as_str()), row.expected(Request::List, camera), "{} {camera}", row.who);
+            }
+            writeln!(table, "{:24} {:6} {camera:10} {}", row.who, row.by, cells.join(" ")).unwrap();
         }
     }
     // A camera's certificate opens no door for applications.
-    let camera = client(&site, &tls, Role::Camera, "dock/cam1").await.err().expect("refused").to_string();
-    writeln!(table, "{:22} {:6} {:10} {camera}", "camera/dock/cam1", "gRPC", "any").unwrap();
+    let camera = client(&site, &tls, Role::Camera, CAMERAS[0]).await.err().expect("refused").to_string();
+    writeln!(table, "{:24} {:6} {:10} {camera}", "camera/dock/cam1", "gRPC", "any").unwrap();
     println!("{table}");
     assert!(wrong.is_empty(), "{}\n{table}", wrong.join("\n"));
 }
 
-/// A client in another language comes through the same socket, as the same user, and meets the same rights.
+/// Before any right counts, the permissions of the socket's file do: they let in nobody but the edge's user and group.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_file_of_the_socket_keeps_other_users_out() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("only root can be another user of this host: left out");
+    }
+    let site = Site::new();
+    let edge = site.edge();
+    let all = [(format!("user/{UID}"), Verb::Observe, "**"), ("user/*".to_owned(), Verb::Watch, "**")];
+    let (_server, unix, _) = site.serve_edge_with(&edge, LiveRights::fixed(grants(&all))).await;
+    set_permissions(site.folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let output = tokio::task::block_in_place(|| run_as(UID, unix.as_unix().unwrap()));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let told = text.lines().find_map(|line| line.strip_prefix(CELL)).unwrap_or_else(|| panic!("{text}"));
+    assert!(told.starts_with("the socket: ") && told.contains("this user may not use the socket"), "{text}");
+}
+
+/// A client in another language comes through the same socket, as the same user: the owner of the edge's process needs no grant.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_client_on_the_socket_meets_the_same_rights() {
     let site = Site::new();
@@ -257,11 +427,7 @@ async fn a_foreign_client_on_the_socket_meets_the_same_rights() {
     let _camera = site.camera("dock/cam1", &edge).await;
     let (_server, unix, _) = site.serve_edge_with(&edge, LiveRights::fixed(Rights::default())).await;
     let path = unix.as_unix().unwrap().display().to_string();
-    let channel = Endpoint::from_shared(format!("unix://{path}")).unwrap().connect().await.unwrap();
-    let mut foreign = EdgeBrokerClient::new(channel);
-    let listed = foreign.get_camera_info(pb::GetCameraInfoRequest { pattern: String::new() }).await.unwrap();
-    // The owner of the edge's process needs no grant.
-    assert_eq!(listed.into_inner().cameras.len(), 1);
+    assert_eq!(foreign_list(&path, "dock/cam1").await, "yes");
 }
 
 // ---- the link ----------------------------------------------------------------------------------------------
