@@ -131,7 +131,7 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
 /// Parses a command line. What the environment says of a broker's settings comes later, when it is known what the file says; but
 /// help shows it.
 fn parse(words: &[OsString]) -> Result<ArgMatches, clap::Error> {
-    let has_settings = ["edge", "camera", "config"];
+    let has_settings = ["edge", "camera", "config", "doctor"];
     let command =
         Cli::command().mut_subcommands(|command| match has_settings.contains(&command.get_name()) {
             true => {

@@ -19,14 +19,15 @@ mod setting;
 mod show;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use tracing::{error, info, warn};
 
-use self::fault::{Fault, lines};
+use self::fault::lines;
+pub(crate) use self::fault::{Fault, Origin};
 use self::file::ReadFile;
-pub(crate) use self::resolve::{Contradictions, InForce, OfRole, Take, Typed};
+pub(crate) use self::resolve::{Contradictions, Examined, InForce, OfRole, Take, Typed, examine};
 pub(crate) use self::setting::{Role, without_env};
 use crate::camera::CameraArgs;
 use crate::connect::ConnectArgs;
@@ -139,6 +140,12 @@ fn check(files: Vec<PathBuf>) -> Result<(), Failure> {
         faults.extend(found);
     }
     if faults.is_empty() { Ok(()) } else { Err(Failure::lines(lines(&faults))) }
+}
+
+/// Whose file a file is, or what is wrong with one that does not say so.
+pub(crate) fn whose(file: &Path) -> Result<Role, Vec<Fault>> {
+    let ReadFile { role, faults, .. } = ReadFile::read(file, None);
+    role.ok_or(faults)
 }
 
 fn faults_of<A: OfRole>(typed: &Typed) -> Vec<Fault> {

@@ -63,6 +63,12 @@ impl Typed {
         Self { config: Some(path), ..Self::default() }
     }
 
+    /// What a command says of some settings that are another command's own.
+    pub(crate) fn given(config: Option<OsString>, given: Vec<(&str, Vec<OsString>)>) -> Self {
+        let given = given.into_iter().filter(|(_, raws)| !raws.is_empty());
+        Self { config, given: given.map(|(id, raws)| (id.to_owned(), raws)).collect() }
+    }
+
     fn config(&self, role: Role) -> Option<OsString> {
         let variable = format!("MEZ_{}_CONFIG", role.name().to_ascii_uppercase());
         self.config.clone().or_else(|| std::env::var_os(variable).filter(|value| !value.is_empty()))
@@ -92,31 +98,67 @@ pub(crate) struct InForce<A> {
 const HELD_BY_VARIABLES: [(&str, &str); 2] =
     [("store_key", "MEZ_STORE_KEY"), ("source_credentials", "MEZ_SOURCE_CREDENTIALS")];
 
+/// All values of a role's settings, and what is wrong with each by itself.
+struct Gathered {
+    lines: Vec<Line>,
+    path: Option<PathBuf>,
+    read: ReadFile,
+    faults: Vec<Fault>,
+    /// The settings that cannot be read, by name.
+    faulty: Vec<String>,
+}
+
+impl Gathered {
+    fn of(role: Role, typed: &Typed) -> Self {
+        let path = file::find(role, typed.config(role).as_deref());
+        let read = path.as_deref().map_or_else(ReadFile::default, |path| ReadFile::read(path, Some(role)));
+        let (mut faults, mut faulty) = (read.faults.clone(), read.faulty.clone());
+        let mut lines = Vec::new();
+        for setting in role.settings() {
+            let (origin, raws) = choose(&setting, typed, (path.as_ref(), &read));
+            if matches!(origin, Origin::Variable(_))
+                && let Some((raw, what)) = raws.iter().find_map(|raw| Some((raw, setting.check(raw).err()?)))
+            {
+                // A variable may hold a secret.
+                let value = (!is_secret(&setting.key)).then(|| raw.to_string_lossy().into_owned());
+                faults.push(Fault { origin, field: setting.key.clone(), value, what });
+                faulty.push(setting.key.clone());
+                lines.push(Line { setting, origin: Origin::Default, raws: Vec::new() });
+                continue;
+            }
+            lines.push(Line { setting, origin, raws });
+        }
+        Self { lines, path, read, faults, faulty }
+    }
+
+    /// Whether there is a file, and nothing of it can be read: then there is nothing to compare with.
+    fn is_unread(&self) -> bool {
+        self.path.is_some() && self.read.role.is_none() && !self.read.faults.is_empty()
+    }
+}
+
+/// All values of a role's settings, as far as they can be read, and everything that is wrong with them.
+pub(crate) struct Examined {
+    pub(crate) lines: Vec<Line>,
+    /// The file that was read.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) faults: Vec<Fault>,
+}
+
+/// Looks at the settings of a role for somebody who has to go on whatever is wrong with them.
+pub(crate) fn examine<A: OfRole>(typed: &Typed) -> Examined {
+    let Gathered { lines, path, .. } = Gathered::of(A::ROLE, typed);
+    let faults = settle::<A>(typed).err().unwrap_or_default();
+    Examined { lines, file: path, faults }
+}
+
 /// Finds the settings in force, or everything that is wrong with them.
 pub(crate) fn settle<A: OfRole>(typed: &Typed) -> Result<InForce<A>, Vec<Fault>> {
-    let path = file::find(A::ROLE, typed.config(A::ROLE).as_deref());
-    let read = path.as_deref().map_or_else(ReadFile::default, |path| ReadFile::read(path, Some(A::ROLE)));
-    let mut faults = read.faults.clone();
-    // Without a text there is nothing to compare with.
-    if path.is_some() && read.role.is_none() && !faults.is_empty() {
-        return Err(faults);
+    let gathered = Gathered::of(A::ROLE, typed);
+    if gathered.is_unread() {
+        return Err(gathered.faults);
     }
-    let mut lines = Vec::new();
-    let mut faulty = read.faulty.clone();
-    for setting in A::ROLE.settings() {
-        let (origin, raws) = choose(&setting, typed, (path.as_ref(), &read));
-        if matches!(origin, Origin::Variable(_))
-            && let Some((raw, what)) = raws.iter().find_map(|raw| Some((raw, setting.check(raw).err()?)))
-        {
-            // A variable may hold a secret.
-            let value = (!is_secret(&setting.key)).then(|| raw.to_string_lossy().into_owned());
-            faults.push(Fault { origin, field: setting.key.clone(), value, what });
-            faulty.push(setting.key.clone());
-            lines.push(Line { setting, origin: Origin::Default, raws: Vec::new() });
-            continue;
-        }
-        lines.push(Line { setting, origin, raws });
-    }
+    let Gathered { lines, path, read, mut faults, faulty } = gathered;
     let words = lines.iter().filter(|line| line.origin != Origin::Default);
     let words: Vec<OsString> = words.flat_map(|line| line.setting.words(&line.raws)).collect();
     let parsed = A::ROLE.command().try_get_matches_from(words).and_then(|matches| {

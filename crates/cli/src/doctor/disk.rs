@@ -26,18 +26,22 @@ const TRIES: usize = 3;
 const SLOW: Duration = Duration::from_millis(500);
 
 pub(super) fn check(subject: &Subject) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    if let Some(store) = &subject.store {
-        findings.push(folder("store", store, "--store", true));
-        let keys = find_store_keys(subject.store_key.as_deref(), subject.keys_given.as_deref());
+    let mut findings: Vec<Finding> = Vec::new();
+    for store in &subject.stores {
+        findings.push(folder("store", &store.folder, "--store", true));
+        let keys = find_store_keys(store.key.as_deref(), subject.keys_given.as_deref());
         findings.extend(keys.err().and_then(|error| without_key(&error)));
     }
-    if subject.is(Side::Edge) || subject.is(Side::Camera) {
-        findings.push(match state::folder(subject.state.as_deref()) {
+    for side in [Side::Edge, Side::Camera].into_iter().filter(|side| subject.is(*side)) {
+        let found = match state::folder(subject.state(side).as_deref()) {
             // A few bytes at each start: how quick that is does not matter.
             Ok(path) => folder("state", &path, "--state or MEZ_STATE", false),
             Err(error) => Finding::fault_of(Check::Disk, error, "give a folder with --state or MEZ_STATE"),
-        });
+        };
+        // Most hosts have one folder for all their brokers.
+        if !findings.contains(&found) {
+            findings.push(found);
+        }
     }
     findings
 }

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 /// What is looked at, in the order in which it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Check {
+    Settings,
     Certificate,
+    Revocation,
     Permissions,
     Clock,
     Reach,
@@ -19,12 +21,15 @@ pub(super) enum Check {
     Codec,
     Ffmpeg,
     Disk,
+    Audit,
 }
 
 impl Check {
     pub(super) const fn name(self) -> &'static str {
         match self {
+            Self::Settings => "settings",
             Self::Certificate => "certificate",
+            Self::Revocation => "revocation",
             Self::Permissions => "permissions",
             Self::Clock => "clock",
             Self::Reach => "reach",
@@ -36,6 +41,7 @@ impl Check {
             Self::Codec => "codec",
             Self::Ffmpeg => "ffmpeg",
             Self::Disk => "disk",
+            Self::Audit => "audit",
         }
     }
 }

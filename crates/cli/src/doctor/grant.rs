@@ -9,6 +9,7 @@ use mez_node::rights::RightsFile;
 
 use super::finding::{Check, Finding};
 use super::network::{Answers, AppAnswer};
+use super::revocation::JOIN_AGAIN;
 use super::subject::{Side, Subject};
 
 pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
@@ -20,6 +21,9 @@ pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
         match answer {
             AppAnswer::Asked(Ok(checkup)) => {
                 findings.extend(application(subject, &address.to_string(), checkup))
+            }
+            AppAnswer::Asked(Err(ClientError::Refused(error))) if error.reason == "REVOKED" => {
+                findings.push(Finding::fault(Check::Revocation, format!("{address}: {error}"), JOIN_AGAIN));
             }
             AppAnswer::Asked(Err(ClientError::Refused(error))) if error.reason != "VERSION" => {
                 findings.push(Finding::fault_of(

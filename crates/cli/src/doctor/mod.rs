@@ -3,6 +3,7 @@
 //! A check is a function that returns findings, each in a file of its own. All run at once, each within a limit, and none changes
 //! anything. `network.rs` asks the edges once for all checks that need to know.
 
+mod audit;
 mod bundle;
 mod certificate;
 mod clock;
@@ -16,6 +17,8 @@ mod network;
 mod permissions;
 mod ports;
 mod reach;
+mod revocation;
+mod settings;
 mod subject;
 mod udp;
 mod version;
@@ -49,9 +52,9 @@ Examples:
   mez doctor --bundle report.tar.gz --include /var/log/mez.log
                                                      pack what was found, configuration, metrics and logs, without secrets
 
-It looks at certificates, permissions of keys, clocks, the way to the edge (name, TCP, QUIC, sizes of datagrams), versions, grants, \
-ports, codecs, ffmpeg and disks. It changes nothing. Run it as the user that the broker or the program runs as, with the same options \
-and environment.
+It looks at settings, certificates, the deny list, permissions of keys, clocks, the way to the edge (name, TCP, QUIC, sizes of datagrams), \
+versions, grants, ports, codecs, ffmpeg, disks and the audit log. It changes nothing. It reads the files of settings that the brokers and programs of \
+this user read. Run it as the user that the broker or the program runs as, with the same options and environment.
 
 The command ends with status 1 if it found a fault.")]
 pub(crate) struct DoctorArgs {
@@ -101,14 +104,17 @@ type Work = fn(&Subject) -> Vec<Finding>;
 
 /// Runs all checks at once, and waits for them no longer than [`TIME_MAX`].
 fn examine(subject: &Arc<Subject>) -> Vec<Finding> {
-    let checks: [(Check, Work); 7] = [
+    let checks: [(Check, Work); 10] = [
+        (Check::Settings, settings::check),
         (Check::Certificate, certificate::check),
+        (Check::Revocation, revocation::check),
         (Check::Permissions, permissions::check),
         (Check::Reach, |subject| Answers::ask(subject).judge(subject)),
         (Check::Ports, ports::check),
         (Check::Codec, |_| codec::check()),
         (Check::Ffmpeg, ffmpeg::check),
         (Check::Disk, disk::check),
+        (Check::Audit, audit::check),
     ];
     let (sender, done) = mpsc::sync_channel(checks.len());
     let mut waiting: Vec<Check> = Vec::new();

@@ -11,6 +11,7 @@ use mez_node::probe::{self, LinkReport, Obstacle, ProbeFailure};
 use mez_node::runtime::block_on;
 
 use super::finding::{Check, Finding};
+use super::revocation::JOIN_AGAIN;
 use super::subject::Subject;
 use super::{clock, grant, mtu, reach, udp, version};
 
@@ -100,6 +101,7 @@ fn more<'a>(tcp: &'a ProbeFailure, quic: &'a ProbeFailure) -> &'a ProbeFailure {
 pub(super) fn blamed_on(failure: &ProbeFailure) -> Check {
     match failure.obstacle {
         Obstacle::Site | Obstacle::Identity => Check::Certificate,
+        Obstacle::Revoked => Check::Revocation,
         Obstacle::Clock => Check::Clock,
         Obstacle::Version => Check::Version,
         _ => Check::Reach,
@@ -108,15 +110,17 @@ pub(super) fn blamed_on(failure: &ProbeFailure) -> Check {
 
 /// The fault of a certificate that only the other side noticed.
 fn blame(place: &str, failure: &ProbeFailure) -> Option<Finding> {
-    (blamed_on(failure) == Check::Certificate).then(|| {
+    let check = blamed_on(failure);
+    [Check::Certificate, Check::Revocation].contains(&check).then(|| {
         let remedy = match failure.obstacle {
             Obstacle::Site => {
                 "compare the authorities: `mez keys show` on both hosts has to print the same fingerprint; otherwise enrol again \
                  (`mez keys enrol TOKEN --edge HOST --keys DIR`)"
             }
+            Obstacle::Revoked => JOIN_AGAIN,
             _ => "see `mez keys list`; make a token for the right role: `mez keys token camera/NAME` or `mez keys token app/NAME`",
         };
-        Finding::fault(Check::Certificate, format!("{place}: {}", failure.text), remedy)
+        Finding::fault(check, format!("{place}: {}", failure.text), remedy)
     })
 }
 

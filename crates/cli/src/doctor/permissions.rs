@@ -10,7 +10,7 @@ use mez_node::persist::keys::STORE_KEY_FILE;
 use mez_node::rights::RIGHTS;
 
 use super::finding::{Check, Finding};
-use super::subject::{Side, Subject};
+use super::subject::{Side, Store, Subject};
 
 const MAY_WRITE: u32 = 0o022;
 const MAY_READ: u32 = 0o077;
@@ -22,7 +22,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
         && folder.is_dir()
     {
         findings.extend(exposed(&folder, MAY_WRITE, "replace the keys in it", "700"));
-        for (path, mask) in private_files(&folder, subject.store_key.as_deref()) {
+        for (path, mask) in private_files(&folder, &subject.stores) {
             looked += 1;
             let what = if mask == MAY_READ { "read the keys in it" } else { "change it" };
             findings.extend(exposed(&path, mask, what, "600"));
@@ -41,9 +41,9 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
 }
 
 /// The files of a folder of keys that nobody else may read, and those that nobody else may write.
-fn private_files(folder: &Path, store_key: Option<&Path>) -> Vec<(PathBuf, u32)> {
-    let mut found: Vec<(PathBuf, u32)> =
-        store_key.map(|file| (file.to_owned(), MAY_READ)).into_iter().collect();
+fn private_files(folder: &Path, stores: &[Store]) -> Vec<(PathBuf, u32)> {
+    let keys = stores.iter().filter_map(|store| store.key.clone());
+    let mut found: Vec<(PathBuf, u32)> = keys.map(|file| (file, MAY_READ)).collect();
     for entry in [folder.to_owned(), folder.join(TOKENS)].iter().flat_map(fs::read_dir).flatten().flatten() {
         let (name, path) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
         if !path.is_file() {

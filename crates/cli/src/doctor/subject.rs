@@ -1,8 +1,9 @@
 //! What is examined: this host's part in a site, its keys, the edges that it uses, its folders.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::{Args, ValueEnum};
@@ -14,6 +15,8 @@ use mez_node::identity::folder::{CredentialsError, KeyFolderError};
 use mez_node::identity::{Credentials, KeyFolder, Name, Role};
 use mez_node::ports::{self, EdgeAddress};
 
+use super::settings::Settings;
+use crate::config::Role as SettingsRole;
 use crate::edge::{Port, every_address};
 use crate::failure::Failure;
 
@@ -28,20 +31,36 @@ pub(super) enum Side {
     App,
 }
 
+impl Side {
+    pub(super) const ALL: [Self; 3] = [Self::Edge, Self::Camera, Self::App];
+
+    /// Whose settings it reads.
+    pub(super) fn role(self) -> SettingsRole {
+        match self {
+            Self::Edge => SettingsRole::Edge,
+            Self::Camera => SettingsRole::Camera,
+            Self::App => SettingsRole::App,
+        }
+    }
+}
+
 /// What this host is for, as the other commands are told it.
 #[derive(Debug, Args)]
 pub(super) struct SubjectArgs {
-    /// What this host is; may be repeated [default: what its keys are for; with --camera a camera's host, with --watch and the like an application's]
+    /// What this host is; may be repeated [default: what its keys and its files of settings are for; with --camera a camera's host, with --watch and the like an application's]
     #[arg(long = "as", value_name = "SIDE", value_enum)]
     sides: Vec<Side>,
-    /// The edge: a host name, an address, or unix:///PATH; several as in the other commands [default: the Unix socket of the edge on this host]
+    /// File of settings of a broker or of applications, or `off` for none [default: edge.toml, camera.toml and app.toml in ~/.config/mez, else in /etc/mez]
+    #[arg(long, value_name = "FILE|off")]
+    pub(super) config: Option<PathBuf>,
+    /// The edge: a host name, an address, or unix:///PATH; several as in the other commands [default: as in those]
     #[arg(long, value_name = "EDGE", env = "MEZ_EDGE", value_delimiter = ',')]
     edge: Vec<String>,
-    /// Folder with the keys of this host [default: $MEZ_KEYS, else ~/.config/mez/keys]
-    #[arg(long, value_name = "DIR")]
+    /// Folder with the keys of this host [default: as in the other commands]
+    #[arg(long, value_name = "DIR", env = "MEZ_KEYS")]
     keys: Option<PathBuf>,
-    /// The camera that this host publishes [default: an identity of this host]
-    #[arg(long, value_name = "NAME")]
+    /// The camera that this host publishes [default: as in `mez camera`, else an identity of this host]
+    #[arg(long, value_name = "NAME", env = "MEZ_CAMERA")]
     camera: Option<CameraName>,
     /// The source of frames, as in `mez camera --source`
     #[arg(long, value_name = "SOURCE", env = "MEZ_SOURCE", hide_env_values = true)]
@@ -61,27 +80,35 @@ pub(super) struct SubjectArgs {
     /// Cameras that it lists
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     observe: Vec<CameraPattern>,
-    /// Address and port of the link, as in `mez edge --listen`
-    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = every_address(ports::LINK), env = "MEZ_EDGE_LISTEN")]
-    listen: SocketAddr,
-    /// Address and port of gRPC, as in `mez edge --grpc`
-    #[arg(long, value_name = "ADDRESS:PORT|off", default_value_t = Port::On(every_address(ports::GRPC)), env = "MEZ_EDGE_GRPC")]
-    grpc: Port,
-    /// Address and port of enrolment, as in `mez edge --enrol`
-    #[arg(long, value_name = "ADDRESS:PORT|off", default_value_t = Port::On(every_address(ports::ENROL)), env = "MEZ_EDGE_ENROL")]
-    enrol: Port,
-    /// Unix socket of the edge on this host, as in `mez edge --socket`
-    #[arg(long, value_name = "PATH", default_value_os_t = default_path(Which::Edge), env = "MEZ_EDGE_SOCKET")]
-    socket: PathBuf,
-    /// Folder of a store, as in `mez edge --store` and `mez camera --store`
+    /// Address and port of the link [default: as in `mez edge`]
+    #[arg(long, value_name = "ADDRESS:PORT", env = "MEZ_EDGE_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// Address and port of gRPC [default: as in `mez edge`]
+    #[arg(long, value_name = "ADDRESS:PORT|off", env = "MEZ_EDGE_GRPC")]
+    grpc: Option<Port>,
+    /// Address and port of enrolment [default: as in `mez edge`]
+    #[arg(long, value_name = "ADDRESS:PORT|off", env = "MEZ_EDGE_ENROL")]
+    enrol: Option<Port>,
+    /// Unix socket of the edge on this host [default: as in `mez edge`]
+    #[arg(long, value_name = "PATH", env = "MEZ_EDGE_SOCKET")]
+    socket: Option<PathBuf>,
+    /// Folder of a store [default: as in `mez edge` and `mez camera`]
     #[arg(long, value_name = "DIR", env = "MEZ_STORE")]
     store: Option<PathBuf>,
-    /// File with the store's keys [default: as in `mez edge`]
-    #[arg(long, value_name = "FILE", requires = "store")]
+    /// File with the store's keys [default: as in `mez edge` and `mez camera`]
+    #[arg(long, value_name = "FILE", env = "MEZ_STORE_KEY_FILE")]
     store_key: Option<PathBuf>,
-    /// Folder for state [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
-    #[arg(long, value_name = "DIR")]
+    /// Folder for state [default: as in `mez edge` and `mez camera`]
+    #[arg(long, value_name = "DIR", env = "MEZ_STATE")]
     state: Option<PathBuf>,
+}
+
+/// A folder of frames on disk that a broker of this host has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Store {
+    pub(super) folder: PathBuf,
+    /// The file with its keys, if one is named.
+    pub(super) key: Option<PathBuf>,
 }
 
 /// Ports that the edge of this host opens.
@@ -96,6 +123,7 @@ pub(super) struct Ports {
 pub(super) struct Subject {
     pub(super) now: SystemTime,
     pub(super) sides: BTreeSet<Side>,
+    pub(super) settings: Settings,
     pub(super) keys: Result<KeyFolder, KeyFolderError>,
     /// The credentials of each role that this host needs, or why there are none.
     pub(super) credentials: Vec<(Role, Result<Credentials, CredentialsError>)>,
@@ -111,39 +139,45 @@ pub(super) struct Subject {
     pub(super) ports: Ports,
     /// The socket of this host's edge.
     pub(super) socket: PathBuf,
-    pub(super) store: Option<PathBuf>,
-    pub(super) store_key: Option<PathBuf>,
-    pub(super) state: Option<PathBuf>,
-    /// The folder of keys that was given.
+    pub(super) stores: Vec<Store>,
+    /// The folder of keys that was given, here or in the settings.
     pub(super) keys_given: Option<PathBuf>,
 }
 
 impl Subject {
     pub(super) fn of(args: SubjectArgs) -> Result<Self, Failure> {
-        let keys = KeyFolder::find(args.keys.as_deref());
+        let settings = Settings::of(&args);
+        let told = if args.sides.is_empty() { &Side::ALL[..] } else { &args.sides };
+        let keys_given = told.iter().find_map(|side| settings.path(*side, "keys"));
+        let keys = KeyFolder::find(keys_given.as_deref());
         let wanted = args.wanted();
-        let sides = args.sides(keys.as_ref().ok(), !wanted.is_empty());
-        let camera = args.camera.clone().or_else(|| first_camera(keys.as_ref().ok()?));
-        let (links, edges) = args.addresses(&sides)?;
+        let sides = args.sides(keys.as_ref().ok(), !wanted.is_empty(), &settings);
+        let camera = settings.value(Side::Camera, "camera").or_else(|| first_camera(keys.as_ref().ok()?));
+        let socket = settings.path(Side::Edge, "socket").unwrap_or_else(|| default_path(Which::Edge));
+        let (links, edges) = addresses(&sides, &settings, &socket)?;
         let mut subject = Self {
             now: SystemTime::now(),
-            sides,
             keys,
             credentials: Vec::new(),
             camera,
-            source: args.source,
+            source: settings.value(Side::Camera, "source"),
             wanted,
             links,
             edges,
-            ports: Ports { listen: args.listen, grpc: args.grpc.address(), enrol: args.enrol.address() },
-            socket: args.socket,
-            store: args.store,
-            store_key: args.store_key,
-            state: args.state,
-            keys_given: args.keys,
+            ports: Ports::of(&settings),
+            socket,
+            stores: args.stores(&sides, &settings),
+            keys_given,
+            sides,
+            settings,
         };
         subject.credentials = subject.find_credentials();
         Ok(subject)
+    }
+
+    /// The folder for state that the broker of a side was given.
+    pub(super) fn state(&self, side: Side) -> Option<PathBuf> {
+        self.settings.path(side, "state")
     }
 
     pub(super) fn is(&self, side: Side) -> bool {
@@ -179,7 +213,68 @@ impl Subject {
     }
 }
 
+impl Ports {
+    fn of(settings: &Settings) -> Self {
+        let port = |key, default| {
+            let port = settings.value(Side::Edge, key).unwrap_or(Port::On(every_address(default)));
+            port.address()
+        };
+        Self {
+            listen: settings.value(Side::Edge, "listen").unwrap_or_else(|| every_address(ports::LINK)),
+            grpc: port("grpc", ports::GRPC),
+            enrol: port("enrol", ports::ENROL),
+        }
+    }
+}
+
 impl SubjectArgs {
+    /// What was typed of a role's settings, by the names of its own arguments.
+    pub(super) fn given(&self, role: SettingsRole) -> Vec<(&'static str, Vec<OsString>)> {
+        let path = |path: &Option<PathBuf>| path.iter().map(OsString::from).collect::<Vec<_>>();
+        let text = |text: Option<String>| text.into_iter().map(OsString::from).collect::<Vec<_>>();
+        let shown = |port: Option<Port>| text(port.map(|port| port.to_string()));
+        let edges = |is_wanted: fn(&str) -> bool| {
+            let edges = self.edge.iter().filter(|edge| is_wanted(edge));
+            edges.map(OsString::from).collect::<Vec<_>>()
+        };
+        let mut given = vec![("keys", path(&self.keys))];
+        if role != SettingsRole::App {
+            let folders = [("state", &self.state), ("store", &self.store), ("store_key", &self.store_key)];
+            given.extend(folders.map(|(key, folder)| (key, path(folder))));
+        }
+        given.extend(match role {
+            SettingsRole::Edge => vec![
+                ("listen", text(self.listen.map(|address| address.to_string()))),
+                ("grpc", shown(self.grpc)),
+                ("enrol", shown(self.enrol)),
+                ("socket", path(&self.socket)),
+            ],
+            SettingsRole::Camera => vec![
+                ("camera", text(self.camera.as_ref().map(ToString::to_string))),
+                // A camera dials no socket.
+                ("edge", edges(|edge| !edge.starts_with("unix:"))),
+                ("source", text(self.source.clone())),
+            ],
+            SettingsRole::App => vec![("edge", edges(|_| true))],
+        });
+        given
+    }
+
+    /// The stores of the brokers of this host; without a broker, the one that is named here.
+    fn stores(&self, sides: &BTreeSet<Side>, settings: &Settings) -> Vec<Store> {
+        let brokers = [Side::Edge, Side::Camera].into_iter().filter(|side| sides.contains(side));
+        let of = |side| {
+            let key = settings.path(side, "store_key");
+            settings.path(side, "store").map(|folder| Store { folder, key })
+        };
+        let mut stores: Vec<Store> = brokers.filter_map(of).collect();
+        if stores.is_empty() {
+            stores.extend(self.store.clone().map(|folder| Store { folder, key: self.store_key.clone() }));
+        }
+        stores.dedup();
+        stores
+    }
+
     fn wanted(&self) -> Vec<(Verb, CameraPattern)> {
         let of = |verb, patterns: &[CameraPattern]| {
             patterns.iter().map(|pattern| (verb, pattern.clone())).collect::<Vec<_>>()
@@ -194,8 +289,8 @@ impl SubjectArgs {
         .concat()
     }
 
-    /// What this host is: as it was told, as its other arguments say, as its keys say.
-    fn sides(&self, keys: Option<&KeyFolder>, wants: bool) -> BTreeSet<Side> {
+    /// What this host is: as it was told, as its other arguments say, as its keys and its files of settings say.
+    fn sides(&self, keys: Option<&KeyFolder>, wants: bool, settings: &Settings) -> BTreeSet<Side> {
         let mut sides: BTreeSet<Side> = self.sides.iter().copied().collect();
         if !sides.is_empty() {
             return sides;
@@ -205,8 +300,10 @@ impl SubjectArgs {
         if !sides.is_empty() {
             return sides;
         }
+        sides.extend(Side::ALL.into_iter().filter(|side| settings.file(*side).is_some()));
         if keys.is_some_and(KeyFolder::holds_authority_key) {
-            return BTreeSet::from([Side::Edge]);
+            sides.insert(Side::Edge);
+            return sides;
         }
         let files = keys.and_then(|keys| keys.identity_files().ok()).unwrap_or_default();
         sides.extend(files.iter().filter_map(|file| file.identity.as_ref()).map(
@@ -219,35 +316,39 @@ impl SubjectArgs {
         // Somebody without keys wants to get in.
         if sides.is_empty() { BTreeSet::from([Side::App]) } else { sides }
     }
+}
 
-    /// Where cameras of this host dial, and where its applications do.
-    fn addresses(&self, sides: &BTreeSet<Side>) -> Result<(Vec<EdgeAddress>, Vec<Address>), Failure> {
-        let (camera, app) = (sides.contains(&Side::Camera), sides.contains(&Side::App));
-        let (mut links, mut edges) = (Vec::new(), Vec::new());
-        for text in &self.edge {
-            let address = Address::parse(text, Which::Edge)?;
-            if let (true, Address::Tcp { host, port }) = (camera, &address) {
-                let link =
-                    EdgeAddress::parse(text).ok_or_else(|| Failure::text("write HOST or HOST:PORT"))?;
-                if app && link.port == *port {
-                    return Err(Failure::text(format!(
-                        "{text} is the edge's port either for cameras or for applications: say which with --as camera or --as app, \
-                         or give {host} alone"
-                    )));
-                }
-                links.push(link);
-            }
-            if app {
-                edges.push(address);
-            }
+/// Where cameras of this host dial, and where its applications do.
+fn addresses(
+    sides: &BTreeSet<Side>,
+    settings: &Settings,
+    own_socket: &Path,
+) -> Result<(Vec<EdgeAddress>, Vec<Address>), Failure> {
+    let named = |side| if sides.contains(&side) { settings.all(side, "edge") } else { Vec::new() };
+    let (of_camera, of_app) = (named(Side::Camera), named(Side::App));
+    let (mut links, mut edges) = (Vec::new(), Vec::new());
+    for text in &of_camera {
+        let link = EdgeAddress::parse(text).ok_or_else(|| Failure::text("write HOST or HOST:PORT"))?;
+        if let (true, Ok(Address::Tcp { host, port })) =
+            (of_app.contains(text), Address::parse(text, Which::Edge))
+            && link.port == port
+        {
+            return Err(Failure::text(format!(
+                "{text} is the edge's port either for cameras or for applications: say which with --as camera or --as app, \
+                 or give {host} alone"
+            )));
         }
-        if sides.contains(&Side::Edge) {
-            edges.push(Address::Unix(self.socket.clone()));
-        } else if app && edges.is_empty() {
-            edges.push(Address::Unix(socket::find(Which::Edge)));
-        }
-        Ok((links, edges))
+        links.push(link);
     }
+    for text in &of_app {
+        edges.push(Address::parse(text, Which::Edge)?);
+    }
+    if sides.contains(&Side::Edge) {
+        edges.push(Address::Unix(own_socket.to_owned()));
+    } else if sides.contains(&Side::App) && edges.is_empty() {
+        edges.push(Address::Unix(socket::find(Which::Edge)));
+    }
+    Ok((links, edges))
 }
 
 /// The camera that an identity of this host is made out for.

@@ -29,6 +29,8 @@ pub enum Obstacle {
     Clock,
     /// The edge does not admit this identity.
     Identity,
+    /// The edge refuses this host's certificate, because it was revoked.
+    Revoked,
     /// Something on this host.
     Own,
 }
@@ -131,9 +133,9 @@ fn obstacle_of_alert(alert: AlertDescription) -> Obstacle {
         AlertDescription::CertificateExpired => Obstacle::Clock,
         AlertDescription::NoApplicationProtocol => Obstacle::Version,
         AlertDescription::CertificateUnknown
-        | AlertDescription::CertificateRevoked
         | AlertDescription::CertificateRequired
         | AlertDescription::AccessDenied => Obstacle::Identity,
+        AlertDescription::CertificateRevoked => Obstacle::Revoked,
         _ => Obstacle::Stranger,
     }
 }
@@ -149,6 +151,7 @@ mod tests {
         assert_eq!(tls(Error::InvalidCertificate(CertificateError::NotValidYet)), Obstacle::Clock);
         assert_eq!(tls(Error::AlertReceived(AlertDescription::CertificateExpired)), Obstacle::Clock);
         assert_eq!(tls(Error::AlertReceived(AlertDescription::CertificateUnknown)), Obstacle::Identity);
+        assert_eq!(tls(Error::AlertReceived(AlertDescription::CertificateRevoked)), Obstacle::Revoked);
         assert_eq!(tls(Error::AlertReceived(AlertDescription::NoApplicationProtocol)), Obstacle::Version);
         assert_eq!(
             tls(Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)),

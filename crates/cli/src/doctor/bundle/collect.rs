@@ -20,7 +20,7 @@ use mez_node::rights::RIGHTS;
 use mez_node::runtime::{block_on, within};
 
 use super::super::finding::{Finding, lines, report};
-use super::super::subject::Subject;
+use super::super::subject::{Side, Subject};
 use crate::camera_row::to_json;
 
 /// The end of a log that is taken.
@@ -51,6 +51,10 @@ pub(super) fn all(subject: &Subject, findings: &[Finding], include: &[PathBuf]) 
             said_by("journalctl", &["--no-pager", "-n", "5000", "-o", "short-iso", "-t", "mez"]),
         ),
     ];
+    texts.extend(Side::ALL.into_iter().filter_map(|side| {
+        let file = subject.settings.file(side)?;
+        Some((format!("configuration/{}.toml", side.role().name()), end_of(file)))
+    }));
     texts.extend(include.iter().enumerate().map(|(number, path)| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         (format!("included/{number}-{name}"), end_of(path))
@@ -145,9 +149,9 @@ fn cameras(subject: &Subject) -> String {
 
 fn disk(subject: &Subject) -> String {
     let mut out = said_by("df", &["-P"]);
-    if let Some(store) = &subject.store {
-        for camera in cameras_in(store).unwrap_or_default() {
-            let _ = writeln!(out, "{}: frames of {camera}", store.display());
+    for store in &subject.stores {
+        for camera in cameras_in(&store.folder).unwrap_or_default() {
+            let _ = writeln!(out, "{}: frames of {camera}", store.folder.display());
         }
     }
     out

@@ -32,7 +32,8 @@ impl Secrets {
         }
         let file =
             KeyFolder::location(subject.keys_given.as_deref()).map(|folder| folder.join(STORE_KEY_FILE)).ok();
-        for file in [file, subject.store_key.clone()].into_iter().flatten() {
+        let keys = subject.stores.iter().filter_map(|store| store.key.clone());
+        for file in file.into_iter().chain(keys) {
             let text = fs::read_to_string(file).unwrap_or_default();
             known.extend(text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned));
         }

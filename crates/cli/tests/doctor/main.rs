@@ -1,5 +1,8 @@
 //! `mez doctor` on real sites with real brokers: what is planted is named, with what to do, and nothing else is.
 
+mod settings;
+mod trust;
+
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -59,11 +62,29 @@ impl Site {
         }
         command.env("MEZ_KEYS", self.path("keys")).env("MEZ_STATE", self.path("state"));
         command.env("MEZ_EDGE_SOCKET", self.path("edge.sock"));
+        // Files of settings are read there, and not in the home of whoever runs the test.
+        command.env("XDG_CONFIG_HOME", self.path("config"));
         command
     }
 
     fn run(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
+    }
+
+    /// Runs a command behind mounts of its own. `None` where this user may mount nothing.
+    fn unshared(&self, mount: &str, args: &[&str]) -> Option<Output> {
+        let outside = self.command(&[]);
+        let inside = |words: &[&str]| {
+            let mut inside = Command::new("unshare");
+            inside.args(["-rm", "sh", "-c", &format!("{mount} && exec \"$@\""), "sh"]).args(words);
+            inside.current_dir(self.0.path()).env_clear();
+            inside.envs(outside.get_envs().filter_map(|(name, value)| Some((name, value?)))).output()
+        };
+        if !inside(&["true"]).is_ok_and(|output| output.status.success()) {
+            eprintln!("this user may not mount anything: skipped");
+            return None;
+        }
+        Some(inside(&[&[MEZ], args].concat()).unwrap())
     }
 
     fn edge(&self) -> Edge {
@@ -251,19 +272,8 @@ fn a_disk_that_is_full() {
     let site = Site::new();
     said(&site.run(&["store", "key"]));
     fs::create_dir(site.path("small")).unwrap();
-    let mount = "mount -t tmpfs -o size=1m none small && exec \"$@\"";
-    let unshared = |args: &[&str]| {
-        let outside = site.command(&[]);
-        let mut inside = Command::new("unshare");
-        inside.args(["-rm", "sh", "-c", mount, "sh"]).args(args).current_dir(site.0.path());
-        inside.env_clear().envs(outside.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        inside.output()
-    };
-    if !unshared(&["true"]).is_ok_and(|output| output.status.success()) {
-        eprintln!("this user may not mount anything: skipped");
-        return;
-    }
-    let found = unshared(&[MEZ, "doctor", "--json", "--store", "small"]).unwrap();
+    let mount = "mount -t tmpfs -o size=1m none small";
+    let Some(found) = site.unshared(mount, &["doctor", "--json", "--store", "small"]) else { return };
     findings(&found).fault("disk", "is full", "make room");
 }
 

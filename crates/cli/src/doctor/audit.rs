@@ -1,0 +1,93 @@
+//! Whether this host's edge can write its audit log, and whether that is what it wrote.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::Path;
+
+use mez_core::audit::Report;
+use mez_node::audit::AuditLog;
+use mez_node::audit::folder::audit_folder;
+use mez_node::state;
+use rustix::fs::{Access, access, statvfs};
+
+use super::finding::{Check, Finding};
+use super::subject::{Side, Subject};
+use crate::text::bytes;
+
+/// With less, the next record may not find room.
+const SPACE_MIN: u64 = 1 << 20;
+
+pub(super) fn check(subject: &Subject) -> Vec<Finding> {
+    if !subject.is(Side::Edge) {
+        return Vec::new();
+    }
+    // That there is no folder for state is the business of the disk.
+    let Ok(state) = state::folder(subject.state(Side::Edge).as_deref()) else { return Vec::new() };
+    let folder = audit_folder(&state);
+    if fs::symlink_metadata(&folder).is_err() {
+        return vec![Finding::ok(
+            Check::Audit,
+            format!("the audit log will be in {} from the first start", folder.display()),
+        )];
+    }
+    vec![unwritable(&folder).unwrap_or_else(|| verified(&state, &folder))]
+}
+
+/// Why records cannot be written, if they cannot.
+fn unwritable(folder: &Path) -> Option<Finding> {
+    let shown = folder.display();
+    let fault = |found: String, remedy: String| Some(Finding::fault(Check::Audit, found, remedy));
+    if !folder.is_dir() {
+        return fault(
+            format!("the audit log cannot be written: {shown} is no folder"),
+            format!("move it away (`mv {shown} {shown}.old`), or give the edge another folder with --state"),
+        );
+    }
+    if let Err((path, error)) = try_opening(folder) {
+        let remedy = match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => {
+                "mount it for writing (`mount -o remount,rw`), or give the edge another folder with --state".into()
+            }
+            _ => format!(
+                "let the edge's user write there (`chown -R`, `chmod -R u+rwX {shown}`, `chattr -a -i`), or give another folder with --state"
+            ),
+        };
+        return fault(format!("the audit log cannot be written: {path}: {error}"), remedy);
+    }
+    let room = statvfs(folder).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    if room < SPACE_MIN {
+        return fault(
+            format!("the audit log cannot be written: the disk of {shown} is full, {} are free", bytes(room)),
+            format!("make room (`df -h {shown}`), or keep less of the log: --audit-bytes, --audit-age"),
+        );
+    }
+    None
+}
+
+/// Tries what the edge does for each record, and writes nothing.
+fn try_opening(folder: &Path) -> Result<(), (String, io::Error)> {
+    let failed = |path: &Path, error: io::Error| (path.display().to_string(), error);
+    access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| failed(folder, error.into()))?;
+    let entries = fs::read_dir(folder).map_err(|error| failed(folder, error))?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let logs = paths.filter(|path| path.extension().is_some_and(|ending| ending == "jsonl"));
+    // Older files are only read.
+    let Some(newest) = logs.max() else { return Ok(()) };
+    OpenOptions::new().append(true).open(&newest).map(drop).map_err(|error| failed(&newest, error))
+}
+
+/// What a look at the whole log says.
+fn verified(state: &Path, folder: &Path) -> Finding {
+    let shown = folder.display();
+    match AuditLog::of_state(state).and_then(|log| log.read(None, drop)) {
+        Ok(Report { records, flaws, .. }) if flaws.is_empty() => {
+            Finding::ok(Check::Audit, format!("{shown}: {records} records, and the chain is whole"))
+        }
+        Ok(Report { flaws, .. }) => Finding::warning(
+            Check::Audit,
+            format!("{shown} is not what the edge wrote: {}", flaws[0]),
+            "see `mez keys audit --verify`; who could write there? A copy of the folder keeps what there is to see",
+        ),
+        Err(error) => Finding::fault_of(Check::Audit, error, "run this as the user that the edge runs as"),
+    }
+}

@@ -1,0 +1,112 @@
+//! The settings that the brokers and programs of this host run with: what this command was told, variables, files, defaults. And what is
+//! wrong with them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::finding::{Check, Finding};
+use super::subject::{Side, Subject, SubjectArgs};
+use crate::camera::CameraArgs;
+use crate::config::{Examined, Fault, Origin, Role, Typed, examine, whose};
+use crate::connect::ConnectArgs;
+use crate::edge::EdgeArgs;
+
+/// The settings of each side, whether this host has that side or not.
+pub(super) struct Settings {
+    edge: Examined,
+    camera: Examined,
+    app: Examined,
+    /// What is wrong with a file that does not say whose it is.
+    nobodys: Vec<Fault>,
+}
+
+impl Settings {
+    pub(super) fn of(args: &SubjectArgs) -> Self {
+        let file = args.config.as_deref().filter(|file| file.as_os_str() != "off");
+        let (role, nobodys) = match file.map(whose) {
+            Some(Ok(role)) => (Some(role), Vec::new()),
+            Some(Err(faults)) => (None, faults),
+            None => (None, Vec::new()),
+        };
+        let typed = |asked: Role| {
+            let config = args.config.clone().filter(|_| file.is_none() || role == Some(asked));
+            Typed::given(config.map(PathBuf::into_os_string), args.given(asked))
+        };
+        Self {
+            nobodys,
+            edge: examine::<EdgeArgs>(&typed(Role::Edge)),
+            camera: examine::<CameraArgs>(&typed(Role::Camera)),
+            app: examine::<ConnectArgs>(&typed(Role::App)),
+        }
+    }
+
+    fn side(&self, side: Side) -> &Examined {
+        match side {
+            Side::Edge => &self.edge,
+            Side::Camera => &self.camera,
+            Side::App => &self.app,
+        }
+    }
+
+    /// The file that a side reads.
+    pub(super) fn file(&self, side: Side) -> Option<&PathBuf> {
+        self.side(side).file.as_ref()
+    }
+
+    fn raws(&self, side: Side, key: &str) -> &[OsString] {
+        let line = self.side(side).lines.iter().find(|line| line.setting.key == key);
+        line.map(|line| line.raws.as_slice()).unwrap_or_default()
+    }
+
+    /// The values of a setting.
+    pub(super) fn all(&self, side: Side, key: &str) -> Vec<String> {
+        self.raws(side, key).iter().map(|raw| raw.to_string_lossy().into_owned()).collect()
+    }
+
+    /// The value of a setting, if it has one that makes sense.
+    pub(super) fn value<T: FromStr>(&self, side: Side, key: &str) -> Option<T> {
+        self.raws(side, key).first()?.to_str()?.parse().ok()
+    }
+
+    /// A setting that is a path.
+    pub(super) fn path(&self, side: Side, key: &str) -> Option<PathBuf> {
+        self.raws(side, key).first().map(PathBuf::from)
+    }
+
+    /// Whether a fault says that nobody named something which may also be named on the broker's command line.
+    fn is_left_out(&self, side: Side, fault: &Fault) -> bool {
+        side == Side::Camera
+            && ["camera", "edge"].contains(&fault.field.as_str())
+            && self.raws(side, &fault.field).is_empty()
+            && !self.camera.faults.iter().any(|other| other.field == fault.field && other.value.is_some())
+    }
+}
+
+pub(super) fn check(subject: &Subject) -> Vec<Finding> {
+    let finding = |fault: &Fault, remedy: &str| Finding::fault_of(Check::Settings, fault, remedy);
+    let nobodys = subject.settings.nobodys.iter();
+    let mut findings: Vec<Finding> =
+        nobodys.map(|fault| finding(fault, "begin it with role = \"edge\" or \"camera\" or \"app\"")).collect();
+    for side in Side::ALL {
+        let Examined { file, faults, .. } = subject.settings.side(side);
+        // A variable that nobody here reads does no harm.
+        let matters = |fault: &&Fault| subject.is(side) || matches!(fault.origin, Origin::File(..));
+        let left_out = |fault: &&Fault| !subject.settings.is_left_out(side, fault);
+        let remedy = format!("see `mez config show {}`", side.role().name());
+        let wrong = faults.iter().filter(matters).filter(left_out);
+        let wrong: Vec<Finding> = wrong.map(|fault| finding(fault, &remedy)).collect();
+        if let (true, Some(path)) = (wrong.is_empty(), file) {
+            let found = format!("{} reads {}", side.role().reader(), path.display());
+            findings.push(Finding::ok(Check::Settings, found));
+        }
+        findings.extend(wrong);
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok(
+            Check::Settings,
+            "there is no file of settings: flags, variables and defaults are in force",
+        ));
+    }
+    findings
+}

@@ -1,0 +1,95 @@
+//! Files of settings: the doctor looks at what is really in force, and names what is wrong with the files themselves.
+
+use super::*;
+
+impl Site {
+    /// Writes a file of settings where brokers and programs of this host look for it.
+    fn settings(&self, role: &str, text: &str) {
+        let folder = self.path("config/mez");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(format!("{role}.toml")), format!("role = \"{role}\"\n{text}\n")).unwrap();
+    }
+}
+
+/// Without flags, the doctor asks the edge that the file names, and looks at the ports of the file.
+#[test]
+fn what_the_files_name_is_what_is_looked_at() {
+    let site = Site::new();
+    let edge = site.edge();
+    site.settings("edge", &format!("listen = \"{}\"\ngrpc = \"{}\"\nenrol = \"off\"", edge.link, edge.grpc));
+    let found = site.doctor(&[]);
+    found.healthy();
+    assert!(found.all.contains("config/mez/edge.toml") && found.all.contains(&edge.link), "{}", found.all);
+    let camera = site.host("camera/dock/cam1", DAY);
+    camera.settings("camera", &format!("camera = \"dock/cam1\"\nedge = [\"{}\"]", edge.link));
+    let found = camera.doctor(&[]);
+    found.healthy();
+    assert!(found.all.contains(&format!("QUIC gets through to {}", edge.link)), "{}", found.all);
+}
+
+#[test]
+fn a_file_with_a_fault() {
+    let site = Site::new();
+    site.settings("edge", "memory_bytes = \"1GX\"");
+    site.doctor(&[]).fault("settings", "edge.toml:2: memory_bytes = \"1GX\"", "");
+    // The same file by its name, and one that does not say whose it is.
+    let named = site.text("config/mez/edge.toml");
+    site.doctor(&["--config", &named]).fault("settings", "edge.toml:2: memory_bytes", "");
+    // Nothing of it is in force with `off`.
+    assert!(!site.doctor(&["--config", "off"]).all.contains("memory_bytes"));
+    fs::remove_file(site.path("config/mez/edge.toml")).unwrap();
+    fs::write(site.path("nobodys.toml"), "listen = \"[::]:7650\"\n").unwrap();
+    site.doctor(&["--config", "nobodys.toml"]).fault("settings", "nobodys.toml", "role = \"edge\"");
+}
+
+/// A setting that a camera's command line names as well does not have to be in its file.
+#[test]
+fn a_camera_whose_file_leaves_its_name_to_the_command_line() {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.host("camera/dock/cam1", DAY);
+    camera.settings("camera", "history_share = 0.5");
+    camera.doctor(&["--edge", &edge.link]).healthy();
+    camera.settings("camera", "fps = 10.0");
+    camera.doctor(&["--edge", &edge.link]).fault("settings", "fps = 10.0: it has no effect without a source", "--source");
+}
+
+#[test]
+fn a_port_of_the_file_that_another_program_has() {
+    let site = Site::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    site.settings("edge", &format!("listen = \"{address}\""));
+    site.doctor(&[]).fault("ports", "in use by another program", "choose another port with --listen");
+    // A flag goes before the file.
+    assert!(!site.doctor(&["--listen", "127.0.0.1:0"]).faults.iter().any(|(check, ..)| check == "ports"));
+}
+
+#[test]
+fn a_store_of_the_file_that_cannot_be_written() {
+    let site = Site::new();
+    said(&site.run(&["store", "key"]));
+    fs::write(site.path("file"), "").unwrap();
+    site.settings("edge", &format!("store = \"{}\"", site.text("file/store")));
+    site.doctor(&["--listen", "127.0.0.1:0", "--grpc", "off", "--enrol", "off"]).fault("disk", "cannot be written", "--store");
+}
+
+#[test]
+fn an_edge_of_the_file_that_does_not_run() {
+    let host = Site::new().host("app/counter", DAY);
+    let nowhere = closed_port().to_string();
+    host.settings("app", &format!("edge = [\"{nowhere}\"]"));
+    host.doctor(&[]).fault("reach", &nowhere, "is `mez edge` running there");
+}
+
+/// A bundle holds the files of settings, without what a file should not hold.
+#[test]
+fn a_bundle_holds_the_settings_without_secrets() {
+    let site = Site::new();
+    site.settings("edge", "# token = \"Tr0ub4dorTr0ub4dor\"\nmemory_bytes = \"64MiB\"");
+    let bundle = site.text("report.tar.gz");
+    site.run(&["doctor", "--bundle", &bundle]);
+    let unpacked = Command::new("tar").args(["-xzOf", &bundle, "mez-doctor/configuration/edge.toml"]).output().unwrap();
+    let text = String::from_utf8_lossy(&unpacked.stdout).into_owned();
+    assert!(text.contains("memory_bytes = \"64MiB\"") && !text.contains("Tr0ub4dor"), "{text}{unpacked:?}");
+}

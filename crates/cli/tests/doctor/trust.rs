@@ -1,0 +1,106 @@
+//! Who was revoked, and an audit log that nobody can write or somebody has changed.
+
+use super::*;
+
+/// Runs the doctor until it finds a fault: an edge takes in a list within a second or so.
+fn once_at_fault(mut doctor: impl FnMut() -> Findings) -> Findings {
+    for _ in 0..100 {
+        let found = doctor();
+        if !found.succeeded {
+            return found;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    panic!("nothing was ever at fault");
+}
+
+/// An application learns it from the edge that refuses it.
+#[test]
+fn a_revoked_application() {
+    let site = Site::new();
+    let edge = site.edge();
+    let host = site.host("app/counter", DAY);
+    said(&site.run(&["keys", "revoke", "app/counter", "--because", "sold"]));
+    once_at_fault(|| host.doctor(&["--edge", &edge.grpc])).fault("revocation", "revoked", "mez keys token ROLE/NAME");
+}
+
+/// A camera too, over QUIC and TCP. Once it has got the list, it knows by itself, also without a network.
+#[test]
+fn a_revoked_camera() {
+    let site = Site::new();
+    let edge = site.edge();
+    let (stolen, other) = (site.host("camera/dock/cam1", DAY), site.host("camera/yard/cam1", DAY));
+    said(&site.run(&["keys", "revoke", "camera/dock/cam1", "--because", "stolen"]));
+    let found = once_at_fault(|| stolen.doctor(&["--edge", &edge.link]));
+    found.fault("revocation", "revoked", "mez keys token ROLE/NAME");
+    other.doctor(&["--edge", &edge.link]).healthy();
+    // What a camera broker that was still connected has taken in.
+    let state = stolen.path("state/cameras/dock/cam1");
+    fs::create_dir_all(&state).unwrap();
+    fs::copy(site.path("keys/revoked.list"), state.join("revoked.list")).unwrap();
+    stolen.doctor(&["--camera", "dock/cam1"]).fault("revocation", "was revoked (stolen)", "mez keys revoked");
+}
+
+/// An edge does not start with a list that is cut.
+#[test]
+fn a_deny_list_that_is_cut() {
+    let site = Site::new();
+    said(&site.run(&["keys", "revoke", "app/counter"]));
+    let list = site.path("keys/revoked.list");
+    let whole = fs::read_to_string(&list).unwrap();
+    assert!(site.doctor(&[]).all.contains("1 revoked"), "{}", site.doctor(&[]).all);
+    fs::write(&list, &whole[..whole.len() - 40]).unwrap();
+    site.doctor(&[]).fault("revocation", "cut or damaged", "copy revoked.list anew");
+}
+
+#[test]
+fn an_audit_log_that_cannot_be_written() {
+    let site = Site::new();
+    fs::create_dir(site.path("state")).unwrap();
+    fs::write(site.path("state/audit"), "no folder").unwrap();
+    site.doctor(&[]).fault("audit", "is no folder", "move it away");
+}
+
+/// A file system that is mounted for reading, and one without room; where this user may mount none, there is nothing to plant.
+#[test]
+fn an_audit_log_on_a_disk_that_takes_nothing() {
+    let mounts = [
+        ("mount -t tmpfs -o size=128m none state && mkdir state/audit && mount -o remount,ro state", "ead-only", "mount it for writing"),
+        (
+            "mount -t tmpfs -o size=128m none state && mkdir state/audit && mount -t tmpfs -o size=64k none state/audit",
+            "is full",
+            "--audit-bytes",
+        ),
+    ];
+    for (mount, found, remedy) in mounts {
+        let site = Site::new();
+        fs::create_dir(site.path("state")).unwrap();
+        let Some(output) = site.unshared(mount, &["doctor", "--json"]) else { return };
+        let found_there = findings(&output);
+        let audit: Vec<_> = found_there.faults.iter().filter(|(check, ..)| check == "audit").collect();
+        assert!(matches!(&audit[..], [(_, what, to_do)] if what.contains(found) && to_do.contains(remedy)), "{}", found_there.all);
+    }
+}
+
+/// Somebody edited a record: the edge goes on, so this is a warning.
+#[test]
+fn an_audit_log_that_somebody_changed() {
+    let site = Site::new();
+    let edge = site.edge();
+    let file = site.path("state/audit/000000000001.jsonl");
+    for _ in 0..600 {
+        if fs::read_to_string(&file).is_ok_and(|text| text.contains("\"started\"")) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    drop(edge);
+    let found = site.doctor(&[]);
+    found.healthy();
+    assert!(found.all.contains("the chain is whole"), "{}", found.all);
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replacen("\"started\"", "\"stopped\"", 1)).unwrap();
+    let found = site.doctor(&[]);
+    found.healthy();
+    assert!(found.all.contains("is not what the edge wrote") && found.all.contains("mez keys audit --verify"), "{}", found.all);
+}
