@@ -16,7 +16,7 @@ parser.add_argument("--edge", help="the edge broker's host [this one]")
 parser.add_argument("--frames", type=int, default=50, help="when to end [50]")
 options = parser.parse_args()
 
-with mez.subscribe(options.cameras, edge=options.edge, timeout=10) as frames:
+with mez.subscribe(options.cameras, edge=options.edge, timeout=10, for_export=True) as frames:
     for frame in frames:
         width, height = frame.published_size
         print(f"{frame.camera}: frame {frame.id}, {frame.rung} of {width}x{height}", flush=True)

@@ -31,7 +31,7 @@ async def count() -> None:
 async def album() -> None:
     """Save a picture of each camera every few seconds."""
     saved: dict[str, int] = {}
-    async for frame in mez.subscribe(options.cameras, edge=options.edge):
+    async for frame in mez.subscribe(options.cameras, edge=options.edge, for_export=True):
         if frame.captured_ns >= saved.get(frame.camera, 0) + options.every * 1e9:
             saved[frame.camera] = frame.captured_ns
             frame.save(f"{frame.camera.replace('/', '-')}-{frame.captured:%H%M%S}.jpg")

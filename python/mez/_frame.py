@@ -380,7 +380,8 @@ class Frame:
         """Write the frame to a file.
 
         If the file's ending says what `encoding` says, `payload` is written as it came: nothing is lost, and
-        what was drawn on `image` is not in the file. Else `image` is encoded.
+        what was drawn on `image` is not in the file. Else `image` is encoded. A program that records says so
+        when it subscribes: `for_export=True`.
 
         Args:
             path: The file, which ends in `.jpg`, `.jpeg` or `.png`. It is replaced if it exists.

@@ -222,6 +222,7 @@ class Client:
         reconnect: bool,
         quality: str | None,
         held_only: bool,
+        for_export: bool,
         resume: str,
         after: Sequence[tuple[str, int, int, int | None]],
     ) -> Subscription: ...

@@ -30,6 +30,7 @@ def subscribe(
     until: arguments.Time | None = None,
     accept: Sequence[str] = (),
     size: Literal["sent", "published"] = "sent",
+    for_export: bool = False,
     priority: int = 0,
     application: str | None = None,
     keys: arguments.StrPath | None = None,
@@ -97,6 +98,8 @@ def subscribe(
         size: The size of `frame.image`, in whose pixels you give boxes to `frame.reply`. `"sent"`: that of
             the frame as it came, which may be smaller than it was published. `"published"`: the image is
             scaled to the size of the frame as it was published, the same at every rung.
+        for_export: Say that you write the frames into files (`frame.save`, a recording). This needs a grant
+            of `export` beside the others, and the edge's audit log records an export.
         priority: The priority of the contract. Higher ones are kept first if not all can be.
         application: The application's name, for people; at most 128 bytes.
         keys: The folder of keys, for an edge on another host. Default: `MEZ_KEYS`, else
@@ -111,8 +114,9 @@ def subscribe(
         ArgumentError: An argument has a bad value; `field` names it.
         KeysError: There are no keys, none for an application, or they have expired.
         ConnectError: The edge did not answer.
-        PermissionDenied: No grant lets this program have these cameras. A subscription whose grant is taken
-            away raises it from its next frame.
+        PermissionDenied: No grant lets this program have these cameras, or this program was revoked. The
+            sentence names the missing grant and the command that gives it. A subscription that loses its
+            grant raises it from its next frame.
         BusyError: The edge has as many subscriptions as it allows.
 
     Example:
@@ -138,6 +142,7 @@ def subscribe(
         reconnect=bool(reconnect),
         quality=arguments.optional_text("quality", quality),
         held_only=False,
+        for_export=bool(for_export),
         resume=arguments.text("resume", resume),
         after=arguments.last_frames("after", after),
         **checked,
@@ -161,6 +166,7 @@ def read(
     quality: str | None = None,
     held_only: bool = False,
     size: Literal["sent", "published"] = "sent",
+    for_export: bool = False,
     edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
     keys: arguments.StrPath | None = None,
     timeout: float | None = None,
@@ -187,6 +193,7 @@ def read(
             edge holds frames, and originals of those that it does not hold.
         held_only: Deliver only frames that the edge holds, without asking the camera.
         size: As in `subscribe`.
+        for_export: As in `subscribe`.
         edge: As in `subscribe`.
         keys: As in `subscribe`.
         timeout: As in `subscribe`.
@@ -194,7 +201,8 @@ def read(
 
     Raises:
         NotFoundError: The edge knows no such camera.
-        PermissionDenied: No grant lets this program read the camera, or have its originals fetched.
+        PermissionDenied: No grant lets this program read the camera, have its originals fetched, or write
+            its frames into files.
         ArgumentError, KeysError, ConnectError, BusyError: As in `subscribe`.
 
     Example:
@@ -229,6 +237,7 @@ def read(
         reconnect=True,
         quality=arguments.optional_text("quality", quality),
         held_only=bool(held_only),
+        for_export=bool(for_export),
         resume="newest",
         after=(),
         **Terms().checked(),

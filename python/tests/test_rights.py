@@ -50,6 +50,33 @@ def test_a_program_does_what_it_was_granted_and_is_told_what_is_missing() -> Non
             pass
 
 
+def test_a_program_that_writes_files_says_so_and_needs_a_grant_of_export() -> None:
+    """Live or past, and the sentence names the grant."""
+    grants = {"app/**": {"watch": "dock/*", "read": "dock/*", "export": "dock/cam1"}}
+    with (
+        mez.edge(rights=grants) as edge,
+        mez.publisher("dock/cam1", edge=edge) as cam,
+        mez.publisher("dock/cam2", edge=edge) as other,
+    ):
+        remote: dict[str, Any] = {"edge": edge.grpc_address, "keys": edge.keys}
+        with mez.subscribe("dock/cam1", for_export=True, **remote) as frames:
+            assert deliver(cam, frames).camera == "dock/cam1"
+        with mez.subscribe("dock/cam2", **remote) as frames:
+            assert deliver(other, frames).camera == "dock/cam2"
+        assert list(mez.read("dock/cam1", held_only=True, for_export=True, **remote))
+        may_not = r"app/\S+ may not .*dock/cam2.*`mez keys grant app/\S+ export dock/cam2` on the edge's host"
+        with pytest.raises(mez.PermissionDenied, match=may_not) as refused:
+            mez.subscribe("dock/cam2", for_export=True, **remote)
+        assert refused.value.reason == "PERMISSION_DENIED"
+        with pytest.raises(mez.PermissionDenied, match=may_not):
+            list(mez.read("dock/cam2", held_only=True, for_export=True, **remote))
+        # Of a pattern, only what may be written comes.
+        with mez.subscribe("dock/*", for_export=True, **remote) as frames:
+            other.send(_image())
+            assert deliver(cam, frames).camera == "dock/cam1"
+            assert all(frame == "dock/cam1" for frame in frames.last)
+
+
 def test_rights_that_make_no_sense_are_named() -> None:
     """Before anything is started."""
     for rights, says in [

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -32,6 +35,8 @@ REVOKED: Final = "revoked"
 UNGRANTED: Final = "grant taken back"
 LIVE: Final = "live stream, gRPC"
 READING: Final = "reading of the past, gRPC"
+LIVE_HERE: Final = "live stream, socket"
+READING_HERE: Final = "reading of the past, socket"
 QUIC: Final = "camera, QUIC"
 TCP: Final = "camera, TCP"
 
@@ -53,6 +58,29 @@ COST: Final = "bench/cost"
 
 SEED: Final = 39
 
+USER: Final = 61_000
+"""Users of this host, by number, whose programs stream through the Unix socket. They need not exist."""
+
+PROGRAM: Final = """
+import os, sys
+import mez
+user, socket, camera, past = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4] == "past"
+os.setgroups([])
+os.setgid(user)
+os.setuid(user)
+since, deliver = ("-2s", "every") if past else (None, None)
+with mez.subscribe(camera, edge="unix://" + socket, since=since, deliver=deliver, timeout=60) as frames:
+    try:
+        for frame in frames:
+            if frames.delivered == 1:
+                print("ready", flush=True)
+        reason = "it ended without a reason"
+    except mez.Error as error:
+        reason = str(error)
+    print(reason, flush=True)
+"""
+"""What a program of another user does. It is root until it has imported what it needs."""
+
 Kind = tuple[str, str]
 """What is taken away, and of whom."""
 
@@ -65,19 +93,27 @@ class Site:
     """
 
     def __init__(self, run: Run) -> None:
+        self.children = run.children
         self.folder = run.folder
         self.keys = run.folder / "keys"
         self._enrolled = 0
         self.mez("keys", "init", "--site", "bench")
         any_port = "127.0.0.1:0"
+        # Where other users of this host can reach it. Nothing else is in this folder.
+        self._public = tempfile.TemporaryDirectory(prefix="mez-rights-")
+        self.socket = Path(self._public.name) / "edge.sock"
         self.edge = run.children.start(
             "edge",
             mez(
                 *("edge", "--keys", str(self.keys), "--memory-bytes", f"{64 << 20}", "--listen", any_port),
-                *("--grpc", any_port, "--enrol", any_port, "--socket", str(run.folder / "edge.sock")),
+                *("--grpc", any_port, "--enrol", any_port, "--socket", str(self.socket)),
             ),
         )
         said = dict(word.split("=", 1) for word in self.edge.ready().split())
+        self.has_users = os.geteuid() == 0
+        if self.has_users:
+            self.socket.parent.chmod(0o755)
+            self.socket.chmod(0o666)
         self.link, self.grpc, self.enrolment = said["link"], said["grpc"], said["enrol"]
 
     def mez(self, *words: str) -> None:
@@ -169,6 +205,15 @@ def _stream(site: Site, keys: Path, stack: ExitStack, *, past: bool) -> Watch:
     return Watch(wait)
 
 
+def _stream_of(site: Site, user: int, stack: ExitStack, *, past: bool) -> Watch:
+    """Open a stream of the steady camera by a program of another user, through the Unix socket."""
+    words = [str(user), str(site.socket), CAMERA, "past" if past else "live"]
+    program = site.children.start(f"user {user}", [sys.executable, "-c", PROGRAM, *words])
+    stack.callback(site.children.stop, program)
+    program.ready()
+    return Watch(lambda: program.line(2 * ENDED_S_MAX) or "it ended without a word")
+
+
 def _camera(site: Site, camera: str, keys: Path, link: str, stack: ExitStack) -> Watch:
     """Connect a camera, and watch how long the edge has it."""
     publisher = stack.enter_context(site.publishing(camera, keys, link, 10.0))
@@ -194,7 +239,14 @@ def _trial(site: Site, number: int, random: np.random.Generator) -> dict[Kind, t
             word = what.split()[0]
             members.append(((what, LIVE), site.enrol(f"app/live-{word}{number}", *watch)))
             members.append(((what, READING), site.enrol(f"app/read-{word}{number}", *read)))
+        here = (LIVE_HERE, READING_HERE) if site.has_users else ()
+        users = {kind: USER + 2 * number + place for place, kind in enumerate(here)}
+        for kind, user in users.items():
+            verbs = "watch,read,originals" if kind == READING_HERE else "watch"
+            site.mez("keys", "grant", f"user/{user}", verbs, CAMERA)
         time.sleep(APPLIED_S)
+        for kind, user in users.items():
+            watches[UNGRANTED, kind] = _stream_of(site, user, stack, past=kind == READING_HERE)
         for kind_of_stream, keys in members:
             past = kind_of_stream[1] == READING
             watches[kind_of_stream] = _stream(site, keys, stack, past=past)
@@ -207,6 +259,8 @@ def _trial(site: Site, number: int, random: np.random.Generator) -> dict[Kind, t
         taken = {UNGRANTED: time.perf_counter()}
         for who in ("live", "read"):
             site.mez("keys", "ungrant", f"app/{who}-grant{number}")
+        for user in users.values():
+            site.mez("keys", "ungrant", f"user/{user}")
         taken[REVOKED] = time.perf_counter()
         revoked = [f"app/{who}-revoked{number}" for who in ("live", "read")]
         revoked += [f"camera/bench/{link}{number}" for link in ("quic", "tcp")]
@@ -384,9 +438,11 @@ def _outcome(
         "between 1 and 1,000 grants of this application while the stream runs",
         "check_us: one look at the rights and at a full deny list, in the slowest arm: "
         f"{worst[0]} grants, {worst[1]}",
-        "the Unix socket is left out: its users have no certificates, and the experiment's own user may do "
-        "everything",
     ]
+    if not any(kind in (LIVE_HERE, READING_HERE) for _, kind in ended):
+        outcome.notes.append(
+            "the Unix socket is left out: this user may do everything there, and only root can be another one"
+        )
     return outcome
 
 

@@ -1,8 +1,8 @@
 //! What a real edge records, and what `mez keys audit` makes of it.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -207,4 +207,112 @@ fn an_edge_without_room_for_its_log_serves() {
     fs::remove_file(site.join("state/audit")).unwrap();
     recorded(site, &["edge", "lost", "not recorded"]);
     assert!(done(&["keys", "audit", "--verify"], site).contains("the chain is whole"));
+}
+
+/// An edge whose audit log is on a small disk of its own.
+struct OnDisk {
+    edge: Running,
+    /// The folder for state as the edge sees it, seen from outside.
+    state: PathBuf,
+    site: PathBuf,
+}
+
+impl OnDisk {
+    /// `None` where this user may mount nothing.
+    fn start(site: &Path, mount: &str) -> Option<Self> {
+        fs::create_dir_all(site.join("state/audit")).unwrap();
+        let socket = site.join("edge.sock").display().to_string();
+        let any = "127.0.0.1:0";
+        let behind = |words: &[&str]| {
+            // `mount` makes the disk, and the edge takes the place of the shell.
+            let script = format!("{mount} && exec \"$@\"");
+            let outside = command(&[], site);
+            let mut inside = Command::new("unshare");
+            inside.args(["-rm", "sh", "-c", &script, "sh"]).args(words).current_dir(site).env_clear();
+            inside.envs(outside.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            inside.stdout(Stdio::piped()).stderr(Stdio::null());
+            inside
+        };
+        if !behind(&["true"]).status().is_ok_and(|status| status.success()) {
+            eprintln!("this user may not mount anything: skipped");
+            return None;
+        }
+        let words = [MEZ, "edge", "--listen", any, "--grpc", any, "--enrol", "off", "--socket", &socket];
+        let mut child = behind(&words).spawn().unwrap();
+        let ready = BufReader::new(child.stdout.take().unwrap()).lines().next();
+        let state = PathBuf::from(format!("/proc/{}/root{}", child.id(), site.join("state").display()));
+        let edge = Running { child, ready: ready.expect("it gets ready").unwrap() };
+        Some(Self { edge, state, site: site.to_owned() })
+    }
+
+    /// Somebody is refused something else each time, and the edge says so: it serves as ever.
+    fn refuses(&self, numbers: std::ops::Range<u32>) {
+        // Long names, so that few records fill a page of the disk.
+        let (grpc, long) = (self.edge.field("grpc="), "a-long-name-of-a-place".repeat(2));
+        for number in numbers {
+            let camera = format!("{long}/{long}/{long}/cam{number}");
+            let refused = run(&["subscribe", &camera, "--edge", &grpc, "--seconds", "1s"], &self.site);
+            assert!(!refused.status.success() && text(&refused).contains("may not watch"), "{}", text(&refused));
+        }
+    }
+
+    fn audit(&self, more: &[&str]) -> String {
+        let state = self.state.display().to_string();
+        text(&run(&[&["keys", "audit", "--state", &state], more].concat(), &self.site))
+    }
+
+    /// The log, once it says how much could not be recorded.
+    fn with_lost(&self, why: &str) -> Vec<serde_json::Value> {
+        for _ in 0..600 {
+            let log = self.audit(&["--json"]);
+            let records: Vec<serde_json::Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+            let is_lost = |record: &serde_json::Value| {
+                record["kind"] == "lost" && record["why"].as_str().unwrap_or_default().contains(why)
+            };
+            if records.iter().any(is_lost) {
+                return records;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("nothing says {why:?} in {}", self.audit(&[]));
+    }
+}
+
+/// The disk is full: the edge serves, counts, and says how much and why once there is room again.
+#[test]
+fn an_audit_log_on_a_full_disk_is_counted_and_goes_on() {
+    let (site, _other) = site();
+    let Some(edge) = OnDisk::start(site.path(), "mount -t tmpfs -o size=64k none state/audit") else { return };
+    edge.refuses(0..1);
+    let mut filler = fs::File::create(edge.state.join("audit/filler")).unwrap();
+    while filler.write_all(&[0; 4096]).is_ok() {}
+    edge.refuses(1..8);
+    drop(filler);
+    fs::remove_file(edge.state.join("audit/filler")).unwrap();
+    let records = edge.with_lost("make room on that disk");
+    assert!(edge.audit(&["--verify"]).contains("the chain is whole"), "{}", edge.audit(&["--verify"]));
+    let count = |kind: &str| -> u64 {
+        let of_kind = records.iter().filter(|record| record["kind"] == kind);
+        of_kind.map(|record| record["count"].as_u64().unwrap_or(1)).sum()
+    };
+    // What is not there as itself is in the count, where connections are as well.
+    assert!(count("refused") + count("lost") >= 8, "{records:?}");
+}
+
+/// The disk is mounted for reading: the edge starts and serves nevertheless, and the log begins once it can be written.
+#[test]
+fn an_audit_log_on_a_disk_that_is_read_only_begins_later() {
+    let (site, _other) = site();
+    let mount = "mount -t tmpfs -o size=1m none state/audit && mount -o remount,ro state/audit";
+    let Some(edge) = OnDisk::start(site.path(), mount) else { return };
+    edge.refuses(0..3);
+    assert_eq!(fs::read_dir(edge.state.join("audit")).unwrap().count(), 0);
+    let audit = site.path().join("state/audit").display().to_string();
+    let process = edge.edge.child.id().to_string();
+    let remount = ["-t", &process, "-U", "-m", "--preserve-credentials", "mount", "-o", "remount,rw", &audit];
+    let remounted = Command::new("nsenter").args(remount).output().unwrap();
+    assert!(remounted.status.success(), "{}", text(&remounted));
+    edge.with_lost("mount it for writing");
+    edge.refuses(3..4);
+    assert!(edge.audit(&["--verify"]).contains("the chain is whole"), "{}", edge.audit(&["--verify"]));
 }

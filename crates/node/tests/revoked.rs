@@ -12,19 +12,22 @@ use mez_core::broker::edge::EdgeConfig;
 use mez_core::broker::{EPOCH_BASE, EPOCH_JUMP_MAX};
 use mez_core::revocation::{Entry, Revocations, Subject};
 use mez_core::rights::Rights;
+use mez_core::subscription::Deliver;
 use mez_core::units::Timestamp;
 use mez_node::api::ApiServer;
 use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
 use mez_node::client::{
     Address, ClientError, ClientOptions, EdgeClient, Event, SubscribeOptions, Subscription,
 };
-use mez_node::clock::wall_now;
+use mez_node::clock::{monotonic_now, wall_now};
 use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions};
 use mez_node::identity::Credentials;
 use mez_node::identity::name::Role;
 use mez_node::ports::EdgeAddress;
 use mez_node::revocation::{LiveRevocations, RevokedFile, SignedList, Taken, follow, seconds, shown};
 use mez_node::rights::LiveRights;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 fn live(pattern: &str) -> SubscribeOptions {
     SubscribeOptions::new(pattern.parse().unwrap())
@@ -161,7 +164,83 @@ async fn whatever_a_revoked_one_has_open_ends_and_nothing_new_is_opened() {
     assert!(cameras.iter().all(|camera| !camera.is_up()));
 }
 
-/// A client that takes nothing cannot be told, so that its connection is closed.
+/// A program that stands still cannot be told, so that its connection is closed: one that takes no more frames, and one behind a
+/// network that takes no more bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_stands_still_is_cut_off() {
+    let site = Site::new();
+    let edge = site.edge();
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, _, tls) = site.serve_edge(&edge).await;
+    let app = site.credentials(Role::App, "counter");
+    let dam = Dam::before(&tls).await;
+    let mut streams = Vec::new();
+    for address in [&tls, &dam.address] {
+        let every = SubscribeOptions { deliver: Some(Deliver::Every), ..live("dock/cam1") };
+        let mut stream = client(&app, address).await.unwrap().subscribe(every).await.unwrap();
+        warm_up(&camera, &mut stream).await;
+        streams.push(stream);
+    }
+    dam.closed.send_replace(true);
+    // More than programs, sockets and windows hold.
+    for value in 0..48 {
+        camera.publish(image(value, 1 << 20)).unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(subscriptions(&edge).await, 2);
+    revoke(&site, &edge, 1, &[serial(&app)]);
+    let begun = monotonic_now();
+    within(async {
+        while subscriptions(&edge).await > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    println!("both were cut off after {:?}", monotonic_now().saturating_since(begun));
+    // The one that wakes up gets what it had been sent, and then the reason.
+    let reason = failed(&mut streams[0]).await;
+    assert!(reason.contains("revoked"), "{reason}");
+}
+
+/// How many subscriptions there are at an edge with one camera.
+async fn subscriptions(edge: &EdgeHandle) -> usize {
+    edge.cameras().await.unwrap().iter().map(|camera| camera.subscriptions).sum()
+}
+
+/// A way to a broker that takes no more of its bytes once it is closed, and does not end.
+struct Dam {
+    address: Address,
+    closed: watch::Sender<bool>,
+}
+
+impl Dam {
+    async fn before(address: &Address) -> Self {
+        let Address::Tcp { host, port } = address else { unreachable!("it is one of TCP") };
+        let behind = (host.clone(), *port);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = api_support::tcp(listener.local_addr().unwrap());
+        let (closed, state) = watch::channel(false);
+        // It ends with the test's runtime.
+        tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                let far = TcpStream::connect((behind.0.as_str(), behind.1)).await.unwrap();
+                tokio::spawn(carry(near, far, state.clone()));
+            }
+        });
+        Self { address, closed }
+    }
+}
+
+/// Carries bytes both ways until the dam is closed. Then it only holds both ends.
+async fn carry(mut near: TcpStream, mut far: TcpStream, mut closed: watch::Receiver<bool>) {
+    tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => return,
+        _ = closed.wait_for(|closed| *closed) => {}
+    }
+    std::future::pending::<()>().await;
+    drop((near, far));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_is_revoked_with_all_that_it_was_given_until_then() {
     let site = Site::new();

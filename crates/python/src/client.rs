@@ -108,7 +108,7 @@ impl Client {
 
     /// Subscribes.
     #[pyo3(signature = (pattern, *, since_ns, until_ns, latency_ms, accuracy, on_time_share, profile, profile_name,
-        min_fps, on_infeasible, deliver, accept, priority, reconnect, quality, held_only, resume, after))]
+        min_fps, on_infeasible, deliver, accept, priority, reconnect, quality, held_only, for_export, resume, after))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn subscribe(
         &self,
@@ -129,6 +129,7 @@ impl Client {
         reconnect: bool,
         quality: Option<&str>,
         held_only: bool,
+        for_export: bool,
         resume: &str,
         after: Vec<(String, u64, u64, Option<u64>)>,
     ) -> PyResult<Subscription> {
@@ -164,6 +165,7 @@ impl Client {
             reconnect,
             quality: quality.map(|rung| self::quality(py, rung)).transpose()?,
             held_only,
+            for_export,
             resume: match resume {
                 "newest" => Resume::Newest,
                 "fill" => Resume::Fill,
