@@ -11,6 +11,7 @@
 //! | [`stream`](stream()) | frames of a stream, of every encoding | a refusal says why; keyframes and stills need no other frame |
 //! | [`log_segments`](log_segments()) | a log on disk, edited | only frames that were written come back, unchanged |
 //! | [`api_request`] | requests of applications and publishers | an accepted request is valid, a refusal says why |
+//! | [`deny_list`](deny_list()) | a deny list, its signature, its file | what is trusted is what the authority signed; equal lists have equal bytes |
 //! | [`edge_broker`](edge_broker()) | a script of events | see [`mod@edge_broker`] |
 //! | [`camera_broker`](camera_broker()) | a script of events | see [`mod@camera_broker`] |
 //!
@@ -18,6 +19,7 @@
 
 pub mod api;
 pub mod camera_broker;
+pub mod deny_list;
 pub mod edge_broker;
 mod jpeg;
 pub mod log_segments;
@@ -32,6 +34,7 @@ mod wire;
 
 pub use self::api::api_request;
 pub use self::camera_broker::run as camera_broker;
+pub use self::deny_list::deny_list;
 pub use self::edge_broker::run as edge_broker;
 pub use self::jpeg::jpeg;
 pub use self::log_segments::log_segments;
@@ -46,6 +49,7 @@ pub fn target(name: &str) -> Option<fn(&[u8])> {
         "api_request" => api_request,
         "camera_broker" => camera_broker,
         "camera_pattern" => camera_pattern,
+        "deny_list" => deny_list,
         "edge_broker" => edge_broker,
         "frame_header" => frame_header,
         "jpeg" => jpeg,

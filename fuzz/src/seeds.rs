@@ -38,10 +38,11 @@ use mez_media::tiles::{Base, TileEncoder};
 use mez_media::{ImageView, PixelFormat};
 use mez_node::api::pb;
 use mez_node::local::Kind;
+use mez_node::revocation::SignedList;
 use prost::Message as _;
 
 use crate::text::Language;
-use crate::{camera_broker, edge_broker};
+use crate::{camera_broker, deny_list, edge_broker};
 
 /// An input that is built here.
 pub struct Seed {
@@ -96,6 +97,9 @@ pub fn all() -> Vec<Seed> {
     }
     for (name, bytes) in requests(&images[0].1) {
         add("api_request", name, bytes);
+    }
+    for (name, bytes) in deny_lists() {
+        add("deny_list", name, bytes);
     }
     seeds.extend(scripts("edge_broker", &edge_broker::LANGUAGE));
     seeds.extend(scripts("camera_broker", &camera_broker::LANGUAGE));
@@ -505,6 +509,21 @@ fn tiles() -> Vec<(&'static str, Vec<u8>)> {
         ("changed", pair(200, Base::Last)),
         ("all-again", pair(200, Base::Nothing)),
         ("since-the-first", pair(200, Base::Frame(1))),
+    ]
+}
+
+/// Deny lists: the content, one that nobody has signed, and edits to the genuine one.
+fn deny_lists() -> Vec<(&'static str, Vec<u8>)> {
+    let content = deny_list::example().encode();
+    let unsigned = [&[8, 0][..], &[0x30; 8], &content].concat();
+    let file = SignedList { list: deny_list::example(), bytes: unsigned.clone().into() }.to_text();
+    vec![
+        ("content", [&[0][..], &content].concat()),
+        ("unsigned", [&[1][..], &unsigned].concat()),
+        ("unsigned-file", [&[2][..], file.as_bytes()].concat()),
+        ("untouched", vec![3]),
+        // The first bytes of the signature itself, behind its length.
+        ("another-signature", vec![3, 8, 0, 1]),
     ]
 }
 

@@ -73,6 +73,7 @@ fn the_inputs_get_past_the_first_check() {
                 assert!(name.parse::<mez_core::name::CameraName>().is_ok(), "{name}");
             }
             "api_request" => assert!(mez_fuzz::api::taken(&seed.bytes) > 0, "{}", seed.name),
+            "deny_list" => assert!(mez_fuzz::deny_list::taken(&seed.bytes), "{}", seed.name),
             "edge_broker" => assert!(mez_fuzz::edge_broker::play(&seed.bytes) > 1, "{}", seed.name),
             "camera_broker" => assert!(mez_fuzz::camera_broker::play(&seed.bytes) > 0, "{}", seed.name),
             other => panic!("{other} has inputs and no check here"),
