@@ -33,10 +33,15 @@ pub fn taken(bytes: &[u8]) -> bool {
 
 /// A list that makes sense on the small site of [`site`].
 pub fn example() -> Revocations {
-    let entry = |because: &str| Entry { since: Timestamp::from_nanos(7), until: Timestamp::MAX, because: because.into() };
+    let entry = |because: &str| Entry {
+        since: Timestamp::from_nanos(7),
+        until: Timestamp::MAX,
+        because: because.into(),
+    };
     let list = Revocations::none("fuzz");
     let list = list.with(Timestamp::MIN, "camera/dock/cam1".parse().expect("a member"), entry("stolen"));
-    let list = list.expect("there is room").with(Timestamp::MIN, "3f2a90c4".parse().expect("a serial"), entry(""));
+    let list =
+        list.expect("there is room").with(Timestamp::MIN, "3f2a90c4".parse().expect("a serial"), entry(""));
     list.expect("there is room")
 }
 

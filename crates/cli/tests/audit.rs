@@ -252,7 +252,11 @@ impl OnDisk {
         for number in numbers {
             let camera = format!("{long}/{long}/{long}/cam{number}");
             let refused = run(&["subscribe", &camera, "--edge", &grpc, "--seconds", "1s"], &self.site);
-            assert!(!refused.status.success() && text(&refused).contains("may not watch"), "{}", text(&refused));
+            assert!(
+                !refused.status.success() && text(&refused).contains("may not watch"),
+                "{}",
+                text(&refused)
+            );
         }
     }
 
@@ -265,7 +269,8 @@ impl OnDisk {
     fn with_lost(&self, why: &str) -> Vec<serde_json::Value> {
         for _ in 0..600 {
             let log = self.audit(&["--json"]);
-            let records: Vec<serde_json::Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+            let records: Vec<serde_json::Value> =
+                log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
             let is_lost = |record: &serde_json::Value| {
                 record["kind"] == "lost" && record["why"].as_str().unwrap_or_default().contains(why)
             };
@@ -282,7 +287,9 @@ impl OnDisk {
 #[test]
 fn an_audit_log_on_a_full_disk_is_counted_and_goes_on() {
     let (site, _other) = site();
-    let Some(edge) = OnDisk::start(site.path(), "mount -t tmpfs -o size=64k none state/audit") else { return };
+    let Some(edge) = OnDisk::start(site.path(), "mount -t tmpfs -o size=64k none state/audit") else {
+        return;
+    };
     edge.refuses(0..1);
     let mut filler = fs::File::create(edge.state.join("audit/filler")).unwrap();
     while filler.write_all(&[0; 4096]).is_ok() {}

@@ -113,7 +113,8 @@ impl Host {
 
     /// What a program says that watches for a moment. It must not get in.
     fn is_refused(&self, grpc: &str) -> String {
-        let output = self.command(&["subscribe", "dock/*", "--edge", grpc, "--seconds", "1s"]).output().unwrap();
+        let output =
+            self.command(&["subscribe", "dock/*", "--edge", grpc, "--seconds", "1s"]).output().unwrap();
         assert!(!output.status.success(), "it got in: {}", text(&output));
         text(&output)
     }
@@ -137,7 +138,9 @@ fn a_program_or_camera_with_a_wrong_clock_says_so() {
         assert!(said.contains("clock"), "{said}");
         let camera = site.joined("camera/dock/cam1").off_by(years * YEAR_S);
         let socket = camera.path("camera.sock").display().to_string();
-        let output = camera.command(&["camera", "dock/cam1", "--edge", edge.field("link="), "--socket", &socket]).output();
+        let output = camera
+            .command(&["camera", "dock/cam1", "--edge", edge.field("link="), "--socket", &socket])
+            .output();
         let said = text(&output.unwrap());
         println!("a camera, {years} years: {said}");
         assert!(said.contains("clock") && !said.contains("ready"), "{said}");
@@ -173,7 +176,8 @@ fn an_edge_of_the_future_is_named_by_whoever_dials_it() {
     println!("an application: {said}");
     assert!(said.contains("valid only from") && said.contains("set the clock"), "{said}");
     let socket = camera.path("camera.sock").display().to_string();
-    let mut command = camera.command(&["camera", "dock/cam1", "--edge", edge.field("link="), "--socket", &socket]);
+    let mut command =
+        camera.command(&["camera", "dock/cam1", "--edge", edge.field("link="), "--socket", &socket]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let log = BufReader::new(child.stderr.take().unwrap());
     let camera = Running(child, String::new());

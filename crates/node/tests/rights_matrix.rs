@@ -210,7 +210,8 @@ const UID: u32 = 61_000;
 fn given() -> Vec<(String, Verb, &'static str)> {
     let names = |(place, (name, verbs)): (u32, (String, Vec<Verb>))| {
         let whos = [format!("app/only/{name}"), format!("edge/only/{name}"), format!("user/{}", UID + place)];
-        whos.into_iter().flat_map(move |who| verbs.clone().into_iter().map(move |verb| (who.clone(), verb, "dock/*")))
+        whos.into_iter()
+            .flat_map(move |who| verbs.clone().into_iter().map(move |verb| (who.clone(), verb, "dock/*")))
     };
     (0..).zip(holders()).flat_map(names).collect()
 }
@@ -390,7 +391,12 @@ async fn everybody_may_ask_what_was_granted_and_nothing_else() {
             }
             if let Some(listed) = heard.get(&(camera.into(), FOREIGN.into())) {
                 // By gRPC or not: the socket says who it is, and the rights are the same.
-                assert_eq!(Some(listed.as_str()), row.expected(Request::List, camera), "{} {camera}", row.who);
+                assert_eq!(
+                    Some(listed.as_str()),
+                    row.expected(Request::List, camera),
+                    "{} {camera}",
+                    row.who
+                );
             }
             writeln!(table, "{:24} {:6} {camera:10} {}", row.who, row.by, cells.join(" ")).unwrap();
         }

@@ -46,7 +46,8 @@ fn unwritable(folder: &Path) -> Option<Finding> {
     if let Err((path, error)) = try_opening(folder) {
         let remedy = match error.kind() {
             io::ErrorKind::ReadOnlyFilesystem => {
-                "mount it for writing (`mount -o remount,rw`), or give the edge another folder with --state".into()
+                "mount it for writing (`mount -o remount,rw`), or give the edge another folder with --state"
+                    .into()
             }
             _ => format!(
                 "let the edge's user write there (`chown -R`, `chmod -R u+rwX {shown}`, `chattr -a -i`), or give another folder with --state"

@@ -45,7 +45,11 @@ fn look(
     let held = match file.read() {
         Ok(held) => held,
         Err(error) => {
-            return vec![unreadable(Check::Revocation, error.to_string(), "copy it anew from another edge of the site")];
+            return vec![unreadable(
+                Check::Revocation,
+                error.to_string(),
+                "copy it anew from another edge of the site",
+            )];
         }
     };
     let own = subject.credentials.iter().filter_map(|(_, credentials)| credentials.as_ref().ok());

@@ -86,8 +86,9 @@ impl Settings {
 pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     let finding = |fault: &Fault, remedy: &str| Finding::fault_of(Check::Settings, fault, remedy);
     let nobodys = subject.settings.nobodys.iter();
-    let mut findings: Vec<Finding> =
-        nobodys.map(|fault| finding(fault, "begin it with role = \"edge\" or \"camera\" or \"app\"")).collect();
+    let mut findings: Vec<Finding> = nobodys
+        .map(|fault| finding(fault, "begin it with role = \"edge\" or \"camera\" or \"app\""))
+        .collect();
     for side in Side::ALL {
         let Examined { file, faults, .. } = subject.settings.side(side);
         // A variable that nobody here reads does no harm.

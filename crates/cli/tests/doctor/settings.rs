@@ -51,7 +51,11 @@ fn a_camera_whose_file_leaves_its_name_to_the_command_line() {
     camera.settings("camera", "history_share = 0.5");
     camera.doctor(&["--edge", &edge.link]).healthy();
     camera.settings("camera", "fps = 10.0");
-    camera.doctor(&["--edge", &edge.link]).fault("settings", "fps = 10.0: it has no effect without a source", "--source");
+    camera.doctor(&["--edge", &edge.link]).fault(
+        "settings",
+        "fps = 10.0: it has no effect without a source",
+        "--source",
+    );
 }
 
 #[test]
@@ -71,7 +75,11 @@ fn a_store_of_the_file_that_cannot_be_written() {
     said(&site.run(&["store", "key"]));
     fs::write(site.path("file"), "").unwrap();
     site.settings("edge", &format!("store = \"{}\"", site.text("file/store")));
-    site.doctor(&["--listen", "127.0.0.1:0", "--grpc", "off", "--enrol", "off"]).fault("disk", "cannot be written", "--store");
+    site.doctor(&["--listen", "127.0.0.1:0", "--grpc", "off", "--enrol", "off"]).fault(
+        "disk",
+        "cannot be written",
+        "--store",
+    );
 }
 
 #[test]
@@ -89,7 +97,8 @@ fn a_bundle_holds_the_settings_without_secrets() {
     site.settings("edge", "# token = \"Tr0ub4dorTr0ub4dor\"\nmemory_bytes = \"64MiB\"");
     let bundle = site.text("report.tar.gz");
     site.run(&["doctor", "--bundle", &bundle]);
-    let unpacked = Command::new("tar").args(["-xzOf", &bundle, "mez-doctor/configuration/edge.toml"]).output().unwrap();
+    let unpacked =
+        Command::new("tar").args(["-xzOf", &bundle, "mez-doctor/configuration/edge.toml"]).output().unwrap();
     let text = String::from_utf8_lossy(&unpacked.stdout).into_owned();
     assert!(text.contains("memory_bytes = \"64MiB\"") && !text.contains("Tr0ub4dor"), "{text}{unpacked:?}");
 }

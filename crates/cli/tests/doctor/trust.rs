@@ -21,7 +21,11 @@ fn a_revoked_application() {
     let edge = site.edge();
     let host = site.host("app/counter", DAY);
     said(&site.run(&["keys", "revoke", "app/counter", "--because", "sold"]));
-    once_at_fault(|| host.doctor(&["--edge", &edge.grpc])).fault("revocation", "revoked", "mez keys token ROLE/NAME");
+    once_at_fault(|| host.doctor(&["--edge", &edge.grpc])).fault(
+        "revocation",
+        "revoked",
+        "mez keys token ROLE/NAME",
+    );
 }
 
 /// A camera too, over QUIC and TCP. Once it has got the list, it knows by itself, also without a network.
@@ -65,7 +69,11 @@ fn an_audit_log_that_cannot_be_written() {
 #[test]
 fn an_audit_log_on_a_disk_that_takes_nothing() {
     let mounts = [
-        ("mount -t tmpfs -o size=128m none state && mkdir state/audit && mount -o remount,ro state", "ead-only", "mount it for writing"),
+        (
+            "mount -t tmpfs -o size=128m none state && mkdir state/audit && mount -o remount,ro state",
+            "ead-only",
+            "mount it for writing",
+        ),
         (
             "mount -t tmpfs -o size=128m none state && mkdir state/audit && mount -t tmpfs -o size=64k none state/audit",
             "is full",
@@ -78,7 +86,11 @@ fn an_audit_log_on_a_disk_that_takes_nothing() {
         let Some(output) = site.unshared(mount, &["doctor", "--json"]) else { return };
         let found_there = findings(&output);
         let audit: Vec<_> = found_there.faults.iter().filter(|(check, ..)| check == "audit").collect();
-        assert!(matches!(&audit[..], [(_, what, to_do)] if what.contains(found) && to_do.contains(remedy)), "{}", found_there.all);
+        assert!(
+            matches!(&audit[..], [(_, what, to_do)] if what.contains(found) && to_do.contains(remedy)),
+            "{}",
+            found_there.all
+        );
     }
 }
 
@@ -102,5 +114,9 @@ fn an_audit_log_that_somebody_changed() {
     fs::write(&file, text.replacen("\"started\"", "\"stopped\"", 1)).unwrap();
     let found = site.doctor(&[]);
     found.healthy();
-    assert!(found.all.contains("is not what the edge wrote") && found.all.contains("mez keys audit --verify"), "{}", found.all);
+    assert!(
+        found.all.contains("is not what the edge wrote") && found.all.contains("mez keys audit --verify"),
+        "{}",
+        found.all
+    );
 }
