@@ -37,9 +37,9 @@ pub use crate::link::LinkSpec;
 pub use crate::payload::PAYLOAD_BYTES_MAX;
 pub use crate::time::{HostClock, Moment, ms, secs};
 pub use crate::world::{
-    Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, Bug, CameraCounts, CameraId, CameraSpec,
+    Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, Bug, By, CameraCounts, CameraId, CameraSpec,
     CaptureTimes, Conduct, Counter, Delivered, DiskSpec, EdgeId, EdgeSpec, Failure, Host, Library, MediumId,
-    MediumSpec, Resumes, RightsId, Told, VisitorId, VisitorSpec, World,
+    MediumSpec, Member, Resumes, RightsId, SiteAction, Told, VisitorId, VisitorSpec, World,
 };
 
 /// `mbps(20)` is 20,000,000 bits per second.

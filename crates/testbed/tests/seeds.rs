@@ -78,6 +78,17 @@ fn every_rule_holds_where_rights_change_in_odd_worlds() {
     run_half(1, Variety::GRANTED);
 }
 
+/// The same worlds, where applications, cameras and edges are revoked while streams run, and the deny list travels with cameras between two edges.
+#[test]
+fn every_rule_holds_where_members_are_revoked_in_even_worlds() {
+    run_half(0, Variety::REVOKED);
+}
+
+#[test]
+fn every_rule_holds_where_members_are_revoked_in_odd_worlds() {
+    run_half(1, Variety::REVOKED);
+}
+
 /// Beyond the seeds that are always run: worlds that once showed a fault of the brokers, which is mended.
 #[test]
 fn worlds_that_once_found_a_fault_keep_every_rule() {

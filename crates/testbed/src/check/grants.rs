@@ -6,6 +6,7 @@ use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{FrameId, Rung};
 use mez_core::history::is_unmodified;
 use mez_core::name::{CameraName, CameraPattern};
+use mez_core::revocation::Certificate;
 use mez_core::rights::{Bearer, Rights, Verb};
 
 use super::Checks;
@@ -30,6 +31,7 @@ impl Checks {
         id: SubscriptionId,
         (edge, who): (usize, &Bearer),
         (reads, originals): (bool, bool),
+        certificate: &Certificate,
     ) {
         let (Some(reading), Some(granting)) = (self.readings.get(&id), self.granting.get(&edge)) else {
             return;
@@ -38,11 +40,13 @@ impl Checks {
         let before = held.filter_map(|((_, camera), frames)| Some((camera.clone(), *frames.last()?)));
         let before = before.collect();
         let (who, granted) = (who.clone(), granting.of(who));
-        self.holders.insert(id, Holder { edge, who, reads, originals, before, granted });
+        let certificate = certificate.clone();
+        self.holders.insert(id, Holder { edge, who, reads, originals, before, granted, certificate });
     }
 
     /// Checks that whoever gets a frame may have it: as one of the past, if the edge had it before the subscription began.
     pub(super) fn check_granted(&mut self, id: SubscriptionId, camera: &CameraName, frame: FrameId) {
+        self.check_not_revoked(id, || format!("{frame} of {camera} was handed over"));
         let Some(holder) = self.holders.get(&id) else { return };
         let (edge, who) = (holder.edge, &holder.who);
         let may = |verb| self.may((edge, who), &[verb], camera);
@@ -56,6 +60,7 @@ impl Checks {
 
     /// Checks that whoever hears of a camera through a subscription may have something of it.
     pub(crate) fn hears_of(&mut self, id: SubscriptionId, camera: &CameraName) {
+        self.check_not_revoked(id, || format!("something was told of {camera}"));
         let Some(holder) = self.holders.get(&id) else { return };
         let may = |verb| self.may((holder.edge, &holder.who), &[verb], camera);
         let may_hear = may(Verb::Watch) || may(Verb::Read);
@@ -65,6 +70,7 @@ impl Checks {
 
     /// Checks a question about what memory does not hold. `of_camera`: the rung that the camera is asked for, if it is asked.
     pub(crate) fn asks_past(&mut self, id: SubscriptionId, camera: &CameraName, of_camera: Option<Rung>) {
+        self.check_not_revoked(id, || format!("the past of {camera} was asked for"));
         let Some(holder) = self.holders.get(&id) else { return };
         let may = |verb| self.may((holder.edge, &holder.who), &[verb], camera);
         let may_ask = holder.originals || may(Verb::Read);

@@ -10,6 +10,7 @@ use mez_core::frame::{Encoding, Epoch, FrameId, FrameMeta, Quality, Rung, Sequen
 use mez_core::history::Tier;
 use mez_core::name::CameraName;
 use mez_core::profile::SizedProfile;
+use mez_core::revocation::Certificate;
 use mez_core::rights::{Bearer, Grant, Stance, Verb};
 use mez_core::setting::Form;
 use mez_core::subscription::{LastFrame, Span};
@@ -243,6 +244,8 @@ pub(super) struct Holder {
     pub(super) before: BTreeMap<CameraName, FrameId>,
     /// What was granted then.
     pub(super) granted: (Stance, Vec<Grant>),
+    /// What it showed.
+    pub(super) certificate: Certificate,
 }
 
 // ---- links --------------------------------------------------------------------------------------------------

@@ -24,7 +24,9 @@
 //! | `untold` | what was published between two frames of an application, or between the beginning that it asked for and its first frame, is told by number or by time, at every moment of a restart (I5) | `passage.rs` |
 //! | `filled` | an application that fills is given every frame that the camera holds, unless it is told that the camera was not heard; not what a thief was asked for in its place, who holds none of it and says so, and which is counted or told as a restart; nor frames of an epoch in which no edge took the camera in, whose names another start may have (I5) | `passage.rs` |
 //! | `granted` | nobody gets a frame, live or past, or hears of a camera, or does anything with it, without a grant for that at this moment (I10) | `grants.rs` |
-//! | `refusals` | nobody is refused what is granted, and no stream ends although its grants are the same (I10) | `grants.rs` |
+//! | `refusals` | nobody is refused what is granted, no stream ends although its grants are the same, and nobody is turned away as revoked who is on no list (I10) | `grants.rs`, `revoked.rs` |
+//! | `revoked` | nobody whose certificate was revoked gets a frame, publishes one or is connected at an edge that has heard of it, a second after it was written there or at once where a camera has brought the list; no camera stays at an edge of which it knows that it was revoked (I10) | `revoked.rs` |
+//! | `lists` | a camera and its edge hold the same deny list half a second after one of them has had a newer one | `revoked.rs` |
 //! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
 //! | `cancels` | a frame that gets through is cancelled only while bytes of it are unsent and a newer one is there | `camera.rs` |
 //! | `references` | no frame is sent that refers to one that the camera has given up, or that went over another connection | `chains.rs` |
@@ -56,6 +58,7 @@ mod memory;
 mod passage;
 mod past;
 mod path;
+mod revoked;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -73,6 +76,8 @@ pub(crate) use self::ledger::Ledger;
 pub(crate) use self::memory::{CameraHolds, DoorHolds};
 pub(crate) use self::passage::{Passage, PassageCamera, PassageProcess, PassageReader};
 pub(crate) use self::path::{Path, RIVAL_MAX};
+use self::revoked::Heard;
+pub(crate) use self::revoked::{LIST_READ_MAX, ListsSeen};
 use crate::time::Moment;
 
 /// A rule that did not hold.
@@ -109,12 +114,18 @@ pub(crate) struct Checks {
     whole: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
     /// Frames of chains that each run of an edge has decoded, and whose successors it can decode.
     decoded: BTreeMap<(u64, CameraName), BTreeSet<(FrameId, LinkId)>>,
+    /// Frames of chains that each run of an edge has decoded, whatever came of its decoder since.
+    shown: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
     readings: BTreeMap<SubscriptionId, Reading>,
     contracts: BTreeMap<SubscriptionId, Kept>,
     /// What each edge's operator grants.
     granting: BTreeMap<usize, Granting>,
     /// Whose each subscription is.
     holders: BTreeMap<SubscriptionId, Holder>,
+    /// The deny lists that each edge has heard of.
+    heard: BTreeMap<usize, Heard>,
+    /// Since when a camera's deny list is another than its edge's.
+    lists_differ_since: BTreeMap<usize, Moment>,
     /// How many replies to a frame are on their way, by application.
     replies: BTreeMap<(CameraName, FrameId, String), u64>,
     /// What each run of a camera did for readings of the past.

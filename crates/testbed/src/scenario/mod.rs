@@ -1,9 +1,10 @@
 //! Draws worlds at random: cameras, links and applications of every kind, with faults that may overlap.
 //!
-//! `media.rs` draws what cameras share, `grants.rs` who may do what.
+//! `media.rs` draws what cameras share, `grants.rs` who may do what, `revoked.rs` who is revoked.
 
 mod grants;
 mod media;
+mod revoked;
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use mez_core::subscription::Deliver;
 
 use self::grants::Grants;
 use self::media::{declared, shared};
+use self::revoked::Members;
 use crate::disk::Faults;
 use crate::footage::Footage;
 use crate::link::LinkSpec;
@@ -56,6 +58,8 @@ pub struct Variety {
     /// Whether applications may do only some things with some cameras, and that changes. Otherwise each has grants for everything. It is drawn from
     /// a stream of its own, too.
     pub grants: bool,
+    /// Whether members of the site are revoked and join again, at one edge or two between which cameras go to and fro.
+    pub revocations: bool,
 }
 
 impl Variety {
@@ -67,6 +71,7 @@ impl Variety {
         originals: false,
         lost_sources: false,
         grants: false,
+        revocations: false,
     };
     /// The same, and what applications ask of their running sessions.
     pub const ASKING: Self = Self { asks: true, ..Self::ALL };
@@ -76,6 +81,8 @@ impl Variety {
     pub const UNPLUGGED: Self = Self { lost_sources: true, ..Self::ALL };
     /// Applications of every kind, and rights that are given and taken away.
     pub const GRANTED: Self = Self { grants: true, ..Self::ORIGINALS };
+    /// All that happens to brokers, and certificates that are revoked.
+    pub const REVOKED: Self = Self { revocations: true, ..Self::ALL };
 }
 
 /// A world drawn from a seed, with its faults planned, and how long it is to run.
@@ -96,11 +103,13 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let rights = granted.as_ref().map_or_else(|| grants::everything(count), Grants::rights);
     let edge = EdgeSpec { log_bytes_max, disk, channels, rights, ..EdgeSpec::default() };
     let mut world = World::seeded_with(seed, edge);
+    let members = variety.revocations.then(|| Members::draw(&mut world, seed));
+    let second_edge = members.as_ref().and_then(Members::second);
     let medium = shared(&mut random, &specs).map(|spec| world.medium(spec));
     let cameras: Vec<CameraId> = ["dock/cam1", "dock/cam2", "yard/cam1"]
         .iter()
         .zip(specs)
-        .map(|(name, spec)| world.camera(name, CameraSpec { medium, ..spec }))
+        .map(|(name, spec)| world.camera(name, CameraSpec { medium, second_edge, ..spec }))
         .collect();
     let rival = random.one_in(8).then(|| {
         let other = random.one_in(2).then_some("spiffe://world/camera/other");
@@ -138,6 +147,9 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     if let Some(granted) = granted {
         granted.plan(&mut world, EdgeId::default(), &applications, (CALM..=length - QUIET, length));
     }
+    if let Some(members) = members {
+        members.plan(&mut world, &cameras, &applications, (CALM..=length - QUIET, rival.is_none()));
+    }
     flood(&mut world, seed, cameras.len(), length);
     for _ in 0..random.within(0..=7) {
         plan(&mut world, &mut random, &cameras, rival, &applications, length, variety);
@@ -145,7 +157,7 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     world.at(Moment::START + (length - QUIET), Action::Heal);
     // Two processes claim the same name, in one of two ways.
     let robbed = rival.is_none() && plan_thefts(&mut world, seed, &cameras, length);
-    (world, if robbed { length + REFUSED } else { length })
+    (world, if robbed || variety.revocations { length + REFUSED } else { length })
 }
 
 /// Plans in some worlds a thief of a camera's keys that comes and goes, and resets of the camera, also for no reason. It is drawn from a

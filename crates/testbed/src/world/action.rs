@@ -23,6 +23,39 @@ pub enum Host {
     Edge(EdgeId),
 }
 
+/// A member of a site, with a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Member {
+    /// A camera's host. A thief of its identity has the certificate that it had when the thief was made.
+    Camera(CameraId),
+    /// An application.
+    Application(ApplicationId),
+    /// An edge.
+    Edge(EdgeId),
+}
+
+/// What stands on a deny list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The serial number of the certificate that the member has now.
+    Serial,
+    /// The member's name: all certificates that it was given until then.
+    Name,
+}
+
+/// What the operator of a site does where the site was made, beside the first edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SiteAction {
+    /// A member is revoked. The first edge reads that within a second.
+    Revoke(Member, By),
+    /// It was a mistake.
+    Unrevoke(Member, By),
+    /// A member gets another certificate. A camera's and an edge's process start anew with it, an application subscribes again.
+    Enrol(Member),
+    /// The deny list of so many changes ago is copied into the edge's folder of keys.
+    Copy(EdgeId, usize),
+}
+
 /// A fault, its end, or a change of what is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -80,6 +113,12 @@ pub enum Action {
     Reset(CameraId),
     /// The edge's rights are these from now on. Its operator has changed them, or has revoked somebody's.
     Rights(EdgeId, RightsId),
-    /// Every fault ends: links carry, processes run but for rivals, applications subscribe and take frames.
+    /// Something changes in who is a member of the site.
+    Site(SiteAction),
+    /// Of its edges the camera, with all who share its link, reaches this one from now on, and no other. Nothing happens while one of the hosts
+    /// stands still.
+    Move(CameraId, EdgeId),
+    /// Every fault ends: links carry, processes run but for rivals, applications subscribe and take frames. Whoever was revoked
+    /// stays so; a thief that was revoked stays.
     Heal,
 }

@@ -78,6 +78,7 @@ impl World {
             Action::Freeze(Host::Edge(edge)) => {
                 self.disturb_edge(edge.0);
                 self.edges[edge.0].freeze();
+                self.checks.edge_stands_still(edge.0);
             }
             Action::Thaw(Host::Camera(camera)) => {
                 self.disturb(camera.0);
@@ -110,6 +111,8 @@ impl World {
             Action::Poison(camera) => self.poison(camera.0),
             Action::Reset(camera) => self.reset(camera.0),
             Action::Rights(edge, rights) => self.set_rights(edge.0, rights),
+            Action::Site(action) => self.operate_site(action),
+            Action::Move(camera, edge) => self.move_camera(camera.0, edge.0),
             Action::Heal => self.heal(),
         }
     }
@@ -147,7 +150,9 @@ impl World {
         for index in 0..self.cameras.len() {
             self.set_disk_faults(Host::Camera(CameraId(index)), Faults::default());
             if self.thieves.is_thief(index) {
-                self.leave(index);
+                if !self.is_shut_out_of_site(index) {
+                    self.leave(index);
+                }
                 continue;
             }
             if self.cameras[index].is_rival {

@@ -18,7 +18,9 @@ impl World {
     pub fn application(&mut self, spec: ApplicationSpec) -> ApplicationId {
         let index = self.applications.len();
         let random = self.random.split();
-        self.applications.push(Application::new(index, spec, random, self.now));
+        let member = ApplicationId(index).who().to_string().parse().expect("it is a member");
+        let certificate = self.site.issue(self.now, &member);
+        self.applications.push(Application::new(index, spec, certificate, random, self.now));
         self.subscribe(index);
         self.settle();
         self.report();

@@ -91,4 +91,18 @@ pub enum Bug {
     LostRightForgotten,
     /// An edge goes on with the rights with which it was made.
     RightsNotReadAgain,
+    /// The link of a camera that is revoked while it is connected is not ended.
+    RevokedLinkKept,
+    /// The stream of an application that is revoked while it reads is not ended.
+    RevokedStreamKept,
+    /// An edge takes in an older deny list in place of the one that it holds.
+    OlderListTaken,
+    /// An edge does not look who has signed a deny list.
+    SignatureIgnored,
+    /// An edge that starts knows nothing of the deny list that it held.
+    ListForgotten,
+    /// A camera keeps the deny list that an edge gave it for itself.
+    ListNotHandedOn,
+    /// An edge refuses a member by its name, whatever certificate it shows.
+    NewcomerRefused,
 }

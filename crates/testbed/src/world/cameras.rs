@@ -5,6 +5,7 @@ use mez_core::broker::camera::Transformed;
 use mez_core::broker::edge::CameraInfo;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::PastQuery;
+use mez_core::name::CameraName;
 
 use super::action::Counter;
 use super::camera::{CameraCounts, CameraHost, Effect};
@@ -40,6 +41,7 @@ impl World {
     pub fn thief(&mut self, of: CameraId) -> CameraId {
         let thief = self.second(of, None);
         self.thieves.add(thief.0, of.0);
+        self.cameras[thief.0].certificate = self.cameras[of.0].certificate.clone();
         thief
     }
 
@@ -92,8 +94,11 @@ impl World {
     fn camera_on(&mut self, name: &str, spec: CameraSpec, link: usize, clock: HostClock) -> CameraId {
         let index = self.cameras.len();
         let random = self.random.split();
-        let name = name.parse().expect("scenarios give cameras valid names");
-        let host = CameraHost::new(index, name, spec, (link, clock), random, (self.disk_bug, self.now));
+        let name: CameraName = name.parse().expect("scenarios give cameras valid names");
+        let member = format!("camera/{name}").parse().expect("it is a member");
+        let shown = self.site.issue(self.now, &member);
+        let bug = (self.disk_bug, self.now);
+        let host = CameraHost::new(index, name, spec, (link, clock), shown, random, bug);
         self.cameras.push(host);
         self.start_camera(index, Counter::Kept);
         self.settle();
@@ -140,13 +145,17 @@ impl World {
             link.close(stage.now, Side::Camera, connection);
         }
         link.give_up_dials(process.run);
+        self.touch(Node::Link(self.cameras[index].link));
+        if self.cameras[index].is_shut_out {
+            // Nobody listened to it.
+            return;
+        }
         // What was under way goes before the word that it is gone.
         let (view, _) = self.view();
         let (path, heard) = (view.path(index), view.is_heard(index));
         let told = if heard { (path.queue_time() + path.service_time()) * 2 } else { RIVAL_MAX };
         self.thieves.handle_left(index, self.now + told);
         self.disturb(index);
-        self.touch(Node::Link(self.cameras[index].link));
     }
 
     /// Notes that a fault touched a camera's path. Its time to recover begins now.
@@ -203,9 +212,13 @@ impl World {
             let effect = camera.carry_out(output, link, &mut stage);
             if effect == Effect::Refused {
                 let robbed = self.view().0.is_robbed(index);
-                if self.thieves.may_be_refused(&self.cameras[index], robbed, self.now) {
+                let shut_out = self.view().0.is_shut_out(index);
+                if shut_out || self.thieves.may_be_refused(&self.cameras[index], robbed, self.now) {
                     self.cameras[index].handle_refused(self.now);
                 }
+            }
+            if effect == Effect::ListChanged {
+                self.camera_holds_list(index);
             }
             if effect != Effect::Nothing {
                 self.touch(Node::Link(self.cameras[index].link));

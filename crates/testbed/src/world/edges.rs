@@ -19,7 +19,9 @@ impl World {
         let clock = spec.clock.unwrap_or_else(|| self.draw_clock());
         let index = self.edges.len();
         self.checks.rights_changed(index, &spec.rights);
-        self.edges.push(EdgeHost::new(index, spec, clock, self.now));
+        let member = format!("edge/e{index}").parse().expect("it is a member");
+        let certificate = self.site.issue(self.now, &member);
+        self.edges.push(EdgeHost::new(index, spec, clock, certificate, self.now));
         self.start_edge(index);
         self.settle();
         EdgeId(index)
@@ -45,11 +47,13 @@ impl World {
         self.kill_edge(index);
         let run = self.next_run();
         let (edge, mut stage) = self.edge_at(index);
+        stage.checks.edge_goes_on(index);
         edge.start(run, &mut stage);
         for link in self.links_of(index) {
             self.network.change(link, &mut stage!(self), |link| link.edge_listens());
         }
         self.disturb_edge(index);
+        self.look_at_members();
         self.touch(Node::Edge(index));
         for application in 0..self.applications.len() {
             if self.applications[application].spec.edge.0 == index && self.applications[application].wants {
@@ -63,6 +67,7 @@ impl World {
         if !edge.stop(&mut stage) {
             return;
         }
+        stage.checks.edge_stands_still(index);
         self.visitors.handle_edge_lost(EdgeId(index), &mut stage!(self));
         for link in self.links_of(index) {
             self.network.change(link, &mut stage!(self), |link| link.lose_edge());
@@ -92,6 +97,9 @@ impl World {
     /// An edge's host goes on: what came meanwhile is looked at.
     pub(super) fn thaw_edge(&mut self, edge: usize) {
         self.disturb_edge(edge);
+        if self.edges[edge].process.is_some() {
+            self.checks.edge_goes_on(edge);
+        }
         for (link, output) in self.edges[edge].thaw() {
             self.on_link(link, output);
             self.settle();
@@ -214,6 +222,7 @@ impl World {
             Effect::TurnedAway { visitor } => self.visitors.handle_turned_away(visitor, &mut stage!(self)),
             Effect::Ended { subscription } => self.end_reset(subscription),
             Effect::Answered { request, answer } => self.answered(index, request, answer),
+            Effect::ListChanged => self.list_changed(index),
         }
     }
 
@@ -312,8 +321,9 @@ impl World {
         // A certificate holds for a name, whichever process presents it.
         let cameras: Vec<CameraPattern> = camera_host.name.as_str().parse().into_iter().collect();
         let peer = Peer { identity: camera_host.identity.clone(), cameras };
+        let shown = camera_host.certificate.clone();
         let (host, mut stage) = self.edge_at(edge);
-        if !host.handle_accepted((camera, connection), link, peer, &mut stage) {
+        if !host.handle_accepted((camera, connection), link, (peer, &shown), &mut stage) {
             self.close_at_edge(link, connection);
         }
     }

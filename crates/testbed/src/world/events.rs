@@ -75,6 +75,8 @@ pub(super) enum Event {
     Attack(AttackSpec),
     /// A visitor goes on.
     Visit { visitor: usize, attempt: u64, step: VisitStep },
+    /// An edge looks at the deny list in its folder of keys, which has changed.
+    ListWritten { edge: usize },
     /// Something that the scenario planned.
     Action(Action),
     /// The checks look around.
@@ -90,6 +92,7 @@ impl Event {
             | Self::PastMade { camera, .. }
             | Self::EpochPersisted { camera, .. } => Some((Node::Camera(*camera), ms(20))),
             Self::Decoded { edge, .. } => Some((Node::Edge(*edge), ms(8))),
+            Self::ListWritten { edge } => Some((Node::Edge(*edge), ms(30))),
             _ => None,
         }
     }

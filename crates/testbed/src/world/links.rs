@@ -99,6 +99,9 @@ impl World {
             world.network.link(world.cameras[camera].link).opening(connection)
         };
         match output {
+            LinkOutput::Dialled { connection, .. } if self.turns_away_from_edge(camera) => {
+                self.hang_up(camera, connection);
+            }
             LinkOutput::Dialled { connection, .. } => {
                 let window = window_of(self, connection);
                 self.with_camera(camera, |camera, stage| {

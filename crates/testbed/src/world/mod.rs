@@ -27,9 +27,10 @@
 //! | applications, and their questions for the past | `application/` | `applications.rs` |
 //! | logs on disk, under cameras and edges | `storage.rs` | |
 //! | who has stolen a camera's identity | `thieves.rs` | `cameras.rs` |
+//! | certificates and deny lists | `site.rs` | `members.rs` |
 //! | what rules are shown | `watch.rs` | |
 //!
-//! `spec.rs` says what a world is made of, `action.rs` what can be done to it (carried out in `actions.rs`), `bug.rs` what it can do wrong.
+//! `spec.rs` says what a world is made of, `action.rs` what can be done to it (carried out in `actions.rs`; cameras that go to another edge: `moves.rs`), `bug.rs` what it can do wrong.
 //!
 //! [`World::run`] panics at the first breach of a rule of [`crate::check`], with the seed and what happened last.
 
@@ -44,8 +45,11 @@ mod edge;
 mod edges;
 mod events;
 mod links;
+mod members;
+mod moves;
 mod network;
 mod node;
+mod site;
 mod spec;
 mod stage;
 mod storage;
@@ -60,7 +64,7 @@ use std::time::Duration;
 use mez_core::profile::{ProfileHash, SizedProfile};
 use mez_core::rights::Rights;
 
-pub use self::action::{Action, Counter, Host};
+pub use self::action::{Action, By, Counter, Host, Member, SiteAction};
 use self::application::Application;
 pub use self::application::{Delivered, Told};
 pub use self::bug::Bug;
@@ -70,6 +74,7 @@ use self::edge::EdgeHost;
 use self::events::{Event, EventQueue};
 use self::network::Network;
 use self::node::{Node, Owner, Timer, Touched};
+use self::site::Site;
 pub use self::spec::{
     ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct, DiskSpec,
     EdgeId, EdgeSpec, Library, MediumId, MediumSpec, Resumes, RightsId, VisitorId, VisitorSpec,
@@ -110,6 +115,7 @@ pub struct World {
     profiles: BTreeMap<ProfileHash, SizedProfile>,
     /// Rights that edges may have.
     rights: Vec<Rights>,
+    site: Site,
     checks: Checks,
     trace: Trace,
     /// Whether codecs and decoders fail and hang now and then.
@@ -169,6 +175,7 @@ impl World {
             wall_steps: 0,
             profiles: BTreeMap::new(),
             rights: Vec::new(),
+            site: Site::new(),
             checks: Checks::default(),
             trace: Trace::default(),
             codecs_fail: true,
@@ -369,6 +376,7 @@ impl World {
             Event::Took { application, took } => self.took(application, &took),
             Event::Attack(spec) => self.attacked(spec),
             Event::Visit { visitor, attempt, step } => self.visited(visitor, attempt, step),
+            Event::ListWritten { edge } => self.read_list(edge),
             Event::Action(action) => self.apply(action),
             Event::Watch => {
                 self.watch();

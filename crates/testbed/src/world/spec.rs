@@ -140,6 +140,8 @@ pub enum CaptureTimes {
 pub struct CameraSpec {
     /// The edge that it dials. Default: the first.
     pub edge: EdgeId,
+    /// Another edge that it dials as well. It reaches the one or the other ([`Action::Move`](super::Action::Move)). Default: none.
+    pub second_edge: Option<EdgeId>,
     /// The link to it. Default 20 Mbit/s, 5 ms each way.
     pub link: LinkSpec,
     /// What its link shares with those of other cameras, which then decides on the rate. Default: nothing.
@@ -173,6 +175,7 @@ impl Default for CameraSpec {
     fn default() -> Self {
         Self {
             edge: EdgeId(0),
+            second_edge: None,
             link: LinkSpec::default(),
             medium: None,
             interval: ms(100),

@@ -17,8 +17,8 @@ use super::network::Network;
 use super::spec::Resumes;
 use super::thieves::Thieves;
 use crate::check::{
-    CameraHolds, Checks, DemandSeen, GotSeen, Passage, PassageCamera, PassageProcess, PassageReader, Path,
-    PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen,
+    CameraHolds, Checks, DemandSeen, GotSeen, ListsSeen, Passage, PassageCamera, PassageProcess,
+    PassageReader, Path, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen,
 };
 use crate::link::Side;
 use crate::time::{Moment, ms};
@@ -51,6 +51,7 @@ impl View<'_> {
         }
         for edge in self.edges {
             self.watch_edge_memory(edge, checks);
+            edge.watch_connected(checks);
         }
     }
 
@@ -69,6 +70,9 @@ impl View<'_> {
         if let Some(seen) = self.source_seen(index) {
             checks.watch_source(&path, &seen);
         }
+        if let Some(seen) = self.lists_seen(index) {
+            checks.watch_lists(&path, &seen);
+        }
     }
 
     // ---- cameras ------------------------------------------------------------------------------------------
@@ -81,6 +85,7 @@ impl View<'_> {
         let edge = &self.edges[spec.edge.0];
         let frozen = self.is_frozen(index);
         let works = host.process.is_some() && edge.process.is_some() && !link.is_cut();
+        let works = works && !self.is_shut_out(index);
         Path {
             camera: index,
             name: host.name.clone(),
@@ -118,7 +123,16 @@ impl View<'_> {
 
     /// Whether a camera's name may be with somebody else now.
     pub(super) fn is_robbed(&self, index: usize) -> bool {
-        self.thieves.of(index).any(|thief| self.cameras[thief].process.is_some()) || self.is_poisoned(index)
+        let hinders =
+            |thief: usize| self.cameras[thief].process.is_some() && !self.is_shut_out(thief);
+        self.thieves.of(index).any(hinders) || self.is_poisoned(index)
+    }
+
+    /// Whether a camera and its edge have nothing to do with each other, because one of them was revoked.
+    pub(super) fn is_shut_out(&self, index: usize) -> bool {
+        let host = &self.cameras[index];
+        let edge = &self.edges[host.spec.edge.0];
+        edge.lists.denies(&host.certificate).is_some() || host.turns_away_from(&edge.certificate)
     }
 
     /// Whether a camera's edge has a state with an epoch beyond all bounds.
@@ -198,6 +212,20 @@ impl View<'_> {
         })
     }
 
+    /// Which deny lists a camera and its edge hold, if both run. A thief may lie.
+    fn lists_seen(&self, index: usize) -> Option<ListsSeen<'_>> {
+        let host = &self.cameras[index];
+        let edge = &self.edges[host.spec.edge.0];
+        let process = host.process.as_ref().filter(|_| !self.thieves.is_thief(index))?;
+        edge.process.as_ref()?;
+        Some(ListsSeen {
+            at_camera: host.lists.list(),
+            at_edge: edge.lists.list(),
+            edge: &edge.certificate,
+            is_up: process.broker.is_up(),
+        })
+    }
+
     /// What a camera's process has to send, if it runs.
     fn silence_seen(&self, index: usize) -> Option<SilenceSeen> {
         let host = &self.cameras[index];
@@ -252,6 +280,7 @@ impl View<'_> {
                 && reader.pattern.matches(&host.name)
                 && reader.spec.edge == host.spec.edge
                 && self.may_read(reader, &host.name, checks)
+                && self.edges[reader.spec.edge.0].lists.denies(&reader.access.certificate).is_none()
                 && reader.spec.end_after_ms.is_none()
                 && reader.questions.are_answered()
                 && !reader.stalled,
@@ -324,14 +353,14 @@ impl View<'_> {
     fn watch_holes(&self, index: usize, had: Option<LastFrame>, checks: &mut Checks) {
         let Some((camera, passage, _)) = self.passage(index, had) else { return };
         let Some(reader) = self.passage_reader(index, camera) else { return };
-        checks.watch_holes(&reader, &self.passage_camera(camera), &passage);
+        checks.watch_holes(&reader, &self.passage_camera(camera, self.edge_of(index)), &passage);
     }
 
     /// Shows what was passed over before the frame that an application just got, and what it was told of that.
     fn watch_told(&self, index: usize, had: Option<LastFrame>, checks: &mut Checks) {
         let Some((camera, passage, not_held)) = self.passage(index, had) else { return };
         let Some(reader) = self.passage_reader(index, camera) else { return };
-        checks.watch_told(&reader, &self.passage_camera(camera), &passage, not_held);
+        checks.watch_told(&reader, &self.passage_camera(camera, self.edge_of(index)), &passage, not_held);
     }
 
     /// Shows the same for everything after the last frame of a reading that has ended, and what was told of that at the end.
@@ -347,7 +376,7 @@ impl View<'_> {
             let last = given.or(application.had(&name).map(|had| had.id));
             let Some(camera) = self.camera_named(&name) else { continue };
             let Some(reader) = self.passage_reader(index, camera) else { continue };
-            let (seen, passage) = (self.passage_camera(camera), Passage { last, next: None });
+            let (seen, passage) = (self.passage_camera(camera, edge), Passage { last, next: None });
             checks.watch_holes(&reader, &seen, &passage);
             // Nothing is told of a camera that did not come during the reading.
             if let Some((.., told)) = application.rest.iter().find(|(camera, ..)| *camera == name) {
@@ -380,7 +409,12 @@ impl View<'_> {
         })
     }
 
-    fn passage_camera(&self, index: usize) -> PassageCamera {
+    fn edge_of(&self, application: usize) -> usize {
+        self.applications[application].spec.edge.0
+    }
+
+    /// The publisher of the frames, for a reader at this edge.
+    fn passage_camera(&self, index: usize, edge: usize) -> PassageCamera {
         let host = &self.cameras[index];
         PassageCamera {
             path: self.path(index),
@@ -388,7 +422,7 @@ impl View<'_> {
             process: host.process.as_ref().map(|process| PassageProcess {
                 run: process.run,
                 log: process.log(),
-                is_up: process.broker.is_up(),
+                is_up: process.broker.is_up() && host.spec.edge.0 == edge,
                 doubted: process.doubted.clone(),
             }),
         }

@@ -1,8 +1,9 @@
-//! Asks an edge's rights for an application, as the interface of a real edge does: when it subscribes, at every change of the rights, and before
-//! everything that its stream is told.
+//! Asks an edge's rights and its deny list for an application, as the interface of a real edge does: when it subscribes, at every change of
+//! either, and before everything that its stream is told.
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::name::CameraName;
+use mez_core::revocation::Certificate;
 use mez_core::rights::{Bearer, Granted, Lost, StreamRights};
 use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::Timestamp;
@@ -18,14 +19,24 @@ pub(in crate::world) struct Access {
     /// What its newest stream was granted. `None`: it was refused, or has not asked yet.
     stream: Option<StreamRights>,
     granted: Granted,
-    /// How often the rights of its edge had changed when it last looked.
-    noticed: u64,
+    /// What it shows.
+    pub(in crate::world) certificate: Certificate,
+    /// How often the rights of its edge and its deny list had changed when it last looked.
+    noticed: (u64, u64),
+}
+
+/// Why a stream has to end.
+pub(super) enum Ending {
+    /// Its application was revoked.
+    Revoked,
+    /// It has lost a right.
+    Lost(Lost),
 }
 
 impl Access {
-    pub(super) fn new(index: usize) -> Self {
+    pub(super) fn new(index: usize, certificate: Certificate) -> Self {
         let who = ApplicationId(index).who();
-        Self { who, stream: None, granted: Granted::EVERYTHING, noticed: 0 }
+        Self { who, stream: None, granted: Granted::EVERYTHING, certificate, noticed: (0, 0) }
     }
 
     /// Whether its stream may have a camera, by what it was granted when it began.
@@ -33,9 +44,21 @@ impl Access {
         self.granted.allows(camera)
     }
 
-    /// Whether the rights have changed since they were last looked at.
+    /// Whether the rights or the deny list have changed since they were last looked at.
     pub(super) fn have_changed(&self, edge: &EdgeHost, stage: &Stage<'_>) -> bool {
-        self.noticed != edge.rights.changes && stage.bug != Some(Bug::LostRightForgotten)
+        let (rights, lists) = self.noticed;
+        rights != edge.rights.changes && stage.bug != Some(Bug::LostRightForgotten)
+            || lists != edge.lists.changes && stage.bug != Some(Bug::RevokedStreamKept)
+    }
+
+    /// Whether it is turned away, because it was revoked. The rules look at either answer.
+    pub(super) fn is_turned_away(&self, edge: &EdgeHost, stage: &mut Stage<'_>) -> bool {
+        let is_turned_away = edge.turns_away(&self.certificate, stage.bug);
+        match is_turned_away {
+            true => stage.checks.shut_out(edge.index, &self.certificate),
+            false => stage.checks.let_in(edge.index, &self.certificate, || "something was asked".into()),
+        }
+        is_turned_away
     }
 
     /// What it may have of what it asks for at this time. `None`: it is refused.
@@ -46,7 +69,11 @@ impl Access {
         edge: &EdgeHost,
         stage: &mut Stage<'_>,
     ) -> Option<SubscriptionSpec> {
-        self.noticed = edge.rights.changes;
+        self.noticed = (edge.rights.changes, edge.lists.changes);
+        if self.is_turned_away(edge, stage) {
+            self.stream = None;
+            return None;
+        }
         let (verbs, cameras) = (spec.needs(now), spec.cameras.clone());
         match StreamRights::ask(&edge.rights.now, self.who.clone(), verbs.clone(), cameras) {
             Ok(stream) => {
@@ -72,12 +99,16 @@ impl Access {
         stage: &mut Stage<'_>,
     ) {
         let reads = spec.span.begin.is_some() || spec.past.fill;
-        stage.checks.begins(id, (edge.index, &self.who), (reads, spec.wants_originals()));
+        let asks = (reads, spec.wants_originals());
+        stage.checks.begins(id, (edge.index, &self.who), asks, &self.certificate);
     }
 
-    /// Looks at the rights. Returns why the stream has to end, if it has to.
-    pub(super) fn look(&mut self, edge: &EdgeHost) -> Option<Lost> {
-        self.noticed = edge.rights.changes;
-        self.stream.as_ref().and_then(|stream| stream.look(&edge.rights.now).err())
+    /// Looks at the deny list and the rights. Returns why the stream has to end, if it has to.
+    pub(super) fn look(&mut self, edge: &EdgeHost, stage: &mut Stage<'_>) -> Option<Ending> {
+        self.noticed = (edge.rights.changes, edge.lists.changes);
+        if stage.bug != Some(Bug::RevokedStreamKept) && self.is_turned_away(edge, stage) {
+            return Some(Ending::Revoked);
+        }
+        self.stream.as_ref().and_then(|stream| stream.look(&edge.rights.now).err()).map(Ending::Lost)
     }
 }

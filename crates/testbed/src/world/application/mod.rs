@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `mod.rs` | subscribes and unsubscribes |
 //! | `access.rs` | knows what it was granted, and asks for it |
-//! | `rights.rs` | loses rights, and does what needs some |
+//! | `rights.rs` | loses rights or is revoked, and does what needs rights |
 //! | `frames.rs` | takes frames, and learns of changes of its contract |
 //! | `asks.rs` | asks something of a running session |
 //! | `hands.rs` | has a client library, which reports when it takes frames |
@@ -32,6 +32,7 @@ use mez_core::frame::ChainKinds;
 use mez_core::history::{PastAnswer, PastOptions};
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
+use mez_core::revocation::Certificate;
 use mez_core::session::{CameraRest, Session};
 use mez_core::subscription::{Delivery, LastFrame, Span, SubscriptionSpec};
 use mez_core::units::{ClockAnchor, Timestamp};
@@ -113,14 +114,20 @@ struct Letter {
 
 impl Application {
     /// One that has not subscribed yet.
-    pub(super) fn new(index: usize, spec: ApplicationSpec, random: Random, now: Moment) -> Self {
+    pub(super) fn new(
+        index: usize,
+        spec: ApplicationSpec,
+        certificate: Certificate,
+        random: Random,
+        now: Moment,
+    ) -> Self {
         let pattern = spec.cameras.parse().expect("scenarios give applications valid patterns");
         Self {
             index,
             spec,
             pattern,
             wants: false,
-            access: Access::new(index),
+            access: Access::new(index, certificate),
             stalled: false,
             ready_since: now,
             deliveries: Deliveries::default(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::{EdgeIndex, LinkId};
+use mez_core::broker::LinkId;
 use mez_core::frame::FrameId;
 use mez_core::wire::{Message, Report, Share};
 
@@ -28,17 +28,28 @@ impl CameraHost {
         stage: &mut Stage<'_>,
     ) {
         stage.trace.record(stage.now, What::Dialled { camera: self.index, link: connection });
+        let reached = self.reached();
         let Some(process) = &mut self.process else { return };
+        process.dialling = process.dialling.saturating_sub(1);
         process.connections.insert(connection, Connection::default());
-        process.broker.handle_dialled(self.clock.monotonic(stage.now), connection, EdgeIndex(0));
+        process.broker.handle_dialled(self.clock.monotonic(stage.now), connection, reached);
         process.handle_window(stage.now, connection, window);
     }
 
     /// Tells the broker that a dial failed.
     pub(in crate::world) fn handle_dial_failed(&mut self, stage: &mut Stage<'_>) {
         stage.trace.record(stage.now, What::DialFailed { camera: self.index });
+        let reached = self.reached();
         let Some(process) = &mut self.process else { return };
-        process.broker.handle_dial_failed(self.clock.monotonic(stage.now), EdgeIndex(0));
+        process.dialling = process.dialling.saturating_sub(1);
+        process.broker.handle_dial_failed(self.clock.monotonic(stage.now), reached);
+    }
+
+    /// Gives up all connections that it is making, because its edge is out of reach. Returns the process that made them.
+    pub(in crate::world) fn fail_dials(&mut self, stage: &mut Stage<'_>) -> Option<u64> {
+        let (run, dialling) = self.process.as_ref().map(|process| (process.run, process.dialling))?;
+        (0..dialling).for_each(|_| self.handle_dial_failed(stage));
+        Some(run)
     }
 
     /// Tells the broker how many bytes of a frame have not left.

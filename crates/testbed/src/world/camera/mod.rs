@@ -9,10 +9,12 @@
 //! | `outputs.rs` | carries out the broker's outputs |
 //! | `link.rs` | tells the broker what comes over the link |
 //! | `making.rs`, `encoder.rs` | encodes frames smaller |
+//! | `lists.rs` | carries deny lists, and leaves edges that were revoked |
 //! | `past.rs` | finds, encodes and sends frames of the past |
 
 mod encoder;
 mod link;
+mod lists;
 mod making;
 mod outputs;
 mod past;
@@ -21,12 +23,13 @@ mod publishing;
 use std::collections::{BTreeMap, BTreeSet};
 
 use mez_core::broker::camera::{CameraBroker, CameraConfig};
-use mez_core::broker::{Intake, IntakeConfig, LinkId};
+use mez_core::broker::{EdgeIndex, Intake, IntakeConfig, LinkId};
 use mez_core::controller::named::PolicyName;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::log::{LogConfig, LogReader, log};
 use mez_core::name::CameraName;
+use mez_core::revocation::Certificate;
 use mez_core::store::Recovery;
 use mez_core::units::{ClockAnchor, Timestamp};
 use mez_core::wire::MessageBuffer;
@@ -37,7 +40,8 @@ use super::action::Counter;
 use super::bug::Bug;
 use super::events::Event;
 use super::node::{Owner, Timer};
-use super::spec::CameraSpec;
+use super::site::HeldList;
+use super::spec::{CameraSpec, EdgeId};
 use super::stage::Stage;
 use super::storage::{KeptLog, past_of};
 use crate::disk::{DiskBug, Faults};
@@ -100,6 +104,16 @@ pub(super) struct CameraHost {
     pub(super) persisted: u64,
     /// Whether the counter was ever lost, so that frames of two starts have the same names.
     lost_counter: bool,
+    /// What it shows.
+    pub(super) certificate: Certificate,
+    /// The deny list that it carries. A start finds the same.
+    pub(super) lists: HeldList,
+    /// Whether it lies about that, as a thief may.
+    forges: bool,
+    /// Whether it and its edge have nothing to do with each other, because one of them was revoked.
+    pub(super) is_shut_out: bool,
+    /// The edges that it dials, in this order. It reaches that of its `spec`.
+    edges: Vec<EdgeId>,
 }
 
 impl CameraHost {
@@ -153,6 +167,7 @@ impl CameraHost {
         name: CameraName,
         spec: CameraSpec,
         (link, clock): (usize, HostClock),
+        certificate: Certificate,
         mut random: Random,
         (disk_bug, now): (Option<DiskBug>, Moment),
     ) -> Self {
@@ -160,6 +175,7 @@ impl CameraHost {
         let scene = Scene::new(&spec.footage, random.split());
         let kept = spec.disk.clone();
         let kept = kept.map(|disk| KeptLog::new(&name, disk, random.split(), disk_bug));
+        let edges = std::iter::once(spec.edge).chain(spec.second_edge).collect();
         Self {
             index,
             name,
@@ -183,7 +199,17 @@ impl CameraHost {
             // It has been started a few times before.
             persisted: 3,
             lost_counter: false,
+            certificate,
+            lists: HeldList::none(),
+            forges: false,
+            is_shut_out: false,
+            edges,
         }
+    }
+
+    /// The place of the edge that it reaches among those that it dials.
+    pub(super) fn reached(&self) -> EdgeIndex {
+        EdgeIndex(self.edges.iter().position(|edge| *edge == self.spec.edge).unwrap_or(0))
     }
 
     /// What it has done so far.
@@ -233,11 +259,12 @@ impl CameraHost {
             anchor,
             software: "world".into(),
             policy: PolicyName::default(),
-            edges: 1,
+            edges: self.edges.len(),
         };
         let broker = CameraBroker::new(config, &reader, self.clock.monotonic(now));
         let intake = Intake::new(writer, IntakeConfig::new(epoch, anchor));
         self.process = Some(CameraProcess::new(run, broker, intake, anchor, reader));
+        self.hand_on(stage);
         let first = self.random.duration(ms(0)..=self.spec.interval);
         stage.events.push(now + first, Event::Publish { camera: self.index, run });
         if let Some(kept) = &mut self.kept {
@@ -340,6 +367,8 @@ pub(in crate::world) struct CameraProcess {
     /// Epochs in which no edge took it in. Another start may have the same epochs, so it delivers none of their frames.
     pub(super) doubted: BTreeSet<Epoch>,
     dialled: bool,
+    /// How many connections it is making.
+    dialling: u32,
     captured: Option<Timestamp>,
     encoder: Encoder,
     /// Whether it last told the edge that no rung keeps the leading contracts.
@@ -379,6 +408,7 @@ impl CameraProcess {
             accepted: false,
             doubted: BTreeSet::new(),
             dialled: false,
+            dialling: 0,
             captured: None,
             encoder: Encoder::default(),
             says_infeasible: false,

@@ -1,8 +1,8 @@
 //! Carries out what a camera broker's outputs ask for.
 
 use bytes::Bytes;
-use mez_core::broker::LinkId;
 use mez_core::broker::camera::CameraOutput;
+use mez_core::broker::{EdgeIndex, LinkId};
 use mez_core::frame::FrameId;
 use mez_core::profile::ProfileHash;
 use mez_core::wire::{FrameHeader, Message};
@@ -27,6 +27,8 @@ pub(in crate::world) enum Effect {
     Link,
     /// The same, and the edge has refused the camera.
     Refused,
+    /// It holds another deny list from now on.
+    ListChanged,
 }
 
 impl CameraHost {
@@ -43,7 +45,7 @@ impl CameraHost {
         stage: &mut Stage<'_>,
     ) -> Effect {
         match output {
-            CameraOutput::Dial { .. } => return self.dial(link, stage),
+            CameraOutput::Dial { edge } => return self.dial(edge, link, stage),
             CameraOutput::Send { message: Message::SourceReport(_), .. }
                 if stage.bug == Some(Bug::SourceUntold) =>
             {
@@ -87,9 +89,15 @@ impl CameraHost {
                 stage.trace.record(stage.now, What::RefusedBy { camera: self.index, code: code as u16 });
                 return Effect::Refused;
             }
-            // Nobody is revoked in a world.
-            CameraOutput::Revocations { .. } => return Effect::Nothing,
-            CameraOutput::LinkChanged { up } => self.link_changed(up, stage),
+            CameraOutput::Revocations { signed, .. } => {
+                return if self.take_brought(&signed, stage) { Effect::ListChanged } else { Effect::Nothing };
+            }
+            CameraOutput::LinkChanged { up } => {
+                self.link_changed(up, stage);
+                if up {
+                    self.forge(link, stage);
+                }
+            }
             CameraOutput::Reply { frame, application, result } => {
                 self.counts.replies += 1;
                 stage.trace.record(stage.now, What::Replied { camera: self.index, frame });
@@ -106,13 +114,19 @@ impl CameraHost {
         }
     }
 
-    fn dial(&mut self, link: &mut Link, stage: &mut Stage<'_>) -> Effect {
+    fn dial(&mut self, edge: EdgeIndex, link: &mut Link, stage: &mut Stage<'_>) -> Effect {
+        let reached = self.reached();
         let Some(process) = &mut self.process else { return Effect::Nothing };
+        if edge != reached {
+            process.broker.handle_dial_failed(self.clock.monotonic(stage.now), edge);
+            return Effect::Nothing;
+        }
         stage.trace.record(stage.now, What::Dial { camera: self.index });
         self.counts.dials += 1;
         if stage.bug == Some(Bug::NoRedial) && std::mem::replace(&mut process.dialled, true) {
             return Effect::Nothing;
         }
+        process.dialling += 1;
         link.dial(stage.now, process.run);
         Effect::Link
     }

@@ -5,6 +5,7 @@ use mez_core::broker::LinkId;
 use mez_core::broker::edge::Peer;
 use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
+use mez_core::revocation::Certificate;
 use mez_core::wire::{FrameHeader, Message, MessageBuffer};
 
 use super::EdgeHost;
@@ -14,6 +15,7 @@ use crate::payload::received;
 use crate::time::{Moment, ms};
 use crate::trace::What;
 use crate::world::bug::Bug;
+use crate::world::site::SignedList;
 use crate::world::stage::Stage;
 
 /// What becomes of a frame of which the header has come.
@@ -40,12 +42,12 @@ impl EdgeHost {
     }
 
     /// A camera's connection has come, on this link, and has proved whose it is. Returns whether it may stay: it may not if it had to make room at the
-    /// door before.
+    /// door before, or if what it shows was revoked.
     pub(in crate::world) fn handle_accepted(
         &mut self,
         (camera, connection): (usize, LinkId),
         link: usize,
-        peer: Peer,
+        (peer, shown): (Peer, &Certificate),
         stage: &mut Stage<'_>,
     ) -> bool {
         let address = camera_address(camera);
@@ -54,9 +56,16 @@ impl EdgeHost {
         if stays == Some(false) {
             return false;
         }
+        if self.turns_away(shown, stage.bug) {
+            // The handshake ends with an alert: nothing that the camera says is read.
+            stage.checks.shut_out(self.index, shown);
+            self.with_process(stage, |process, _| process.door.handle_said(connection));
+            return false;
+        }
         stage.trace.record(stage.now, What::Accepted { edge: self.index, link: connection });
         if let Some(process) = &mut self.process {
             process.connections.insert(connection, (link, MessageBuffer::default()));
+            process.shown.insert(connection, shown.clone());
             process.broker.handle_connected(self.clock.monotonic(stage.now), connection, peer);
         }
         true
@@ -92,7 +101,14 @@ impl EdgeHost {
                     let message = Message::Pong { t1, t2: t2 + ms(30), t3: t3 + ms(30) };
                     process.broker.handle_message(now, connection, message);
                 }
-                Ok(Some(message)) => process.broker.handle_message(now, connection, message),
+                Ok(Some(message)) => {
+                    if let Message::RevocationList { signed } = &message
+                        && let Some(signed) = SignedList::read(signed)
+                    {
+                        stage.checks.list_comes(self.index, &signed.list, ms(0));
+                    }
+                    process.broker.handle_message(now, connection, message);
+                }
                 Ok(None) => break,
                 Err(error) => return stage.checks.garbled("a camera's message", &error),
             }
@@ -161,6 +177,9 @@ impl EdgeHost {
         stage: &mut Stage<'_>,
     ) {
         let (edge, now) = (self.index, self.clock.monotonic(stage.now));
+        if let Some(shown) = self.process.as_ref().and_then(|process| process.shown.get(&connection)) {
+            stage.checks.let_in(edge, shown, || format!("{frame} of {camera} was published"));
+        }
         if let Some(request) = request_of(frame) {
             let Some(process) = &mut self.process else { return };
             return process.broker.handle_history_complete(now, connection, request, received(payload));

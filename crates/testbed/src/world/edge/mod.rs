@@ -12,6 +12,7 @@
 //! | `lent.rs` | accounts for what is held for applications that stand still |
 //! | `decoder.rs`, `decoding.rs` | decodes frames of chains |
 //! | `rights.rs` | knows who may do what |
+//! | `lists.rs` | knows who was revoked |
 //! | `reset.rs` | takes up a state that no broker wrote, and resets cameras |
 
 mod decoder;
@@ -19,6 +20,7 @@ mod decoding;
 mod door;
 mod lent;
 mod link;
+mod lists;
 mod logs;
 mod outputs;
 mod reset;
@@ -31,6 +33,7 @@ use mez_core::broker::edge::{EdgeBroker, EdgeConfig};
 use mez_core::frame::Epoch;
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
+use mez_core::revocation::Certificate;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::MessageBuffer;
 
@@ -41,6 +44,7 @@ pub(super) use self::link::Opened;
 pub(super) use self::outputs::{Effect, Readers};
 pub(super) use self::rights::RightsInForce;
 use super::node::{Node, Timer};
+use super::site::{HeldList, SignedList};
 use super::spec::EdgeSpec;
 use super::stage::Stage;
 use super::storage::KeptLog;
@@ -65,6 +69,12 @@ pub(super) struct EdgeHost {
     poisoned: BTreeMap<CameraName, Epoch>,
     /// Who may do what, now. A start reads it anew, and finds the same.
     pub(super) rights: RightsInForce,
+    /// What it shows to cameras.
+    pub(super) certificate: Certificate,
+    /// Who was revoked, as far as it knows. A start finds the same.
+    pub(super) lists: HeldList,
+    /// The list that the operator has put into its folder of keys, until it is looked at.
+    written: Option<SignedList>,
 }
 
 pub(in crate::world) struct EdgeProcess {
@@ -73,6 +83,10 @@ pub(in crate::world) struct EdgeProcess {
     anchor: ClockAnchor,
     /// Each with the link that it is on.
     connections: BTreeMap<LinkId, (usize, MessageBuffer)>,
+    /// What was shown on each.
+    shown: BTreeMap<LinkId, Certificate>,
+    /// The version of the deny list that the broker was told of last.
+    list_told: u64,
     pub(super) logs: BTreeMap<CameraName, LogReader>,
     /// What it holds for applications that stand still.
     pub(super) lent: Lent,
@@ -92,8 +106,14 @@ impl EdgeProcess {
 
     /// Closes a connection from this side.
     pub(super) fn close(&mut self, now: Instant, connection: LinkId) {
-        self.connections.remove(&connection);
+        self.forget(connection);
         self.broker.handle_closed(now, connection);
+    }
+
+    /// Forgets a connection. Returns its link.
+    fn forget(&mut self, connection: LinkId) -> Option<usize> {
+        self.shown.remove(&connection);
+        self.connections.remove(&connection).map(|(link, _)| link)
     }
 
     /// The broker's wall clock: an anchor and the monotonic clock, as for capture times.
@@ -104,7 +124,13 @@ impl EdgeProcess {
 
 impl EdgeHost {
     /// A host whose process does not run yet.
-    pub(super) fn new(index: usize, spec: EdgeSpec, clock: HostClock, now: Moment) -> Self {
+    pub(super) fn new(
+        index: usize,
+        spec: EdgeSpec,
+        clock: HostClock,
+        certificate: Certificate,
+        now: Moment,
+    ) -> Self {
         let rights = RightsInForce::new(spec.rights.clone());
         Self {
             index,
@@ -117,6 +143,9 @@ impl EdgeHost {
             kept: BTreeMap::new(),
             poisoned: BTreeMap::new(),
             rights,
+            certificate,
+            lists: HeldList::none(),
+            written: None,
         }
     }
 
@@ -212,6 +241,7 @@ impl EdgeHost {
     pub(super) fn start(&mut self, run: u64, stage: &mut Stage<'_>) {
         self.make_process(run, stage);
         self.take_up_poison(stage);
+        self.take_up_list(stage);
         self.with_process(stage, |process, now| process.broker.handle_started(now));
         self.take_up_logs(run, stage);
     }
@@ -242,6 +272,8 @@ impl EdgeHost {
             broker: EdgeBroker::new(config),
             anchor: self.clock.anchor(stage.now),
             connections: BTreeMap::new(),
+            shown: BTreeMap::new(),
+            list_told: 0,
             logs: BTreeMap::new(),
             lent: Lent::new(),
             appended: BTreeMap::new(),

@@ -35,6 +35,8 @@ pub(in crate::world) enum Effect {
     TurnedAway { visitor: usize },
     /// A subscription is over.
     Ended { subscription: SubscriptionId },
+    /// Another deny list is in force.
+    ListChanged,
     /// A question for the past is answered.
     Answered { request: u64, answer: PastAnswer },
 }
@@ -64,8 +66,8 @@ impl EdgeHost {
                 Some((link, _)) => Effect::Send { link: *link, connection, message: encoded(&message) },
                 None => Effect::Nothing,
             },
-            EdgeOutput::Close { link: connection } => match process.connections.remove(&connection) {
-                Some((link, _)) => Effect::Close { link, connection },
+            EdgeOutput::Close { link: connection } => match process.forget(connection) {
+                Some(link) => Effect::Close { link, connection },
                 None => Effect::Nothing,
             },
             EdgeOutput::Attach { subscription, camera, log } => {
@@ -90,8 +92,10 @@ impl EdgeHost {
             EdgeOutput::History { request, answer } => Effect::Answered { request, answer },
             // The contracts see it in the view, and nobody forgets a camera of a world.
             EdgeOutput::SourceChanged { .. } | EdgeOutput::Detach { .. } => Effect::Nothing,
-            // Nobody is revoked in a world.
-            EdgeOutput::Revocations { .. } => Effect::Nothing,
+            EdgeOutput::Revocations { signed, .. } => match self.take_brought(&signed, stage) {
+                true => Effect::ListChanged,
+                false => Effect::Nothing,
+            },
             EdgeOutput::CameraChanged { camera, up, .. } => {
                 stage.trace.record(stage.now, What::CameraChanged { edge: self.index, up });
                 if up {

@@ -1,0 +1,142 @@
+//! Checks that nobody whose certificate was revoked gets or publishes a frame at an edge that has heard of it (I10), that nobody else is
+//! turned away, and that lists travel.
+//!
+//! The rules look at every entry of a list, and compare versions themselves. They do not use what brokers and hosts decide with.
+
+use std::time::Duration;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::revocation::{Certificate, Revocations, Subject};
+
+use super::Checks;
+use super::path::Path;
+use crate::time::{Moment, ms, secs};
+
+/// The longest time until an edge has taken in what was put into its folder of keys (decision 39).
+pub(crate) const LIST_READ_MAX: Duration = secs(1);
+/// The longest time until both ends of a connection hold the newer of their lists, beside the time on the way.
+const HANDED_ON_MAX: Duration = ms(500);
+
+/// The lists that an edge has heard of.
+#[derive(Default)]
+pub(super) struct Heard {
+    /// Each newer than the one before, and the moment by which it has to be in force.
+    lists: Vec<(Moment, Revocations)>,
+    /// Whether its host stands still, or its process does not run.
+    stands_still: bool,
+}
+
+impl Heard {
+    /// The lists of which one must be in force at this moment. What has come at this very moment need not be.
+    fn possible(&self, now: Moment) -> &[(Moment, Revocations)] {
+        let settled = self.lists.iter().rposition(|(due, _)| *due < now).unwrap_or(0);
+        &self.lists[settled..]
+    }
+
+    /// Whether the certificate is denied, whichever list is in force.
+    fn must_deny(&self, now: Moment, certificate: &Certificate) -> bool {
+        let possible = self.possible(now);
+        possible.first().is_some_and(|(due, _)| *due < now)
+            && possible.iter().all(|(_, list)| denies(list, certificate))
+    }
+
+    /// Whether a list that may be in force denies the certificate.
+    fn may_deny(&self, now: Moment, certificate: &Certificate) -> bool {
+        self.possible(now).iter().any(|(_, list)| denies(list, certificate))
+    }
+}
+
+/// Whether a list names a certificate, or its member with all certificates until a later moment.
+fn denies(list: &Revocations, certificate: &Certificate) -> bool {
+    list.entries().any(|(subject, entry)| match subject {
+        Subject::Serial(serial) => serial == certificate.serial,
+        Subject::Member(member) => member == certificate.member && certificate.issued <= entry.since,
+    })
+}
+
+/// A camera and its edge, and the deny lists that they hold.
+pub(crate) struct ListsSeen<'a> {
+    pub(crate) at_camera: &'a Revocations,
+    pub(crate) at_edge: &'a Revocations,
+    pub(crate) edge: &'a Certificate,
+    /// Whether the edge has welcomed the camera.
+    pub(crate) is_up: bool,
+}
+
+impl Checks {
+    /// A genuine list has come to an edge, which has to take it in within this time if it is newer than what has come before.
+    pub(crate) fn list_comes(&mut self, edge: usize, list: &Revocations, within: Duration) {
+        let due = self.now + within;
+        let heard = self.heard.entry(edge).or_default();
+        if heard.lists.last().is_none_or(|(_, newest)| newest.version() < list.version()) {
+            heard.lists.push((if heard.stands_still { Moment::NEVER } else { due }, list.clone()));
+        }
+    }
+
+    /// An edge's host stands still from now on, or its process has ended.
+    pub(crate) fn edge_stands_still(&mut self, edge: usize) {
+        let now = self.now;
+        let heard = self.heard.entry(edge).or_default();
+        heard.stands_still = true;
+        heard.lists.iter_mut().filter(|(due, _)| *due > now).for_each(|(due, _)| *due = Moment::NEVER);
+    }
+
+    /// It goes on, or has started.
+    pub(crate) fn edge_goes_on(&mut self, edge: usize) {
+        let due = self.now + LIST_READ_MAX;
+        let heard = self.heard.entry(edge).or_default();
+        heard.stands_still = false;
+        heard.lists.iter_mut().filter(|(due, _)| *due == Moment::NEVER).for_each(|(waits, _)| *waits = due);
+    }
+
+    /// Checks that an edge may let somebody have or give something.
+    pub(crate) fn let_in(&mut self, edge: usize, certificate: &Certificate, what: impl FnOnce() -> String) {
+        let now = self.now;
+        let denied = self.heard.get(&edge).is_some_and(|heard| heard.must_deny(now, certificate));
+        self.expect(!denied, "revoked", || {
+            format!("{}, and the certificate of {} was revoked", what(), certificate.member)
+        });
+    }
+
+    /// Checks that an edge may turn somebody away because of a deny list.
+    pub(crate) fn shut_out(&mut self, edge: usize, certificate: &Certificate) {
+        let now = self.now;
+        let denied = self.heard.get(&edge).is_some_and(|heard| heard.may_deny(now, certificate));
+        self.expect(denied, "refusals", || {
+            format!("edge {edge} turns {} away as revoked, and no list says so", certificate.member)
+        });
+    }
+
+    /// Checks that the application of a subscription may have something.
+    pub(super) fn check_not_revoked(&mut self, id: SubscriptionId, what: impl FnOnce() -> String) {
+        let Some(holder) = self.holders.get(&id) else { return };
+        let (edge, certificate) = (holder.edge, holder.certificate.clone());
+        self.let_in(edge, &certificate, what);
+    }
+
+    /// Checks that a camera and its edge hold the same list once both had time to say what they hold, and that a camera leaves an edge that
+    /// was revoked.
+    pub(crate) fn watch_lists(&mut self, path: &Path, seen: &ListsSeen<'_>) {
+        self.expect(!seen.is_up || !denies(seen.at_camera, seen.edge), "revoked", || {
+            format!("camera {} is at {}, and holds a list that names it", path.camera, seen.edge.member)
+        });
+        let now = self.now;
+        let (camera, edge) = (seen.at_camera.version(), seen.at_edge.version());
+        let settled = now >= path.recovered() + path.queue_time() * 2;
+        if camera == edge || !seen.is_up || !path.is_well || !settled {
+            self.lists_differ_since.remove(&path.camera);
+            return;
+        }
+        let since = *self.lists_differ_since.entry(path.camera).or_insert(now);
+        let allowed = HANDED_ON_MAX
+            + (path.queue_time() + path.service_time()) * 2
+            + path.link.round_trip_time() * 3
+            + path.bad_luck;
+        self.expect(now.since(since) <= allowed, "lists", || {
+            format!(
+                "camera {} holds the deny list {camera}, and its edge {edge}, since {since}; {allowed:?} were allowed",
+                path.camera
+            )
+        });
+    }
+}

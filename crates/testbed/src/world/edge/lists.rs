@@ -1,0 +1,97 @@
+//! Knows who was revoked, refuses them and ends their links, as the edge's driver does.
+
+use bytes::Bytes;
+use mez_core::broker::LinkId;
+use mez_core::revocation::{Certificate, Subject};
+
+use super::EdgeHost;
+use crate::check::Checks;
+use crate::world::bug::Bug;
+use crate::world::node::Node;
+use crate::world::site::SignedList;
+use crate::world::stage::Stage;
+
+impl EdgeHost {
+    /// Whether it would turn somebody away who shows this certificate.
+    pub(in crate::world) fn turns_away(&self, certificate: &Certificate, bug: Option<Bug>) -> bool {
+        let member = Subject::Member(certificate.member.clone());
+        let by_name = bug == Some(Bug::NewcomerRefused) && self.lists.list().get(&member).is_some();
+        by_name || self.lists.denies(certificate).is_some()
+    }
+
+    /// The operator puts a list into its folder of keys. Returns whether it is looked at later: another one that is there has to be looked at
+    /// first, and nobody leaves an edge alone that does not start with the list that it finds.
+    pub(in crate::world) fn write_list(&mut self, signed: &SignedList) -> bool {
+        let is_older = signed.list.version() < self.lists.version();
+        let taken = self.written.is_none() && (self.process.is_some() || !is_older);
+        if taken {
+            self.written = Some(signed.clone());
+        }
+        taken
+    }
+
+    /// Looks at what the operator has put there. Returns whether another list is in force.
+    pub(in crate::world) fn read_list(&mut self, stage: &mut Stage<'_>) -> bool {
+        if self.process.is_none() {
+            return false;
+        }
+        // An older one is put back.
+        self.written.take().is_some_and(|written| self.take_list(&written, stage))
+    }
+
+    /// A camera has brought a list. Returns whether it is in force.
+    pub(super) fn take_brought(&mut self, bytes: &Bytes, stage: &mut Stage<'_>) -> bool {
+        let signed = match stage.bug {
+            Some(Bug::SignatureIgnored) => SignedList::read_unchecked(bytes),
+            _ => SignedList::read(bytes),
+        };
+        signed.is_some_and(|signed| self.take_list(&signed, stage))
+    }
+
+    fn take_list(&mut self, signed: &SignedList, stage: &mut Stage<'_>) -> bool {
+        let is_taken = self.lists.take(signed, stage.bug == Some(Bug::OlderListTaken));
+        if is_taken {
+            self.apply_list(stage);
+        }
+        is_taken
+    }
+
+    /// A process starts with the list that lies there.
+    pub(super) fn take_up_list(&mut self, stage: &mut Stage<'_>) {
+        if stage.bug == Some(Bug::ListForgotten) {
+            self.lists.forget();
+        }
+        if let Some(written) = self.written.take() {
+            self.lists.take(&written, false);
+        }
+        self.apply_list(stage);
+    }
+
+    /// Tells the broker of the list in force, and whom it denies.
+    fn apply_list(&mut self, stage: &mut Stage<'_>) {
+        let Some(process) = &mut self.process else { return };
+        stage.touch(Node::Edge(self.index));
+        if self.lists.version() > process.list_told {
+            process.list_told = self.lists.version();
+            process.broker.handle_revocations(self.lists.version(), self.lists.bytes());
+        }
+        if stage.bug == Some(Bug::RevokedLinkKept) {
+            return;
+        }
+        let connected = process.shown.iter();
+        let denied = connected.filter_map(|(link, shown)| Some((*link, shown, self.lists.denies(shown)?)));
+        let denied: Vec<(LinkId, &Certificate, String)> = denied.collect();
+        for (link, shown, why) in denied {
+            stage.checks.shut_out(self.index, shown);
+            process.broker.handle_revoked(link, why);
+        }
+    }
+
+    /// Shows the rules who is connected.
+    pub(in crate::world) fn watch_connected(&self, checks: &mut Checks) {
+        let Some(process) = &self.process else { return };
+        for shown in process.connections.keys().filter_map(|link| process.shown.get(link)) {
+            checks.let_in(self.index, shown, || "a link is open".into());
+        }
+    }
+}
