@@ -13,6 +13,7 @@
 //! | [`knobs`] | the five knobs of the Mez paper |
 //! | [`yuv`] | planar images and their conversion |
 //! | [`h264`] | video with a byte budget for every frame |
+//! | [`bitstream`] | the H.264 of cameras and files: pictures, key frames, parameter sets |
 //! | [`tiles`] | JPEG of the tiles that changed |
 //! | [`worker`] | runs native code under a deadline |
 //! | [`encoding`] | recognises an image's encoding by its first bytes |
@@ -23,6 +24,7 @@
 //! - An encoder or decoder carries no state from one image to the next: the same input gives the same output,
 //!   whatever came before.
 
+pub mod bitstream;
 pub mod encoding;
 pub mod h264;
 pub mod image;

@@ -43,7 +43,7 @@ impl<'a> BitReader<'a> {
 
 /// Writes a payload, most significant bit first.
 #[derive(Debug, Default)]
-pub(super) struct BitWriter {
+pub(crate) struct BitWriter {
     bytes: Vec<u8>,
     /// Bits that do not fill a byte yet, in the lowest places.
     pending: u64,
@@ -52,7 +52,7 @@ pub(super) struct BitWriter {
 
 impl BitWriter {
     /// Writes the lowest `count` bits, at most 32.
-    pub(super) fn bits(&mut self, value: u32, count: u32) {
+    pub(crate) fn bits(&mut self, value: u32, count: u32) {
         let mask = (1u64 << count) - 1;
         self.pending = self.pending << count | (u64::from(value) & mask);
         self.pending_bits += count;
@@ -63,7 +63,7 @@ impl BitWriter {
     }
 
     /// ue(v).
-    pub(super) fn unsigned(&mut self, value: u32) {
+    pub(crate) fn unsigned(&mut self, value: u32) {
         let code = value + 1;
         let len = 32 - code.leading_zeros();
         self.bits(0, len - 1);
@@ -71,7 +71,7 @@ impl BitWriter {
     }
 
     /// Copies all bits from bit `from` of a payload to its stop bit, and ends with zeros to the next byte.
-    pub(super) fn rest(mut self, payload: &[u8], from: usize) -> Option<Vec<u8>> {
+    pub(crate) fn rest(mut self, payload: &[u8], from: usize) -> Option<Vec<u8>> {
         let last = payload.iter().rposition(|&byte| byte != 0)?;
         let end = last * 8 + 8 - payload[last].trailing_zeros() as usize;
         let mut reader = BitReader::new(payload);
@@ -92,7 +92,7 @@ impl BitWriter {
 }
 
 /// The NAL units of a byte stream (annex B), each with its header byte and still escaped.
-pub(super) fn units(stream: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn units(stream: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = stream;
     let mut started = false;
     std::iter::from_fn(move || {
@@ -131,7 +131,7 @@ pub(super) fn unescape(unit: &[u8]) -> Vec<u8> {
 }
 
 /// Appends a start code, a header byte and an escaped payload.
-pub(super) fn escape(header: u8, payload: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn escape(header: u8, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, 0, 0, 1, header]);
     let mut zeros = 0;
     for &byte in payload {

@@ -31,6 +31,22 @@ unsafe impl Send for NativeEncoder {}
 
 impl NativeEncoder {
     pub(super) fn new(width: u32, height: u32, quantiser: u8) -> Result<Self, H264Error> {
+        Self::start(|defaults| parameters(defaults, width, height, quantiser))
+    }
+
+    /// An encoder as a camera may have one: no other picture is predicted from every second one.
+    #[cfg(test)]
+    pub(super) fn of_two_layers(width: u32, height: u32, quantiser: u8) -> Result<Self, H264Error> {
+        Self::start(|defaults| sys::SEncParamExt {
+            iTemporalLayerNum: 2,
+            uiIntraPeriod: 8,
+            bEnableLongTermReference: false,
+            iLTRRefNum: 0,
+            ..parameters(defaults, width, height, quantiser)
+        })
+    }
+
+    fn start(parameters: impl FnOnce(sys::SEncParamExt) -> sys::SEncParamExt) -> Result<Self, H264Error> {
         let mut raw = ptr::null_mut();
         // SAFETY: `raw` is a place for the pointer that the function writes.
         check("WelsCreateSVCEncoder", unsafe { APILoader::WelsCreateSVCEncoder(&mut raw) }.into())?;
@@ -39,7 +55,7 @@ impl NativeEncoder {
         // SAFETY: the function fills the parameters that it is given.
         let status = unsafe { encoder.table().GetDefaultParams.expect(TABLE)(raw, &mut encoder.parameters) };
         check("GetDefaultParams", status.into())?;
-        encoder.parameters = parameters(encoder.parameters, width, height, quantiser);
+        encoder.parameters = parameters(encoder.parameters);
         // SAFETY: the parameters are initialised, and read only during the call.
         let status = unsafe { encoder.table().InitializeExt.expect(TABLE)(raw, &encoder.parameters) };
         check("InitializeExt", status.into())?;

@@ -1,0 +1,327 @@
+//! Parameter sets: what holds for a whole stream, and for many of its pictures (ITU-T H.264, 7.3.2.1, 7.3.2.2 and E.1).
+
+use super::bits::Bits;
+use super::error::{BitstreamError, Unfit, damaged};
+
+/// Bytes of a parameter set. One with scaling lists and all has some hundred.
+const SET_BYTES_MAX: usize = 4096;
+/// The highest `seq_parameter_set_id` (7.4.2.1.1).
+const SEQUENCE_ID_MAX: u32 = 31;
+/// The highest `pic_parameter_set_id` (7.4.2.2).
+const PICTURE_ID_MAX: u32 = 255;
+/// Profiles whose sequence parameter sets have a chroma format and scaling lists (7.3.2.1.1).
+const HIGH_PROFILES: [u8; 13] = [100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135];
+
+/// How the order of pictures is coded (8.2.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum OrderCoding {
+    /// Each slice has its lowest bits.
+    Bits(u32),
+    /// Derived from frame numbers, with differences.
+    Cycle {
+        /// No slice has a difference.
+        without_deltas: bool,
+        non_reference: i64,
+        top_to_bottom: i64,
+        offsets: Vec<i64>,
+    },
+    /// The order of decoding.
+    Decoding,
+}
+
+/// A sequence parameter set, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sequence {
+    pub(super) id: u32,
+    /// `profile_idc`, the constraint flags and `level_idc`.
+    pub(super) profile: [u8; 3],
+    /// `chroma_format_idc`.
+    pub(super) chroma: u32,
+    pub(super) separate_planes: bool,
+    pub(super) sample_bits: u32,
+    pub(super) frame_num_bits: u32,
+    pub(super) order: OrderCoding,
+    pub(super) gaps_allowed: bool,
+    pub(super) frames_only: bool,
+    /// Macroblocks of a frame.
+    pub(super) macroblocks: u64,
+    /// Size of the shown picture, in pixels.
+    pub(super) width: u32,
+    pub(super) height: u32,
+    /// How many pictures may come between a picture and one that is shown before it; `None` if it is not stated.
+    pub(super) reordered: Option<u32>,
+}
+
+impl Sequence {
+    pub(super) fn read(unit: &[u8]) -> Option<Self> {
+        let mut bits = Bits::of_unit(unit);
+        let profile = [bits.byte()?, bits.byte()?, bits.byte()?];
+        let id = bits.unsigned_up_to(SEQUENCE_ID_MAX)?;
+        let (mut chroma, mut separate_planes, mut sample_bits) = (1, false, 8);
+        if HIGH_PROFILES.contains(&profile[0]) {
+            chroma = bits.unsigned_up_to(3)?;
+            separate_planes = chroma == 3 && bits.flag()?;
+            let luma = bits.unsigned_up_to(6)?;
+            sample_bits = 8 + luma.max(bits.unsigned_up_to(6)?);
+            bits.flag()?;
+            if bits.flag()? {
+                scaling_lists(&mut bits, if chroma == 3 { 12 } else { 8 })?;
+            }
+        }
+        let frame_num_bits = 4 + bits.unsigned_up_to(12)?;
+        let order = order_coding(&mut bits)?;
+        bits.unsigned_up_to(16)?;
+        let gaps_allowed = bits.flag()?;
+        let columns = bits.unsigned_up_to(4095)? + 1;
+        let rows = bits.unsigned_up_to(4095)? + 1;
+        let frames_only = bits.flag()?;
+        let fields = if frames_only { 1 } else { 2 };
+        if !frames_only {
+            bits.flag()?;
+        }
+        bits.flag()?;
+        let (mut width, mut height) = (columns * 16, rows * 16 * fields);
+        if bits.flag()? {
+            // Crop units: (7-19) to (7-22). Without chroma, and with chroma planes of their own, they are samples.
+            let (wide, high) = match (chroma, separate_planes) {
+                (1, _) => (2, 2 * fields),
+                (2, _) => (2, fields),
+                _ => (1, fields),
+            };
+            let mut crop = |unit: u32| {
+                let (before, after) = (bits.unsigned()?, bits.unsigned()?);
+                before.checked_add(after)?.checked_mul(unit)
+            };
+            let (across, down) = (crop(wide)?, crop(high)?);
+            width = width.checked_sub(across).filter(|width| *width > 0)?;
+            height = height.checked_sub(down).filter(|height| *height > 0)?;
+        }
+        let reordered = if bits.flag()? { reordered(&mut bits) } else { None };
+        Some(Self {
+            id,
+            profile,
+            chroma,
+            separate_planes,
+            sample_bits,
+            frame_num_bits,
+            order,
+            gaps_allowed,
+            frames_only,
+            macroblocks: u64::from(columns) * u64::from(rows) * u64::from(fields),
+            width,
+            height,
+            reordered,
+        })
+    }
+
+    /// Why pictures of this sequence are not passed on as they are.
+    pub(super) fn check(&self, pixels_max: u64) -> Result<(), Unfit> {
+        let &Self { width, height, chroma, sample_bits: bits, .. } = self;
+        if u64::from(width) * u64::from(height) > pixels_max {
+            return Err(Unfit::TooManyPixels { width, height, pixels_max });
+        }
+        if chroma != 1 || bits != 8 {
+            return Err(Unfit::Samples { bits, chroma });
+        }
+        if self.frames_only { Ok(()) } else { Err(Unfit::Interlaced) }
+    }
+
+    /// `ChromaArrayType` (7.4.2.1.1).
+    pub(super) fn chroma_arrays(&self) -> u32 {
+        if self.separate_planes { 0 } else { self.chroma }
+    }
+}
+
+/// 7.3.2.1.1.1: the lists are not needed, only where they end.
+fn scaling_lists(bits: &mut Bits<'_>, count: usize) -> Option<()> {
+    for list in 0..count {
+        if !bits.flag()? {
+            continue;
+        }
+        let (mut last, mut next) = (8i64, 8i64);
+        for _ in 0..if list < 6 { 16 } else { 64 } {
+            if next != 0 {
+                next = (last + bits.signed()?).rem_euclid(256);
+            }
+            if next != 0 {
+                last = next;
+            }
+        }
+    }
+    Some(())
+}
+
+fn order_coding(bits: &mut Bits<'_>) -> Option<OrderCoding> {
+    Some(match bits.unsigned_up_to(2)? {
+        0 => OrderCoding::Bits(4 + bits.unsigned_up_to(12)?),
+        1 => {
+            let without_deltas = bits.flag()?;
+            let (non_reference, top_to_bottom) = (bits.signed()?, bits.signed()?);
+            let count = bits.unsigned_up_to(255)?;
+            let offsets = (0..count).map(|_| bits.signed()).collect::<Option<_>>()?;
+            OrderCoding::Cycle { without_deltas, non_reference, top_to_bottom, offsets }
+        }
+        _ => OrderCoding::Decoding,
+    })
+}
+
+/// `max_num_reorder_frames` of the VUI parameters (E.1.1), which stands at their end. What cannot be read states nothing.
+fn reordered(bits: &mut Bits<'_>) -> Option<u32> {
+    const EXTENDED_ASPECT: u32 = 255;
+    if bits.flag()? && bits.bits(8)? == EXTENDED_ASPECT {
+        bits.skip(32)?;
+    }
+    if bits.flag()? {
+        bits.flag()?;
+    }
+    if bits.flag()? {
+        bits.skip(4)?;
+        if bits.flag()? {
+            bits.skip(24)?;
+        }
+    }
+    if bits.flag()? {
+        bits.unsigned()?;
+        bits.unsigned()?;
+    }
+    if bits.flag()? {
+        bits.skip(65)?;
+    }
+    let hypothetical = [hypothetical_decoder(bits)?, hypothetical_decoder(bits)?];
+    if hypothetical.contains(&true) {
+        bits.flag()?;
+    }
+    bits.flag()?;
+    if !bits.flag()? {
+        return None;
+    }
+    bits.flag()?;
+    for _ in 0..4 {
+        bits.unsigned()?;
+    }
+    bits.unsigned_up_to(16)
+}
+
+/// Passes over the parameters of a hypothetical reference decoder (E.1.2), and says whether they were there.
+fn hypothetical_decoder(bits: &mut Bits<'_>) -> Option<bool> {
+    if !bits.flag()? {
+        return Some(false);
+    }
+    let count = bits.unsigned_up_to(31)? + 1;
+    bits.skip(8)?;
+    for _ in 0..count {
+        bits.unsigned()?;
+        bits.unsigned()?;
+        bits.flag()?;
+    }
+    bits.skip(20)?;
+    Some(true)
+}
+
+/// A picture parameter set, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Picture {
+    pub(super) id: u32,
+    pub(super) sequence: u32,
+    /// Slices have two differences of order (`bottom_field_pic_order_in_frame_present_flag`).
+    pub(super) two_deltas: bool,
+    pub(super) slice_groups: bool,
+    /// How many entries the lists of references have, unless a slice says otherwise.
+    pub(super) list_lengths: [u32; 2],
+    /// P slices weigh their references.
+    pub(super) weighted: bool,
+    /// B slices do so with weights of their own (`weighted_bipred_idc` is 1).
+    pub(super) weighted_both: bool,
+    pub(super) redundant_pictures: bool,
+}
+
+impl Picture {
+    pub(super) fn read(unit: &[u8]) -> Option<Self> {
+        let mut bits = Bits::of_unit(unit);
+        let id = bits.unsigned_up_to(PICTURE_ID_MAX)?;
+        let sequence = bits.unsigned_up_to(SEQUENCE_ID_MAX)?;
+        bits.flag()?;
+        let two_deltas = bits.flag()?;
+        let mut picture = Self {
+            id,
+            sequence,
+            two_deltas,
+            slice_groups: bits.unsigned()? > 0,
+            list_lengths: [1, 1],
+            weighted: false,
+            weighted_both: false,
+            redundant_pictures: false,
+        };
+        if picture.slice_groups {
+            // Such pictures are not taken, so that the rest does not matter.
+            return Some(picture);
+        }
+        picture.list_lengths = [bits.unsigned_up_to(31)? + 1, bits.unsigned_up_to(31)? + 1];
+        picture.weighted = bits.flag()?;
+        picture.weighted_both = bits.bits(2)? == 1;
+        for _ in 0..3 {
+            bits.signed()?;
+        }
+        bits.skip(2)?;
+        picture.redundant_pictures = bits.flag()?;
+        Some(picture)
+    }
+}
+
+/// A set with its bytes.
+#[derive(Debug, Clone)]
+struct Held<T> {
+    set: T,
+    bytes: Box<[u8]>,
+}
+
+/// The parameter sets of a stream. At most 32 and 256 of at most 4 KiB are held.
+#[derive(Debug, Default)]
+pub(super) struct ParameterSets {
+    sequences: Vec<Held<Sequence>>,
+    pictures: Vec<Held<Picture>>,
+}
+
+impl ParameterSets {
+    /// Keeps a set in place of the one of the same number. True if it is new, or differs from that one.
+    pub(super) fn keep(&mut self, unit: &[u8], is_sequence: bool) -> Result<bool, BitstreamError> {
+        if unit.len() > SET_BYTES_MAX {
+            return Err(damaged("a parameter set has more than 4 KiB"));
+        }
+        if is_sequence {
+            let set = Sequence::read(unit).ok_or(damaged("a sequence parameter set cannot be read"))?;
+            Ok(replace(&mut self.sequences, set, unit, |set| set.id))
+        } else {
+            let set = Picture::read(unit).ok_or(damaged("a picture parameter set cannot be read"))?;
+            Ok(replace(&mut self.pictures, set, unit, |set| set.id))
+        }
+    }
+
+    /// The sets of a slice that names this picture parameter set.
+    pub(super) fn of(&self, picture: u32) -> Option<(&Sequence, &Picture)> {
+        let picture = &self.pictures.iter().find(|held| held.set.id == picture)?.set;
+        let sequence = &self.sequences.iter().find(|held| held.set.id == picture.sequence)?.set;
+        Some((sequence, picture))
+    }
+
+    /// The bytes of a sequence parameter set and of all picture parameter sets that name it, in the order in which a decoder needs them.
+    pub(super) fn bytes_of(&self, sequence: u32) -> impl Iterator<Item = &[u8]> {
+        let sequences = self.sequences.iter().filter(move |held| held.set.id == sequence);
+        let pictures = self.pictures.iter().filter(move |held| held.set.sequence == sequence);
+        sequences.map(|held| &held.bytes[..]).chain(pictures.map(|held| &held.bytes[..]))
+    }
+}
+
+fn replace<T>(held: &mut Vec<Held<T>>, set: T, unit: &[u8], id: impl Fn(&T) -> u32) -> bool {
+    match held.iter_mut().find(|held| id(&held.set) == id(&set)) {
+        Some(held) if held.bytes[..] == *unit => false,
+        Some(held) => {
+            *held = Held { set, bytes: unit.into() };
+            true
+        }
+        None => {
+            held.push(Held { set, bytes: unit.into() });
+            true
+        }
+    }
+}

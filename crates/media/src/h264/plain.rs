@@ -1,0 +1,240 @@
+//! Decodes the pictures of an encoder that knows nothing of Mez.
+
+use super::H264Error;
+use super::native::NativeDecoder;
+use crate::bitstream::{BitstreamError, Unfit, look};
+use crate::image::Image;
+use crate::yuv::{Planes, Yuv420, to_bgr};
+
+/// Decodes the frames of a source's own stream, and refuses one that does not follow the frame that it holds.
+///
+/// A decoder of such a stream needs every frame that a later one may need, in order. [`H264Decoder`](super::H264Decoder) is for the streams that this
+/// software encodes, whose frames say where they are kept.
+pub struct SourceDecoder {
+    native: Option<NativeDecoder>,
+    pixels_max: u64,
+    /// The newest frame that others may need.
+    held: Option<u64>,
+    image: Image,
+    planes: Yuv420,
+}
+
+impl std::fmt::Debug for SourceDecoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SourceDecoder").field("held", &self.held).finish_non_exhaustive()
+    }
+}
+
+impl SourceDecoder {
+    /// A decoder that holds nothing, of pictures of at most `pixels_max` pixels. Memory is taken with the first frame.
+    #[must_use]
+    pub fn new(pixels_max: u64) -> Self {
+        Self { native: None, pixels_max, held: None, image: Image::empty(), planes: Yuv420::empty() }
+    }
+
+    /// Decodes frame `number` to BGR. `refers` is the newest frame before it that others need (`None`: it is a key frame).
+    ///
+    /// # Errors
+    /// [`H264Error::NotHeld`] changes nothing. After any other error the next frame has to be a key frame.
+    pub fn decode(&mut self, payload: &[u8], number: u64, refers: Option<u64>) -> Result<&Image, H264Error> {
+        let mut image = std::mem::take(&mut self.image);
+        let decoded = self.show(payload, number, refers, |planes, width, height| {
+            to_bgr(planes, width, height, &mut image);
+        });
+        self.image = image;
+        decoded?;
+        Ok(&self.image)
+    }
+
+    /// The same to planes, as they are in the stream.
+    ///
+    /// # Errors
+    /// As for [`SourceDecoder::decode`].
+    pub fn decode_planes(
+        &mut self,
+        payload: &[u8],
+        number: u64,
+        refers: Option<u64>,
+    ) -> Result<&Yuv420, H264Error> {
+        let mut copy = std::mem::take(&mut self.planes);
+        let decoded = self.show(payload, number, refers, |planes, width, height| {
+            copy.copy_from(planes, width, height);
+        });
+        self.planes = copy;
+        decoded?;
+        Ok(&self.planes)
+    }
+
+    /// Forgets all frames, and frees the codec's memory.
+    pub fn forget(&mut self) {
+        self.native = None;
+        self.held = None;
+    }
+
+    fn show(
+        &mut self,
+        payload: &[u8],
+        number: u64,
+        refers: Option<u64>,
+        show: impl FnOnce(&Planes<'_>, u32, u32),
+    ) -> Result<(), H264Error> {
+        if let Some(refers) = refers
+            && self.held != Some(refers)
+        {
+            return Err(H264Error::NotHeld { refers, held: self.held });
+        }
+        let decoded = self.try_show(payload, refers.is_none(), show);
+        match decoded {
+            Ok(true) => self.held = Some(number),
+            Ok(false) => {}
+            Err(_) => self.forget(),
+        }
+        decoded.map(drop)
+    }
+
+    /// Decodes a frame, and says whether others may need it.
+    fn try_show(
+        &mut self,
+        payload: &[u8],
+        is_key: bool,
+        show: impl FnOnce(&Planes<'_>, u32, u32),
+    ) -> Result<bool, H264Error> {
+        let look = look(payload, self.pixels_max).map_err(H264Error::from)?;
+        if look.is_key != is_key {
+            return Err(H264Error::Damaged {
+                detail: "its units are not those of the frame that it says it is",
+            });
+        }
+        let native = match &mut self.native {
+            Some(native) => native,
+            none => none.insert(NativeDecoder::new()?),
+        };
+        native.decode(payload, show)?;
+        Ok(look.is_needed)
+    }
+}
+
+impl From<BitstreamError> for H264Error {
+    fn from(error: BitstreamError) -> Self {
+        match error {
+            BitstreamError::Damaged { detail } => Self::Damaged { detail },
+            BitstreamError::TooLarge { .. } => Self::Damaged { detail: "it is too large" },
+            BitstreamError::Unfit(Unfit::TooManyPixels { width, height, pixels_max }) => {
+                Self::TooManyPixels { width, height, pixels_max }
+            }
+            BitstreamError::Unfit(_) => Self::Damaged { detail: "it is of a kind that is not decoded here" },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::native::NativeEncoder;
+    use super::*;
+    use crate::bitstream::{AccessUnit, AccessUnits, Entry};
+    use crate::image::{ImageView, PixelFormat};
+
+    const SIDE: u32 = 64;
+
+    /// A square that moves over stripes.
+    fn picture(at: u32) -> Yuv420 {
+        let mut pixels = Vec::new();
+        for y in 0..SIDE {
+            for x in 0..SIDE {
+                let inside = (x + SIDE - at * 3 % SIDE) % SIDE < 16 && y % 48 < 16;
+                pixels.extend([if inside { 220 } else { (x * 2) as u8 }, 90, (y * 3) as u8]);
+            }
+        }
+        let mut planes = Yuv420::empty();
+        planes.fill_from(&ImageView::packed(&pixels, SIDE, SIDE, PixelFormat::Bgr8).unwrap());
+        planes
+    }
+
+    /// The pictures of a camera, every second of which no other needs.
+    fn stream(length: u32) -> Vec<AccessUnit> {
+        let mut encoder = NativeEncoder::of_two_layers(SIDE, SIDE, 26).unwrap();
+        let mut parser = AccessUnits::default();
+        let mut coded = Vec::new();
+        (0..length)
+            .map(|at| {
+                encoder.encode(&picture(at).view().unwrap(), &mut coded).unwrap();
+                parser.packet(&coded).unwrap().unwrap()
+            })
+            .collect()
+    }
+
+    /// Which frame each one needs right before it, as a camera's log says it.
+    fn references(stream: &[AccessUnit]) -> Vec<Option<u64>> {
+        let mut needed = None;
+        let mut number = 0;
+        let refer = |unit: &AccessUnit| {
+            let refers = if unit.entry == Some(Entry::Key) { None } else { needed };
+            needed = if unit.is_needed { Some(number) } else { needed };
+            number += 1;
+            refers
+        };
+        stream.iter().map(refer).collect()
+    }
+
+    fn decode(decoder: &mut SourceDecoder, stream: &[AccessUnit], number: usize) -> Result<Image, H264Error> {
+        let refers = references(stream)[number];
+        decoder.decode(&stream[number].payload, number as u64, refers).cloned()
+    }
+
+    #[test]
+    fn pictures_that_none_needs_may_be_left_out_and_the_others_are_the_same() {
+        let stream = stream(20);
+        assert!(stream.iter().all(|unit| unit.is_unbroken && unit.missing == 0));
+        let spare: Vec<usize> = (0..20).filter(|&number| !stream[number].is_needed).collect();
+        assert!(spare.len() >= 8, "{spare:?}");
+        let mut whole = SourceDecoder::new(1 << 16);
+        let mut sparing = SourceDecoder::new(1 << 16);
+        for number in 0..20 {
+            let image = decode(&mut whole, &stream, number).unwrap();
+            if stream[number].is_needed {
+                assert!(decode(&mut sparing, &stream, number).unwrap() == image, "frame {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_after_a_lost_one_is_refused_until_the_next_key_frame() {
+        let stream = stream(20);
+        let keys: Vec<usize> = (0..20).filter(|&number| stream[number].entry.is_some()).collect();
+        assert!(keys.len() >= 2, "{keys:?}");
+        let mut decoder = SourceDecoder::new(1 << 16);
+        let late = decode(&mut decoder, &stream, 1);
+        assert!(matches!(late, Err(H264Error::NotHeld { refers: 0, held: None })), "{late:?}");
+        decode(&mut decoder, &stream, 0).unwrap();
+        let lost = (1..20).find(|&number| stream[number].is_needed).unwrap();
+        for number in lost + 1..keys[1] {
+            assert!(matches!(decode(&mut decoder, &stream, number), Err(H264Error::NotHeld { .. })));
+        }
+        for number in keys[1]..20 {
+            decode(&mut decoder, &stream, number).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_not_what_it_is_said_to_be_costs_the_chain() {
+        let stream = stream(4);
+        let mut decoder = SourceDecoder::new(1 << 16);
+        decoder.decode(&stream[0].payload, 0, None).unwrap();
+        let second = &stream[1].payload;
+        assert!(matches!(decoder.decode(second, 1, None), Err(H264Error::Damaged { .. })));
+        assert!(
+            matches!(decoder.decode(second, 1, Some(0)), Err(H264Error::NotHeld { .. })),
+            "it was forgotten"
+        );
+        decoder.decode(&stream[0].payload, 0, None).unwrap();
+        let cut = &second[..second.len() / 2];
+        // Whatever the codec makes of it, nothing panics, and a key frame mends it.
+        let _ = decoder.decode(cut, 1, Some(0));
+        decoder.decode(&stream[0].payload, 0, None).unwrap();
+        let large = SourceDecoder::new(100).decode(&stream[0].payload, 0, None).cloned();
+        assert!(matches!(
+            large,
+            Err(H264Error::TooManyPixels { width: SIDE, height: SIDE, pixels_max: 100 })
+        ));
+    }
+}
