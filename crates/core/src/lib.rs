@@ -27,6 +27,7 @@
 //! | [`trace`] | when a frame passed each stage, from the camera to the application |
 //! | [`wire`] | the bytes that cross the link (`docs/wire.md`) |
 //! | [`rights`] | who may do what with which camera |
+//! | [`renewal`] | when a member asks for its next certificate |
 //! | [`audit`] | who did what at an edge: records that are chained by their hashes |
 //! | [`admission`] | who may wait at a port before authentication, and which connection closes when too many wait |
 //! | [`broker`] | the camera broker and the edge broker as state machines |
@@ -45,6 +46,7 @@ pub mod log;
 pub mod name;
 pub mod profile;
 pub mod reader_memory;
+pub mod renewal;
 pub mod revocation;
 pub mod rights;
 pub mod session;

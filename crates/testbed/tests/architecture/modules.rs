@@ -42,6 +42,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("source", &["units"]),
     ("window", &["units"]),
     ("admission", &["units"]),
+    ("renewal", &["units"]),
     ("contract", &["frame", "units", "profile"]),
     // Frames that are kept.
     ("log", &["buffer", "frame", "sync", "trace", "units", "reader_memory"]),

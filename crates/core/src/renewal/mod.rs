@@ -1,0 +1,221 @@
+//! Decides when a member of the site asks for its next certificate.
+//!
+//! A certificate is renewed at about two thirds of its life ([`DUE_SHARE`]). The last third is for trouble: the
+//! member asks again and again, ever more rarely, until an edge answers or the certificate has ended.
+//!
+//! Two clocks decide. The wall clock says how old a certificate was when it was loaded, and counts while the
+//! host sleeps. The monotonic clock says how long it has been held since, and nobody sets it. The request is due
+//! as soon as one of the two says so: a renewal too early costs one signature, one too late costs the camera. A
+//! wall clock that lies outside of a certificate's life says nothing about how much of it is left. Then the
+//! member asks at once where the certificate was loaded, and goes by the monotonic clock alone where it has just
+//! been issued.
+//!
+//! Drive it like a broker: [`Renewal::poll`] says what to do now, and `handle_*` say what happened.
+
+use std::time::Duration;
+
+use crate::units::{Instant, Timestamp};
+
+/// The share of a certificate's life after which it is renewed, at the latest: two thirds.
+pub const DUE_SHARE: f64 = 2.0 / 3.0;
+/// The share of a life over which the renewals of many members are spread, before [`DUE_SHARE`]. A hundred
+/// cameras that were enrolled on one morning do not all ask in one minute.
+pub const SPREAD_SHARE: f64 = 1.0 / 20.0;
+/// The longest pause between two looks at the clocks, because the wall clock may be set meanwhile.
+pub const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(3600);
+/// The pause after a first failure: this share of a life, within [`FIRST_PAUSE_MIN`] and [`FIRST_PAUSE_MAX`].
+const FIRST_PAUSE_SHARE: f64 = 1.0 / 500.0;
+/// The shortest first pause.
+const FIRST_PAUSE_MIN: Duration = Duration::from_millis(100);
+/// The longest first pause.
+const FIRST_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The longest pause after many failures, as a share of a life: ten attempts fit into the last third.
+const LAST_PAUSE_SHARE: f64 = 1.0 / 30.0;
+/// The longest pause of all after many failures.
+const LAST_PAUSE_MAX: Duration = Duration::from_secs(3600);
+
+/// From when to when a certificate serves, by the clock of the authority that issued it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// When it was issued. Certificates are dated back so that slow clocks accept them; that does not count here.
+    pub begins: Timestamp,
+    /// After this it is refused.
+    pub ends: Timestamp,
+}
+
+impl Life {
+    /// How long it lasts.
+    pub const fn lasts(&self) -> Duration {
+        self.ends.saturating_since(self.begins)
+    }
+
+    /// Whether `now` lies within. A clock that is behind by up to `tolerance` still counts as within.
+    pub fn holds_at(&self, now: Timestamp, tolerance: Duration) -> bool {
+        now + tolerance >= self.begins && now <= self.ends
+    }
+
+    /// When two thirds are over.
+    pub fn due(&self) -> Timestamp {
+        self.begins + self.lasts().mul_f64(DUE_SHARE)
+    }
+}
+
+/// What both clocks say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// The monotonic clock.
+    pub monotonic: Instant,
+    /// The wall clock.
+    pub wall: Timestamp,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Ask an edge for a new certificate, then say what came of it.
+    Ask,
+    /// Nothing for this long; then [`Renewal::poll`] again.
+    Wait(Duration),
+}
+
+/// The state of the renewals of one identity. See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Renewal {
+    life: Life,
+    /// How far back a certificate may begin after now and still count as valid.
+    tolerance: Duration,
+    /// When it is due by the wall clock; never if that clock was wrong when the certificate was issued.
+    due_wall: Option<Timestamp>,
+    /// When it is due by the monotonic clock.
+    due: Instant,
+    /// When it ends by the monotonic clock.
+    ends: Instant,
+    /// Not before this: the pause after a failure.
+    paused_until: Instant,
+    failures: u32,
+    /// Whether an answer is waited for.
+    asking: bool,
+}
+
+impl Renewal {
+    /// For a certificate that was loaded from a file and may have any age. `tolerance`: how far certificates are
+    /// dated back. `chance` is drawn from 0 to 1, once for each member and start, and spreads their renewals.
+    pub fn of_loaded(life: Life, tolerance: Duration, now: Now, chance: f64) -> Self {
+        let spread = spread(life, chance);
+        let due_wall = before(life.due(), spread);
+        let (due, ends) = if life.holds_at(now.wall, tolerance) {
+            let left = |until: Timestamp| now.monotonic + until.saturating_since(now.wall);
+            (left(due_wall), left(life.ends))
+        } else {
+            // Nobody here knows how old it is.
+            (now.monotonic, now.monotonic)
+        };
+        Self::new(life, tolerance, Some(due_wall), (due, ends))
+    }
+
+    /// For a certificate that an edge has issued this moment.
+    pub fn of_issued(life: Life, tolerance: Duration, now: Now, chance: f64) -> Self {
+        let spread = spread(life, chance);
+        let trusted = life.holds_at(now.wall, tolerance);
+        let due_wall = trusted.then(|| before(life.due(), spread));
+        let due = now.monotonic + life.lasts().mul_f64(DUE_SHARE).saturating_sub(spread);
+        Self::new(life, tolerance, due_wall, (due, now.monotonic + life.lasts()))
+    }
+
+    fn new(
+        life: Life,
+        tolerance: Duration,
+        due_wall: Option<Timestamp>,
+        (due, ends): (Instant, Instant),
+    ) -> Self {
+        let paused_until = Instant::ZERO;
+        Self { life, tolerance, due_wall, due, ends, paused_until, failures: 0, asking: false }
+    }
+
+    /// The life of the certificate in use.
+    pub const fn life(&self) -> Life {
+        self.life
+    }
+
+    /// What to do now. Ask again when the time of [`Step::Wait`] is over, or something has happened.
+    pub fn poll(&mut self, now: Now) -> Step {
+        if self.asking {
+            return Step::Wait(LOOK_INTERVAL_MAX);
+        }
+        let wait = self.time_to_due(now).max(self.paused_until.saturating_since(now.monotonic));
+        if wait.is_zero() {
+            self.asking = true;
+            return Step::Ask;
+        }
+        Step::Wait(wait.min(LOOK_INTERVAL_MAX))
+    }
+
+    /// Whether a new certificate is wanted, perhaps after a pause.
+    pub fn is_due(&self, now: Now) -> bool {
+        self.time_to_due(now).is_zero()
+    }
+
+    /// Whether the certificate in use is over, as far as both clocks can tell.
+    pub fn has_ended(&self, now: Now) -> bool {
+        match self.due_wall {
+            Some(_) => now.wall > self.life.ends,
+            None => now.monotonic > self.ends,
+        }
+    }
+
+    /// No edge could be asked, or none gave a certificate. The pause doubles with each failure. `chance` from 0
+    /// to 1 spreads those who failed together.
+    pub fn handle_failed(&mut self, now: Now, chance: f64) {
+        self.asking = false;
+        let (first, last) = self.pauses();
+        // Beyond this the longest pause is reached anyway.
+        let pause = first.saturating_mul(1 << self.failures.min(20)).min(last);
+        self.failures = self.failures.saturating_add(1);
+        self.paused_until = now.monotonic + pause.mul_f64(0.75 + 0.5 * chance.clamp(0.0, 1.0));
+    }
+
+    /// An edge can be reached again, after it could not. Whoever waits for it asks soon, but not all at once.
+    pub fn handle_connected(&mut self, now: Now, chance: f64) {
+        if self.failures > 0 {
+            self.failures = 0;
+            let soon = now.monotonic + self.pauses().0.mul_f64(chance.clamp(0.0, 1.0));
+            self.paused_until = self.paused_until.min(soon);
+        }
+    }
+
+    /// Whether to use a certificate that an edge has issued, instead of the one in use.
+    ///
+    /// One that does not hold by the wall clock is refused: the clock of the authority may be wrong, and the old
+    /// one still holds. If the old one does not hold by that clock either, the clock of this host is what is
+    /// wrong, and the edges, which verify by their own, are followed.
+    pub fn accepts(&self, issued: Life, now: Now) -> bool {
+        issued.holds_at(now.wall, self.tolerance) || !self.life.holds_at(now.wall, self.tolerance)
+    }
+
+    /// The pauses after the first failure and after many.
+    fn pauses(&self) -> (Duration, Duration) {
+        let life = self.life.lasts();
+        let first = life.mul_f64(FIRST_PAUSE_SHARE).clamp(FIRST_PAUSE_MIN, FIRST_PAUSE_MAX);
+        (first, life.mul_f64(LAST_PAUSE_SHARE).clamp(first, LAST_PAUSE_MAX))
+    }
+
+    fn time_to_due(&self, now: Now) -> Duration {
+        let by_monotonic = self.due.saturating_since(now.monotonic);
+        match self.due_wall {
+            Some(due) => by_monotonic.min(due.saturating_since(now.wall)),
+            None => by_monotonic,
+        }
+    }
+}
+
+/// How much earlier than at two thirds one member renews.
+fn spread(life: Life, chance: f64) -> Duration {
+    life.lasts().mul_f64(SPREAD_SHARE * chance.clamp(0.0, 1.0))
+}
+
+fn before(due: Timestamp, spread: Duration) -> Timestamp {
+    due - spread
+}
+
+#[cfg(test)]
+mod tests;

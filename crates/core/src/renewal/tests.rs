@@ -1,0 +1,284 @@
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Some morning, far from both ends of the clock.
+const START: Timestamp = Timestamp::from_nanos(1_800_000_000_000_000_000);
+
+/// A small generator of chance (SplitMix64).
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn time(&mut self, from: Duration, to: Duration) -> Duration {
+        from + (to.saturating_sub(from)).mul_f64(self.next())
+    }
+}
+
+fn life(begins: Timestamp, lasts: Duration) -> Life {
+    Life { begins, ends: begins + lasts }
+}
+
+fn now(since_start: Duration) -> Now {
+    Now { monotonic: Instant::ZERO + since_start, wall: START + since_start }
+}
+
+/// A host, a year long: its clock, its certificate, and the edge that may be down.
+struct Year {
+    chance: Chance,
+    /// True time since the start.
+    at: Duration,
+    /// What is added to the host's wall clock: ahead, or behind.
+    ahead: Duration,
+    behind: Duration,
+    /// Since when the host runs, as its monotonic clock begins anew with each start.
+    lasts: Duration,
+    renewal: Renewal,
+    /// The edge is down until then.
+    down_until: Duration,
+    next_outage: Duration,
+    /// When each certificate was issued, in true time, and requests in all.
+    issued: Vec<Duration>,
+    requests: usize,
+    /// The longest time that the host was without a certificate that a right clock accepts.
+    without: Duration,
+}
+
+impl Year {
+    fn begin(seed: u64, lasts: Duration) -> Self {
+        let mut chance = Chance(seed);
+        let renewal = Renewal::of_issued(life(START, lasts), HOUR, now(Duration::ZERO), chance.next());
+        Self {
+            chance,
+            at: Duration::ZERO,
+            ahead: Duration::ZERO,
+            behind: Duration::ZERO,
+            lasts,
+            renewal,
+            down_until: Duration::ZERO,
+            next_outage: Duration::MAX,
+            issued: vec![Duration::ZERO],
+            requests: 0,
+            without: Duration::ZERO,
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { monotonic: Instant::ZERO + self.at, wall: START + self.at + self.ahead - self.behind }
+    }
+
+    /// The program starts anew: what is left is the file with the certificate.
+    fn restart(&mut self) {
+        let chance = self.chance.next();
+        self.renewal = Renewal::of_loaded(self.renewal.life(), HOUR, self.now(), chance);
+    }
+
+    fn run(&mut self, until: Duration, mut each: impl FnMut(&mut Self)) {
+        while self.at < until {
+            each(self);
+            match self.renewal.poll(self.now()) {
+                Step::Wait(wait) => {
+                    let back = self.down_until.saturating_sub(self.at);
+                    let step = if back.is_zero() { wait } else { wait.min(back) };
+                    self.at += step.max(Duration::from_millis(1));
+                    if !back.is_zero() && self.at >= self.down_until {
+                        let chance = self.chance.next();
+                        self.renewal.handle_connected(self.now(), chance);
+                    }
+                }
+                Step::Ask => self.ask(),
+            }
+        }
+    }
+
+    fn ask(&mut self) {
+        self.requests += 1;
+        let chance = self.chance.next();
+        let old = self.renewal.life();
+        let true_wall = START + self.at;
+        self.without = self.without.max(true_wall.saturating_since(old.ends));
+        let issued = life(true_wall, self.lasts);
+        let valid = old.holds_at(true_wall, HOUR);
+        if self.at < self.down_until || !valid || !self.renewal.accepts(issued, self.now()) {
+            self.renewal.handle_failed(self.now(), chance);
+            self.at += Duration::from_millis(5);
+            return;
+        }
+        self.issued.push(self.at);
+        self.renewal = Renewal::of_issued(issued, HOUR, self.now(), chance);
+    }
+}
+
+/// Every certificate of a year is renewed between 0.6 and two thirds of its life, by one request each.
+#[test]
+fn a_year_of_renewals_takes_one_request_each() {
+    for (seed, lasts, least, most) in [(1, 30 * DAY, 18, 20), (2, DAY, 540, 600), (3, HOUR, 13_000, 14_300)] {
+        let mut year = Year::begin(seed, lasts);
+        year.run(YEAR, |_| {});
+        let renewals = year.issued.len() - 1;
+        assert!((least..=most).contains(&renewals), "seed {seed}: {renewals} renewals of {lasts:?}");
+        assert_eq!(year.requests, renewals, "seed {seed}");
+        assert_eq!(year.without, Duration::ZERO, "seed {seed}");
+        for pair in year.issued.windows(2) {
+            let share = (pair[1] - pair[0]).as_secs_f64() / lasts.as_secs_f64();
+            assert!((0.61..=0.67).contains(&share), "seed {seed}: renewed after {share} of its life");
+        }
+    }
+}
+
+/// The edge is often down, for up to a quarter of a life; programs start anew; nobody is ever without a certificate, and nobody floods
+/// the edge.
+#[test]
+fn a_year_with_outages_and_restarts_leaves_nobody_without_a_certificate() {
+    for seed in 0..200 {
+        for lasts in [DAY, 30 * DAY] {
+            let mut year = Year::begin(seed, lasts);
+            year.next_outage = year.chance.time(Duration::ZERO, lasts);
+            let mut restart = year.chance.time(Duration::ZERO, lasts);
+            year.run(YEAR, |year| {
+                if year.at >= year.next_outage {
+                    year.down_until = year.at + year.chance.time(Duration::ZERO, lasts / 4);
+                    year.next_outage = year.down_until + year.chance.time(lasts / 50, 2 * lasts);
+                }
+                if year.at >= restart {
+                    year.restart();
+                    restart = year.at + year.chance.time(Duration::ZERO, lasts);
+                }
+            });
+            assert_eq!(year.without, Duration::ZERO, "seed {seed}, {lasts:?}");
+            let renewals = year.issued.len() - 1;
+            // Of an outage of a quarter of a life, the requests are some fast ones, then one in each thirtieth of a life, or in each hour.
+            let most = renewals * if lasts > DAY { 200 } else { 30 };
+            assert!(year.requests <= most, "seed {seed}, {lasts:?}: {} requests", year.requests);
+        }
+    }
+}
+
+/// An edge that is away until after the end: the host goes on to ask, at most once an hour, and says that its certificate has ended.
+#[test]
+fn an_edge_that_is_away_for_too_long_is_asked_ever_more_rarely() {
+    let mut year = Year::begin(7, 30 * DAY);
+    year.down_until = YEAR;
+    year.run(25 * DAY, |_| {});
+    assert!(year.renewal.is_due(year.now()) && !year.renewal.has_ended(year.now()));
+    year.run(40 * DAY, |_| {});
+    assert!(year.renewal.has_ended(year.now()));
+    let before = year.requests;
+    year.run(50 * DAY, |_| {});
+    let asked = year.requests - before;
+    assert!((190..=330).contains(&asked), "{asked} requests in ten days");
+    assert_eq!(year.issued.len(), 1);
+}
+
+/// The edge comes back while the host waits for its next attempt: it asks within the first pause, not after the last.
+#[test]
+fn an_edge_that_comes_back_is_asked_soon() {
+    let mut year = Year::begin(8, 30 * DAY);
+    year.down_until = 24 * DAY;
+    year.run(24 * DAY + 2 * FIRST_PAUSE_MAX, |_| {});
+    assert_eq!(year.issued.len(), 2);
+    assert!(year.issued[1] - 24 * DAY <= FIRST_PAUSE_MAX, "{:?}", year.issued[1]);
+}
+
+/// The clock is set ahead by a year while the program runs, and back again: renewals come when they are due, and nobody floods the edge.
+#[test]
+fn a_clock_that_is_set_wrong_by_a_year_costs_a_renewal_and_no_certificate() {
+    for seed in 0..50 {
+        let mut year = Year::begin(seed, 30 * DAY);
+        let wrong = year.chance.time(DAY, 100 * DAY);
+        let right = wrong + year.chance.time(HOUR, 100 * DAY);
+        let is_ahead = seed % 2 == 0;
+        year.run(YEAR, |year| {
+            let off = if (wrong..right).contains(&year.at) { YEAR } else { Duration::ZERO };
+            (year.ahead, year.behind) = if is_ahead { (off, Duration::ZERO) } else { (Duration::ZERO, off) };
+        });
+        assert_eq!(year.without, Duration::ZERO, "seed {seed}");
+        let renewals = year.issued.len() - 1;
+        assert!((18..=22).contains(&renewals), "seed {seed}: {renewals} renewals");
+        assert!(year.requests <= renewals + 1, "seed {seed}: {} requests", year.requests);
+    }
+}
+
+/// A program that starts with a wrong clock does not know how old its certificate is, so it asks at once.
+#[test]
+fn a_program_that_starts_with_a_wrong_clock_asks_at_once() {
+    for (ahead, behind) in [(YEAR, Duration::ZERO), (Duration::ZERO, YEAR)] {
+        let mut year = Year::begin(11, 30 * DAY);
+        year.at = DAY;
+        (year.ahead, year.behind) = (ahead, behind);
+        year.restart();
+        assert_eq!(year.renewal.poll(year.now()), Step::Ask);
+        year.ask();
+        assert_eq!(year.issued.len(), 2, "the edge, whose clock is right, was not followed");
+        // Then the monotonic clock counts.
+        year.run(YEAR, |_| {});
+        assert_eq!(year.without, Duration::ZERO);
+        assert!((18..=21).contains(&year.issued.len()), "{}", year.issued.len());
+    }
+}
+
+/// The authority's clock is wrong by a year: its certificates are not used while the old one holds.
+#[test]
+fn a_certificate_of_an_authority_with_a_wrong_clock_is_not_used() {
+    let renewal = Renewal::of_issued(life(START, 30 * DAY), HOUR, now(Duration::ZERO), 0.5);
+    let at = now(20 * DAY);
+    for issued in [life(at.wall + YEAR, 30 * DAY), life(at.wall - YEAR, 30 * DAY)] {
+        assert!(!renewal.accepts(issued, at), "{issued:?}");
+    }
+    assert!(renewal.accepts(life(at.wall + HOUR / 2, 30 * DAY), at), "a clock that is half an hour ahead");
+}
+
+/// A notebook that slept for weeks renews as soon as it wakes: its monotonic clock has stood still.
+#[test]
+fn a_host_that_slept_renews_when_it_wakes() {
+    let mut renewal = Renewal::of_issued(life(START, 30 * DAY), HOUR, now(Duration::ZERO), 0.5);
+    let asleep = Now { monotonic: Instant::ZERO + DAY, wall: START + 25 * DAY };
+    assert_eq!(renewal.poll(asleep), Step::Ask);
+}
+
+/// Pauses are shares of a life, so a certificate of seconds is renewed in time too.
+#[test]
+fn lives_of_seconds_have_short_pauses() {
+    let lasts = Duration::from_secs(6);
+    let mut year = Year::begin(12, lasts);
+    let (mut at, mut asked) = (Duration::ZERO, Vec::new());
+    while at < lasts {
+        match year.renewal.poll(now(at)) {
+            Step::Wait(wait) => at += wait,
+            Step::Ask => {
+                asked.push(at);
+                year.renewal.handle_failed(now(at), 0.5);
+            }
+        }
+    }
+    assert!((10..=25).contains(&asked.len()), "{asked:?}");
+    assert!(asked[0] >= lasts.mul_f64(0.6));
+}
+
+/// A hundred cameras of one morning ask over a day and a half, not all at once.
+#[test]
+fn members_of_one_morning_are_spread() {
+    let mut chance = Chance(5);
+    let mut due: Vec<Duration> = (0..100)
+        .map(|_| {
+            let mut renewal =
+                Renewal::of_issued(life(START, 30 * DAY), HOUR, now(Duration::ZERO), chance.next());
+            let mut at = Duration::ZERO;
+            while let Step::Wait(wait) = renewal.poll(now(at)) {
+                at += wait;
+            }
+            at
+        })
+        .collect();
+    due.sort();
+    assert!(due[99] - due[0] > DAY, "{:?}", due[99] - due[0]);
+    assert!(due[99] <= 20 * DAY + HOUR && due[0] >= 18 * DAY);
+}
