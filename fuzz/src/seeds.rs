@@ -289,6 +289,8 @@ fn messages() -> Vec<(&'static str, Message)> {
             }),
         ),
         ("abilities", Message::Abilities(Abilities::ALL)),
+        ("renewal-request", Message::RenewalRequest(vec![0x0a, 0x00].into())),
+        ("renewal-answer", Message::RenewalAnswer(vec![0x20, 0x01].into())),
         ("refresh", Message::Refresh { frame: id(3, 42) }),
         (
             "inquiry",

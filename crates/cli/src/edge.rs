@@ -10,6 +10,7 @@ use mez_core::audit::Rotation;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::controller::share::{Channels, DeclaredChannel};
 use mez_node::api::socket::{Which, default_path};
+use mez_node::client::Address;
 use mez_node::identity::{KeyFolder, Name};
 use mez_node::persist::PersistOptions;
 use mez_node::ports;
@@ -29,6 +30,7 @@ Examples:
   mez edge                                       all defaults: cameras at UDP 7650, gRPC at TCP 7651
   mez edge --dns edge.example --memory-bytes 4GiB  gRPC clients dial edge.example; 4 GiB of memory for frames
   mez edge --grpc off --enrol off                no applications on other hosts, no new devices
+  mez edge --signer unix:///run/mez/signer.sock  another user's `mez keys serve` has the authority's key
   mez edge --channel 'hall=dock/*,yard/cam1'     these cameras share one radio cell: divide it fairly
   mez edge --config edge.toml                    settings from a file; flags and variables go before it
 
@@ -57,6 +59,10 @@ pub(crate) struct EdgeArgs {
     /// Address and port where new devices enrol (TLS), if this host made the site, or `off`
     #[arg(long, value_name = "ADDRESS:PORT|off", default_value_t = Port::On(every_address(ports::ENROL)), env = "MEZ_EDGE_ENROL")]
     enrol: Port,
+    /// Who renews certificates: the Unix socket of `mez keys serve --signer` (unix:///PATH), or another edge of the site (HOST). This process then
+    /// never uses the authority's key, enrols no devices, and needs an identity of its own [default: this process, if it finds the authority's key]
+    #[arg(long, value_name = "unix:///PATH|HOST", env = "MEZ_EDGE_SIGNER", value_parser = parse_signer)]
+    signer: Option<Address>,
     /// Unix socket where applications on this host connect [default: edge.sock in /run/mez for root, else in $XDG_RUNTIME_DIR/mez or ~/.cache/mez]
     #[arg(long, value_name = "PATH", env = "MEZ_EDGE_SOCKET")]
     socket: Option<PathBuf>,
@@ -153,6 +159,10 @@ impl std::fmt::Display for Port {
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write ADDRESS:PORT, such as 0.0.0.0:7650 or [::]:7650".into())
+}
+
+fn parse_signer(text: &str) -> Result<Address, String> {
+    Address::parse(text, Which::Edge).map_err(|error| error.to_string())
 }
 
 pub(crate) fn every_address(port: u16) -> SocketAddr {

@@ -243,6 +243,8 @@ fn past_and_replies() -> Vec<(&'static str, Message)> {
             }),
         ),
         ("abilities", Message::Abilities(Abilities::ALL)),
+        ("renewal-request", Message::RenewalRequest(vec![0x0a, 0x00].into())),
+        ("renewal-answer", Message::RenewalAnswer(vec![0x20, 0x01].into())),
         ("refresh", Message::Refresh { frame: id(3, 42) }),
         ("revocation-version", Message::RevocationVersion { version: 7 }),
         ("revocation-list", Message::RevocationList { signed: Bytes::from_static(&[0xaa; 16]) }),

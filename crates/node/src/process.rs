@@ -11,7 +11,7 @@ use mez_core::controller::share::Channels;
 use mez_core::rights::Rights;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tracing::info;
 
 use crate::api::ApiLimits;
@@ -20,10 +20,12 @@ use crate::audit::folder::audit_folder;
 use crate::audit::{Audit, AuditOptions, changes, denials};
 use crate::camera::{CameraBroker, CameraHandle, CameraOptions, StartError};
 use crate::clock::wall_now;
+use crate::client::{Address, ClientError, signer_at};
 use crate::descriptors;
 use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, Stopped};
 use crate::identity::authority::AuthorityError;
-use crate::identity::{Credentials, EnrolmentServer, KeyFolder, Role};
+use crate::identity::renew::keep;
+use crate::identity::{Credentials, EnrolmentServer, KeyFolder, Role, Signer};
 use crate::persist::PersistOptions;
 use crate::ports::bind_remedy;
 use crate::revocation::{self, RevokedError, RevokedFile};
@@ -52,6 +54,8 @@ pub struct EdgeProcessOptions {
     pub persist: Option<PersistOptions>,
     /// The folder of profiles that applications name. Default: `profiles` in the folder for state.
     pub profiles: Option<PathBuf>,
+    /// Who renews certificates. Default: this process, if the authority's key is in the folder of keys.
+    pub signer: Option<Address>,
     /// Who may do what. Default: what the file of rights in the folder of keys says.
     pub rights: Option<Rights>,
     /// Bounds of the audit log, which is in the folder for state.
@@ -92,6 +96,9 @@ pub enum EdgeProcessError {
     /// The thread that writes the audit log.
     #[error("cannot start the thread that writes the audit log: {0}")]
     AuditThread(#[source] std::io::Error),
+    /// The address of the signer.
+    #[error(transparent)]
+    Signer(#[from] ClientError),
     /// The enrolment port.
     #[error(
         "cannot listen on {address} for enrolment: {source}; {}, or --enrol off",
@@ -112,6 +119,8 @@ pub struct EdgeProcess {
     grpc: Option<SocketAddr>,
     socket: Option<PathBuf>,
     enrolment: Option<(SocketAddr, oneshot::Sender<()>, JoinHandle<()>)>,
+    /// Renews the edge's own certificate, until this is dropped.
+    _renewing: JoinSet<()>,
 }
 
 impl EdgeProcess {
@@ -128,6 +137,7 @@ impl EdgeProcess {
             state,
             persist,
             profiles,
+            signer,
             rights,
             audit,
             limits,
@@ -169,7 +179,17 @@ impl EdgeProcess {
             Some(address) if keys.holds_authority_key() => Some(enrolment(&keys, address, audit).await?),
             _ => None,
         };
-        Ok(Self { edge, api, grpc, socket, enrolment })
+        let mut renewing = JoinSet::new();
+        let signer = match signer {
+            Some(address) => Some(signer_at(&address, &credentials)?),
+            None if keys.holds_authority_key() => Some(Signer::of(&keys)?),
+            None => None,
+        };
+        if let Some(signer) = signer {
+            edge.set_signer(signer.clone());
+            renewing.spawn(keep(credentials, signer));
+        }
+        Ok(Self { edge, api, grpc, socket, enrolment, _renewing: renewing })
     }
 
     /// The broker.

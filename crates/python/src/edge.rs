@@ -104,6 +104,7 @@ impl Edge {
             state,
             persist,
             profiles,
+            signer: None,
             rights,
             audit: Rotation::default(),
         };

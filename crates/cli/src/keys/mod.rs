@@ -3,6 +3,7 @@
 mod revoke;
 mod audit;
 mod rights;
+mod rotate;
 mod show;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ use mez_node::identity::authority::AuthorityError;
 use mez_node::identity::enrol::{EnrolError, ServeError, enrol_blocking};
 use mez_node::identity::folder::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, KeyFolderError};
 use mez_node::identity::name::IdentityError;
+use mez_node::identity::renew::{SignerError, SignerServer};
 use mez_node::identity::token::{TokenError, TokenTextError};
 use mez_node::identity::{
     EnrolmentServer, FileError, Fingerprint, Identity, KeyFolder, Moment, Role, SiteAuthority, SiteName,
@@ -76,6 +78,8 @@ Examples:
     mez keys token app/counter --watch 'dock/*' --reply 'dock/*'
   One that has a day to join:
     mez keys token app/counter --valid 1d
+  A camera in a public place, whose certificate is good for a day at a time:
+    mez keys token camera/street/cam1 --lifetime 1d
   An edge that clients in other languages reach as edge.example:
     mez keys token edge/main --dns edge.example
 
@@ -87,6 +91,9 @@ Run it on the host where the site was made. Only the token goes to the standard 
         /// How long the token is valid: 90s, 30m, 1h, 7d
         #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
         valid: Duration,
+        /// How long its certificates last: 1s to 90d. It is renewed by itself after two thirds of that
+        #[arg(long, value_name = "TIME", default_value = "30d", value_parser = parse_duration)]
+        lifetime: Duration,
         /// Host name or address that gRPC clients in other languages dial; for edges only; may be repeated
         #[arg(long, value_name = "NAME")]
         dns: Vec<String>,
@@ -184,8 +191,8 @@ Examples:
   Make and use a token in one step, if you can log in there:
     ssh edge.local mez keys token camera/dock | mez keys enrol - --edge edge.local
 
-The token also proves that the edge is the right one. A host may have several identities: run the command once for each. To renew \
-a certificate, enrol again with the same identity.")]
+The token also proves that the edge is the right one. A host may have several identities: run the command once for each. \
+Programs renew its certificate by themselves. If one has expired, enrol again with the same identity.")]
     Enrol {
         /// The token, or - to read it from the standard input
         #[arg(value_name = "TOKEN")]
@@ -194,13 +201,30 @@ a certificate, enrol again with the same identity.")]
         #[arg(long, value_name = "HOST[:PORT]")]
         edge: String,
     },
-    /// Serve enrolment without an edge
+    /// Replace the site's authority by a new one, without interrupting anything
     #[command(after_help = "\
-Example:
-  mez keys serve --listen 10.0.0.7:7652
+Examples:
+  mez keys rotate
+  Somebody may have the old key: trust it for two days more, while everybody renews:
+    mez keys rotate --overlap 2d
 
-`mez edge` also serves enrolment. The command ends with Ctrl-C.")]
+Members follow when they renew, over the connections that they have. Both authorities are trusted until the overlap ends; then the old one is \
+dropped everywhere by itself. Whoever was not connected in that time enrols anew. Tokens that wait to be used are good for the old authority only: \
+make new ones.")]
+    Rotate(rotate::RotateArgs),
+    /// Serve enrolment without an edge, and sign for the edge of this host
+    #[command(after_help = "\
+Examples:
+  mez keys serve --listen 10.0.0.7:7652
+  The authority's key belongs to another user than the edge, which never sees it:
+    mez keys serve --signer /run/mez/signer.sock
+    mez edge --signer unix:///run/mez/signer.sock
+
+`mez edge` also serves enrolment and signs, unless it has --signer. The command ends with Ctrl-C.")]
     Serve {
+        /// Unix socket where the edge of this host has certificates renewed
+        #[arg(long, value_name = "PATH")]
+        signer: Option<PathBuf>,
         /// Address and port to listen on
         #[arg(long, value_name = "ADDRESS:PORT", default_value_t = every_address())]
         listen: SocketAddr,
@@ -252,6 +276,9 @@ pub enum KeysError {
     /// Enrolment could not be served.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// The signer could not be served.
+    #[error(transparent)]
+    Signer(#[from] SignerError),
     /// The rights of this host's edge.
     #[error(transparent)]
     Rights(#[from] RightsError),
@@ -302,9 +329,10 @@ impl Terminal<'_> {
         let keys = args.keys.as_deref();
         match args.command {
             Command::Init { site } => self.init(keys, site),
-            Command::Token { identity, valid, dns, grants } => {
-                self.token(keys, &identity, valid, &dns, &grants)
+            Command::Token { identity, valid, lifetime, dns, grants } => {
+                self.token(keys, &identity, (valid, lifetime), &dns, &grants)
             }
+            Command::Rotate(args) => self.rotate(&KeyFolder::find(keys)?, &args),
             Command::Grant(args) => self.grant(&KeyFolder::find(keys)?, args),
             Command::Ungrant(args) => self.ungrant(&KeyFolder::find(keys)?, &args),
             Command::Grants { who } => self.grants(&KeyFolder::find(keys)?, who.as_ref()),
@@ -314,7 +342,7 @@ impl Terminal<'_> {
             Command::Revoked => self.revoked(&KeyFolder::find(keys)?),
             Command::Audit(args) => Ok(self.audit(&args)?),
             Command::Enrol { token, edge } => self.enrol(keys, &token, &edge),
-            Command::Serve { listen } => self.serve(keys, listen),
+            Command::Serve { signer, listen } => self.serve(keys, signer.as_deref(), listen),
             Command::List => self.list(&KeyFolder::find(keys)?, SystemTime::now()),
             Command::Show { identity } => self.show(&KeyFolder::find(keys)?, identity.as_deref()),
         }
@@ -350,14 +378,14 @@ For another host, make a token here: `mez keys token camera/dock/cam1`, or
         &mut self,
         keys: Option<&Path>,
         identity: &str,
-        valid: Duration,
+        lasting: (Duration, Duration),
         dns: &[String],
         grants: &rights::TokenGrants,
     ) -> Result<(), KeysError> {
         let keys = KeyFolder::find(keys)?;
         let identity = Identity::parse_within(keys.site(), identity)?;
         let granted = grants.of(&identity)?;
-        let token = TokenStore::create(&keys, &identity, dns, valid)?;
+        let token = TokenStore::create_for(&keys, &identity, dns, lasting)?;
         writeln!(self.out, "{token}")?;
         writeln!(
             self.notes,
@@ -397,8 +425,17 @@ Its private key is in {file}, and never has to leave this host.",
         Ok(())
     }
 
-    fn serve(&mut self, keys: Option<&Path>, listen: SocketAddr) -> Result<(), KeysError> {
+    fn serve(
+        &mut self,
+        keys: Option<&Path>,
+        signer: Option<&Path>,
+        listen: SocketAddr,
+    ) -> Result<(), KeysError> {
         let keys = KeyFolder::find(keys)?;
+        let _signer = signer.map(|path| SignerServer::start(&keys, path)).transpose()?;
+        if let Some(path) = signer {
+            writeln!(self.out, "Signs at {path}: `mez edge --signer unix://{path}`.", path = path.display())?;
+        }
         let server = EnrolmentServer::new(&keys)?.start(listen)?;
         let (site, address) = (keys.site(), server.address());
         writeln!(

@@ -11,14 +11,11 @@ use mez_node::identity::{
 
 use super::{KeysError, Terminal};
 
-/// How many days before its end `mez keys list` asks to renew a certificate. Two weeks leave time for an operator.
-const RENEW_DAYS: u64 = 14;
-
 impl Terminal<'_> {
     pub(super) fn list(&mut self, keys: &KeyFolder, now: SystemTime) -> Result<(), KeysError> {
         writeln!(self.out, "Site {}, in {}.", keys.site(), keys.path().display())?;
         if keys.holds_authority_key() {
-            let state = state(keys.validity(), now);
+            let state = left(keys.validity(), now);
             writeln!(
                 self.out,
                 "Its authority is this host ({state}), so programs here need no identity of their own."
@@ -51,14 +48,18 @@ impl Terminal<'_> {
         let authority = keys.path().join(AUTHORITY_CERTIFICATE);
         let Some(identity) = identity else {
             let here = if keys.holds_authority_key() { "on this host" } else { "on another host" };
-            self.fields(&[
+            let mut fields = vec![
                 ("site", keys.site().to_string()),
                 ("fingerprint", keys.fingerprint().to_string()),
                 ("valid", keys.validity().to_string()),
-                ("state", state(keys.validity(), now)),
+                ("state", left(keys.validity(), now)),
                 ("certificate", authority.display().to_string()),
                 ("authority's key", here.into()),
-            ])?;
+            ];
+            if let Some(until) = keys.trust().overlaps_until(now) {
+                fields.push(("authority before", format!("trusted until {}", Moment(until))));
+            }
+            self.fields(&fields)?;
             return Ok(());
         };
         let identity = Identity::parse_within(keys.site(), identity)?;
@@ -81,6 +82,7 @@ impl Terminal<'_> {
                     ("fingerprint", Fingerprint::of(&credentials.chain()[0]).to_string()),
                     ("valid", facts.validity.to_string()),
                     ("state", state(facts.validity, now)),
+                    ("renewed", Moment(facts.validity.due()).to_string()),
                 ]);
                 if !facts.hosts.is_empty() {
                     fields.push(("serves as", facts.hosts.join(", ")));
@@ -135,8 +137,18 @@ fn row(file: &IdentityFile, now: SystemTime) -> [String; 3] {
     }
 }
 
+/// The state of a member's certificate, which programs renew.
 pub(super) fn state(validity: Validity, now: SystemTime) -> String {
-    let days = |duration: Duration| match duration.as_secs() / (24 * 3600) {
+    let left = left(validity, now);
+    match validity.holds_at(now) && now > validity.due() {
+        true => format!("{left}: renewed as soon as a program with it reaches an edge"),
+        false => left,
+    }
+}
+
+/// How long a certificate still holds.
+fn left(validity: Validity, now: SystemTime) -> String {
+    let time = |duration: Duration| match duration.as_secs() / (24 * 3600) {
         0 => "less than a day".into(),
         1 => "1 day".into(),
         days => format!("{days} days"),
@@ -145,10 +157,7 @@ pub(super) fn state(validity: Validity, now: SystemTime) -> String {
         return format!("not valid before {}; is the clock right?", Moment(validity.not_before));
     }
     match validity.not_after.duration_since(now) {
-        Ok(left) if left.as_secs() < RENEW_DAYS * 24 * 3600 => {
-            format!("{} left: enrol anew soon", days(left))
-        }
-        Ok(left) => format!("{} left", days(left)),
-        Err(over) => format!("expired {} ago: enrol anew", days(over.duration())),
+        Ok(left) => format!("{} left", time(left)),
+        Err(over) => format!("expired {} ago: enrol anew", time(over.duration())),
     }
 }

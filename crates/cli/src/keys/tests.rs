@@ -135,6 +135,9 @@ fn what_cannot_be_done_is_said_with_the_remedy() {
         (site, &["token", "app/x", "--dns", "a.example"], "leave out --dns"),
         (site, &["token", "app/x", "--valid", "soon"], "90s, 30m, 1h or 7d"),
         (site, &["token", "app/x", "--valid", "31d"], "30 days"),
+        (site, &["token", "app/x", "--lifetime", "91d"], "1 second to 90 days"),
+        (site, &["rotate", "--overlap", "2000d"], "one second to one year"),
+        (&nowhere, &["rotate"], "mez keys init"),
         (site, &["token", "app/x", "--watch", "dock/cam*"], "one whole segment"),
         (site, &["token", "camera/dock", "--watch", "dock/*"], "mez keys token app/NAME"),
         (site, &["grant", "counter", "watch", "dock/*"], "write app/NAME"),
@@ -168,8 +171,13 @@ fn the_state_of_a_certificate_is_told_in_days() {
     let now = SystemTime::now();
     let at = |after: SystemTime| state(validity(now, after), now);
     assert_eq!(at(now + 80 * day), "80 days left");
-    assert_eq!(at(now + 3 * day), "3 days left: enrol anew soon");
-    assert_eq!(at(now + day / 2), "less than a day left: enrol anew soon");
+    let overdue = |lasted: u32, left: u32| {
+        let validity = Validity { not_before: now - lasted * day, not_after: now + left * day };
+        state(validity, now)
+    };
+    assert_eq!(overdue(15, 15), "15 days left");
+    assert_eq!(overdue(27, 3), "3 days left: renewed as soon as a program with it reaches an edge");
+    assert!(at(now + day / 2).starts_with("less than a day left: renewed"));
     assert_eq!(at(now - day), "expired 1 day ago: enrol anew");
     let early = state(Validity { not_before: now + day, not_after: now + 2 * day }, now);
     assert!(early.contains("is the clock right?"), "{early}");
@@ -194,4 +202,24 @@ fn the_hint_after_enrolling_makes_no_ghost() {
         let pattern: mez_core::name::CameraPattern = pattern.trim_matches('\'').parse().unwrap();
         assert!(pattern.matches(&camera.parse().unwrap()), "{hint}");
     }
+}
+
+/// The authority is replaced once, and not again before everybody has followed; hosts can see it.
+#[test]
+fn an_authority_is_replaced_and_shown() {
+    let scratch = scratch();
+    let folder = scratch.keys().path();
+    let (before, _) = mez_keys(folder, &["show"]).unwrap();
+    mez_keys(folder, &["token", "app/x"]).unwrap();
+    let (rotated, notes) = mez_keys(folder, &["rotate", "--overlap", "10d"]).unwrap();
+    assert!(rotated.contains("has a new authority") && notes.contains("(1) are void"), "{rotated}{notes}");
+    let (after, _) = mez_keys(folder, &["show"]).unwrap();
+    let fingerprint =
+        |text: &str| text.lines().find(|line| line.starts_with("fingerprint")).unwrap().to_owned();
+    assert_ne!(fingerprint(&before), fingerprint(&after));
+    assert!(rotated.contains(fingerprint(&after).split_whitespace().last().unwrap()), "{rotated}");
+    assert!(after.contains("authority before") && !before.contains("authority before"), "{after}");
+    let again = mez_keys(folder, &["rotate"]).unwrap_err();
+    assert!(again.contains("--force"), "{again}");
+    mez_keys(folder, &["rotate", "--force", "--overlap", "1d"]).unwrap();
 }

@@ -27,7 +27,8 @@ pub use self::header::{FRAME_HEADER_BYTES_MAX, FrameHeader, SKIP_RANGES_MAX};
 pub use self::history::{Abilities, HistoryCode, HistoryEnd, HistoryRequest};
 pub use self::inquiry::{Inquiry, Standing};
 pub use self::message::{
-    MESSAGE_BYTES_MAX, Message, MessageBuffer, REPLY_BYTES_MAX, REVOCATION_LIST_BYTES_MAX, ReplyResult,
+    MESSAGE_BYTES_MAX, Message, MessageBuffer, RENEWAL_BYTES_MAX, REPLY_BYTES_MAX, REVOCATION_LIST_BYTES_MAX,
+    ReplyResult,
 };
 pub use self::negotiation::NegotiationResult;
 pub use self::profile::{PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest};

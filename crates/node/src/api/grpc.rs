@@ -199,6 +199,14 @@ impl EdgeBroker for EdgeService {
         Ok(Response::new(self.0.reset_camera(&principal, request.into_inner()).await?))
     }
 
+    async fn renew_certificate(
+        &self,
+        request: Request<pb::RenewCertificateRequest>,
+    ) -> Result<Response<pb::RenewCertificateResponse>, Status> {
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.renew_certificate(&principal, request.get_ref()).await?))
+    }
+
     async fn forget_camera(
         &self,
         request: Request<pb::ForgetCameraRequest>,

@@ -45,6 +45,7 @@ pub(crate) mod lent;
 mod notes;
 mod places;
 pub mod principal;
+mod renewal;
 pub mod request;
 pub mod serve;
 pub mod socket;

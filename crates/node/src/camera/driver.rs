@@ -15,13 +15,14 @@ use mez_core::name::CameraName;
 use mez_core::profile::{ProfileHash, SizedProfile};
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::ClockAnchor;
-use mez_core::wire::{DiskStatus, FrameHeader, RefuseCode};
-use tokio::sync::{mpsc, watch};
+use mez_core::wire::{DiskStatus, FrameHeader, Message, RefuseCode};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
 use super::codecs::LazyCodec;
 use super::failures::Failures;
+use super::renewals::Asking;
 use super::shared::{Reply, Shared, lock};
 use crate::clock::{monotonic_now, sleep_until};
 use crate::codec::H264Library;
@@ -38,7 +39,7 @@ const FAREWELL_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// The loop that owns the state machine, and all that the state machine may not have: sockets, threads, clocks.
 pub(super) struct Driver {
-    broker: Broker,
+    pub(super) broker: Broker,
     shared: Arc<Shared>,
     state: CameraState,
     anchor: ClockAnchor,
@@ -47,7 +48,9 @@ pub(super) struct Driver {
     revoked: LiveRevocations,
     /// The edges, in order of preference.
     edges: Box<[EdgeAddress]>,
-    links: HashMap<LinkId, CommandSender>,
+    pub(super) links: HashMap<LinkId, CommandSender>,
+    /// Who waits for a certificate, and the connection on which it was asked for.
+    pub(super) renewal: Option<(LinkId, oneshot::Sender<Bytes>)>,
     next_link: u64,
     /// The failures to connect, so that the same one is not logged four times a second.
     failures: Failures,
@@ -85,6 +88,7 @@ impl Driver {
             revoked,
             edges: edges.into(),
             links: HashMap::new(),
+            renewal: None,
             next_link: 0,
             failures: Failures::default(),
             past: None,
@@ -102,6 +106,7 @@ impl Driver {
         mut self,
         mut events: mpsc::Receiver<CameraEvent>,
         mut appended: watch::Receiver<u64>,
+        mut asked: mpsc::Receiver<Asking>,
         mut stopped: watch::Receiver<()>,
     ) {
         let (shared, mut source) = (Arc::clone(&self.shared), self.shared.source.subscribe());
@@ -129,6 +134,7 @@ impl Driver {
                 }
                 () = shared.leaving.notified() => break self.say_farewell().await,
                 Some(event) = events.recv() => self.handle(event),
+                Some(asking) = asked.recv() => self.ask_for_certificate(asking),
                 Some(Ok((past, ticket, answer))) = self.reads.join_next() => {
                     self.past = Some(past);
                     self.broker.handle_history(monotonic_now(), ticket, answer);
@@ -193,6 +199,9 @@ impl Driver {
                 }
                 self.broker.handle_dial_failed(now, edge);
             }
+            CameraEvent::Message(link, Message::RenewalAnswer(answer)) => {
+                self.handle_renewal(link, Some(answer));
+            }
             CameraEvent::Message(link, message) => self.broker.handle_message(now, link, message),
             CameraEvent::Window(link, window) => self.broker.handle_window(link, window),
             CameraEvent::Sent(link, frame) => self.broker.handle_sent(now, link, frame),
@@ -205,6 +214,7 @@ impl Driver {
                     warn!(camera = %self.shared.camera, "the edge did not accept the camera: {reason}; trying again every 250 ms");
                 }
                 self.links.remove(&link);
+                self.handle_renewal(link, None);
                 self.broker.handle_closed(now, link);
             }
         }
@@ -348,7 +358,7 @@ impl Driver {
         header.trace.stamp(Stage::Queued, now);
     }
 
-    fn command(&mut self, link: LinkId, command: Command) {
+    pub(super) fn command(&mut self, link: LinkId, command: Command) {
         if let Some(commands) = self.links.get(&link)
             && !commands.send(command)
         {

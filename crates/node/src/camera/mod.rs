@@ -5,12 +5,14 @@
 //! | `mod.rs` | starts a broker ([`CameraBroker::start`]) and recovers its log |
 //! | `handle.rs` | what publishers call, on their own threads ([`CameraHandle`]) |
 //! | `driver.rs` | the loop that owns the state machine |
+//! | `renewals.rs` | asks the edge for the host's next certificate |
 //! | `shared.rs` | the only state that handle and loop share |
 
 mod codecs;
 mod driver;
 mod failures;
 mod handle;
+mod renewals;
 mod shared;
 
 use std::path::PathBuf;
@@ -29,11 +31,13 @@ use tracing::warn;
 
 use self::driver::Driver;
 pub use self::handle::CameraHandle;
+use self::renewals::Link;
 pub use self::shared::Reply;
 use self::shared::Shared;
 use crate::clock::{anchor, monotonic_now};
 pub use crate::codec::H264Library;
 use crate::identity::Credentials;
+use crate::identity::renew::keep;
 use crate::identity::tls::TlsConfigError;
 pub use crate::link::Transport;
 use crate::link::{Dialler, EVENTS_MAX};
@@ -193,6 +197,8 @@ impl CameraBroker {
             }),
         });
         let (stop, stopped) = watch::channel(());
+        let (link, asked) = Link::new(shared.edge.subscribe());
+        tokio::spawn(keep(options.credentials, link));
         let driver = Driver::new(
             broker,
             Arc::clone(&shared),
@@ -201,7 +207,7 @@ impl CameraBroker {
             (dialler, revoked),
             options.edges,
         );
-        tokio::spawn(driver.run(receiver, shared.appended.subscribe(), stopped));
+        tokio::spawn(driver.run(receiver, shared.appended.subscribe(), asked, stopped));
         Ok(CameraHandle::new(shared, stop))
     }
 }

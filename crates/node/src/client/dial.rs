@@ -16,6 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 use super::address::Address;
 use super::error::ClientError;
 use super::frame::BrokerClock;
+use super::remote::Remote;
 use super::streams::{AnswerSource, AnswerStream, EventSource, EventStream, FrameSink};
 use crate::api::pb::camera_broker_client::CameraBrokerClient;
 use crate::api::pb::edge_broker_client::EdgeBrokerClient;
@@ -26,16 +27,10 @@ use crate::api::socket::Which;
 use crate::api::{MESSAGE_BYTES_MAX, SOFTWARE, VERSION, pb};
 use crate::clock::monotonic_now;
 use crate::identity::Credentials;
-use crate::identity::tls::tonic_client_config;
 use crate::local::{Kind, LocalConnection, PacketError};
 
 /// How long a broker may take to be reached, or to answer a call.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a keepalive is sent. A broker that is gone is noticed after this interval and
-/// [`KEEPALIVE_TIMEOUT`].
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a broker may take to answer a keepalive.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most connections to a local broker that are kept for the next call.
 const IDLE_MAX: usize = 4;
 /// The most bytes of one gRPC message.
@@ -58,11 +53,7 @@ enum Way {
         /// Connections between two calls.
         idle: Mutex<Vec<LocalConnection>>,
     },
-    Grpc {
-        endpoint: Box<Endpoint>,
-        /// The channel for calls. It reconnects by itself.
-        calls: Channel,
-    },
+    Grpc(Box<Remote>),
 }
 
 impl std::fmt::Debug for Dialler {
@@ -82,18 +73,8 @@ impl Dialler {
             Address::Tcp { host, port } => {
                 let credentials =
                     credentials.ok_or_else(|| ClientError::NoCredentials { address: address.clone() })?;
-                let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
                 let fault = |error: tonic::transport::Error| ClientError::from_transport(&error, &address);
-                let endpoint = Endpoint::from_shared(format!("https://{host}:{port}"))
-                    .and_then(|endpoint| endpoint.tls_config(tonic_client_config(credentials)))
-                    .map_err(fault)?
-                    .tcp_nodelay(true)
-                    .connect_timeout(ANSWER_TIMEOUT)
-                    .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-                    .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-                    .keep_alive_while_idle(true);
-                let calls = endpoint.connect_lazy();
-                Way::Grpc { endpoint: Box::new(endpoint), calls }
+                Way::Grpc(Box::new(Remote::new(host, *port, credentials).map_err(fault)?))
             }
         };
         Ok(Self(Arc::new(Inner { address, which, way, clock: Mutex::default() })))
@@ -105,7 +86,7 @@ impl Dialler {
 
     /// Whether the broker may run on another host, so that clocks must be compared.
     pub(super) fn is_remote(&self) -> bool {
-        matches!(self.0.way, Way::Grpc { .. })
+        matches!(self.0.way, Way::Grpc(_))
     }
 
     /// Agrees on a version, and compares the clocks.
@@ -137,7 +118,7 @@ impl Dialler {
     pub(super) fn clock(&self) -> BrokerClock {
         match self.0.way {
             Way::Local { .. } => BrokerClock::Same,
-            Way::Grpc { .. } => BrokerClock::Compared(self.estimator().estimate(monotonic_now())),
+            Way::Grpc(_) => BrokerClock::Compared(self.estimator().estimate(monotonic_now())),
         }
     }
 
@@ -248,6 +229,16 @@ impl Dialler {
         self.call(Kind::Reply, "Reply", request, opaque).await
     }
 
+    /// Asks for the next certificate. `None`: this broker is reached without one.
+    pub(super) async fn renew(
+        &self,
+        request: pb::RenewCertificateRequest,
+    ) -> Result<Option<pb::RenewCertificateResponse>, ClientError> {
+        let Way::Grpc(remote) = &self.0.way else { return Ok(None) };
+        let answered = self.call_grpc(remote.calls(), "RenewCertificate", request);
+        timeout(ANSWER_TIMEOUT, answered).await.unwrap_or_else(|_| Err(self.timed_out())).map(Some)
+    }
+
     /// Asks one question and waits up to 5 s for the answer. `payload` takes out of the request what travels
     /// beside it locally.
     async fn call<Q, A>(
@@ -264,7 +255,7 @@ impl Dialler {
         let answered = async {
             match &self.0.way {
                 Way::Local { idle } => self.call_local(idle, kind, request, payload).await,
-                Way::Grpc { calls, .. } => self.call_grpc(calls.clone(), method, request).await,
+                Way::Grpc(remote) => self.call_grpc(remote.calls(), method, request).await,
             }
         };
         timeout(ANSWER_TIMEOUT, answered).await.unwrap_or_else(|_| Err(self.timed_out()))
@@ -344,8 +335,8 @@ impl Dialler {
                     let from = EventSource::Local { reader, writer, memory: None };
                     EventStream { address: self.0.address.clone(), from }
                 }
-                Way::Grpc { endpoint, .. } => {
-                    let channel = self.open_grpc(endpoint).await?;
+                Way::Grpc(remote) => {
+                    let channel = self.open_grpc(&remote.endpoint()).await?;
                     let fault = |status| ClientError::from_status(&status, &self.0.address);
                     let bytes_max = GRPC_MESSAGE_BYTES_MAX;
                     let response = match self.0.which {
@@ -388,8 +379,8 @@ impl Dialler {
                     let from = AnswerSource::Local { reader, memory };
                     (sink, AnswerStream { address: self.0.address.clone(), from })
                 }
-                Way::Grpc { endpoint, .. } => {
-                    let channel = self.open_grpc(endpoint).await?;
+                Way::Grpc(remote) => {
+                    let channel = self.open_grpc(&remote.endpoint()).await?;
                     let (sender, frames) = mpsc::channel(1);
                     let mut sink = FrameSink::Grpc(sender);
                     sink.send(first).await.map_err(|lost| lost.explain(&self.0.address))?;

@@ -11,19 +11,21 @@ use mez_core::name::{CameraName, CameraPattern};
 use mez_core::units::Timestamp;
 use mez_core::wire::REPLY_BYTES_MAX;
 use prost::Message as _;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::address::Address;
 use super::edges::Edges;
 use super::error::ClientError;
 use super::frame::CameraSummary;
+use super::renewals::Calls;
 use super::starts::{CameraStarts, ForgottenCamera, ResetCamera};
 use super::subscription::{SubscribeOptions, Subscription};
 use super::{OwnedTask, persist};
 use crate::api::pb::reply_request::Content;
 use crate::api::{ApiError, pb};
 use crate::identity::Credentials;
+use crate::identity::renew::keep;
 use crate::notes::{Note, NoteId};
 use crate::reply::Detections;
 
@@ -70,7 +72,7 @@ struct Inner {
     replies: Arc<Replies>,
     /// Asks for the clocks to be compared anew.
     compare: Arc<Notify>,
-    _tasks: [OwnedTask; 2],
+    _tasks: Vec<OwnedTask>,
 }
 
 impl EdgeClient {
@@ -91,10 +93,15 @@ impl EdgeClient {
         let answer = persist(options.patience, async || edges.connect().await).await?;
         let replies = Arc::<Replies>::default();
         let compare = Arc::new(Notify::new());
-        let tasks = [
+        let reachable = watch::Sender::new(true);
+        let calls = Calls::new(edges.clone(), reachable.subscribe());
+        let mut tasks = vec![
             OwnedTask::spawn(send_replies(edges.clone(), Arc::clone(&replies))),
-            OwnedTask::spawn(compare_clocks(edges.clone(), Arc::clone(&compare))),
+            OwnedTask::spawn(compare_clocks(edges.clone(), Arc::clone(&compare), reachable)),
         ];
+        if let Some(credentials) = credentials.filter(|_| edges.any_remote()) {
+            tasks.push(OwnedTask::spawn(keep(credentials.clone(), calls)));
+        }
         Ok(Self(Arc::new(Inner {
             edges,
             application: options.application,
@@ -359,7 +366,7 @@ async fn send_replies(edges: Edges, replies: Arc<Replies>) {
     }
 }
 
-async fn compare_clocks(edges: Edges, compare: Arc<Notify>) {
+async fn compare_clocks(edges: Edges, compare: Arc<Notify>, reachable: watch::Sender<bool>) {
     if !edges.any_remote() {
         return;
     }
@@ -376,7 +383,8 @@ async fn compare_clocks(edges: Edges, compare: Arc<Notify>) {
                     break;
                 }
                 () = tokio::time::sleep(COMPARISON_INTERVAL) => {
-                    let _ = edges.current().connect().await;
+                    let answered = edges.current().connect().await.is_ok();
+                    reachable.send_if_modified(|was| std::mem::replace(was, answered) != answered);
                 }
             }
         }

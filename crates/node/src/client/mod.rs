@@ -23,6 +23,9 @@ mod error;
 mod frame;
 mod mailbox;
 mod publisher;
+mod remote;
+mod renewals;
+mod signer;
 mod starts;
 mod streams;
 mod subscription;
@@ -39,6 +42,7 @@ pub use self::frame::{
     CameraSummary, ChannelStanding, ClockRelation, ContractStanding, LogOnDisk, ReceivedFrame, Traffic,
 };
 pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
+pub use self::signer::signer_at;
 pub use self::starts::{CameraReset, CameraStart, CameraStarts, ForgottenCamera, ResetCamera};
 pub use self::subscription::{Event, Resume, SubscribeOptions, Subscription, SubscriptionControl};
 pub use crate::api::contract::Profile;

@@ -15,10 +15,12 @@ use mez_core::name::{CameraName, CameraPattern};
 use mez_core::source::{SourceStanding, SourceState};
 use mez_core::wire::{Inquiry, Message, RefuseCode};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tracing::{debug, error, info, warn};
 
 use super::lock;
+use super::renewals::Renewals;
 use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::sources::NotedSources;
@@ -45,7 +47,9 @@ pub(super) struct CameraLink {
     /// Its certificate and its address.
     pub(super) shown: Shown,
     from: IpAddr,
-    commands: CommandSender,
+    pub(super) commands: CommandSender,
+    /// The request for a certificate that is worked on, or was last.
+    pub(super) renewal: Option<JoinHandle<()>>,
 }
 
 pub(super) struct Driver {
@@ -60,6 +64,7 @@ pub(super) struct Driver {
     /// Of cameras whose frames need others.
     decoders: Decoders,
     pub(super) links: HashMap<LinkId, CameraLink>,
+    pub(super) renewals: Renewals,
     refusals: Refusals,
     /// Who was revoked.
     pub(super) revoked: LiveRevocations,
@@ -80,7 +85,7 @@ impl Driver {
         (replicas, notes): (Option<Replicas>, Option<Notes>),
         decoders: Decoders,
         (starts, audit): (Starts, Audit),
-        revoked: LiveRevocations,
+        (revoked, renewals): (LiveRevocations, Renewals),
     ) -> Self {
         Self {
             broker,
@@ -90,6 +95,7 @@ impl Driver {
             starts,
             decoders,
             links: HashMap::new(),
+            renewals,
             refusals: Refusals::default(),
             revoked,
             audit,
@@ -155,11 +161,12 @@ impl Driver {
                 let peer = shown.peer.clone();
                 let who = format!("{} at {from}", peer.identity);
                 self.audit.connected(member(&peer.identity), "link", from.to_canonical().to_string());
-                self.links.insert(link, CameraLink { who, shown, from, commands });
+                self.links.insert(link, CameraLink { who, shown, from, commands, renewal: None });
                 self.broker.handle_connected(now, link, peer);
                 self.refuse_revoked(link);
             }
             EdgeEvent::Message(link, Message::Inquiry(inquiry)) => self.answer(link, &inquiry),
+            EdgeEvent::Message(link, Message::RenewalRequest(request)) => self.renew(link, request),
             EdgeEvent::Message(link, message) => self.broker.handle_message(now, link, message),
             EdgeEvent::ProtocolError(link, error) => self.broker.handle_protocol_error(link, &error),
             EdgeEvent::FrameHeader(link, header, answer) => {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::controller::share::Channels;
@@ -18,6 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::failure::{ReplyFailure, Stopped};
 use super::forget::{ForgetFailure, ForgetReport};
 use super::lock;
+use super::renewals::Renewals;
 use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::standing::{Standing, Standings};
@@ -26,6 +28,7 @@ use super::subscribers::Mailbox;
 use super::subscription::{EdgeSubscription, SharedCameras};
 use crate::audit::Audit;
 use crate::clock::anchor;
+use crate::identity::Signer;
 use crate::notes::Notes;
 use crate::persist::{LogFiles, LogKeeper};
 use crate::profiles::{HeldProfile, ProfileStore};
@@ -47,6 +50,7 @@ pub struct EdgeHandle {
     pub(super) starts: Starts,
     /// Who was revoked.
     pub(super) revoked: LiveRevocations,
+    pub(super) renewals: Renewals,
     /// Where frames of the past are.
     pub(super) places: Arc<PastSources>,
     pub(super) profiles: Arc<ProfileStore>,
@@ -63,6 +67,17 @@ impl EdgeHandle {
     /// The largest payload that is accepted from a camera.
     pub fn frame_bytes_max(&self) -> u32 {
         self.frame_bytes_max
+    }
+
+    /// Has certificates renewed by this signer from now on. The first one counts.
+    pub fn set_signer(&self, signer: Signer) {
+        self.renewals.set(signer);
+    }
+
+    /// Answers a `RenewCertificateRequest` that came from `shown`, the identity that a connection has proved, or from an edge (`None`) that passes
+    /// it on.
+    pub(crate) async fn renew(&self, request: Bytes, shown: Option<&str>) -> Bytes {
+        self.renewals.answer(request, shown).await
     }
 
     /// Stops the broker: tells applications, closes connections, and waits until that is done.

@@ -7,6 +7,7 @@ mod driver;
 mod failure;
 mod forget;
 mod handle;
+mod renewals;
 pub(crate) mod request;
 mod reset;
 mod revoked;
@@ -29,6 +30,7 @@ use self::driver::Driver;
 pub use self::failure::{ReplyFailure, Stopped};
 pub use self::forget::{ForgetFailure, ForgetReport};
 pub use self::handle::EdgeHandle;
+use self::renewals::Renewals;
 use self::request::Cameras;
 pub use self::reset::{ResetFailure, ResetReport};
 pub use self::standing::Standing;
@@ -147,8 +149,14 @@ impl EdgeBroker {
         let keeper = replicas.as_ref().map(Replicas::keeper);
         let notes = replicas.as_ref().and_then(Replicas::notes);
         let (decoders, decoded) = Decoders::new();
-        let driver =
-            Driver::new(broker, (replicas, notes.clone()), decoders, (starts.clone(), audit.clone()), revoked.clone());
+        let renewals = Renewals::new(audit.clone());
+        let driver = Driver::new(
+            broker,
+            (replicas, notes.clone()),
+            decoders,
+            (starts.clone(), audit.clone()),
+            (revoked.clone(), renewals.clone()),
+        );
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(driver.run(listener, (event_receiver, decoded), request_receiver, stopped));
         Ok(EdgeHandle {
@@ -161,6 +169,7 @@ impl EdgeBroker {
             notes,
             starts,
             revoked,
+            renewals,
             places,
             profiles: Arc::new(ProfileStore::new(profiles)),
             standings: Arc::default(),

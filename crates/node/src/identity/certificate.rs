@@ -4,11 +4,14 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use mez_core::renewal::{DUE_SHARE, Life};
+use mez_core::units::Timestamp;
 use rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
+use super::authority::EDGE_SERVER_NAME;
 use super::name::{Identity, IdentityError, SiteName};
 
 /// How far back a new certificate is dated: 1 h. So a device whose clock is behind accepts it.
@@ -26,10 +29,11 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// How long a member's certificate is valid by default: 90 days.
-    pub const MEMBER: Duration = Duration::from_secs(90 * DAY.as_secs());
-    /// The longest that a member's certificate is valid, whatever was asked for: 366 days. So long a revocation is remembered.
-    pub const MEMBER_MAX: Duration = Duration::from_secs(366 * DAY.as_secs());
+    /// How long a member's certificate is valid by default: 30 days. It is renewed after two thirds of that.
+    pub const MEMBER: Duration = Duration::from_secs(30 * DAY.as_secs());
+    /// The longest that a member's certificate is valid, whatever was asked for: 90 days. So long a revocation is remembered. It is
+    /// also how long two authorities overlap by default (`mez keys rotate`), so that every certificate is renewed in that time.
+    pub const MEMBER_MAX: Duration = Duration::from_secs(90 * DAY.as_secs());
     /// How long the certificate of a site's authority is valid: 10 years.
     pub const AUTHORITY: Duration = Duration::from_secs(3652 * DAY.as_secs());
 
@@ -38,13 +42,39 @@ impl Validity {
         Self { not_before: now - BACKDATED, not_after: now + lasting }
     }
 
+    /// From when to when it serves, for the schedule of renewals.
+    pub fn life(&self) -> Life {
+        Life { begins: timestamp(self.not_before + BACKDATED), ends: timestamp(self.not_after) }
+    }
+
+    /// When it is renewed, at the latest: after two thirds of its life.
+    pub fn due(&self) -> SystemTime {
+        self.not_before + BACKDATED + self.lasts().mul_f64(DUE_SHARE)
+    }
+
+    /// How long it was issued for, without the time by which it was dated back.
+    pub fn lasts(&self) -> Duration {
+        self.not_after.duration_since(self.not_before + BACKDATED).unwrap_or_default()
+    }
+
     /// Whether `now` lies inside.
     pub fn holds_at(&self, now: SystemTime) -> bool {
         (self.not_before..=self.not_after).contains(&now)
     }
 }
 
+/// A moment that somebody has sent, in nanoseconds since 1970.
+pub(super) fn moment(utc_ns: u64) -> Moment {
+    Moment(UNIX_EPOCH + Duration::from_nanos(utc_ns))
+}
+
+fn timestamp(time: SystemTime) -> Timestamp {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// A moment for people: `2026-03-01 14:05 UTC`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment(pub SystemTime);
 
 impl fmt::Display for Moment {
@@ -143,6 +173,12 @@ impl CertificateFacts {
             is_authority: parsed.is_ca(),
         })
     }
+
+    /// Further names of an edge, as they were asked for. None for others.
+    pub(super) fn hosts_asked_for(&self) -> Vec<String> {
+        let fixed = [EDGE_SERVER_NAME, "localhost", "127.0.0.1", "::1"];
+        self.hosts.iter().filter(|host| !fixed.contains(&host.as_str())).cloned().collect()
+    }
 }
 
 /// Whether `certificate` was signed by the key of `authority`.
@@ -156,13 +192,21 @@ pub(super) fn is_signed_by(certificate: &CertificateDer<'_>, authority: &Certifi
     }
 }
 
-/// Whether a message was signed by the key of `authority`: ECDSA P-256 over SHA-256, ASN.1.
-pub(crate) fn is_message_signed_by(authority: &CertificateDer<'_>, message: &[u8], signature: &[u8]) -> bool {
+/// Whether a message was signed by the key of a certificate: ECDSA P-256 over SHA-256, ASN.1.
+pub(crate) fn is_message_signed_by(signer: &CertificateDer<'_>, message: &[u8], signature: &[u8]) -> bool {
     use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
-    parse(authority).is_ok_and(|authority| {
-        let key = &authority.public_key().subject_public_key.data;
+    parse(signer).is_ok_and(|signer| {
+        let key = &signer.public_key().subject_public_key.data;
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key).verify(message, signature).is_ok()
     })
+}
+
+/// Whether two certificates are of one key.
+pub(super) fn same_key(one: &CertificateDer<'_>, other: &CertificateDer<'_>) -> bool {
+    match (parse(one), parse(other)) {
+        (Ok(one), Ok(other)) => one.public_key().raw == other.public_key().raw,
+        _ => false,
+    }
 }
 
 /// The identity in a peer's certificates, whose first one is its own.

@@ -2,30 +2,49 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use rcgen::KeyPair;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
+use tokio::sync::{Mutex, MutexGuard, watch};
 
 use super::authority::{IssueError, PublicKey, SiteAuthority, pem};
-use super::certificate::{CertificateFacts, PeerError, Validity, is_signed_by, member_identity};
+use super::certificate::{CertificateFacts, PeerError, Validity, member_identity};
 use super::files::{self, FileError};
 use super::name::Identity;
+use super::tls::provider;
+use super::trust::Trust;
 
-/// A member's key and certificate, and the authority that it trusts. Cheap to clone; never prints the key.
+/// A member's key and certificate, and the authorities that it trusts. Never prints the key.
+///
+/// Cheap to clone. All clones change together when the certificate is renewed ([`mod@super::renew`]): connections that stand go on, and every
+/// new one uses the new certificate, since the configurations of TLS that were made from a clone ask it.
 #[derive(Clone)]
 pub struct Credentials(Arc<Inner>);
 
 struct Inner {
     identity: Identity,
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-    authority: CertificateDer<'static>,
-    facts: CertificateFacts,
     file: Option<PathBuf>,
+    held: RwLock<Arc<Held>>,
+    /// Counts the certificates since the first.
+    renewals: watch::Sender<u64>,
+    /// Had by whoever renews.
+    turn: Mutex<()>,
+}
+
+/// A certificate with its key, and what is trusted besides.
+pub(super) struct Held {
+    pub(super) chain: Arc<[CertificateDer<'static>]>,
+    key: PrivateKeyDer<'static>,
+    pub(super) trust: Trust,
+    pub(super) facts: Arc<CertificateFacts>,
+    /// The same in the form that TLS takes.
+    pub(super) certified: Arc<CertifiedKey>,
 }
 
 impl Credentials {
@@ -40,45 +59,50 @@ impl Credentials {
     ) -> Result<Self, IssueError> {
         let key = KeyPair::generate()?;
         let chain = authority.issue(identity, &PublicKey::of(&key)?, hosts, validity)?;
-        let facts = CertificateFacts::read(&chain[0]).expect("a certificate that was just made can be read");
-        Ok(Self(Arc::new(Inner {
-            identity: identity.clone(),
-            chain,
-            key: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
-            authority: authority.certificate().clone(),
-            facts,
-            file: None,
-        })))
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+        let held = Held::assemble(chain, key, authority.trust().clone());
+        Ok(Self::new(identity.clone(), held.expect("what was just made belongs together"), None))
     }
 
-    /// Who this is.
+    fn new(identity: Identity, held: Held, file: Option<PathBuf>) -> Self {
+        let held = RwLock::new(Arc::new(held));
+        let (renewals, turn) = (watch::Sender::new(0), Mutex::default());
+        Self(Arc::new(Inner { identity, file, held, renewals, turn }))
+    }
+
+    /// Who this is. It stays the same.
     pub fn identity(&self) -> &Identity {
         &self.0.identity
     }
 
-    /// The certificate, followed by what lies between it and the authority (nothing today).
-    pub fn chain(&self) -> &[CertificateDer<'static>] {
-        &self.0.chain
+    /// The certificate, followed by what lies between it and the authority (something only while the authority is replaced).
+    pub fn chain(&self) -> Arc<[CertificateDer<'static>]> {
+        Arc::clone(&self.held().chain)
     }
 
     /// The private key.
     pub fn key(&self) -> PrivateKeyDer<'static> {
-        self.0.key.clone_key()
+        self.held().key.clone_key()
     }
 
-    /// The certificate of the site's authority: the only one that is trusted.
-    pub fn authority(&self) -> &CertificateDer<'static> {
-        &self.0.authority
+    /// The certificate of the site's authority.
+    pub fn authority(&self) -> CertificateDer<'static> {
+        self.held().trust.root().clone()
+    }
+
+    /// The authorities that are trusted.
+    pub fn trust(&self) -> Trust {
+        self.held().trust.clone()
     }
 
     /// From when to when the certificate holds.
     pub fn validity(&self) -> Validity {
-        self.0.facts.validity
+        self.held().facts.validity
     }
 
     /// The facts in the certificate.
-    pub fn facts(&self) -> &CertificateFacts {
-        &self.0.facts
+    pub fn facts(&self) -> Arc<CertificateFacts> {
+        Arc::clone(&self.held().facts)
     }
 
     /// The file that these came from; none where they were issued in memory.
@@ -86,37 +110,85 @@ impl Credentials {
         self.0.file.as_deref()
     }
 
+    /// The number of certificates that followed the first, and its changes.
+    pub fn renewals(&self) -> watch::Receiver<u64> {
+        self.0.renewals.subscribe()
+    }
+
     /// The chain as PEM, for libraries that want it so.
     pub fn chain_pem(&self) -> String {
-        self.0.chain.iter().map(|certificate| pem("CERTIFICATE", certificate)).collect()
+        self.chain().iter().map(|certificate| pem("CERTIFICATE", certificate)).collect()
     }
 
     /// The private key as PEM (PKCS #8). Keep it out of logs and files that others can read.
     pub fn key_pem(&self) -> String {
-        pem("PRIVATE KEY", self.0.key.secret_der())
+        pem("PRIVATE KEY", self.held().key.secret_der())
     }
 
-    /// The authority's certificate as PEM.
+    /// The certificates of the trusted authorities as PEM.
     pub fn authority_pem(&self) -> String {
-        pem("CERTIFICATE", &self.0.authority)
+        self.held().trust.pem()
+    }
+
+    /// What TLS uses now.
+    pub(super) fn held(&self) -> Arc<Held> {
+        // Every statement leaves it whole.
+        Arc::clone(&self.0.held.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits until nobody else renews these credentials.
+    pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.0.turn.lock().await
+    }
+
+    /// Uses another certificate of the same identity from now on, in all clones.
+    pub(super) fn replace(&self, held: Arc<Held>) {
+        *self.0.held.write().unwrap_or_else(PoisonError::into_inner) = held;
+        self.0.renewals.send_modify(|renewals| *renewals += 1);
     }
 
     /// Assembles credentials from a file or an enrolment, and checks that their parts belong together.
     pub(super) fn assemble(
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
-        authority: CertificateDer<'static>,
+        trust: Trust,
         file: Option<PathBuf>,
+    ) -> Result<Self, MismatchError> {
+        let held = Held::assemble(chain, key, trust)?;
+        Ok(Self::new(member_identity(&held.facts)?, held, file))
+    }
+}
+
+impl Held {
+    /// Checks that the parts belong together.
+    pub(super) fn assemble(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        trust: Trust,
     ) -> Result<Self, MismatchError> {
         let leaf = chain.first().ok_or(MismatchError::NoCertificate)?;
         let facts = CertificateFacts::read(leaf).map_err(PeerError::from)?;
-        let identity = member_identity(&facts)?;
-        if !is_signed_by(leaf, &authority) {
+        member_identity(&facts)?;
+        if !trust.has_signed(leaf) {
             return Err(MismatchError::Authority);
         }
-        let provider = rustls::crypto::ring::default_provider();
-        CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider).map_err(|_| MismatchError::Key)?;
-        Ok(Self(Arc::new(Inner { identity, chain, key, authority, facts, file })))
+        let certified = CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider())
+            .map_err(|_| MismatchError::Key)?;
+        Ok(Self { chain: chain.into(), key, trust, facts: facts.into(), certified: certified.into() })
+    }
+
+    /// What the file of an identity holds: the key, then the certificates.
+    pub(super) fn pem(&self) -> String {
+        let certificates = self.chain.iter().map(|certificate| pem("CERTIFICATE", certificate));
+        std::iter::once(pem("PRIVATE KEY", self.key.secret_der())).chain(certificates).collect()
+    }
+
+    /// Signs with the key (ECDSA with SHA-256, in DER). `None`: it is no P-256 key in PKCS #8, as Mez makes them.
+    pub(super) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let random = SystemRandom::new();
+        let key =
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, self.key.secret_der(), &random).ok()?;
+        key.sign(&random, message).ok().map(|signature| signature.as_ref().to_vec())
     }
 }
 
@@ -160,15 +232,15 @@ pub struct IdentityFile {
 
 impl IdentityFile {
     /// Reads one file.
-    pub(super) fn read(path: &Path, authority: &CertificateDer<'static>) -> Self {
+    pub(super) fn read(path: &Path, trust: &Trust) -> Self {
         let mut identity = None;
-        let content = Self::read_content(path, authority, &mut identity);
+        let content = Self::read_content(path, trust, &mut identity);
         Self { path: path.to_owned(), identity, content }
     }
 
     fn read_content(
         path: &Path,
-        authority: &CertificateDer<'static>,
+        trust: &Trust,
         identity: &mut Option<Identity>,
     ) -> Result<Credentials, IdentityFileError> {
         let content = files::read(path)?;
@@ -183,7 +255,7 @@ impl IdentityFile {
         }
         let mismatch = |source| IdentityFileError::Mismatch { path: path.into(), source };
         let key = PrivateKeyDer::from_pem_slice(&content).map_err(|_| mismatch(MismatchError::NoKey))?;
-        Credentials::assemble(chain, key, authority.clone(), Some(path.into())).map_err(mismatch)
+        Credentials::assemble(chain, key, trust.clone(), Some(path.into())).map_err(mismatch)
     }
 
     /// Whether it holds a certificate that can be used at `now`.

@@ -4,6 +4,7 @@
 //! refusing side, into a sentence that names the remedy.
 
 use std::io;
+use std::time::SystemTime;
 
 use rustls::{AlertDescription, CertificateError, Error, ExtendedKeyPurpose, PeerIncompatible};
 
@@ -47,9 +48,13 @@ pub fn explain_quic(error: &quinn::ConnectionError) -> Option<String> {
         // We were refused. The reason is the other side's word, so it is quoted.
         ConnectionClosed(close) => alert(close.error_code).map(|alert| {
             let reason = String::from_utf8_lossy(&close.reason);
-            match reason.is_empty() {
-                true => explain_alert(alert),
-                false => format!("{} (it says: {:?})", explain_alert(alert), inner_reason(&reason)),
+            match verified_at(&reason) {
+                Some((theirs, limit)) => format!(
+                    "{}; its clock says {theirs}, and our certificate ends or begins at {limit}",
+                    explain_alert(alert)
+                ),
+                None if reason.is_empty() => explain_alert(alert),
+                None => format!("{} (it says: {:?})", explain_alert(alert), inner_reason(&reason)),
             }
         }),
         _ => None,
@@ -72,10 +77,16 @@ fn explain_own_alert(alert: AlertDescription, reason: &str) -> String {
         AlertDescription::CertificateRequired => explain(&Error::NoCertificatesPresented),
         AlertDescription::NoApplicationProtocol => explain(&Error::NoApplicationProtocol),
         AlertDescription::CertificateRevoked => explain_certificate(&CertificateError::Revoked),
-        AlertDescription::CertificateExpired => format!(
-            "the certificate of the other side has expired or is not valid yet by this host's clock; compare the \
-             clocks, and have it enrol anew with `mez keys enrol` where it has expired ({reason})"
-        ),
+        AlertDescription::CertificateExpired => {
+            let when = verified_at(reason).map(|(ours, limit)| {
+                format!(": this host's clock says {ours}, and it ends or begins at {limit}")
+            });
+            format!(
+                "the certificate of the other side has expired or is not valid yet by this host's clock{}; compare the \
+                 clocks, and have it enrol anew with `mez keys enrol` where it has expired",
+                when.unwrap_or_default()
+            )
+        }
         // The text is rustls's own. Of the two purposes it names the one that is missing first.
         AlertDescription::UnsupportedCertificate => {
             let clients = reason.contains("for client authentication");
@@ -97,11 +108,12 @@ fn explain_alert(alert: AlertDescription) -> String {
         AlertDescription::CertificateRequired => {
             "the other side requires a certificate, and none was presented; join the site with `mez keys enrol`".into()
         }
-        AlertDescription::CertificateExpired => {
-            "the other side refused our certificate: by its clock it has expired or is not valid yet; compare the \
-             clocks, and enrol anew with `mez keys enrol` where it has expired (see `mez keys list`)"
-                .into()
-        }
+        AlertDescription::CertificateExpired => format!(
+            "the other side refused our certificate: by its clock it has expired or is not valid yet; this host's clock \
+             says {}: compare the clocks, and where it has expired make a token (`mez keys token`) and enrol anew with `mez \
+             keys enrol` (see `mez keys list`)",
+            Moment(SystemTime::now())
+        ),
         AlertDescription::UnknownCA => {
             "the other side does not know the authority of our certificate: it belongs to another site, or its site \
              was made anew; compare the authorities with `mez keys show` on both hosts"
@@ -186,6 +198,18 @@ fn explain_purpose(required: &ExtendedKeyPurpose) -> String {
     }
 }
 
+/// The clock of whoever verified a certificate, and the limit that it was outside of, out of the text of rustls' error: QUIC keeps no more.
+fn verified_at(reason: &str) -> Option<(Moment, Moment)> {
+    let seconds = |rest: &str| {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
+        digits.parse().ok().map(moment)
+    };
+    let (_, rest) = reason.split_once("verification time ")?;
+    let (_, limit) =
+        rest.split_once("is not valid after ").or_else(|| rest.split_once("is not valid before "))?;
+    Some((seconds(rest)?, seconds(limit)?))
+}
+
 /// Our own sentence out of the text that rustls puts around it.
 fn inner_reason(text: &str) -> &str {
     let inner = text.strip_prefix("invalid peer certificate: Other(OtherError(");
@@ -195,4 +219,30 @@ fn inner_reason(text: &str) -> &str {
 fn moment(unix_seconds: u64) -> Moment {
     let since = std::time::Duration::from_secs(unix_seconds);
     Moment(std::time::UNIX_EPOCH.checked_add(since).unwrap_or(std::time::UNIX_EPOCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::pki_types::UnixTime;
+
+    use super::*;
+
+    #[test]
+    fn the_clock_of_whoever_refused_is_read_out_of_its_reason() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        let (time, limit) = (at(1_800_000_000), at(1_790_000_000));
+        for error in [
+            CertificateError::ExpiredContext { time, not_after: limit },
+            CertificateError::NotValidYetContext { time, not_before: limit },
+        ] {
+            let reason = Error::InvalidCertificate(error).to_string();
+            let (theirs, ends) = verified_at(&reason).expect(&reason);
+            assert_eq!((theirs, ends), (moment(1_800_000_000), moment(1_790_000_000)));
+        }
+        for other in ["", "verification time", "verification time x is not valid after 5", "invalid"] {
+            assert_eq!(verified_at(other), None, "{other}");
+        }
+    }
 }

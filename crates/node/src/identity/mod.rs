@@ -13,6 +13,8 @@
 //! | [`credentials`] | a member's private key and certificate, and their file |
 //! | [`token`] | one-time tokens |
 //! | [`mod@enrol`] | gives a certificate to a device that has a token |
+//! | [`trust`] | the authorities that a member trusts: one, or two while one replaces the other |
+//! | [`mod@renew`] | renews certificates over running connections |
 //! | [`tls`] | the TLS configurations of every port |
 //! | [`accept`] | TLS over TCP |
 //! | `door` | who may wait at a port, and for how long |
@@ -24,7 +26,7 @@
 //!
 //! ```text
 //! keys/                      0700  found through keys=, MEZ_KEYS, then the configuration folder
-//!   authority.pem            0644  certificate of the site's authority; on every host
+//!   authority.pem            0644  certificate of the site's authority; on every host ([`trust`] says what follows it for a while)
 //!   authority.key            0600  its private key and certificate; only where the site was made
 //!   rights.toml              0600  who may do what at the edge of this host ([`crate::rights`])
 //!   rights.lock              0600  held while that file is changed; shows that there has been one
@@ -57,8 +59,10 @@ pub(crate) mod gate;
 pub mod name;
 mod prepare;
 pub mod refusals;
+pub mod renew;
 pub mod tls;
 pub mod token;
+pub mod trust;
 
 pub use accept::TlsIncoming;
 pub use authority::{EDGE_SERVER_NAME, SiteAuthority};
@@ -68,4 +72,5 @@ pub use enrol::{EnrolmentServer, enrol};
 pub use files::FileError;
 pub use folder::{KeyFolder, TemporarySite, host_name};
 pub use name::{Identity, Name, Role, SiteName};
+pub use renew::Signer;
 pub use token::{Token, TokenStore};

@@ -27,7 +27,7 @@ use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
 use super::authority::{AuthorityError, IssueError, check_hosts, random};
-use super::certificate::{Fingerprint, Moment, hex};
+use super::certificate::{Fingerprint, Moment, Validity, hex};
 use super::files::{self, FileError, Present, Readers};
 use super::folder::{KeyFolder, TOKENS};
 use super::name::Identity;
@@ -169,12 +169,22 @@ impl TokenStore {
 
     /// Makes a token with which one device can become `identity` during `valid`.
     ///
-    /// `hosts`: further names and addresses of an edge, for its certificate.
+    /// `hosts`: further names and addresses of an edge, for its certificate. That lasts for 30 days.
     pub fn create(
         keys: &KeyFolder,
         identity: &Identity,
         hosts: &[String],
         valid: Duration,
+    ) -> Result<Token, TokenError> {
+        Self::create_for(keys, identity, hosts, (valid, Validity::MEMBER))
+    }
+
+    /// The same, and how long the certificate lasts, and every one that follows it: one second to [`Validity::MEMBER_MAX`].
+    pub fn create_for(
+        keys: &KeyFolder,
+        identity: &Identity,
+        hosts: &[String],
+        (valid, lifetime): (Duration, Duration),
     ) -> Result<Token, TokenError> {
         // A token of an authority that cannot sign would only fail later, on the device.
         let authority = keys.load_authority()?;
@@ -184,6 +194,9 @@ impl TokenStore {
         check_hosts(identity, hosts)?;
         if !(Duration::from_secs(1)..=TOKEN_VALID_MAX).contains(&valid) {
             return Err(TokenError::Valid);
+        }
+        if !(Duration::from_secs(1)..=Validity::MEMBER_MAX).contains(&lifetime) {
+            return Err(TokenError::Lifetime);
         }
         let now = SystemTime::now();
         let store = Self::of(keys);
@@ -197,6 +210,7 @@ impl TokenStore {
             identity: identity.to_string(),
             hosts: hosts.to_vec(),
             expires_unix_seconds: unix_seconds(expires),
+            lifetime_seconds: lifetime.as_secs(),
         };
         let content = serde_json::to_vec_pretty(&record).expect("a record of texts and numbers is JSON");
         files::write(&store.waiting(&secret), &content, Readers::Owner, Present::Keep)?;
@@ -222,7 +236,8 @@ impl TokenStore {
             return Err(TokenRefusal::Expired { at: Moment(expires).to_string() });
         }
         let identity = record.identity.parse().map_err(|_| TokenRefusal::Unknown)?;
-        Ok(Grant { identity, hosts: record.hosts, waiting: path, used: self.used(secret) })
+        let lifetime = Duration::from_secs(record.lifetime_seconds).min(Validity::MEMBER_MAX);
+        Ok(Grant { identity, hosts: record.hosts, lifetime, waiting: path, used: self.used(secret) })
     }
 
     /// Removes the traces of tokens that have expired, used or not, and returns how many wait to be used.
@@ -292,6 +307,8 @@ impl TokenStore {
 pub(super) struct Grant {
     pub(super) identity: Identity,
     pub(super) hosts: Vec<String>,
+    /// How long its certificate lasts.
+    pub(super) lifetime: Duration,
     waiting: PathBuf,
     used: PathBuf,
 }
@@ -345,6 +362,11 @@ pub enum TokenError {
     /// Too short or too long.
     #[error("a token can be valid for 1 second to 30 days")]
     Valid,
+    /// The certificate would last for too short or too long a time.
+    #[error(
+        "a certificate can last for 1 second to 90 days; it is renewed by itself, so a short life costs no work"
+    )]
+    Lifetime,
     /// Too many are waiting.
     #[error("{TOKENS_MAX} tokens wait to be used already; remove those that nobody needs from {}", folder.display())]
     TooMany {
@@ -365,6 +387,7 @@ struct Record {
     identity: String,
     hosts: Vec<String>,
     expires_unix_seconds: u64,
+    lifetime_seconds: u64,
 }
 
 impl Record {

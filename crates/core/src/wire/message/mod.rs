@@ -24,6 +24,9 @@ pub const REPLY_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of a signed deny list.
 pub const REVOCATION_LIST_BYTES_MAX: usize = 64 << 10;
 
+/// The most bytes of a request for a certificate, and of the answer.
+pub const RENEWAL_BYTES_MAX: usize = 16 << 10;
+
 /// The bit that marks kinds of messages that a receiver may ignore if it does not know them.
 const OPTIONAL: u8 = 0x80;
 
@@ -120,6 +123,11 @@ pub enum Message {
         /// The list with its signature, at most [`REVOCATION_LIST_BYTES_MAX`] bytes.
         signed: Bytes,
     },
+    /// Camera to edge: the camera host asks for its next certificate. A message `RenewCertificateRequest` of
+    /// `mez.proto`, which this crate does not look into, in at most [`RENEWAL_BYTES_MAX`] bytes.
+    RenewalRequest(Bytes),
+    /// Edge to camera: the answer, a message `RenewCertificateResponse` of `mez.proto`, as long at most.
+    RenewalAnswer(Bytes),
 }
 
 /// An application's result for a frame, in at most [`REPLY_BYTES_MAX`] bytes.
@@ -215,6 +223,8 @@ impl Message {
             Self::SourceReport(_) => 20 | OPTIONAL,
             Self::Refresh { .. } => 24 | OPTIONAL,
             Self::Abilities(_) => 25 | OPTIONAL,
+            Self::RenewalRequest(_) => 26 | OPTIONAL,
+            Self::RenewalAnswer(_) => 27 | OPTIONAL,
             Self::ShareRequest(_) => 32 | OPTIONAL,
             Self::Inquiry(_) => 56 | OPTIONAL,
             Self::Standing(_) => 57 | OPTIONAL,
@@ -243,6 +253,7 @@ impl Message {
             Self::HistoryEnd(end) => end.encode(out),
             Self::Refresh { frame } => out.frame_id(*frame),
             Self::Abilities(abilities) => abilities.encode(out),
+            Self::RenewalRequest(bytes) | Self::RenewalAnswer(bytes) => encode_renewal(bytes, out),
             Self::FeasibilityReport(feasibility) => feasibility.encode(out),
             Self::NegotiationResult(negotiated) => negotiated.encode(out),
             Self::Share(share) => share.encode(out),
@@ -292,6 +303,8 @@ impl Message {
             0x94 => Self::SourceReport(SourceReport::decode(r)?),
             0x98 => Self::Refresh { frame: r.frame_id()? },
             0x99 => Self::Abilities(Abilities::decode(r)?),
+            0x9a => Self::RenewalRequest(decode_renewal(r)?),
+            0x9b => Self::RenewalAnswer(decode_renewal(r)?),
             0xa0 => Self::ShareRequest(ShareRequest::decode(r)?),
             0xb8 => Self::Inquiry(Inquiry::decode(r)?),
             0xb9 => Self::Standing(Standing::decode(r)?),
@@ -310,6 +323,22 @@ fn decode_list(r: &mut Reader<'_>) -> Result<Bytes, WireError> {
         return Err(WireError::TooLong { field: "list", length, max });
     }
     r.bytes("list", length).map(Bytes::copy_from_slice)
+}
+
+/// Writes a request for a certificate, or the answer. Longer ones are cut, which their reader notices.
+fn encode_renewal(bytes: &Bytes, out: &mut Vec<u8>) {
+    let bytes = &bytes[..bytes.len().min(RENEWAL_BYTES_MAX)];
+    out.u32(bytes.len() as u32);
+    out.extend_from_slice(bytes);
+}
+
+fn decode_renewal(r: &mut Reader<'_>) -> Result<Bytes, WireError> {
+    let length = r.u32("renewal length")? as usize;
+    if length > RENEWAL_BYTES_MAX {
+        let (length, max) = (length as u64, RENEWAL_BYTES_MAX as u64);
+        return Err(WireError::TooLong { field: "renewal", length, max });
+    }
+    Ok(Bytes::copy_from_slice(r.bytes("renewal", length)?))
 }
 
 /// Cuts a stream of bytes into messages.

@@ -181,6 +181,10 @@ fn any_other() -> impl Strategy<Value = Message> {
         any::<u64>().prop_map(|version| Message::RevocationVersion { version }),
         prop::collection::vec(any::<u8>(), 0..100)
             .prop_map(|signed| Message::RevocationList { signed: signed.into() }),
+        (prop::collection::vec(any::<u8>(), 0..100), any::<bool>()).prop_map(|(bytes, asks)| match asks {
+            true => Message::RenewalRequest(bytes.into()),
+            false => Message::RenewalAnswer(bytes.into()),
+        }),
         (any_id(), TEXT, prop::collection::vec(any::<u8>(), 0..100), any::<bool>()).prop_map(
             |(frame, application, bytes, typed)| {
                 let bytes = bytes.into();

@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::{Answer, RefusalCode, Request, read_message, write_message};
-use crate::identity::authority::{EDGE_SERVER_NAME, pem};
+use crate::identity::authority::EDGE_SERVER_NAME;
 use crate::identity::certificate::{Fingerprint, Validity};
 use crate::identity::credentials::{Credentials, MismatchError};
 use crate::identity::explain::explain_io;
@@ -32,6 +32,7 @@ use crate::identity::folder::{
 use crate::identity::name::{Identity, Role, SiteName};
 use crate::identity::tls::{ALPN_ENROL, TLS13, hardened_client, provider, refused};
 use crate::identity::token::Token;
+use crate::identity::trust::Trust;
 use crate::ports;
 use crate::rights::{RightsError, RightsFile};
 
@@ -67,18 +68,23 @@ pub async fn enrol(token: &Token, edge: &str, folder: &Path) -> Result<Enrolled,
     let key = KeyPair::generate()?;
 
     let mut stream = connect_to_busy(token, edge, host, port).await?;
-    let authority = {
-        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-        let found = certificates.iter().find(|certificate| Fingerprint::of(certificate) == token.authority());
-        found.expect("the handshake verified that the authority is in the chain").clone().into_owned()
-    };
+    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let authority =
+        certificates.iter().position(|certificate| Fingerprint::of(certificate) == token.authority());
+    let authority = authority.expect("the handshake verified that the authority is in the chain");
+    // Behind it comes what links it to the one before, if it has just replaced one.
+    let trust = certificates[authority..].iter().cloned().map(CertificateDer::into_owned).collect();
+    let trust = Trust::of(trust).map_err(|why| EnrolError::Tls {
+        edge: edge.into(),
+        why: format!("its authority cannot be used: {why}"),
+    })?;
     let chain = timeout(EXCHANGE_TIMEOUT, exchange(&mut stream, token, &key, edge))
         .await
         .map_err(|_| EnrolError::TimedOut { edge: edge.into() })??;
 
     let file = folder.join(identity_file_name(token.identity()));
     let private = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
-    let credentials = Credentials::assemble(chain, private, authority, Some(file.clone()))
+    let credentials = Credentials::assemble(chain, private, trust, Some(file.clone()))
         .map_err(|source| EnrolError::Answer { edge: edge.into(), source })?;
     if credentials.identity() != token.identity() {
         let (got, wanted) = (credentials.identity().clone(), token.identity().clone());
@@ -96,8 +102,7 @@ pub async fn enrol(token: &Token, edge: &str, folder: &Path) -> Result<Enrolled,
     if credentials.identity().role == Role::Edge && !has_been_edge(folder)? {
         RightsFile::of(folder).create(Stance::Deny)?;
     }
-    let both = format!("{}{}", pem("PRIVATE KEY", credentials.key().secret_der()), credentials.chain_pem());
-    files::write(&file, both.as_bytes(), Readers::Owner, Present::Replace)?;
+    files::write(&file, credentials.held().pem().as_bytes(), Readers::Owner, Present::Replace)?;
     Ok(Enrolled { identity: credentials.identity().clone(), file, validity: credentials.validity() })
 }
 

@@ -24,7 +24,7 @@ use crate::audit::Audit;
 use crate::clock::wall_now;
 use crate::descriptors;
 use crate::identity::accept::{accept, secure};
-use crate::identity::authority::{AuthorityError, EDGE_HOSTS_MAX, IssueError, PublicKey, SiteAuthority};
+use crate::identity::authority::{AuthorityError, EDGE_HOSTS_MAX, IssueError, LiveAuthority, PublicKey};
 use crate::identity::certificate::{CertificateFacts, Validity};
 use crate::identity::credentials::Credentials;
 use crate::identity::door::{Door, Pass};
@@ -63,7 +63,7 @@ impl EnrolmentServer {
     /// A server for the site whose authority's key is in `keys`.
     pub fn new(keys: &KeyFolder) -> Result<Self, AuthorityError> {
         let signer = Signer {
-            authority: keys.load_authority()?,
+            authority: LiveAuthority::load(keys.path())?,
             tokens: TokenStore::of(keys),
             tls: Mutex::default(),
             answers: Gate::new(ANSWERS_AT_ONCE_MAX),
@@ -151,7 +151,7 @@ async fn serve_one(
 /// Decides about requests.
 #[derive(Debug)]
 struct Signer {
-    authority: SiteAuthority,
+    authority: LiveAuthority,
     tokens: TokenStore,
     /// TLS, and when its certificate was made.
     tls: Mutex<Option<(SystemTime, Arc<ServerConfig>)>>,
@@ -170,14 +170,15 @@ impl Signer {
         if let Some((_, config)) = known.as_ref().filter(|(made, _)| is_fresh(made)) {
             return Ok(TlsAcceptor::from(Arc::clone(config)));
         }
+        let authority = self.authority.now().map_err(io::Error::other)?;
         let identity = Identity {
-            site: self.authority.site().clone(),
+            site: authority.site().clone(),
             role: Role::Edge,
             name: Name::from_host_name(&host_name()),
         };
         let validity = Validity::from(now, CERTIFICATE_RENEWED_AFTER * 2);
         let credentials =
-            Credentials::issue(&self.authority, &identity, &[], validity).map_err(io::Error::other)?;
+            Credentials::issue(&authority, &identity, &[], validity).map_err(io::Error::other)?;
         let config = Arc::new(enrolment_server_config(&credentials).map_err(io::Error::other)?);
         *known = Some((now, Arc::clone(&config)));
         Ok(TlsAcceptor::from(config))
@@ -219,10 +220,11 @@ impl Signer {
             hosts.truncate(EDGE_HOSTS_MAX);
         }
         let identity = grant.identity.clone();
-        let validity = Validity::from(SystemTime::now(), Validity::MEMBER);
+        let validity = Validity::from(SystemTime::now(), grant.lifetime);
+        let authority = self.authority.now().map_err(|error| (RefusalCode::Internal, error.to_string()))?;
         // Signed before the token is used up: a token is not spent on what then fails. Of several bearers at once
         // all get so far, and only the one whose claim succeeds gets its certificate.
-        let chain = self.authority.issue(&identity, &key, &hosts, validity).map_err(|error| match error {
+        let chain = authority.issue(&identity, &key, &hosts, validity).map_err(|error| match error {
             IssueError::Crypto(_) => (RefusalCode::Internal, error.to_string()),
             _ => (RefusalCode::BadRequest, error.to_string()),
         })?;

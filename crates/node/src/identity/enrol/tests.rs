@@ -102,7 +102,7 @@ async fn a_device_enrols_with_nothing_but_a_token() {
     assert_eq!(keys.authority(), served.site.keys().authority());
     assert!(!keys.holds_authority_key());
     let camera = keys.credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
-    assert_eq!(peer_identity(camera.chain(), keys.site()).unwrap(), enrolled.identity);
+    assert_eq!(peer_identity(&camera.chain(), keys.site()).unwrap(), enrolled.identity);
     link_client_config(&camera).unwrap();
 
     // A second identity on the same host, and the first one anew.

@@ -20,6 +20,7 @@ use super::files::{self, FileError};
 use super::name::{Identity, Name, Role, SiteName};
 pub(super) use super::prepare::prepare;
 pub use super::prepare::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, PrepareError};
+use super::trust::Trust;
 
 /// The folder of tokens that are not used yet. Only the authority's host has it.
 pub const TOKENS: &str = "tokens";
@@ -28,9 +29,10 @@ pub const TOKENS: &str = "tokens";
 #[derive(Clone, Debug)]
 pub struct KeyFolder {
     path: PathBuf,
-    site: SiteName,
-    authority: CertificateDer<'static>,
+    trust: Trust,
     facts: CertificateFacts,
+    /// Whether this process may use the authority's key, if it is here.
+    signs: bool,
 }
 
 impl KeyFolder {
@@ -59,10 +61,12 @@ impl KeyFolder {
             return Err(KeyFolderError::Exposed { folder: path.into(), mode });
         }
         let damaged = |reason| KeyFolderError::Damaged { path: certificate_path.clone(), reason };
-        let authority = CertificateDer::from_pem_slice(&content).map_err(|e| damaged(e.to_string()))?;
-        let authority = authority.into_owned();
-        let (site, facts) = read_authority(&authority).map_err(damaged)?;
-        Ok(Self { path: path.into(), site, authority, facts })
+        let certificates = CertificateDer::pem_slice_iter(&content);
+        let certificates = certificates.map(|certificate| certificate.map(CertificateDer::into_owned));
+        let certificates = certificates.collect::<Result<_, _>>().map_err(|e| damaged(e.to_string()))?;
+        let trust = Trust::of(certificates).map_err(damaged)?;
+        let (_, facts) = read_authority(trust.root()).map_err(damaged)?;
+        Ok(Self { path: path.into(), trust, facts, signs: true })
     }
 
     /// Where it is.
@@ -72,17 +76,22 @@ impl KeyFolder {
 
     /// The site whose keys it holds.
     pub fn site(&self) -> &SiteName {
-        &self.site
+        self.trust.site()
     }
 
     /// The certificate of the site's authority.
     pub fn authority(&self) -> &CertificateDer<'static> {
-        &self.authority
+        self.trust.root()
+    }
+
+    /// The authorities that members of the site trust.
+    pub fn trust(&self) -> &Trust {
+        &self.trust
     }
 
     /// The fingerprint of the authority, by which people compare two hosts.
     pub fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(&self.authority)
+        Fingerprint::of(self.authority())
     }
 
     /// From when to when the authority holds.
@@ -92,7 +101,13 @@ impl KeyFolder {
 
     /// Whether the authority's key is here, so that this host can issue certificates.
     pub fn holds_authority_key(&self) -> bool {
-        self.path.join(AUTHORITY_KEY).exists()
+        self.signs && self.path.join(AUTHORITY_KEY).exists()
+    }
+
+    /// The same folder for a process that is never to touch the authority's key, because another one signs.
+    #[must_use]
+    pub fn without_authority_key(self) -> Self {
+        Self { signs: false, ..self }
     }
 
     /// The authority, where its key is here.
@@ -105,7 +120,7 @@ impl KeyFolder {
         let mut found = Vec::new();
         for name in files::names(&self.path)? {
             if name.ends_with(".pem") && name != AUTHORITY_CERTIFICATE && !name.starts_with('.') {
-                found.push(IdentityFile::read(&self.path.join(name), &self.authority));
+                found.push(IdentityFile::read(&self.path.join(name), &self.trust));
             }
         }
         Ok(found)
@@ -115,7 +130,7 @@ impl KeyFolder {
     ///
     /// An enrolled identity that fits is taken first: for a camera one that may publish `name`, the most specific
     /// of them; for others the one called `name`, or any where no name is given; of several, the one that lasts
-    /// longest. Where none can be used and the authority's key is here, one is issued in memory for 90 days, and
+    /// longest. Where none can be used and the authority's key is here, one is issued in memory for 30 days, and
     /// nothing is written. Without `name` an edge or an application is then called after the host; a camera has to
     /// have a name.
     pub fn credentials(&self, role: Role, name: Option<&Name>) -> Result<Credentials, CredentialsError> {
@@ -142,7 +157,7 @@ impl KeyFolder {
     ) -> Result<Credentials, CredentialsError> {
         if !self.facts.validity.holds_at(now) {
             return Err(CredentialsError::Authority {
-                site: self.site.clone(),
+                site: self.site().clone(),
                 validity: self.facts.validity,
                 now: Moment(now).to_string(),
             });
@@ -203,7 +218,7 @@ impl KeyFolder {
             (None, Role::Camera) => return Err(CredentialsError::NoName),
             (None, Role::Edge | Role::App) => Name::from_host_name(&host_name()),
         };
-        let identity = Identity { site: self.site.clone(), role, name };
+        let identity = Identity { site: self.site().clone(), role, name };
         let mut all_hosts = hosts.to_vec();
         if role == Role::Edge {
             all_hosts.extend(own_host_names(&host_name()));

@@ -186,7 +186,7 @@ fn the_authoritys_host_issues_in_memory_and_writes_nothing() {
     let before = files::names(keys.path()).unwrap();
     let camera = keys.credentials(Role::Camera, Some(&name("dock/cam1"))).unwrap();
     assert_eq!(camera.identity().to_string(), "spiffe://harbour/camera/dock/cam1");
-    assert_eq!((camera.file(), camera.authority()), (None, keys.authority()));
+    assert_eq!((camera.file(), &camera.authority()), (None, keys.authority()));
     let edge = keys.edge_credentials(None, &["edge.example".into()]).unwrap();
     assert_eq!(edge.identity().name, Name::from_host_name(&host_name()));
     for host in ["mez-edge", "localhost", "edge.example"] {

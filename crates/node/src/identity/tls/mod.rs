@@ -1,30 +1,30 @@
 //! Configures TLS for every port of Mez: version 1.3 only, ring's ciphers, and the site's authority as the only root.
 //!
+//! A configuration holds as long as its port: it asks the credentials in each handshake (`live.rs`), so a renewed certificate is shown by the
+//! next one, and nothing that stands is touched.
+//!
 //! Both sides present a certificate; only enrolment, whose client has none yet, is different (see
 //! [`mod@super::enrol`]). Clients verify the server name [`EDGE_SERVER_NAME`], whatever address they dialled. Servers
 //! check the role inside the handshake, so that nothing is read from somebody who has no business there.
 //! Sessions are never resumed: a resumed session skips the check of the certificate, which may have expired meanwhile. Early data is
 //! refused, because it can be replayed.
 
+mod live;
+
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::client::Resumption;
-use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{
-    CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, DistinguishedName, OtherError,
-    RootCertStore, ServerConfig, SignatureScheme,
-};
+use rustls::server::NoServerSessionStorage;
+use rustls::{CertificateError, CipherSuite, ClientConfig, OtherError, ServerConfig};
 
+use self::live::{EdgeVerifier, MemberVerifier, Own};
 use super::authority::EDGE_SERVER_NAME;
-use super::certificate::{is_signed_by, peer_identity};
 use super::credentials::Credentials;
-use super::name::{Identity, Role, SiteName};
-use crate::revocation::{LiveRevocations, shown};
+use super::name::{Identity, Role};
+use crate::revocation::LiveRevocations;
 
 /// The protocol name of the link between camera and edge, over QUIC or TCP. The number is its version.
 pub const ALPN_LINK: &[u8] = b"mez/1";
@@ -79,15 +79,13 @@ pub fn grpc_client_config(credentials: &Credentials) -> Result<ClientConfig, Tls
     client_config(credentials, ALPN_GRPC)
 }
 
-/// [`grpc_client_config`] in tonic's terms, with the server name set.
+/// [`grpc_client_config`] in tonic's terms, with the server name set. It is that of the certificate in use: make another one once that has been
+/// renewed ([`Credentials::renewals`]).
 pub fn tonic_client_config(credentials: &Credentials) -> tonic::transport::ClientTlsConfig {
     use tonic::transport::{Certificate, ClientTlsConfig, Identity};
-    // tonic offers every version of TLS for which the process's provider has ciphers, and takes no other word for it. Ours has some for 1.3
-    // alone. It fails where one is installed already, which is ours from an earlier call.
-    let _ = algorithms().install_default();
     ClientTlsConfig::new()
         .domain_name(EDGE_SERVER_NAME)
-        .ca_certificate(Certificate::from_pem(credentials.authority_pem()))
+        .ca_certificate(Certificate::from_pem(roots))
         .identity(Identity::from_pem(credentials.chain_pem(), credentials.key_pem()))
 }
 
@@ -95,7 +93,7 @@ pub fn tonic_client_config(credentials: &Credentials) -> tonic::transport::Clien
 /// client can recognise it; the client has nothing to show yet.
 pub(super) fn enrolment_server_config(credentials: &Credentials) -> Result<ServerConfig, TlsConfigError> {
     let mut chain = credentials.chain().to_vec();
-    chain.push(credentials.authority().clone());
+    chain.extend_from_slice(credentials.trust().certificates());
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(TLS13)?;
     let config = builder.with_no_client_auth().with_single_cert(chain, credentials.key())?;
     Ok(hardened_server(config, ALPN_ENROL))
@@ -157,8 +155,9 @@ fn hardened_server(mut config: ServerConfig, alpn: &[u8]) -> ServerConfig {
 fn client_config(credentials: &Credentials, alpn: &[u8]) -> Result<ClientConfig, TlsConfigError> {
     let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(TLS13)?;
     let config = builder
-        .with_root_certificates(roots(credentials)?)
-        .with_client_auth_cert(credentials.chain().to_vec(), credentials.key())?;
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(EdgeVerifier(credentials.clone())))
+        .with_client_cert_resolver(Arc::new(Own(credentials.clone())));
     Ok(hardened_client(config, alpn))
 }
 
@@ -169,24 +168,16 @@ fn server_config(
     alpn: &[u8],
 ) -> Result<ServerConfig, TlsConfigError> {
     require(credentials, &[Role::Edge], "serve")?;
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(credentials)?), provider());
-    let verifier = Arc::new(MemberVerifier {
-        chain: verifier.build()?,
-        site: credentials.identity().site.clone(),
+    let verifier = MemberVerifier {
+        own: credentials.clone(),
         accepts: accepts.to_vec(),
         revoked: revoked.clone(),
-    });
+    };
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(TLS13)?;
     let config = builder
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(credentials.chain().to_vec(), credentials.key())?;
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_cert_resolver(Arc::new(Own(credentials.clone())));
     Ok(hardened_server(config, alpn))
-}
-
-fn roots(credentials: &Credentials) -> Result<RootCertStore, TlsConfigError> {
-    let mut roots = RootCertStore::empty();
-    roots.add(credentials.authority().clone())?;
-    Ok(roots)
 }
 
 fn require(credentials: &Credentials, roles: &[Role], to: &'static str) -> Result<(), TlsConfigError> {
@@ -194,77 +185,6 @@ fn require(credentials: &Credentials, roles: &[Role], to: &'static str) -> Resul
         true => Ok(()),
         false => Err(TlsConfigError::Role { identity: Box::new(credentials.identity().clone()), to }),
     }
-}
-
-/// Checks the chain as rustls does, then who the member is: of this site, in a role that may come in here, and not
-/// revoked.
-#[derive(Debug)]
-struct MemberVerifier {
-    chain: Arc<dyn ClientCertVerifier>,
-    site: SiteName,
-    accepts: Vec<Role>,
-    revoked: LiveRevocations,
-}
-
-impl ClientCertVerifier for MemberVerifier {
-    fn verify_client_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self.chain.verify_client_cert(end_entity, intermediates, now);
-        let verified = verified.map_err(|error| unless_signed_by_itself(end_entity, error))?;
-        let identity = peer_identity(std::slice::from_ref(end_entity), &self.site);
-        let identity = identity.map_err(|error| refused(error.to_string()))?;
-        if !self.accepts.contains(&identity.role) {
-            let accepts = self.accepts.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(" or ");
-            return Err(refused(format!("{identity} has no access here: only the role {accepts} has")));
-        }
-        let certificate = shown(end_entity, &identity).map_err(|error| refused(error.to_string()))?;
-        if self.revoked.refuses(&certificate).is_some() {
-            // Over TCP the alert is all that the other side learns. Operators have been told more.
-            return Err(CertificateError::Revoked.into());
-        }
-        Ok(verified)
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.chain.root_hint_subjects()
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.chain.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.chain.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chain.supported_verify_schemes()
-    }
-}
-
-/// The error for a certificate that no known authority signed, if nobody but its owner did.
-fn unless_signed_by_itself(certificate: &CertificateDer<'_>, error: rustls::Error) -> rustls::Error {
-    let is_unknown = error == rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
-    if is_unknown && is_signed_by(certificate, certificate) {
-        return refused(
-            "the certificate of the other side is signed by itself, and by no authority; it has to join the site with `mez keys enrol`".into(),
-        );
-    }
-    error
 }
 
 /// The error for a genuine certificate that is not admitted, with the reason in words.
@@ -297,9 +217,6 @@ pub enum TlsConfigError {
     /// rustls does not take the key or the certificate.
     #[error("TLS does not take these keys: {0}")]
     Tls(#[from] rustls::Error),
-    /// The verifier could not be built.
-    #[error("TLS does not take the certificate of the site's authority: {0}")]
-    Authority(#[from] VerifierBuilderError),
     /// The cipher that QUIC begins with is missing.
     #[error("QUIC cannot be used: {0}")]
     Quic(#[from] quinn::crypto::rustls::NoInitialCipherSuite),

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use mez_core::revocation::{Entry, Revocations, Subject};
 use mez_core::units::Timestamp;
-use rustls::pki_types::ServerName;
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -13,9 +14,10 @@ use tokio_stream::StreamExt;
 
 use super::super::accept::TlsIncoming;
 use super::super::authority::SiteAuthority;
-use super::super::certificate::{PeerError, Validity};
+use super::super::certificate::{PeerError, Validity, peer_identity};
 use super::super::explain::{explain_io, explain_quic};
 use super::super::folder::TemporarySite;
+use super::super::name::SiteName;
 use super::super::refusals::Refusals;
 use super::*;
 use crate::revocation::{SignedList, Taken};
@@ -392,7 +394,7 @@ fn an_edge_asks_for_tls13_alone() {
 fn a_certificate_of_another_site_is_not_a_peer() {
     let harbour = authority("harbour");
     let camera = member(&harbour, "camera/dock");
-    let elsewhere = peer_identity(camera.chain(), &site("airport"));
+    let elsewhere = peer_identity(&camera.chain(), &site("airport"));
     assert!(matches!(elsewhere, Err(PeerError::OtherSite { .. })), "{elsewhere:?}");
 }
 

@@ -1,0 +1,46 @@
+//! `mez keys rotate`: replaces a site's authority.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use mez_node::identity::{Fingerprint, KeyFolder, Moment, SiteAuthority, TokenStore};
+
+use super::{KeysError, Terminal, parse_duration};
+
+#[derive(Debug, Args)]
+pub struct RotateArgs {
+    /// How long certificates of the old authority are accepted: 90d, the longest that a certificate lasts, leave nobody behind
+    #[arg(long, value_name = "TIME", default_value = "90d", value_parser = parse_duration)]
+    overlap: Duration,
+    /// Replace it although the overlap of the last time has not ended
+    #[arg(long)]
+    force: bool,
+}
+
+impl Terminal<'_> {
+    pub(super) fn rotate(&mut self, keys: &KeyFolder, args: &RotateArgs) -> Result<(), KeysError> {
+        let now = SystemTime::now();
+        let waiting = TokenStore::of(keys).list(now)?.len();
+        let authority = SiteAuthority::rotate(keys.path(), args.overlap, now, args.force)?;
+        writeln!(
+            self.out,
+            "Site {site} has a new authority, until {until}. Members follow when they renew their certificates.
+
+  {fingerprint}
+      its fingerprint, which every host of the site shows (`mez keys show`) once it has followed
+
+Certificates of the old authority are accepted until {overlap}. Its key is gone; keep a copy of the new authority.key in a safe place.",
+            site = authority.site(),
+            until = Moment(authority.validity().not_after),
+            fingerprint = Fingerprint::of(authority.certificate()),
+            overlap = Moment(authority.overlaps_until(now).unwrap_or(now)),
+        )?;
+        if waiting > 0 {
+            writeln!(
+                self.notes,
+                "Tokens that wait to be used ({waiting}) are void: make new ones with `mez keys token`."
+            )?;
+        }
+        Ok(())
+    }
+}

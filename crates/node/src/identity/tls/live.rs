@@ -1,0 +1,132 @@
+//! Answers what TLS asks during a handshake, out of credentials that may have been renewed since the port was opened.
+
+use std::sync::Arc;
+
+use rustls::client::ResolvesClientCert;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
+
+use super::refused;
+use crate::identity::certificate::peer_identity;
+use crate::identity::credentials::Credentials;
+use crate::identity::name::Role;
+
+/// Shows the certificate in use.
+#[derive(Debug)]
+pub(super) struct Own(pub(super) Credentials);
+
+impl ResolvesClientCert for Own {
+    fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.held().certified))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+impl ResolvesServerCert for Own {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0.held().certified))
+    }
+}
+
+/// Checks the chain of a server by the authorities that are trusted now.
+#[derive(Debug)]
+pub(super) struct EdgeVerifier(pub(super) Credentials);
+
+impl ServerCertVerifier for EdgeVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let trust = self.0.trust();
+        let chain = trust.with_links(intermediates);
+        trust.servers().verify_server_cert(end_entity, &chain, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.trust().servers().verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.trust().servers().verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.trust().servers().supported_verify_schemes()
+    }
+}
+
+/// Checks the chain of a client by the authorities that are trusted now, then who the member is: of this site, in a role that may come in
+/// here.
+#[derive(Debug)]
+pub(super) struct MemberVerifier {
+    pub(super) own: Credentials,
+    pub(super) accepts: Vec<Role>,
+}
+
+impl ClientCertVerifier for MemberVerifier {
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let trust = self.own.trust();
+        let chain = trust.with_links(intermediates);
+        let verified = trust.clients().verify_client_cert(end_entity, &chain, now)?;
+        let identity = peer_identity(std::slice::from_ref(end_entity), &self.own.identity().site);
+        let identity = identity.map_err(|error| refused(error.to_string()))?;
+        if !self.accepts.contains(&identity.role) {
+            let accepts = self.accepts.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(" or ");
+            return Err(refused(format!("{identity} has no access here: only the role {accepts} has")));
+        }
+        Ok(verified)
+    }
+
+    /// A client has one certificate to show, and may know of other authorities than are named here.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.own.trust().clients().verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.own.trust().clients().verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.own.trust().clients().supported_verify_schemes()
+    }
+}

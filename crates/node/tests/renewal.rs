@@ -1,0 +1,269 @@
+//! Certificates that live for seconds, while frames go on.
+
+mod link_support;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use link_support::{TIME_MAX, both_ways, connected, image, loopback, number, until};
+use mez_core::broker::edge::EdgeConfig;
+use mez_core::rights::Rights;
+use mez_core::subscription::Deliver;
+use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
+use mez_node::client::{Address, ClientOptions, EdgeClient, Event, SubscribeOptions};
+use mez_node::identity::{
+    Credentials, EnrolmentServer, Identity, KeyFolder, Role, SiteAuthority, TemporarySite, TokenStore, enrol,
+};
+use mez_node::ports::EdgeAddress;
+use mez_node::process::{EdgeProcess, EdgeProcessOptions};
+use tokio::net::TcpListener;
+
+/// How long certificates last here. Two seconds are left when they are renewed.
+const LIFETIME: Duration = Duration::from_secs(6);
+
+/// A site with an edge; devices have folders of keys of their own.
+struct Site {
+    keys: TemporarySite,
+    folder: tempfile::TempDir,
+}
+
+impl Site {
+    fn new() -> Self {
+        let keys = TemporarySite::create(&"test".parse().unwrap()).unwrap();
+        Self { keys, folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, of: &str) -> PathBuf {
+        self.folder.path().join(of)
+    }
+
+    async fn edge(&self, listen: SocketAddr, grpc: SocketAddr) -> EdgeProcess {
+        let keys = self.keys.keys();
+        let options = || EdgeProcessOptions {
+            keys: keys.clone(),
+            credentials: keys.edge_credentials(None, &[]).unwrap(),
+            listen,
+            grpc: Some(grpc),
+            enrol: None,
+            socket: None,
+            config: EdgeConfig::default(),
+            state: Some(self.path("edge")),
+            persist: None,
+            profiles: None,
+            signer: None,
+            rights: Some(Rights::open()),
+        };
+        // One that was just stopped lets go of its ports a moment later.
+        let started = async {
+            loop {
+                match EdgeProcess::start(options()).await {
+                    Ok(edge) => return edge,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        };
+        tokio::time::timeout(TIME_MAX, started).await.expect("the edge starts")
+    }
+
+    /// Enrols a device with a certificate of this life. Its folder of keys.
+    async fn enrolled(&self, short: &str, lifetime: Duration) -> KeyFolder {
+        let keys = self.keys.keys();
+        let identity = Identity::parse_within(keys.site(), short).unwrap();
+        let hour = Duration::from_secs(3600);
+        let token = TokenStore::create_for(keys, &identity, &[], (hour, lifetime)).unwrap();
+        let listener = TcpListener::bind(loopback()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving =
+            tokio::spawn(EnrolmentServer::new(keys).unwrap().serve(listener, std::future::pending()));
+        let folder = self.path(&short.replace('/', "-"));
+        enrol(&token, &address.to_string(), &folder).await.unwrap();
+        serving.abort();
+        KeyFolder::open(&folder).unwrap()
+    }
+
+    fn camera(&self, credentials: Credentials, edge: SocketAddr, transport: Transport) -> CameraHandle {
+        let edges = vec![EdgeAddress { host: edge.ip().to_string(), port: edge.port() }];
+        let mut options = CameraOptions::new("dock/cam1".parse().unwrap(), edges, credentials);
+        options.state = Some(self.path("camera"));
+        options.transport = transport;
+        CameraBroker::start(options).unwrap()
+    }
+}
+
+fn grpc(address: SocketAddr) -> Address {
+    Address::Tcp { host: address.ip().to_string(), port: address.port() }
+}
+
+/// What the file of an identity holds now.
+fn serial_on_disk(keys: &KeyFolder, credentials: &Credentials) -> String {
+    let keys = KeyFolder::open(keys.path()).unwrap();
+    let file = credentials.file().map(Path::to_path_buf);
+    let found = keys.identity_files().unwrap().into_iter().find(|found| Some(&found.path) == file.as_ref());
+    found.unwrap().content.unwrap().facts().serial.clone()
+}
+
+/// Frames go on from a camera on another host to a program on another host, while every certificate is renewed several times. None is lost,
+/// and no connection ends. Then the edge starts anew, when nobody's first certificate is valid any more: everybody comes back.
+async fn frames_go_on_while_certificates_are_renewed(transport: Transport) {
+    let site = Site::new();
+    let edge = site.edge(loopback(), loopback()).await;
+    let (link, calls) = (edge.edge().link_address(), edge.grpc_address().unwrap());
+    let camera_keys = site.enrolled("camera/dock", LIFETIME).await;
+    let app_keys = site.enrolled("app/counter", LIFETIME).await;
+    let of_camera = camera_keys.credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
+    let of_app = app_keys.credentials(Role::App, None).unwrap();
+    let (first_camera, first_app) = (of_camera.facts().serial.clone(), of_app.facts().serial.clone());
+    let first_key = of_app.key_pem();
+
+    let camera = site.camera(of_camera.clone(), link, transport);
+    connected(&camera).await;
+    let lost = camera.edge();
+    let client =
+        EdgeClient::connect(vec![grpc(calls)], Some(&of_app), ClientOptions::default()).await.unwrap();
+    let options = SubscribeOptions {
+        deliver: Some(Deliver::Every),
+        ..SubscribeOptions::new("dock/*".parse().unwrap())
+    };
+    let mut frames = client.subscribe(options).await.unwrap();
+
+    let (renewed_camera, renewed_app) = (of_camera.renewals(), of_app.renewals());
+    let mut sent = 0;
+    let mut received = Vec::new();
+    let reading = async {
+        while *renewed_camera.borrow() < 3 || *renewed_app.borrow() < 3 {
+            camera.publish(image(sent, 5_000)).unwrap();
+            sent += 1;
+            loop {
+                match frames.next().await.expect("the subscription goes on") {
+                    Event::Frame(frame) => {
+                        received.push(number(&frame.payload));
+                        break;
+                    }
+                    Event::Disconnected { .. } | Event::Reconnected => {
+                        panic!("the program's connection was lost")
+                    }
+                    Event::Failed { reason } => panic!("{reason}"),
+                    _ => {}
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(3 * TIME_MAX, reading).await.expect("certificates are renewed");
+    assert_eq!(received, (0..sent).collect::<Vec<_>>(), "frames were lost");
+    assert!(!lost.has_changed().unwrap(), "the camera's connection was lost");
+    assert_ne!(of_camera.facts().serial, first_camera);
+    assert_ne!(of_app.facts().serial, first_app);
+    assert_ne!(of_app.key_pem(), first_key, "the key is another one each time");
+    assert_eq!(serial_on_disk(&camera_keys, &of_camera), of_camera.facts().serial);
+
+    // The edge starts anew. Whoever still showed the first certificate would be refused.
+    edge.stop().await;
+    let edge = site.edge(link, calls).await;
+    let mut back = camera.edge();
+    tokio::time::timeout(TIME_MAX, back.wait_for(Option::is_some))
+        .await
+        .expect("the camera comes back")
+        .unwrap();
+    camera.publish(image(7, 5_000)).unwrap();
+    let again = async {
+        loop {
+            if let Event::Frame(_) = frames.next().await.expect("the subscription goes on") {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(TIME_MAX, again).await.expect("the program comes back");
+    edge.stop().await;
+}
+both_ways! { frames_go_on_while_certificates_are_renewed; }
+
+/// The authority is replaced while everything runs. Members that know the old one, and such as know the new one alone, meet in both directions.
+async fn an_authority_is_replaced_while_frames_go_on(transport: Transport) {
+    let site = Site::new();
+    let edge = site.edge(loopback(), loopback()).await;
+    let (link, calls) = (edge.edge().link_address(), edge.grpc_address().unwrap());
+    let camera_keys = site.enrolled("camera/dock", LIFETIME).await;
+    let of_camera = camera_keys.credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
+    let camera = site.camera(of_camera.clone(), link, transport);
+    connected(&camera).await;
+    let lost = camera.edge();
+
+    let hour = Duration::from_secs(3600);
+    let new = SiteAuthority::rotate(site.keys.keys().path(), hour, SystemTime::now(), false).unwrap();
+    // Enrolled now: knows the new authority, and meets an edge whose certificate is of the old one.
+    let app_keys = site.enrolled("app/counter", LIFETIME).await;
+    assert_eq!(app_keys.authority(), new.certificate());
+    let of_app = app_keys.credentials(Role::App, None).unwrap();
+    let client =
+        EdgeClient::connect(vec![grpc(calls)], Some(&of_app), ClientOptions::default()).await.unwrap();
+    let mut frames = client.subscribe(SubscribeOptions::new("dock/*".parse().unwrap())).await.unwrap();
+    camera.publish(image(1, 5_000)).unwrap();
+    let first = async { while !matches!(frames.next().await.unwrap(), Event::Frame(_)) {} };
+    tokio::time::timeout(TIME_MAX, first).await.expect("a frame comes");
+
+    // The camera follows when it renews, over the connection that it has.
+    until("the camera follows", || of_camera.authority() == *new.certificate()).await;
+    assert!(!lost.has_changed().unwrap(), "the camera's connection was lost");
+    assert_eq!(KeyFolder::open(camera_keys.path()).unwrap().authority(), new.certificate());
+
+    // An edge with a certificate of the new authority, and a camera that still knows the old one alone.
+    edge.stop().await;
+    let edge = site.edge(link, calls).await;
+    tokio::time::timeout(TIME_MAX, camera.edge().wait_for(Option::is_some))
+        .await
+        .expect("it comes back")
+        .unwrap();
+    edge.stop().await;
+}
+both_ways! { an_authority_is_replaced_while_frames_go_on; }
+
+/// A camera that was enrolled before knows the old authority alone, and meets an edge of the new one.
+async fn a_member_that_knows_the_old_authority_alone_gets_in(transport: Transport) {
+    let site = Site::new();
+    let keys = site.enrolled("camera/dock", Duration::from_secs(3600)).await;
+    SiteAuthority::rotate(site.keys.keys().path(), Duration::from_secs(60), SystemTime::now(), false)
+        .unwrap();
+    // The new authority's own folder, as the edge finds it when it starts.
+    let renewed = KeyFolder::open(site.keys.keys().path()).unwrap();
+    let credentials = renewed.edge_credentials(None, &[]).unwrap();
+    assert_eq!(credentials.chain().len(), 2);
+    let options = mez_node::edge::EdgeOptions::new(loopback(), credentials, EdgeConfig::default());
+    let edge = mez_node::edge::EdgeBroker::start(options).unwrap();
+    let of_camera = keys.credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
+    let camera = site.camera(of_camera, edge.link_address(), transport);
+    connected(&camera).await;
+    edge.stop().await;
+}
+both_ways! { a_member_that_knows_the_old_authority_alone_gets_in; }
+
+/// The edge is away until a certificate has expired. The program is told when, by which clock, and what to do; its old files open nothing, and
+/// a new token does.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edge_that_is_away_for_too_long_costs_a_token() {
+    let site = Site::new();
+    let edge = site.edge(loopback(), loopback()).await;
+    let calls = edge.grpc_address().unwrap();
+    let link = edge.edge().link_address();
+    let keys = site.enrolled("app/counter", Duration::from_secs(2)).await;
+    let of_app = keys.credentials(Role::App, None).unwrap();
+    edge.stop().await;
+    until("it expires", || SystemTime::now() > of_app.validity().not_after + Duration::from_secs(1)).await;
+
+    let edge = site.edge(link, calls).await;
+    let options = || ClientOptions { patience: Duration::from_secs(1), ..ClientOptions::default() };
+    let refused =
+        EdgeClient::connect(vec![grpc(calls)], Some(&of_app), options()).await.err().unwrap().to_string();
+    assert!(refused.contains("expired") && refused.contains("`mez keys enrol`"), "{refused}");
+    let refused = KeyFolder::open(keys.path()).unwrap().credentials(Role::App, None).unwrap_err().to_string();
+    assert!(
+        refused.contains("this host's clock says") && refused.contains("mez keys token app/counter"),
+        "{refused}"
+    );
+
+    let keys = site.enrolled("app/counter", LIFETIME).await;
+    let of_app = keys.credentials(Role::App, None).unwrap();
+    EdgeClient::connect(vec![grpc(calls)], Some(&of_app), options()).await.unwrap();
+    edge.stop().await;
+}
