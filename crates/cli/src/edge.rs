@@ -236,6 +236,7 @@ impl OfRole for EdgeArgs {
 impl EdgeArgs {
     fn options(&self) -> Result<EdgeProcessOptions, Failure> {
         let keys = KeyFolder::find(self.keys.as_deref())?;
+        let keys = if self.signer.is_some() { keys.without_authority_key() } else { keys };
         let persist = self.persist.options(self.keys.as_deref())?;
         Ok(EdgeProcessOptions {
             credentials: keys.edge_credentials(self.name.as_ref(), &self.dns)?,
@@ -254,6 +255,7 @@ impl EdgeArgs {
             },
             state: self.state.clone(),
             profiles: self.profiles.clone(),
+            signer: self.signer.clone(),
             rights: None,
             audit: Rotation::new(self.audit_bytes, self.audit_age),
             persist: persist.map(|persist| PersistOptions { notes: !self.no_notes, ..persist }),

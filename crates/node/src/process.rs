@@ -147,7 +147,7 @@ impl EdgeProcess {
             Some(rights) => LiveRights::fixed(rights),
             None => follow(RightsFile::of(keys.path()))?,
         };
-        let revoked = RevokedFile::of(keys.path(), keys.site(), keys.authority());
+        let revoked = RevokedFile::of(keys.path(), &credentials);
         let revoked = revocation::follow(revoked, &credentials)?;
         // Without a home there is none; then what is to be remembered of cameras is in memory only.
         let state = state.or_else(|| crate::state::folder(None).ok());

@@ -293,7 +293,7 @@ async fn a_camera_carries_the_list_to_other_edges() {
     let folder = site.folder.path().join("second-keys");
     fs::create_dir_all(&folder).unwrap();
     let keys = site.keys.keys();
-    let file = RevokedFile::of(&folder, keys.site(), keys.authority());
+    let file = RevokedFile::of(&folder, keys.trust());
     let mut options = edge_options(&site, "second");
     options.revoked = Some(follow(file.clone(), &credentials).unwrap());
     let second = EdgeBroker::start(options).unwrap();

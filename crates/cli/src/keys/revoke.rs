@@ -28,11 +28,13 @@ impl Terminal<'_> {
         let subjects = subjects(keys, &args.what)?;
         // First: nobody is to join with a token of before between the two.
         let withdrawn = self.withdraw_tokens(keys, &subjects)?;
-        let now = SystemTime::now();
-        let until = (now + Validity::MEMBER_MAX).min(authority.validity().not_after);
         let because: String = args.because.split_whitespace().collect::<Vec<_>>().join(" ");
-        let entry = Entry { since: seconds(now), until: seconds(until), because };
+        let mut now = SystemTime::now();
         let held = file(keys).edit(&authority, |list| {
+            // While nobody renews: what was issued before was made until now, and is denied.
+            now = SystemTime::now();
+            let until = (now + Validity::MEMBER_MAX).min(authority.validity().not_after);
+            let entry = Entry { since: seconds(now), until: seconds(until), because };
             let add = |list: mez_core::revocation::Revocations, subject: &Subject| {
                 list.with(seconds(now), subject.clone(), entry.clone())
             };
@@ -116,7 +118,7 @@ impl Terminal<'_> {
 }
 
 fn file(keys: &KeyFolder) -> RevokedFile {
-    RevokedFile::of(keys.path(), keys.site(), keys.authority())
+    RevokedFile::of(keys.path(), keys.trust())
 }
 
 /// What is meant: members of this site, also as full URIs, and serial numbers.

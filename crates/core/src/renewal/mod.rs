@@ -10,6 +10,9 @@
 //! member asks at once where the certificate was loaded, and goes by the monotonic clock alone where it has just
 //! been issued.
 //!
+//! A site may replace its authority, with a time in which the old one and the new one are both trusted. That time may be shorter than what is
+//! left of a certificate. So the member listens now and then ([`Step::Listen`]) whether there is a new authority, and renews at once if there is.
+//!
 //! Drive it like a broker: [`Renewal::poll`] says what to do now, and `handle_*` say what happened.
 
 use std::time::Duration;
@@ -23,6 +26,9 @@ pub const DUE_SHARE: f64 = 2.0 / 3.0;
 pub const SPREAD_SHARE: f64 = 1.0 / 20.0;
 /// The longest pause between two looks at the clocks, because the wall clock may be set meanwhile.
 pub const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(3600);
+/// The longest pause between two questions for a new authority, and the bound of it as a share of a life.
+pub const LISTEN_INTERVAL_MAX: Duration = Duration::from_secs(3600);
+const LISTEN_SHARE: f64 = 1.0 / 30.0;
 /// The pause after a first failure: this share of a life, within [`FIRST_PAUSE_MIN`] and [`FIRST_PAUSE_MAX`].
 const FIRST_PAUSE_SHARE: f64 = 1.0 / 500.0;
 /// The shortest first pause.
@@ -74,6 +80,8 @@ pub struct Now {
 pub enum Step {
     /// Ask an edge for a new certificate, then say what came of it.
     Ask,
+    /// Ask an edge which authorities the site trusts now, then say what it said.
+    Listen,
     /// Nothing for this long; then [`Renewal::poll`] again.
     Wait(Duration),
 }
@@ -93,6 +101,8 @@ pub struct Renewal {
     /// Not before this: the pause after a failure.
     paused_until: Instant,
     failures: u32,
+    /// When to listen next.
+    listen: Instant,
     /// Whether an answer is waited for.
     asking: bool,
 }
@@ -110,7 +120,7 @@ impl Renewal {
             // Nobody here knows how old it is.
             (now.monotonic, now.monotonic)
         };
-        Self::new(life, tolerance, Some(due_wall), (due, ends))
+        Self::new(life, tolerance, Some(due_wall), (due, ends, listens(life, now, chance)))
     }
 
     /// For a certificate that an edge has issued this moment.
@@ -119,17 +129,17 @@ impl Renewal {
         let trusted = life.holds_at(now.wall, tolerance);
         let due_wall = trusted.then(|| before(life.due(), spread));
         let due = now.monotonic + life.lasts().mul_f64(DUE_SHARE).saturating_sub(spread);
-        Self::new(life, tolerance, due_wall, (due, now.monotonic + life.lasts()))
+        Self::new(life, tolerance, due_wall, (due, now.monotonic + life.lasts(), listens(life, now, chance)))
     }
 
     fn new(
         life: Life,
         tolerance: Duration,
         due_wall: Option<Timestamp>,
-        (due, ends): (Instant, Instant),
+        (due, ends, listen): (Instant, Instant, Instant),
     ) -> Self {
         let paused_until = Instant::ZERO;
-        Self { life, tolerance, due_wall, due, ends, paused_until, failures: 0, asking: false }
+        Self { life, tolerance, due_wall, due, ends, paused_until, failures: 0, listen, asking: false }
     }
 
     /// The life of the certificate in use.
@@ -147,7 +157,16 @@ impl Renewal {
             self.asking = true;
             return Step::Ask;
         }
-        Step::Wait(wait.min(LOOK_INTERVAL_MAX))
+        // Whoever renews hears of authorities as well.
+        if self.is_due(now) {
+            return Step::Wait(wait.min(LOOK_INTERVAL_MAX));
+        }
+        let silence = self.listen.saturating_since(now.monotonic);
+        if silence.is_zero() {
+            self.asking = true;
+            return Step::Listen;
+        }
+        Step::Wait(wait.min(silence).min(LOOK_INTERVAL_MAX))
     }
 
     /// Whether a new certificate is wanted, perhaps after a pause.
@@ -174,11 +193,22 @@ impl Renewal {
         self.paused_until = now.monotonic + pause.mul_f64(0.75 + 0.5 * chance.clamp(0.0, 1.0));
     }
 
+    /// What came of [`Step::Listen`]. `is_new`: the site has an authority that this member does not follow yet, and that can be followed. Then
+    /// it renews at once. `chance` from 0 to 1 spreads the questions of many.
+    pub fn handle_heard(&mut self, is_new: bool, now: Now, chance: f64) {
+        self.asking = false;
+        self.listen = listens(self.life, now, chance);
+        if is_new {
+            self.due = self.due.min(now.monotonic);
+        }
+    }
+
     /// An edge can be reached again, after it could not. Whoever waits for it asks soon, but not all at once.
     pub fn handle_connected(&mut self, now: Now, chance: f64) {
+        let soon = now.monotonic + self.pauses().0.mul_f64(chance.clamp(0.0, 1.0));
+        self.listen = self.listen.min(soon);
         if self.failures > 0 {
             self.failures = 0;
-            let soon = now.monotonic + self.pauses().0.mul_f64(chance.clamp(0.0, 1.0));
             self.paused_until = self.paused_until.min(soon);
         }
     }
@@ -211,6 +241,12 @@ impl Renewal {
 /// How much earlier than at two thirds one member renews.
 fn spread(life: Life, chance: f64) -> Duration {
     life.lasts().mul_f64(SPREAD_SHARE * chance.clamp(0.0, 1.0))
+}
+
+/// When to listen next: within half an interval and one.
+fn listens(life: Life, now: Now, chance: f64) -> Instant {
+    let interval = life.lasts().mul_f64(LISTEN_SHARE).clamp(FIRST_PAUSE_MIN, LISTEN_INTERVAL_MAX);
+    now.monotonic + interval.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0))
 }
 
 fn before(due: Timestamp, spread: Duration) -> Timestamp {

@@ -50,6 +50,11 @@ struct Year {
     requests: usize,
     /// The longest time that the host was without a certificate that a right clock accepts.
     without: Duration,
+    /// How many authorities the site has had, and which of them the host follows.
+    authority: usize,
+    follows: usize,
+    /// When it began to follow the one that it follows.
+    followed: Duration,
 }
 
 impl Year {
@@ -68,6 +73,9 @@ impl Year {
             issued: vec![Duration::ZERO],
             requests: 0,
             without: Duration::ZERO,
+            authority: 1,
+            follows: 1,
+            followed: Duration::ZERO,
         }
     }
 
@@ -95,6 +103,11 @@ impl Year {
                     }
                 }
                 Step::Ask => self.ask(),
+                Step::Listen => {
+                    let is_new = self.at >= self.down_until && self.follows < self.authority;
+                    let chance = self.chance.next();
+                    self.renewal.handle_heard(is_new, self.now(), chance);
+                }
             }
         }
     }
@@ -112,6 +125,9 @@ impl Year {
             self.at += Duration::from_millis(5);
             return;
         }
+        if self.follows < self.authority {
+            (self.follows, self.followed) = (self.authority, self.at);
+        }
         self.issued.push(self.at);
         self.renewal = Renewal::of_issued(issued, HOUR, self.now(), chance);
     }
@@ -120,7 +136,10 @@ impl Year {
 /// Every certificate of a year is renewed between 0.6 and two thirds of its life, by one request each.
 #[test]
 fn a_year_of_renewals_takes_one_request_each() {
-    for (seed, lasts, least, most) in [(1, 30 * DAY, 18, 20), (2, DAY, 540, 600), (3, HOUR, 13_000, 14_300)] {
+    let daily = DAY * 3 / 2;
+    for (seed, lasts, least, most) in
+        [(1, 30 * DAY, 18, 20), (2, daily, 364, 395), (3, DAY, 540, 600), (4, HOUR, 13_000, 14_300)]
+    {
         let mut year = Year::begin(seed, lasts);
         year.run(YEAR, |_| {});
         let renewals = year.issued.len() - 1;
@@ -207,6 +226,30 @@ fn a_clock_that_is_set_wrong_by_a_year_costs_a_renewal_and_no_certificate() {
     }
 }
 
+/// The authority is replaced every other month, and the old one is trusted for two days more: whoever is connected now and then follows in
+/// time, though certificates last for longer.
+#[test]
+fn a_new_authority_is_followed_within_hours() {
+    for seed in 0..50 {
+        let mut year = Year::begin(seed, 30 * DAY);
+        let mut next = year.chance.time(DAY, 60 * DAY);
+        let mut replaced = Duration::ZERO;
+        year.run(YEAR, |year| {
+            if year.at >= next {
+                assert_eq!(year.follows, year.authority, "seed {seed}: the one before was not followed");
+                assert!(year.followed < replaced + 30 * HOUR, "seed {seed}: followed too late");
+                (year.authority, replaced) = (year.authority + 1, year.at);
+                next = year.at + year.chance.time(3 * DAY, 60 * DAY);
+                // It happens while no edge can be reached.
+                year.down_until = year.at + year.chance.time(Duration::ZERO, DAY);
+            }
+        });
+        assert_eq!(year.without, Duration::ZERO, "seed {seed}");
+        let renewals = year.issued.len() - 1;
+        assert!(renewals <= 22 + year.authority, "seed {seed}: {renewals} renewals, {} authorities", year.authority);
+    }
+}
+
 /// A program that starts with a wrong clock does not know how old its certificate is, so it asks at once.
 #[test]
 fn a_program_that_starts_with_a_wrong_clock_asks_at_once() {
@@ -253,6 +296,7 @@ fn lives_of_seconds_have_short_pauses() {
     while at < lasts {
         match year.renewal.poll(now(at)) {
             Step::Wait(wait) => at += wait,
+            Step::Listen => year.renewal.handle_heard(false, now(at), 0.5),
             Step::Ask => {
                 asked.push(at);
                 year.renewal.handle_failed(now(at), 0.5);
@@ -272,10 +316,13 @@ fn members_of_one_morning_are_spread() {
             let mut renewal =
                 Renewal::of_issued(life(START, 30 * DAY), HOUR, now(Duration::ZERO), chance.next());
             let mut at = Duration::ZERO;
-            while let Step::Wait(wait) = renewal.poll(now(at)) {
-                at += wait;
+            loop {
+                match renewal.poll(now(at)) {
+                    Step::Wait(wait) => at += wait,
+                    Step::Listen => renewal.handle_heard(false, now(at), chance.next()),
+                    Step::Ask => return at,
+                }
             }
-            at
         })
         .collect();
     due.sort();

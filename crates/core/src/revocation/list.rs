@@ -185,6 +185,12 @@ impl Revocations {
         Some(next)
     }
 
+    /// The next list, which says the same, for another signature.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self { version: self.version + 1, ..self.clone() }
+    }
+
     fn fits(&self) -> bool {
         self.len() <= ENTRIES_MAX && self.encode().len() <= LIST_BYTES_MAX
     }

@@ -4,9 +4,11 @@ use prost::Message;
 use tonic::Code;
 
 use super::edge::EdgeApi;
-use super::principal::Principal;
+use super::principal::{Member, Principal};
 use super::{ApiError, pb};
-use crate::identity::{Identity, Role};
+use crate::edge::renewals::Asker;
+use crate::identity::Role;
+use crate::identity::renew::refusal;
 
 impl EdgeApi {
     /// Issues the next certificate of the principal, or of whom an edge asks for.
@@ -15,16 +17,21 @@ impl EdgeApi {
         principal: &Principal,
         request: &pb::RenewCertificateRequest,
     ) -> Result<pb::RenewCertificateResponse, ApiError> {
-        let shown = match principal {
-            // What it passes on proves by itself whose it is.
-            Principal::Member(Identity { role: Role::Edge, .. }) => None,
-            Principal::Member(identity) => Some(identity.to_string()),
-            Principal::User { .. } => {
-                let message = "certificates are renewed over TLS, where the old one is shown; the Unix socket asks for none";
-                return Err(ApiError::new(Code::PermissionDenied, "NEEDS_CERTIFICATE", message));
-            }
+        let Principal::Member(Member { identity, certificate }) = principal else {
+            let message =
+                "certificates are renewed over TLS, where the old one is shown; the Unix socket asks for none";
+            return Err(ApiError::new(Code::PermissionDenied, "NEEDS_CERTIFICATE", message));
         };
-        let answer = self.edge.renew(request.encode_to_vec().into(), shown.as_deref()).await;
+        // The signer asks a list of its own, which may be older.
+        if let Some(denial) = self.edge.revoked().denies(certificate) {
+            return Ok(refusal(pb::RenewalRefusal::Revoked, denial.to_string()));
+        }
+        let asker = match identity.role {
+            // What it passes on proves by itself whose it is.
+            Role::Edge => Asker::Edge(identity.short()),
+            Role::Camera | Role::App => Asker::Member(identity.to_string(), String::new()),
+        };
+        let answer = self.edge.renew(request.encode_to_vec().into(), &asker).await;
         pb::RenewCertificateResponse::decode(answer).map_err(|_| {
             ApiError::new(Code::Internal, "SIGNER", "the edge's signer failed; its log says why")
         })

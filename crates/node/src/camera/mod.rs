@@ -149,7 +149,7 @@ impl CameraBroker {
         let mut state = CameraState::open(&folder, camera)?;
         // What an edge brought is handed on to other edges, also after a restart.
         let own_folder = state::camera_folder(&folder, camera);
-        let revoked = RevokedFile::of(&own_folder, &credentials.identity().site, credentials.authority());
+        let revoked = RevokedFile::of(&own_folder, credentials);
         let revoked = LiveRevocations::kept(credentials, revoked);
         let dialler = Dialler::new(options.transport, credentials, revoked.clone(), events)?;
 

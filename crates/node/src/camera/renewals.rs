@@ -63,8 +63,7 @@ impl Way for Link {
 impl Driver {
     /// Sends a request to the edge that has the camera. Whoever waits learns by the end of the channel that there is none.
     pub(super) fn ask_for_certificate(&mut self, (request, answer): Asking) {
-        let link = self.links.keys().max().copied().filter(|_| self.broker.is_up());
-        if let Some(link) = link {
+        if let Some(link) = self.broker.link() {
             self.renewal = Some((link, answer));
             self.command(link, Command::Send(Message::RenewalRequest(request)));
         }

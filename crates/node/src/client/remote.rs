@@ -1,7 +1,7 @@
 //! The way to a broker over gRPC, with the certificate that is in use now.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint, Error};
@@ -26,6 +26,8 @@ pub(super) struct Remote {
 struct Made {
     /// Tells that the certificate has been renewed since.
     renewals: watch::Receiver<u64>,
+    /// Until when the authority before is trusted, if it still was.
+    overlap: Option<SystemTime>,
     endpoint: Endpoint,
     /// The channel for calls. It reconnects by itself.
     calls: Channel,
@@ -52,9 +54,11 @@ impl Remote {
     fn made(&self) -> MutexGuard<'_, Made> {
         // Every statement leaves it whole.
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.renewals.has_changed().unwrap_or(false) {
+        let is_over = made.overlap.is_some_and(|until| SystemTime::now() > until);
+        if is_over || made.renewals.has_changed().unwrap_or(false) {
             match Made::new(&self.url, &self.credentials) {
                 Ok(new) => *made = new,
+                // Both come from credentials that were checked.
                 Err(error) => tracing::warn!(%error, "the renewed certificate cannot be used"),
             }
         }
@@ -66,6 +70,7 @@ impl Made {
     fn new(url: &str, credentials: &Credentials) -> Result<Self, Error> {
         // Before the certificate is read: one that comes meanwhile counts as news.
         let renewals = credentials.renewals();
+        let overlap = credentials.trust().overlaps_until(SystemTime::now());
         let endpoint = Endpoint::from_shared(url.to_owned())?
             .tls_config(tonic_client_config(credentials))?
             .tcp_nodelay(true)
@@ -74,6 +79,6 @@ impl Made {
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true);
         let calls = endpoint.connect_lazy();
-        Ok(Self { renewals, endpoint, calls })
+        Ok(Self { renewals, overlap, endpoint, calls })
     }
 }

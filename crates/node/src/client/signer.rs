@@ -27,6 +27,10 @@ pub fn signer_at(address: &Address, credentials: &Credentials) -> Result<Signer,
 }
 
 impl Signs for Relay {
+    fn passes_on(&self) -> bool {
+        true
+    }
+
     fn sign(&self, request: Bytes) -> Pin<Box<dyn Future<Output = Bytes> + Send + '_>> {
         Box::pin(async move {
             let Ok(request) = pb::RenewCertificateRequest::decode(request) else {

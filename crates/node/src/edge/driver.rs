@@ -13,6 +13,7 @@ use mez_core::frame::FrameId;
 use mez_core::history::PastAnswer;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::source::{SourceStanding, SourceState};
+use mez_core::units::Instant;
 use mez_core::wire::{Inquiry, Message, RefuseCode};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -46,10 +47,11 @@ pub(super) struct CameraLink {
     pub(super) who: String,
     /// Its certificate and its address.
     pub(super) shown: Shown,
-    from: IpAddr,
+    pub(super) from: IpAddr,
     pub(super) commands: CommandSender,
-    /// The request for a certificate that is worked on, or was last.
+    /// The request for a certificate that is worked on, or was last, and when it may be answered at the earliest.
     pub(super) renewal: Option<JoinHandle<()>>,
+    pub(super) renewed_at: Instant,
 }
 
 pub(super) struct Driver {
@@ -161,7 +163,7 @@ impl Driver {
                 let peer = shown.peer.clone();
                 let who = format!("{} at {from}", peer.identity);
                 self.audit.connected(member(&peer.identity), "link", from.to_canonical().to_string());
-                self.links.insert(link, CameraLink { who, shown, from, commands, renewal: None });
+                self.links.insert(link, CameraLink { who, shown, from, commands, renewal: None, renewed_at: now });
                 self.broker.handle_connected(now, link, peer);
                 self.refuse_revoked(link);
             }

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::failure::{ReplyFailure, Stopped};
 use super::forget::{ForgetFailure, ForgetReport};
 use super::lock;
-use super::renewals::Renewals;
+use super::renewals::{Asker, Renewals};
 use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::standing::{Standing, Standings};
@@ -74,10 +74,9 @@ impl EdgeHandle {
         self.renewals.set(signer);
     }
 
-    /// Answers a `RenewCertificateRequest` that came from `shown`, the identity that a connection has proved, or from an edge (`None`) that passes
-    /// it on.
-    pub(crate) async fn renew(&self, request: Bytes, shown: Option<&str>) -> Bytes {
-        self.renewals.answer(request, shown).await
+    /// Answers a `RenewCertificateRequest`.
+    pub(crate) async fn renew(&self, request: Bytes, asker: &Asker) -> Bytes {
+        self.renewals.answer(request, asker).await
     }
 
     /// Stops the broker: tells applications, closes connections, and waits until that is done.

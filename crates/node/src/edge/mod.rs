@@ -7,7 +7,7 @@ mod driver;
 mod failure;
 mod forget;
 mod handle;
-mod renewals;
+pub(crate) mod renewals;
 pub(crate) mod request;
 mod reset;
 mod revoked;

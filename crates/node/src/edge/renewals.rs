@@ -1,41 +1,90 @@
 //! Renews certificates of cameras and applications, if this edge has a signer or knows one.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::wire::Message;
+use prost::Message as _;
+use rustls::pki_types::CertificateDer;
 use tracing::debug;
 
 use super::driver::Driver;
-use crate::api::pb::RenewalRefusal;
+use crate::api::pb::{self, RenewalRefusal};
+use crate::audit::Audit;
+use crate::clock::{monotonic_now, sleep_until};
 use crate::identity::Signer;
-use crate::identity::renew::{claimed, encode, no_signer, refusal};
+use crate::identity::certificate::CertificateFacts;
+use crate::identity::renew::{Claim, claimed, encode, no_signer, refusal};
 use crate::link::Command;
 
+/// The shortest time between two answers on one connection. A member asks once in days.
+const ANSWER_INTERVAL: Duration = Duration::from_millis(100);
+
 /// What renews certificates, once it is known. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Renewals(Arc<OnceLock<Signer>>);
+#[derive(Clone, Debug)]
+pub(super) struct Renewals {
+    signer: Arc<OnceLock<Signer>>,
+    audit: Audit,
+}
+
+/// From whom a request came.
+pub(crate) enum Asker {
+    /// From the member that a connection has proved, for itself: as a URI, and from which address.
+    Member(String, String),
+    /// From an edge, which passes it on for somebody else.
+    Edge(String),
+}
 
 impl Renewals {
-    /// From now on this signer is asked. The first one counts.
-    pub(super) fn set(&self, signer: Signer) {
-        let _ = self.0.set(signer);
+    pub(super) fn new(audit: Audit) -> Self {
+        Self { signer: Arc::default(), audit }
     }
 
-    /// Answers a request that came from `shown`, the identity that a connection has proved. `None`: from an edge, which passes it on for
-    /// somebody else.
-    pub(super) async fn answer(&self, request: Bytes, shown: Option<&str>) -> Bytes {
-        let claimed = claimed(&request).map(|identity| identity.to_string());
-        if shown.is_some() && claimed.as_deref() != shown {
-            let message = "the request is for another identity than the connection has shown";
-            return encode(&refusal(RenewalRefusal::WrongIdentity, message));
-        }
-        match self.0.get() {
-            Some(signer) => signer.answer(request).await,
-            None => encode(&no_signer()),
-        }
+    /// From now on this signer is asked. The first one counts.
+    pub(super) fn set(&self, signer: Signer) {
+        let _ = self.signer.set(signer);
     }
+
+    /// Answers a request.
+    pub(super) async fn answer(&self, request: Bytes, asker: &Asker) -> Bytes {
+        let claimed = match claimed(&request) {
+            Claim::Nobody => None,
+            Claim::Member(identity) => Some(identity),
+            Claim::Unreadable => {
+                return encode(&refusal(RenewalRefusal::BadRequest, "the request for a certificate cannot be read"));
+            }
+        };
+        let (is_edge, from) = match asker {
+            Asker::Edge(name) => (true, name),
+            Asker::Member(shown, from) => {
+                if claimed.as_ref().is_some_and(|claimed| claimed.to_string() != *shown) {
+                    let message = "the request is for another identity than the connection has shown";
+                    return encode(&refusal(RenewalRefusal::WrongIdentity, message));
+                }
+                (false, from)
+            }
+        };
+        // An edge that passes on what was passed on could pass it round for ever.
+        let Some(signer) = self.signer.get().filter(|signer| !is_edge || !signer.passes_on()) else {
+            return encode(&no_signer());
+        };
+        let answer = signer.answer(request).await;
+        if let Some(identity) = claimed
+            && let Some(serial) = issued(&answer)
+        {
+            self.audit.renewed(identity.short(), &serial, from);
+        }
+        answer
+    }
+}
+
+/// The serial number of the certificate in an answer.
+fn issued(answer: &[u8]) -> Option<String> {
+    let answer = pb::RenewCertificateResponse::decode(answer).ok()?;
+    let certificate = CertificateDer::from(answer.chain.first()?.as_ref());
+    Some(CertificateFacts::read(&certificate).ok()?.serial)
 }
 
 impl Driver {
@@ -45,10 +94,14 @@ impl Driver {
         if known.renewal.as_ref().is_some_and(|renewal| !renewal.is_finished()) {
             return debug!(peer = known.who, "asks for a certificate again before it has its answer");
         }
-        let (renewals, commands, shown) =
-            (self.renewals.clone(), known.commands.clone(), known.shown.peer.identity.clone());
+        let from = known.from.to_canonical().to_string();
+        let asker = Asker::Member(known.shown.peer.identity.clone(), from);
+        let (renewals, commands) = (self.renewals.clone(), known.commands.clone());
+        let not_before = known.renewed_at + ANSWER_INTERVAL;
+        known.renewed_at = monotonic_now().max(not_before);
         known.renewal = Some(tokio::spawn(async move {
-            let answer = renewals.answer(request, Some(&shown)).await;
+            sleep_until(not_before).await;
+            let answer = renewals.answer(request, &asker).await;
             commands.send(Command::Send(Message::RenewalAnswer(answer)));
         }));
     }

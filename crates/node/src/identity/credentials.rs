@@ -117,12 +117,12 @@ impl Credentials {
 
     /// The chain as PEM, for libraries that want it so.
     pub fn chain_pem(&self) -> String {
-        self.chain().iter().map(|certificate| pem("CERTIFICATE", certificate)).collect()
+        self.held().chain_pem()
     }
 
     /// The private key as PEM (PKCS #8). Keep it out of logs and files that others can read.
     pub fn key_pem(&self) -> String {
-        pem("PRIVATE KEY", self.held().key.secret_der())
+        self.held().key_pem()
     }
 
     /// The certificates of the trusted authorities as PEM.
@@ -179,8 +179,15 @@ impl Held {
 
     /// What the file of an identity holds: the key, then the certificates.
     pub(super) fn pem(&self) -> String {
-        let certificates = self.chain.iter().map(|certificate| pem("CERTIFICATE", certificate));
-        std::iter::once(pem("PRIVATE KEY", self.key.secret_der())).chain(certificates).collect()
+        self.key_pem() + &self.chain_pem()
+    }
+
+    pub(super) fn key_pem(&self) -> String {
+        pem("PRIVATE KEY", self.key.secret_der())
+    }
+
+    pub(super) fn chain_pem(&self) -> String {
+        self.chain.iter().map(|certificate| pem("CERTIFICATE", certificate)).collect()
     }
 
     /// Signs with the key (ECDSA with SHA-256, in DER). `None`: it is no P-256 key in PKCS #8, as Mez makes them.

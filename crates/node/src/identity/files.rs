@@ -4,7 +4,7 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Prefix of files that are being written. A power cut may leave one over, which may be deleted.
@@ -113,6 +113,19 @@ pub(crate) fn read_at_most(path: &Path, bytes_max: u64, what: &str) -> Result<Ve
 pub(crate) fn mode(path: &Path) -> Result<u32, FileError> {
     let metadata = fs::metadata(path).map_err(FileError::on("read", path))?;
     Ok(metadata.permissions().mode() & 0o7777)
+}
+
+/// What tells two files of one path apart where files are replaced as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    inode: u64,
+    changed: (i64, i64),
+}
+
+/// The stamp of a file.
+pub(crate) fn stamp(path: &Path) -> Result<Stamp, FileError> {
+    let found = fs::metadata(path).map_err(FileError::on("read", path))?;
+    Ok(Stamp { inode: found.ino(), changed: (found.ctime(), found.ctime_nsec()) })
 }
 
 /// Creates a folder that only its owner may enter (0700), with those above it, or takes it as it is.

@@ -21,12 +21,12 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, server::VerifierBuilderError};
 
 use super::authority::{is_successor, pem, read_authority};
-use super::certificate::{is_signed_by, same_key};
+use super::certificate::{is_message_signed_by, is_signed_by, same_key};
 use super::name::SiteName;
 use super::tls::provider;
 
 /// The most certificates of authorities that a member keeps. A site has three at most.
-pub(super) const AUTHORITIES_MAX: usize = 4;
+const AUTHORITIES_MAX: usize = 4;
 
 /// The authorities that a member trusts. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ struct Inner {
 
 impl Trust {
     /// From the certificates of `authority.pem`, the root first.
-    pub(super) fn of(certificates: Vec<CertificateDer<'static>>) -> Result<Self, String> {
+    pub(crate) fn of(certificates: Vec<CertificateDer<'static>>) -> Result<Self, String> {
         let root = certificates.first().ok_or("it holds no certificate")?;
         let (site, _) = read_authority(root)?;
         if certificates.len() > AUTHORITIES_MAX {
@@ -56,6 +56,9 @@ impl Trust {
             let (of, _) = read_authority(other)?;
             if of != site {
                 return Err(format!("it holds a certificate of another site, {of}"));
+            }
+            if !belongs(other, &certificates) {
+                return Err("it holds a certificate that nothing links to its first one".into());
             }
         }
         let verifiers = |error: VerifierBuilderError| error.to_string();
@@ -95,6 +98,26 @@ impl Trust {
     /// Whether the root, or the authority before it, has signed a member's certificate.
     pub(super) fn has_signed(&self, member: &CertificateDer<'_>) -> bool {
         self.0.certificates.iter().any(|authority| is_signed_by(member, authority))
+    }
+
+    /// Whether the site's authority has signed a message, or the one before it while both are trusted, or the one that replaces it, for whom
+    /// `link` vouches: a certificate that the authority here gave it.
+    pub(crate) fn has_signed_message(
+        &self,
+        message: &[u8],
+        signature: &[u8],
+        link: Option<&CertificateDer<'_>>,
+        now: SystemTime,
+    ) -> bool {
+        let successor = link.filter(|link| vouches(self.root(), link, now));
+        self.standing_at(now)
+            .chain(successor)
+            .any(|authority| is_message_signed_by(authority, message, signature))
+    }
+
+    /// What proves the root to members that know the authority before alone, while that is trusted.
+    pub(crate) fn successor_at(&self, now: SystemTime) -> Option<&CertificateDer<'static>> {
+        self.standing_at(now).skip(1).find(|link| is_successor(link))
     }
 
     /// Those that `now` lies within: the root, and while the overlap lasts the others.
@@ -140,18 +163,29 @@ impl Trust {
         if next.certificates() == self.certificates() {
             return Ok(None);
         }
-        // A link to the authority before is signed by ours as well, and must not make that one the root again.
-        let proves = |link: &CertificateDer<'static>| {
-            is_successor(link)
-                && same_key(link, next.root())
-                && is_signed_by(link, self.root())
-                && holds_at(link, now)
-        };
+        let proves =
+            |link: &CertificateDer<'static>| same_key(link, next.root()) && vouches(self.root(), link, now);
         if next.root() != self.root() && !next.certificates()[1..].iter().any(proves) {
             return Err("no authority that is trusted here vouches for it".into());
         }
         Ok(Some(next))
     }
+}
+
+/// Whether a certificate is a link of `certificates`, whose first is the root: of an older key and signed by the root, or of the root's own key
+/// and signed by such an older one.
+fn belongs(link: &CertificateDer<'_>, certificates: &[CertificateDer<'_>]) -> bool {
+    let root = &certificates[0];
+    let is_predecessor = |link: &CertificateDer<'_>| !is_successor(link) && is_signed_by(link, root);
+    let of_root = same_key(link, root);
+    is_predecessor(link)
+        || of_root && certificates[1..].iter().any(|old| is_predecessor(old) && is_signed_by(link, old))
+}
+
+/// Whether `root` has given `link` to the authority that replaces it. A link to the authority before is signed by the root as well, and must not
+/// make that one the root again.
+fn vouches(root: &CertificateDer<'_>, link: &CertificateDer<'_>, now: SystemTime) -> bool {
+    is_successor(link) && is_signed_by(link, root) && holds_at(link, now)
 }
 
 /// Whether an authority's certificate is valid at a time.

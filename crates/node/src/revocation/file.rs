@@ -5,11 +5,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use mez_core::revocation::{ListFull, Offer, Revocations};
-use rustls::pki_types::CertificateDer;
 
 use super::signed::{ListError, SignedList};
 use crate::identity::files::{self, Present, Readers};
-use crate::identity::{FileError, SiteAuthority, SiteName};
+use crate::identity::trust::Trust;
+use crate::identity::{Credentials, FileError, SiteAuthority};
 use crate::lock::FileLock;
 
 /// The file in the folder of keys.
@@ -87,20 +87,48 @@ pub enum RevokedError {
     Sign(#[from] rcgen::Error),
 }
 
+/// Whose signature counts.
+#[derive(Clone, Debug)]
+pub enum Trusted {
+    /// That of these authorities.
+    These(Trust),
+    /// Those that a member trusts at the time, which change when the authority is replaced.
+    By(Credentials),
+}
+
+impl From<&Trust> for Trusted {
+    fn from(trust: &Trust) -> Self {
+        Self::These(trust.clone())
+    }
+}
+
+impl From<&Credentials> for Trusted {
+    fn from(credentials: &Credentials) -> Self {
+        Self::By(credentials.clone())
+    }
+}
+
+impl Trusted {
+    fn now(&self) -> Trust {
+        match self {
+            Self::These(trust) => trust.clone(),
+            Self::By(credentials) => credentials.trust(),
+        }
+    }
+}
+
 /// The file with the deny list of one site.
 #[derive(Clone, Debug)]
 pub struct RevokedFile {
     path: PathBuf,
     lock: PathBuf,
-    site: SiteName,
-    authority: CertificateDer<'static>,
+    trusted: Trusted,
 }
 
 impl RevokedFile {
-    /// That in a folder, whether it is there or not. Only lists that `authority` has signed for `site` count.
-    pub fn of(folder: &Path, site: &SiteName, authority: &CertificateDer<'static>) -> Self {
-        let (site, authority) = (site.clone(), authority.clone());
-        Self { path: folder.join(REVOKED), lock: folder.join(LOCK), site, authority }
+    /// That in a folder, whether it is there or not. Only lists that a trusted authority has signed for its site count.
+    pub fn of(folder: &Path, trusted: impl Into<Trusted>) -> Self {
+        Self { path: folder.join(REVOKED), lock: folder.join(LOCK), trusted: trusted.into() }
     }
 
     /// Where it is.
@@ -120,7 +148,7 @@ impl RevokedFile {
             }
             Some(held) => Ok(held),
             None if mark > 0 => Err(RevokedError::Gone { path: path(), lock: lock() }),
-            None => Ok(SignedList::none(&self.site)),
+            None => Ok(SignedList::none(self.trusted.now().site())),
         }
     }
 
@@ -131,7 +159,7 @@ impl RevokedFile {
             Err(error) if error.is_absent() => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let read = SignedList::from_text(&String::from_utf8_lossy(&content), &self.site, &self.authority);
+        let read = SignedList::from_text(&String::from_utf8_lossy(&content), &self.trusted.now());
         read.map(Some).map_err(|error| RevokedError::List { path: self.path.clone(), error })
     }
 
@@ -151,6 +179,35 @@ impl RevokedFile {
         let signed = SignedList::sign(authority, changed)?;
         self.write(&signed)?;
         Ok(signed)
+    }
+
+    /// What `act` makes of the list, which nobody changes meanwhile. So whoever issues a certificate here does it before a change, or knows of it.
+    pub(crate) fn while_it_stays<T>(&self, act: impl FnOnce(&Revocations) -> T) -> Result<T, RevokedError> {
+        let _lock = match self.lock() {
+            Ok(lock) => Some(lock),
+            // In a folder that cannot be written the list is not changed either.
+            Err(RevokedError::File(_)) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(act(&self.read()?.list))
+    }
+
+    /// Has the list signed by an authority that has replaced the one before, one version up, so that everybody fetches it. Does nothing if that
+    /// authority has signed it already, or there is none.
+    pub(crate) fn sign_anew(&self, authority: &SiteAuthority) -> Result<(), RevokedError> {
+        let is_signed = |held: &SignedList| {
+            let alone = Trust::of(vec![authority.certificate().clone()]);
+            alone.is_ok_and(|alone| SignedList::read(held.bytes.clone(), &alone).is_ok())
+        };
+        if self.read()?.list.version() == 0 {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        let held = self.read()?;
+        if !is_signed(&held) {
+            self.write(&SignedList::sign(authority, held.list.again())?)?;
+        }
+        Ok(())
     }
 
     /// Puts a list into the file, unless a newer one is there already. Returns what was there of an older or another

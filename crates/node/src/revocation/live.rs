@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::revocation::{Certificate, Denial, Offer, Revocations, Subject};
-use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{error, info, warn};
@@ -16,7 +15,7 @@ use super::of_facts;
 use super::signed::{ListError, SignedList};
 use crate::clock::monotonic_now;
 use crate::identity::refusals::Refusals;
-use crate::identity::{Credentials, SiteName};
+use crate::identity::Credentials;
 
 /// How often the file is looked at. A change takes effect within this time.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -30,10 +29,8 @@ pub struct LiveRevocations {
 
 struct Shared {
     sender: watch::Sender<Arc<SignedList>>,
-    site: SiteName,
-    authority: CertificateDer<'static>,
-    /// What this host itself shows.
-    own: Option<Certificate>,
+    /// What this host itself shows, and whom it trusts to sign lists.
+    credentials: Credentials,
     /// Where a list that comes from elsewhere is kept.
     file: Option<RevokedFile>,
     /// Tells operators who was refused, each now and then.
@@ -68,9 +65,8 @@ impl LiveRevocations {
 
     fn with(credentials: &Credentials, held: SignedList, file: Option<RevokedFile>) -> Self {
         let (sender, receiver) = watch::channel(Arc::new(held));
-        let (site, authority) = (credentials.identity().site.clone(), credentials.authority().clone());
-        let own = of_facts(credentials.facts(), credentials.identity()).ok();
-        let shared = Shared { sender, site, authority, own, file, refusals: Refusals::default() };
+        let credentials = credentials.clone();
+        let shared = Shared { sender, credentials, file, refusals: Refusals::default() };
         shared.look_at_own();
         Self { shared: Arc::new(shared), held: receiver }
     }
@@ -122,7 +118,7 @@ impl LiveRevocations {
     /// Takes in a list that came from `from`. It is in force from now on if the site's authority has signed it and it is
     /// newer than the one in force. On a tokio runtime.
     pub fn take(&self, bytes: Bytes, from: &str) -> Result<Taken, ListError> {
-        let signed = SignedList::read(bytes, &self.shared.site, &self.shared.authority)?;
+        let signed = SignedList::read(bytes, &self.shared.credentials.trust())?;
         let taken = self.shared.offer(signed.clone(), from);
         if taken == Taken::News
             && let Some(file) = self.shared.file.clone()
@@ -145,7 +141,8 @@ impl fmt::Debug for LiveRevocations {
 
 impl Shared {
     fn look_at_own(&self) {
-        if let Some(denial) = self.own.as_ref().and_then(|own| self.sender.borrow().list.denies(own)) {
+        let own = of_facts(&self.credentials.facts(), self.credentials.identity()).ok();
+        if let Some(denial) = own.and_then(|own| self.sender.borrow().list.denies(&own)) {
             error!("this host itself was revoked: {denial}");
         }
     }
@@ -299,7 +296,7 @@ mod tests {
     }
 
     fn file(site: &TemporarySite, folder: &Path) -> RevokedFile {
-        RevokedFile::of(folder, site.keys().site(), site.keys().authority())
+        RevokedFile::of(folder, site.keys().trust())
     }
 
     fn revoke(site: &TemporarySite, file: &RevokedFile, member: &str) -> Result<SignedList, RevokedError> {

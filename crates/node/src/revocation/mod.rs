@@ -18,7 +18,7 @@ use mez_core::revocation::{Certificate, MemberName, Serial};
 use mez_core::units::Timestamp;
 use rustls::pki_types::CertificateDer;
 
-pub use self::file::{REVOKED, RevokedError, RevokedFile};
+pub use self::file::{REVOKED, RevokedError, RevokedFile, Trusted};
 pub use self::live::{LiveRevocations, Taken, follow};
 pub use self::signed::{ListError, SignedList};
 use crate::identity::Identity;

@@ -1,5 +1,7 @@
 //! A deny list with the signature of the site's authority.
 
+use std::time::SystemTime;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -9,12 +11,14 @@ use rustls::pki_types::CertificateDer;
 
 use crate::identity::SiteName;
 use crate::identity::authority::{SiteAuthority, pem};
-use crate::identity::certificate::is_message_signed_by;
+use crate::identity::trust::Trust;
 
 /// What is signed begins with this, so that a signature of the authority never means something else.
 const PURPOSE: &[u8] = b"mez deny list 1\0";
 /// The most bytes of a signature: ECDSA P-256 in ASN.1.
 const SIGNATURE_BYTES_MAX: usize = 80;
+/// The most bytes of the certificate that the authority before gave to the one that signs.
+const LINK_BYTES_MAX: usize = 2 << 10;
 /// What the file says around the list.
 const LABEL: &str = "MEZ DENY LIST";
 
@@ -33,34 +37,36 @@ impl SignedList {
         Self { list: Revocations::none(site.as_str()), bytes: Bytes::new() }
     }
 
-    /// Signs a list.
+    /// Signs a list. While the authority is new, members that know the one before alone can verify it as well.
     pub fn sign(authority: &SiteAuthority, list: Revocations) -> Result<Self, rcgen::Error> {
         let content = list.encode();
         let signature = authority.sign(&[PURPOSE, &content].concat())?;
-        let mut bytes = Vec::with_capacity(2 + signature.len() + content.len());
-        bytes.extend_from_slice(&(signature.len() as u16).to_le_bytes());
-        bytes.extend_from_slice(&signature);
+        let link = authority.trust().successor_at(SystemTime::now());
+        let link = link.map_or(&[][..], |link| &**link);
+        let mut bytes = Vec::with_capacity(4 + signature.len() + link.len() + content.len());
+        for part in [&signature, link] {
+            bytes.extend_from_slice(&(part.len() as u16).to_le_bytes());
+            bytes.extend_from_slice(part);
+        }
         bytes.extend_from_slice(&content);
         Ok(Self { list, bytes: bytes.into() })
     }
 
-    /// Reads a list, and trusts it only if this authority has signed it for this site.
-    pub fn read(bytes: Bytes, site: &SiteName, authority: &CertificateDer<'_>) -> Result<Self, ListError> {
+    /// Reads a list, and trusts it only if an authority that is trusted now has signed it for this site, or one that replaces such an authority.
+    pub fn read(bytes: Bytes, trust: &Trust) -> Result<Self, ListError> {
         if bytes.len() > REVOCATION_LIST_BYTES_MAX {
             return Err(ListError::Cut);
         }
-        let (length, rest) = bytes.split_first_chunk::<2>().ok_or(ListError::Cut)?;
-        let length = usize::from(u16::from_le_bytes(*length));
-        if length > SIGNATURE_BYTES_MAX {
-            return Err(ListError::Cut);
-        }
-        let (signature, content) = rest.split_at_checked(length).ok_or(ListError::Cut)?;
+        let (signature, rest) = part(&bytes, SIGNATURE_BYTES_MAX)?;
+        let (link, content) = part(rest, LINK_BYTES_MAX)?;
         let list = Revocations::decode(content)?;
         // Before the signature, which would be bad as well: the reason helps more.
-        if list.site() != site.as_str() {
-            return Err(ListError::OtherSite { theirs: list.site().into(), ours: site.to_string() });
+        if list.site() != trust.site().as_str() {
+            return Err(ListError::OtherSite { theirs: list.site().into(), ours: trust.site().to_string() });
         }
-        if !is_message_signed_by(authority, &[PURPOSE, content].concat(), signature) {
+        let link = (!link.is_empty()).then(|| CertificateDer::from(link));
+        let message = [PURPOSE, content].concat();
+        if !trust.has_signed_message(&message, signature, link.as_ref(), SystemTime::now()) {
             return Err(ListError::Signature { version: list.version() });
         }
         Ok(Self { list, bytes: bytes.clone() })
@@ -75,7 +81,7 @@ impl SignedList {
     }
 
     /// Reads what a file holds.
-    pub fn from_text(text: &str, site: &SiteName, authority: &CertificateDer<'_>) -> Result<Self, ListError> {
+    pub fn from_text(text: &str, trust: &Trust) -> Result<Self, ListError> {
         let (begin, end) = (format!("-----BEGIN {LABEL}-----"), format!("-----END {LABEL}-----"));
         let body = text.split_once(&begin).ok_or(ListError::NotOne)?.1;
         let (body, after) = body.split_once(&end).ok_or(ListError::Cut)?;
@@ -84,8 +90,18 @@ impl SignedList {
         }
         let body: String = body.split_whitespace().collect();
         let bytes = STANDARD.decode(body).map_err(|_| ListError::Cut)?;
-        Self::read(bytes.into(), site, authority)
+        Self::read(bytes.into(), trust)
     }
+}
+
+/// Takes a part off that begins with its length.
+fn part(bytes: &[u8], bytes_max: usize) -> Result<(&[u8], &[u8]), ListError> {
+    let (length, rest) = bytes.split_first_chunk::<2>().ok_or(ListError::Cut)?;
+    let length = usize::from(u16::from_le_bytes(*length));
+    if length > bytes_max {
+        return Err(ListError::Cut);
+    }
+    rest.split_at_checked(length).ok_or(ListError::Cut)
 }
 
 /// Why bytes are not a deny list of this site.
@@ -120,12 +136,13 @@ pub enum ListError {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
+    use std::time::Duration;
 
     use mez_core::revocation::Entry;
     use mez_core::units::Timestamp;
 
     use super::*;
+    use crate::identity::TemporarySite;
 
     fn authority(site: &str) -> SiteAuthority {
         SiteAuthority::generate(&site.parse().unwrap(), SystemTime::now()).unwrap()
@@ -142,39 +159,75 @@ mod tests {
     fn a_list_reads_back_from_bytes_and_from_a_file() {
         let harbour = authority("harbour");
         let list = signed(&harbour);
-        let (site, certificate) = (harbour.site(), harbour.certificate());
-        assert_eq!(SignedList::read(list.bytes.clone(), site, certificate), Ok(list.clone()));
-        assert_eq!(SignedList::from_text(&list.to_text(), site, certificate), Ok(list));
+        let trust = harbour.trust();
+        assert_eq!(SignedList::read(list.bytes.clone(), trust), Ok(list.clone()));
+        assert_eq!(SignedList::from_text(&list.to_text(), trust), Ok(list));
     }
 
     /// Whatever becomes of a list on its way, it is refused with a sentence, and never taken for another list.
     #[test]
     fn a_list_that_is_cut_changed_or_of_somebody_else_is_refused() {
         let harbour = authority("harbour");
-        let (site, certificate) = (harbour.site(), harbour.certificate());
+        let trust = harbour.trust();
         let list = signed(&harbour);
         for length in 0..list.bytes.len() {
-            let cut = SignedList::read(list.bytes.slice(..length), site, certificate);
+            let cut = SignedList::read(list.bytes.slice(..length), trust);
             assert!(matches!(cut, Err(ListError::Cut | ListError::Content(_))), "{length}: {cut:?}");
         }
         for place in 0..list.bytes.len() {
             let mut bytes = list.bytes.to_vec();
             bytes[place] ^= 1;
-            let changed = SignedList::read(bytes.into(), site, certificate);
+            let changed = SignedList::read(bytes.into(), trust);
             assert!(changed.is_err(), "byte {place} was changed");
         }
         let text = list.to_text();
         for length in 0..text.trim_end().len() {
-            assert!(SignedList::from_text(&text[..length], site, certificate).is_err(), "{length}");
+            assert!(SignedList::from_text(&text[..length], trust).is_err(), "{length}");
         }
         // Another authority of the same name, as after a second `mez keys init`.
         let impostor = signed(&authority("harbour"));
-        let refused = SignedList::read(impostor.bytes, site, certificate).unwrap_err();
+        let refused = SignedList::read(impostor.bytes, trust).unwrap_err();
         assert_eq!(refused, ListError::Signature { version: 1 });
         let foreign = signed(&authority("airport"));
-        let refused = SignedList::read(foreign.bytes, site, certificate).unwrap_err().to_string();
+        let refused = SignedList::read(foreign.bytes, trust).unwrap_err().to_string();
         assert!(refused.contains("site airport") && refused.contains("site harbour"), "{refused}");
-        let nothing = SignedList::from_text("hello", site, certificate);
+        let nothing = SignedList::from_text("hello", trust);
         assert_eq!(nothing, Err(ListError::NotOne));
+    }
+
+    /// While one authority replaces another, a list counts whichever of the two has signed it, for members that know either of them alone. Once
+    /// that time is over, the old one's lists count no more.
+    #[test]
+    fn a_list_counts_for_everybody_while_the_authority_is_replaced() {
+        let site = TemporarySite::create(&"harbour".parse().unwrap()).unwrap();
+        let folder = site.keys().path();
+        let old = SiteAuthority::load(folder).unwrap();
+        let before = signed(&old);
+        let now = SystemTime::now();
+        let new = SiteAuthority::rotate(folder, Duration::from_secs(3600), now, false).unwrap();
+        let after = signed(&new);
+        for (whose, trust) in [("old", old.trust()), ("new", new.trust())] {
+            assert!(SignedList::read(before.bytes.clone(), trust).is_ok(), "{whose}, signed before");
+            assert!(SignedList::read(after.bytes.clone(), trust).is_ok(), "{whose}, signed after");
+        }
+        let over = Trust::of(vec![new.certificate().clone()]).unwrap();
+        assert!(SignedList::read(after.bytes.clone(), &over).is_ok());
+        assert_eq!(SignedList::read(before.bytes, &over), Err(ListError::Signature { version: 1 }));
+
+        // A link helps nobody but the authority that it was given to, and there it must be genuine.
+        let link = new.trust().successor_at(now).unwrap();
+        let thief = authority("harbour");
+        let stolen = with_link(&signed(&thief), link);
+        assert_eq!(SignedList::read(stolen, old.trust()), Err(ListError::Signature { version: 1 }));
+        let unlinked = with_link(&after, thief.certificate());
+        assert_eq!(SignedList::read(unlinked, old.trust()), Err(ListError::Signature { version: 1 }));
+    }
+
+    /// The same list with another certificate beside it.
+    fn with_link(signed: &SignedList, link: &CertificateDer<'_>) -> Bytes {
+        let (signature, rest) = part(&signed.bytes, SIGNATURE_BYTES_MAX).unwrap();
+        let (_, content) = part(rest, LINK_BYTES_MAX).unwrap();
+        let length = |part: &[u8]| (part.len() as u16).to_le_bytes();
+        [&length(signature)[..], signature, &length(link)[..], link, content].concat().into()
     }
 }

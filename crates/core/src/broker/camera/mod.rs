@@ -106,6 +106,11 @@ impl CameraBroker {
         self.connections.active().is_some()
     }
 
+    /// The connection on which the edge has welcomed the camera.
+    pub fn link(&self) -> Option<LinkId> {
+        self.connections.active().map(|link| link.id)
+    }
+
     /// The edge that has welcomed the camera.
     pub fn edge(&self) -> Option<EdgeIndex> {
         self.connections.active().map(|link| link.edge)

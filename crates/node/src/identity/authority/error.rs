@@ -8,6 +8,7 @@ use crate::identity::certificate::Moment;
 use crate::identity::files::FileError;
 use crate::identity::name::{Identity, IdentityError};
 use crate::identity::prepare::{AUTHORITY_KEY, PrepareError};
+use crate::revocation::RevokedError;
 use crate::rights::RightsError;
 
 /// Why an authority could not be made or loaded.
@@ -81,6 +82,9 @@ pub enum AuthorityError {
     /// The file that says who may do what could not be written.
     #[error(transparent)]
     Rights(#[from] RightsError),
+    /// The deny list, which a new authority has to sign anew.
+    #[error(transparent)]
+    Revoked(#[from] RevokedError),
     /// Making or using a key failed.
     #[error("cannot make or use the authority's key: {0}")]
     Crypto(#[from] rcgen::Error),

@@ -1,15 +1,11 @@
 //! The authority of a folder, as it is now: another one after `mez keys rotate`.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{AuthorityError, SiteAuthority};
-use crate::identity::files::FileError;
+use crate::identity::files::{self, Stamp};
 use crate::identity::prepare::AUTHORITY_KEY;
-
-/// What tells two files of one path apart: they are replaced as a whole.
-type Stamp = (u64, i64, i64);
 
 /// Reads the authority's key again when its file has been replaced.
 #[derive(Debug)]
@@ -25,6 +21,11 @@ impl LiveAuthority {
         Ok(Self { folder: folder.into(), known: Mutex::new(known) })
     }
 
+    /// The folder of keys that it is in.
+    pub(in crate::identity) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The authority now. Reads files: not on a thread that carries frames.
     pub(in crate::identity) fn now(&self) -> Result<Arc<SiteAuthority>, AuthorityError> {
         let found = stamp(&self.folder)?;
@@ -37,12 +38,8 @@ impl LiveAuthority {
 }
 
 fn stamp(folder: &Path) -> Result<Stamp, AuthorityError> {
-    let path = folder.join(AUTHORITY_KEY);
-    let found = match std::fs::metadata(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(AuthorityError::NoKey { folder: folder.into() });
-        }
-        other => other.map_err(FileError::on("read", &path))?,
-    };
-    Ok((found.ino(), found.mtime(), found.mtime_nsec()))
+    match files::stamp(&folder.join(AUTHORITY_KEY)) {
+        Err(error) if error.is_absent() => Err(AuthorityError::NoKey { folder: folder.into() }),
+        other => Ok(other?),
+    }
 }

@@ -16,7 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use mez_core::rights::Stance;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber, SubjectPublicKeyInfo,
+    KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber, SigningKey, SubjectPublicKeyInfo,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::pki_types::pem::PemObject;
@@ -26,7 +26,7 @@ use x509_parser::prelude::FromDer;
 
 pub use self::error::{AuthorityError, IssueError, RequestError};
 pub(super) use self::live::LiveAuthority;
-use crate::identity::certificate::{CertificateFacts, Moment, Validity, hex};
+use crate::identity::certificate::{BACKDATED, CertificateFacts, Moment, Validity, hex};
 use crate::identity::files::{self, Present, Readers};
 use crate::identity::name::{Identity, IdentityError, Role, SiteName};
 use crate::identity::prepare::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, prepare};
@@ -101,7 +101,7 @@ impl SiteAuthority {
         let ours = authority.trust.certificates().to_vec();
         match before.map(|before| before.follow(ours, SystemTime::now())) {
             Ok(Ok(Some(_))) => {
-                files::write(&path, authority.trust.pem().as_bytes(), Readers::Everybody, Present::Replace)?;
+                authority.publish(folder)?;
                 Ok(authority)
             }
             _ => Err(AuthorityError::Damaged {
@@ -149,7 +149,9 @@ impl SiteAuthority {
         }
         let mut params = blank_params(&identity.short(), None);
         params.not_before = validity.not_before.into();
-        params.not_after = validity.not_after.min(self.validity.not_after).into();
+        let issued = validity.not_before + BACKDATED;
+        let longest = issued + Validity::MEMBER_MAX;
+        params.not_after = validity.not_after.min(longest).min(self.validity.not_after).into();
         params.subject_alt_names = alternative_names(identity, hosts)?;
         params.use_authority_key_identifier_extension = true;
         params.is_ca = IsCa::ExplicitNoCa;
@@ -161,11 +163,16 @@ impl SiteAuthority {
         };
         params.serial_number = Some(SerialNumber::from_slice(&random::<16>()?));
         let certificate = params.signed_by(&public_key.0, &self.issuer)?;
-        let proof = self.trust.standing_at(SystemTime::now()).filter(|link| is_successor(link));
+        let proof = self.trust.successor_at(issued);
         Ok(std::iter::once(certificate.into()).chain(proof.cloned()).collect())
     }
 
-    pub(super) fn generate(site: &SiteName, now: SystemTime) -> Result<Self, AuthorityError> {
+    /// Signs a message, which says itself what it is: ECDSA P-256 over SHA-256, ASN.1.
+    pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+        self.issuer.key().sign(message)
+    }
+
+    pub(crate) fn generate(site: &SiteName, now: SystemTime) -> Result<Self, AuthorityError> {
         let key = KeyPair::generate()?;
         // Two authorities of one site name, after a second `init`, have different subjects, so that a certificate
         // of the first is answered with "unknown authority" and not with a bad signature.
@@ -265,7 +272,7 @@ pub(super) fn read_authority(
 }
 
 /// PEM, in lines of 64 characters as OpenSSL writes it.
-pub(super) fn pem(label: &str, der: &[u8]) -> String {
+pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     let body = STANDARD.encode(der);
     // Base64 is ASCII, so that every cut falls between characters.
     let lines = body.as_bytes().chunks(64).map(|line| str::from_utf8(line).expect("base64 is ASCII"));

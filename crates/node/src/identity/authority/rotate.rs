@@ -10,6 +10,7 @@ use super::{AuthorityError, SUCCESSOR, SiteAuthority, authority_params, blank_pa
 use crate::identity::certificate::{Moment, Validity};
 use crate::identity::files::{self, Present, Readers};
 use crate::identity::prepare::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY};
+use crate::revocation::RevokedFile;
 
 /// The longest overlap: a year. An authority that is replaced because somebody may have its key should not be trusted for longer.
 const OVERLAP_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -29,6 +30,8 @@ impl SiteAuthority {
             return Err(AuthorityError::Overlap { asked: overlap });
         }
         let old = Self::load(folder)?;
+        // One that cannot be read now could not be signed anew later.
+        RevokedFile::of(folder, old.trust()).read()?;
         if let Some(until) = old.overlaps_until(now).filter(|_| !force) {
             return Err(AuthorityError::Overlaps { until: Moment(until) });
         }
@@ -42,10 +45,16 @@ impl SiteAuthority {
             .map_err(|_| rcgen::Error::CouldNotParseCertificate)?;
         // The key's file alone is complete: `load` finishes what a crash leaves undone here.
         files::write(&folder.join(AUTHORITY_KEY), new.pem().as_bytes(), Readers::Owner, Present::Replace)?;
-        let certificates = new.trust.pem();
-        let path = folder.join(AUTHORITY_CERTIFICATE);
-        files::write(&path, certificates.as_bytes(), Readers::Everybody, Present::Replace)?;
+        new.publish(folder)?;
         Ok(new)
+    }
+
+    /// Completes a rotation whose key is in place: the deny list gets the new authority's signature, then `authority.pem` follows.
+    pub(super) fn publish(&self, folder: &Path) -> Result<(), AuthorityError> {
+        RevokedFile::of(folder, self.trust()).sign_anew(self)?;
+        let certificates = self.trust.pem();
+        let path = folder.join(AUTHORITY_CERTIFICATE);
+        Ok(files::write(&path, certificates.as_bytes(), Readers::Everybody, Present::Replace)?)
     }
 
     /// Until when certificates of the authority before are accepted; `None` if there is no such authority any more.

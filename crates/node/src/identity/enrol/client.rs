@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -64,7 +64,7 @@ pub struct Enrolled {
 pub async fn enrol(token: &Token, edge: &str, folder: &Path) -> Result<Enrolled, EnrolError> {
     let (host, port) =
         ports::host_and_port(edge, ports::ENROL).ok_or_else(|| EnrolError::Address { text: edge.into() })?;
-    let known = ready(folder, token)?;
+    let place = ready(folder, token)?;
     let key = KeyPair::generate()?;
 
     let mut stream = connect_to_busy(token, edge, host, port).await?;
@@ -78,6 +78,8 @@ pub async fn enrol(token: &Token, edge: &str, folder: &Path) -> Result<Enrolled,
         edge: edge.into(),
         why: format!("its authority cannot be used: {why}"),
     })?;
+    // Before the token is used up.
+    place.may_take(&trust, token)?;
     let chain = timeout(EXCHANGE_TIMEOUT, exchange(&mut stream, token, &key, edge))
         .await
         .map_err(|_| EnrolError::TimedOut { edge: edge.into() })??;
@@ -91,13 +93,20 @@ pub async fn enrol(token: &Token, edge: &str, folder: &Path) -> Result<Enrolled,
         return Err(EnrolError::WrongIdentity { got: Box::new(got), wanted: Box::new(wanted) });
     }
     // The authority first: with it alone the folder is one without identities; the other way round it is none.
-    if !known {
+    let authority = |present| {
         let path = folder.join(AUTHORITY_CERTIFICATE);
-        match files::write(&path, credentials.authority_pem().as_bytes(), Readers::Everybody, Present::Keep) {
+        files::write(&path, credentials.authority_pem().as_bytes(), Readers::Everybody, present)
+    };
+    match place {
+        Place::Known => {}
+        Place::Follows(_) => authority(Present::Replace)?,
+        Place::Empty => match authority(Present::Keep) {
             // Another enrolment into the same folder got here first; `ready` decides whether it is the same site.
-            Err(error) if error.exists_already() => drop(ready(folder, token)?),
+            Err(error) if error.exists_already() => {
+                ready(folder, token)?.may_take(&credentials.trust(), token)?;
+            }
             other => other?,
-        }
+        },
     }
     if credentials.identity().role == Role::Edge && !has_been_edge(folder)? {
         RightsFile::of(folder).create(Stance::Deny)?;
@@ -112,22 +121,51 @@ fn has_been_edge(folder: &Path) -> Result<bool, FileError> {
     Ok(names.iter().any(|name| name == AUTHORITY_KEY || name.starts_with("edge+")))
 }
 
-/// Makes sure, before the token is used up, that what it brings can be kept. Returns whether the folder knows the
-/// site already.
-fn ready(folder: &Path, token: &Token) -> Result<bool, EnrolError> {
+/// What a folder holds, into which a host is to be enrolled.
+enum Place {
+    /// Nothing yet.
+    Empty,
+    /// The authority of the token.
+    Known,
+    /// Another authority of the same site name: one that was replaced since, or one of a site that was made anew.
+    Follows(Box<KeyFolder>),
+}
+
+impl Place {
+    /// Whether the keys that the token brings can stand here, where the authority is trusted that `trust` holds.
+    fn may_take(&self, trust: &Trust, token: &Token) -> Result<(), EnrolError> {
+        let Self::Follows(keys) = self else { return Ok(()) };
+        let now = SystemTime::now();
+        if keys.trust().follow(trust.certificates().to_vec(), now).is_ok() {
+            return Ok(());
+        }
+        // The token vouches for its authority. What still works here must not be lost for it.
+        let others = keys.identity_files()?;
+        let mut others = others.iter().filter(|file| file.identity.as_ref() != Some(token.identity()));
+        if !keys.holds_authority_key() && !others.any(|file| file.is_usable_at(now)) {
+            return Ok(());
+        }
+        let (folder, site) = (keys.path().into(), keys.site().clone());
+        Err(EnrolError::OtherSite { folder, site, token_site: token.identity().site.clone() })
+    }
+}
+
+/// Makes sure, before the token is used up, that what it brings can be kept.
+fn ready(folder: &Path, token: &Token) -> Result<Place, EnrolError> {
     prepare(folder)?;
-    let known = match KeyFolder::open(folder) {
-        Ok(keys) if keys.fingerprint() == token.authority() => true,
+    let place = match KeyFolder::open(folder) {
+        Ok(keys) if keys.fingerprint() == token.authority() => Place::Known,
+        Ok(keys) if *keys.site() == token.identity().site => Place::Follows(Box::new(keys)),
         Ok(keys) => {
             let (folder, site) = (folder.into(), keys.site().clone());
             let token_site = token.identity().site.clone();
             return Err(EnrolError::OtherSite { folder, site, token_site });
         }
-        Err(KeyFolderError::File(error)) if error.is_absent() => false,
+        Err(KeyFolderError::File(error)) if error.is_absent() => Place::Empty,
         Err(error) => return Err(error.into()),
     };
     tempfile::tempfile_in(folder).map_err(FileError::on("write into", folder))?;
-    Ok(known)
+    Ok(place)
 }
 
 /// [`connect`], again where the server closed the connection before the token was sent: then trying again spends nothing.
@@ -292,7 +330,7 @@ pub enum EnrolError {
         "{} holds the keys of {}, which the token does not belong to (it is for {token_site}); choose another folder \
          with --keys",
         folder.display(),
-        if site == token_site { "another site of the same name".into() } else { format!("site {site}") }
+        if site == token_site { "another site of the same name, which is still in use".into() } else { format!("site {site}") }
     )]
     OtherSite {
         /// The folder.

@@ -153,8 +153,8 @@ async fn serve_one(
 struct Signer {
     authority: LiveAuthority,
     tokens: TokenStore,
-    /// TLS, and when its certificate was made.
-    tls: Mutex<Option<(SystemTime, Arc<ServerConfig>)>>,
+    /// TLS, when its certificate was made, and by which authority.
+    tls: Mutex<Option<(SystemTime, CertificateDer<'static>, Arc<ServerConfig>)>>,
     answers: Gate,
 }
 
@@ -167,10 +167,13 @@ impl Signer {
         // The clock may have been set back: then the certificate is not valid yet.
         let is_fresh =
             |made: &SystemTime| now.duration_since(*made).is_ok_and(|age| age < CERTIFICATE_RENEWED_AFTER);
-        if let Some((_, config)) = known.as_ref().filter(|(made, _)| is_fresh(made)) {
+        let authority = self.authority.now().map_err(io::Error::other)?;
+        if let Some((made, by, config)) = known.as_ref()
+            && is_fresh(made)
+            && by == authority.certificate()
+        {
             return Ok(TlsAcceptor::from(Arc::clone(config)));
         }
-        let authority = self.authority.now().map_err(io::Error::other)?;
         let identity = Identity {
             site: authority.site().clone(),
             role: Role::Edge,
@@ -180,7 +183,7 @@ impl Signer {
         let credentials =
             Credentials::issue(&authority, &identity, &[], validity).map_err(io::Error::other)?;
         let config = Arc::new(enrolment_server_config(&credentials).map_err(io::Error::other)?);
-        *known = Some((now, Arc::clone(&config)));
+        *known = Some((now, authority.certificate().clone(), Arc::clone(&config)));
         Ok(TlsAcceptor::from(config))
     }
 

@@ -5,26 +5,29 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use mez_core::renewal::{Now, Renewal, Step};
+use mez_core::renewal::{Life, Now, Renewal, Step};
 use prost::Message;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info, warn};
 
-use super::request::{Asked, RenewError};
+use super::request::{Asked, RenewError, certificates};
 use crate::api::pb;
 use crate::clock::{monotonic_now, wall_now};
 use crate::identity::authority::random;
 use crate::identity::certificate::{BACKDATED, Moment, Validity, moment};
 use crate::identity::credentials::{Credentials, Held, IdentityFile};
-use crate::identity::files::{self, FileError, Present, Readers};
+use crate::identity::files::{self, FileError, Present, Readers, Stamp};
 use crate::identity::folder::{AUTHORITY_CERTIFICATE, KeyFolder};
 use crate::lock::FileLock;
 
 /// How long an edge may take to answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
-/// How often the file is looked at while a new certificate is overdue: somebody may have enrolled this host anew.
-const FILE_INTERVAL: Duration = Duration::from_secs(5);
+/// How often it is looked whether the file has been replaced: somebody may have enrolled this host anew, or another program has renewed.
+const FILE_INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// The same while a new certificate is overdue.
+const FILE_INTERVAL_DUE: Duration = Duration::from_secs(5);
 /// Held while an identity of the folder is renewed, so that programs with the same identity do not all do it.
 const LOCK: &str = "renew.lock";
 
@@ -38,26 +41,29 @@ pub(crate) trait Way: Send + 'static {
 
 /// Renews the certificate whenever it is due, until the way is over.
 pub(crate) async fn keep(credentials: Credentials, mut way: impl Way) {
-    let mut keeper = Keeper { renewal: loaded(&credentials), credentials, said: String::new() };
+    let mut keeper = Keeper::new(credentials);
     loop {
         let wait = match keeper.renewal.poll(now()) {
             Step::Ask => {
                 keeper.renew(&way).await;
                 continue;
             }
+            Step::Listen => {
+                keeper.listen(&way).await;
+                continue;
+            }
             Step::Wait(wait) => wait,
         };
-        let is_due = keeper.renewal.is_due(now());
-        let mut renewals = keeper.credentials.renewals();
+        let pause = if keeper.renewal.is_due(now()) { FILE_INTERVAL_DUE } else { FILE_INTERVAL_MAX };
         tokio::select! {
             needed = way.reconnected() => match needed {
                 true => keeper.renewal.handle_connected(now(), chance()),
                 false => return,
             },
-            // Somebody else with the same credentials.
-            Ok(()) = renewals.changed() => keeper.renewal = loaded(&keeper.credentials),
-            () = sleep(if is_due { wait.min(FILE_INTERVAL) } else { wait }) => {
-                if is_due {
+            // Somebody else with the same credentials. By a wrong clock it would look overdue at once.
+            Ok(()) = keeper.changes.changed() => keeper.begin_anew(),
+            () = sleep(wait.min(pause)) => {
+                if keeper.is_replaced().await {
                     keeper.look().await;
                 }
             }
@@ -67,28 +73,77 @@ pub(crate) async fn keep(credentials: Credentials, mut way: impl Way) {
 
 struct Keeper {
     credentials: Credentials,
+    /// Tells of certificates that others have put in.
+    changes: watch::Receiver<u64>,
     renewal: Renewal,
+    /// The file as it was seen last.
+    seen: Option<Stamp>,
     /// What was logged last, so that the same is not logged with each attempt.
     said: String,
 }
 
 impl Keeper {
+    fn new(credentials: Credentials) -> Self {
+        // Before the certificate is read: one that comes meanwhile counts as news.
+        let changes = credentials.renewals();
+        let seen = credentials.file().and_then(|file| files::stamp(file).ok());
+        let renewal = loaded(&credentials);
+        Self { credentials, changes, renewal, seen, said: String::new() }
+    }
+
+    /// A certificate has just been issued, to this keeper or another one of the same credentials.
+    fn begin_anew(&mut self) {
+        self.changes.borrow_and_update();
+        self.said.clear();
+        self.renewal = Renewal::of_issued(self.life(), BACKDATED, now(), chance());
+    }
+
+    fn life(&self) -> Life {
+        self.credentials.validity().life()
+    }
+
     async fn renew(&mut self, way: &impl Way) {
         if self.look().await {
             return;
         }
         match self.ask(way).await {
-            Ok(()) => {
-                let validity = self.credentials.validity();
-                info!(identity = %self.credentials.identity(), until = %Moment(validity.not_after), "renewed the certificate");
-                self.said.clear();
-                self.renewal = Renewal::of_issued(validity.life(), BACKDATED, now(), chance());
-            }
+            Ok(()) => self.begin_anew(),
             Err(error) => {
                 self.report(&error);
                 self.renewal.handle_failed(now(), chance());
             }
         }
+    }
+
+    /// Asks which authorities the site trusts. A new one is followed by a renewal.
+    async fn listen(&mut self, way: &impl Way) {
+        let is_new = match question(way, Bytes::new()).await {
+            Ok(answer) => {
+                let trust = self.credentials.trust();
+                let offered = certificates(answer.authorities);
+                match (!offered.is_empty()).then(|| trust.follow(offered, SystemTime::now())) {
+                    Some(Ok(Some(next))) => next.root() != trust.root(),
+                    Some(Err(why)) => {
+                        debug!(identity = %self.credentials.identity(), "the edge names another authority, and {why}");
+                        false
+                    }
+                    Some(Ok(None)) | None => false,
+                }
+            }
+            // Nobody waits for it.
+            Err(_) => false,
+        };
+        if is_new {
+            info!(identity = %self.credentials.identity(), "the site has a new authority");
+        }
+        self.renewal.handle_heard(is_new, now(), chance());
+    }
+
+    /// Whether the file is another one than it was.
+    async fn is_replaced(&mut self) -> bool {
+        let Some(file) = self.credentials.file().map(Path::to_path_buf) else { return false };
+        let found = spawn_blocking(move || files::stamp(&file).ok()).await.ok().flatten();
+        found.is_some() && found != std::mem::replace(&mut self.seen, found)
     }
 
     /// Takes up a newer certificate that somebody else has put into the file. Whether there was one.
@@ -98,6 +153,7 @@ impl Keeper {
         let validity = held.facts.validity;
         info!(identity = %self.credentials.identity(), until = %Moment(validity.not_after), "took up a newer certificate from its file");
         self.credentials.replace(held);
+        self.changes.borrow_and_update();
         self.renewal = loaded(&self.credentials);
         self.said.clear();
         true
@@ -106,6 +162,9 @@ impl Keeper {
     async fn ask(&self, way: &impl Way) -> Result<(), RenewError> {
         // Of clones of the same credentials, and of programs with the same file, one asks.
         let turn = self.credentials.turn().await;
+        if self.life() != self.renewal.life() {
+            return Ok(());
+        }
         let file = self.credentials.file().map(Path::to_path_buf);
         let lock = match file.as_deref().and_then(Path::parent).map(|folder| folder.join(LOCK)) {
             Some(path) => match spawn_blocking(move || FileLock::take(&path)).await {
@@ -119,13 +178,7 @@ impl Keeper {
         let credentials = self.credentials.clone();
         let asked =
             spawn_blocking(move || Asked::by(&credentials)).await.map_err(|_| RenewError::Thread)??;
-        let request = asked.request.encode_to_vec().into();
-        let answer = timeout(ANSWER_TIME_MAX, way.ask(request)).await.unwrap_or_else(|_| {
-            Err(format!("the edge did not answer within {} s", ANSWER_TIME_MAX.as_secs()))
-        });
-        let answer = answer.map_err(RenewError::Unreachable)?;
-        let answer = pb::RenewCertificateResponse::decode(answer)
-            .map_err(|_| RenewError::Unreachable("the edge's answer makes no sense".into()))?;
+        let answer = question(way, asked.request.encode_to_vec().into()).await?;
         let theirs = moment(answer.answered_utc_ns);
         let credentials = self.credentials.clone();
         let held = spawn_blocking(move || asked.accept(&credentials, answer, SystemTime::now()));
@@ -139,6 +192,7 @@ impl Keeper {
         self.write(&held).await;
         self.credentials.replace(held);
         drop((lock, turn));
+        info!(identity = %self.credentials.identity(), until = %Moment(validity.not_after), "renewed the certificate");
         Ok(())
     }
 
@@ -186,8 +240,12 @@ impl Keeper {
                 Moment(validity.not_after)
             )
         };
-        // The time in it is new each time.
-        let news = format!("{ended} {error}");
+        let news = match error {
+            // Its text holds the time, which is new each time.
+            RenewError::Refused { code, .. } => format!("{ended} {code:?}"),
+            RenewError::Clocks { .. } => format!("{ended} clocks"),
+            other => format!("{ended} {other}"),
+        };
         if matches!(error, RenewError::Busy) || std::mem::replace(&mut self.said, news.clone()) == news {
             debug!(%identity, "{text}");
         } else if ended {
@@ -198,12 +256,27 @@ impl Keeper {
     }
 }
 
-/// Writes the authorities first: certificates in the folder are always of an authority that it knows.
+/// Asks an edge, and waits for its answer for as long as it may take.
+async fn question(way: &impl Way, request: Bytes) -> Result<pb::RenewCertificateResponse, RenewError> {
+    let answer = timeout(ANSWER_TIME_MAX, way.ask(request))
+        .await
+        .unwrap_or_else(|_| Err(format!("the edge did not answer within {} s", ANSWER_TIME_MAX.as_secs())));
+    let answer = answer.map_err(RenewError::Unreachable)?;
+    pb::RenewCertificateResponse::decode(answer)
+        .map_err(|_| RenewError::Unreachable("the edge's answer makes no sense".into()))
+}
+
+/// Writes the authorities first: certificates in the folder are always of an authority that it knows. Another program may have followed a newer
+/// authority already; that one stays.
 fn write(file: &Path, held: &Held) -> Result<(), FileError> {
-    let authority = file.with_file_name(AUTHORITY_CERTIFICATE);
-    let certificates = held.trust.pem();
-    if files::read(&authority)? != certificates.as_bytes() {
-        files::write(&authority, certificates.as_bytes(), Readers::Everybody, Present::Replace)?;
+    let folder = file.parent().and_then(|folder| KeyFolder::open(folder).ok());
+    let follows = |keys: &KeyFolder| {
+        let next = keys.trust().follow(held.trust.certificates().to_vec(), SystemTime::now());
+        next.is_ok_and(|next| next.is_some_and(|next| next.root() != keys.authority()))
+    };
+    if folder.is_some_and(|keys| follows(&keys)) {
+        let authority = file.with_file_name(AUTHORITY_CERTIFICATE);
+        files::write(&authority, held.trust.pem().as_bytes(), Readers::Everybody, Present::Replace)?;
     }
     files::write(file, held.pem().as_bytes(), Readers::Owner, Present::Replace)
 }

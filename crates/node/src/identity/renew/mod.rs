@@ -7,6 +7,9 @@
 //!
 //! [`Signer`] has the authority's key, or knows who has it: a process beside the edge (`process.rs`), or another edge. What comes back replaces the key, the certificate and the authorities that are trusted,
 //! in the file and in all clones of the [`super::Credentials`]. Connections that stand are not touched; the next one shows the new certificate.
+//!
+//! A request without a certificate asks only which authorities the site trusts now. Members ask it about every hour, so that all follow a new
+//! authority soon.
 
 mod keeper;
 mod process;
@@ -19,7 +22,7 @@ use prost::Message;
 pub(crate) use self::keeper::{Way, keep};
 pub use self::process::{SignerError, SignerServer};
 pub use self::signer::Signer;
-pub(crate) use self::signer::{Signs, claimed};
+pub(crate) use self::signer::{Claim, Signs, claimed};
 use crate::api::pb;
 
 /// What the old key signs before the request itself, so that the signature means nothing else.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
@@ -52,9 +53,6 @@ impl Asked {
             let code = answer.refusal();
             return Err(RenewError::Refused { code, message: answer.message, ours, theirs });
         }
-        let certificates = |ders: Vec<bytes::Bytes>| -> Vec<CertificateDer<'static>> {
-            ders.into_iter().map(|der| CertificateDer::from(der.to_vec())).collect()
-        };
         let trust = follow(&credentials.trust(), certificates(answer.authorities), now)?;
         let key = PrivatePkcs8KeyDer::from(self.key.serialize_der()).into();
         let held = Held::assemble(certificates(answer.chain), key, trust)?;
@@ -64,6 +62,11 @@ impl Asked {
         }
         Ok(Arc::new(held))
     }
+}
+
+/// Certificates as they come.
+pub(super) fn certificates(ders: Vec<Bytes>) -> Vec<CertificateDer<'static>> {
+    ders.into_iter().map(|der| CertificateDer::from(der.to_vec())).collect()
 }
 
 fn follow(

@@ -8,12 +8,13 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, SignatureScheme};
 
 use super::refused;
-use crate::identity::certificate::peer_identity;
+use crate::identity::certificate::{is_signed_by, peer_identity};
 use crate::identity::credentials::Credentials;
 use crate::identity::name::Role;
+use crate::revocation::{LiveRevocations, shown};
 
 /// Shows the certificate in use.
 #[derive(Debug)]
@@ -77,11 +78,12 @@ impl ServerCertVerifier for EdgeVerifier {
 }
 
 /// Checks the chain of a client by the authorities that are trusted now, then who the member is: of this site, in a role that may come in
-/// here.
+/// here, and not revoked.
 #[derive(Debug)]
 pub(super) struct MemberVerifier {
     pub(super) own: Credentials,
     pub(super) accepts: Vec<Role>,
+    pub(super) revoked: LiveRevocations,
 }
 
 impl ClientCertVerifier for MemberVerifier {
@@ -93,12 +95,18 @@ impl ClientCertVerifier for MemberVerifier {
     ) -> Result<ClientCertVerified, rustls::Error> {
         let trust = self.own.trust();
         let chain = trust.with_links(intermediates);
-        let verified = trust.clients().verify_client_cert(end_entity, &chain, now)?;
+        let verified = trust.clients().verify_client_cert(end_entity, &chain, now);
+        let verified = verified.map_err(|error| unless_signed_by_itself(end_entity, error))?;
         let identity = peer_identity(std::slice::from_ref(end_entity), &self.own.identity().site);
         let identity = identity.map_err(|error| refused(error.to_string()))?;
         if !self.accepts.contains(&identity.role) {
             let accepts = self.accepts.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(" or ");
             return Err(refused(format!("{identity} has no access here: only the role {accepts} has")));
+        }
+        let certificate = shown(end_entity, &identity).map_err(|error| refused(error.to_string()))?;
+        if self.revoked.refuses(&certificate).is_some() {
+            // Over TCP the alert is all that the other side learns. Operators have been told more.
+            return Err(CertificateError::Revoked.into());
         }
         Ok(verified)
     }
@@ -129,4 +137,15 @@ impl ClientCertVerifier for MemberVerifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.own.trust().clients().supported_verify_schemes()
     }
+}
+
+/// The error for a certificate that no known authority signed, if nobody but its owner did.
+fn unless_signed_by_itself(certificate: &CertificateDer<'_>, error: rustls::Error) -> rustls::Error {
+    let is_unknown = error == rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+    if is_unknown && is_signed_by(certificate, certificate) {
+        return refused(
+            "the certificate of the other side is signed by itself, and by no authority; it has to join the site with `mez keys enrol`".into(),
+        );
+    }
+    error
 }

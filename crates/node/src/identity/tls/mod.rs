@@ -21,7 +21,7 @@ use rustls::server::NoServerSessionStorage;
 use rustls::{CertificateError, CipherSuite, ClientConfig, OtherError, ServerConfig};
 
 use self::live::{EdgeVerifier, MemberVerifier, Own};
-use super::authority::EDGE_SERVER_NAME;
+use super::authority::{EDGE_SERVER_NAME, pem};
 use super::credentials::Credentials;
 use super::name::{Identity, Role};
 use crate::revocation::LiveRevocations;
@@ -79,14 +79,24 @@ pub fn grpc_client_config(credentials: &Credentials) -> Result<ClientConfig, Tls
     client_config(credentials, ALPN_GRPC)
 }
 
-/// [`grpc_client_config`] in tonic's terms, with the server name set. It is that of the certificate in use: make another one once that has been
-/// renewed ([`Credentials::renewals`]).
+/// [`grpc_client_config`] in tonic's terms, with the server name set.
+///
+/// It is that of this moment: make another one once the certificate has been renewed ([`Credentials::renewals`]), or the authority before is
+/// not trusted any more ([`Trust::overlaps_until`](super::trust::Trust::overlaps_until)).
 pub fn tonic_client_config(credentials: &Credentials) -> tonic::transport::ClientTlsConfig {
     use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+    // tonic offers every version of TLS for which the process's provider has ciphers, and takes no other word for it. Ours has some for 1.3
+    // alone. It fails where one is installed already, which is ours from an earlier call.
+    let _ = algorithms().install_default();
+    // One state of them, though they may be renewed this moment.
+    let held = credentials.held();
+    // Without a verifier of its own, tonic takes what links the authority before to the root as a root too.
+    let roots: String =
+        held.trust.standing_at(SystemTime::now()).map(|certificate| pem("CERTIFICATE", certificate)).collect();
     ClientTlsConfig::new()
         .domain_name(EDGE_SERVER_NAME)
         .ca_certificate(Certificate::from_pem(roots))
-        .identity(Identity::from_pem(credentials.chain_pem(), credentials.key_pem()))
+        .identity(Identity::from_pem(held.chain_pem(), held.key_pem()))
 }
 
 /// TLS for enrolment: the server shows who it is, with the authority's certificate in its chain so that the
