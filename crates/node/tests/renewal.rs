@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use link_support::{TIME_MAX, both_ways, connected, image, loopback, number, until};
+use mez_core::audit::Rotation;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::rights::Rights;
 use mez_core::subscription::Deliver;
+use mez_node::api::ApiLimits;
 use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
 use mez_node::client::{Address, ClientOptions, EdgeClient, Event, SubscribeOptions};
+use mez_node::identity::renew::SignerServer;
 use mez_node::identity::{
     Credentials, EnrolmentServer, Identity, KeyFolder, Role, SiteAuthority, TemporarySite, TokenStore, enrol,
 };
@@ -40,19 +43,33 @@ impl Site {
 
     async fn edge(&self, listen: SocketAddr, grpc: SocketAddr) -> EdgeProcess {
         let keys = self.keys.keys();
+        let credentials = keys.edge_credentials(None, &[]).unwrap();
+        self.edge_of(keys, &credentials, (listen, grpc), None).await
+    }
+
+    /// An edge with other keys, and perhaps with a signer elsewhere.
+    async fn edge_of(
+        &self,
+        keys: &KeyFolder,
+        credentials: &Credentials,
+        (listen, grpc): (SocketAddr, SocketAddr),
+        signer: Option<Address>,
+    ) -> EdgeProcess {
         let options = || EdgeProcessOptions {
             keys: keys.clone(),
-            credentials: keys.edge_credentials(None, &[]).unwrap(),
+            credentials: credentials.clone(),
             listen,
             grpc: Some(grpc),
             enrol: None,
             socket: None,
             config: EdgeConfig::default(),
-            state: Some(self.path("edge")),
+            state: Some(self.path(&format!("state-{}", credentials.identity().short().replace('/', "-")))),
             persist: None,
             profiles: None,
-            signer: None,
+            signer: signer.clone(),
             rights: Some(Rights::open()),
+            audit: Rotation::default(),
+            limits: ApiLimits::default(),
         };
         // One that was just stopped lets go of its ports a moment later.
         let started = async {
@@ -219,6 +236,96 @@ async fn an_authority_is_replaced_while_frames_go_on(transport: Transport) {
 }
 both_ways! { an_authority_is_replaced_while_frames_go_on; }
 
+/// The old authority is trusted for an hour more, and certificates last for minutes: nobody waits until they are due to follow the new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn members_hear_of_a_new_authority_before_they_renew_anyway() {
+    let site = Site::new();
+    let edge = site.edge(loopback(), loopback()).await;
+    let (link, calls) = (edge.edge().link_address(), edge.grpc_address().unwrap());
+    // Due after 92 s at the earliest, which nobody waits for here. They listen every few seconds.
+    let lifetime = Duration::from_secs(150);
+    let camera_keys = site.enrolled("camera/dock", lifetime).await;
+    let app_keys = site.enrolled("app/counter", lifetime).await;
+    let of_camera = camera_keys.credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
+    let of_app = app_keys.credentials(Role::App, None).unwrap();
+    let camera = site.camera(of_camera.clone(), link, Transport::Quic);
+    connected(&camera).await;
+    let _client =
+        EdgeClient::connect(vec![grpc(calls)], Some(&of_app), ClientOptions::default()).await.unwrap();
+
+    let hour = Duration::from_secs(3600);
+    let new = SiteAuthority::rotate(site.keys.keys().path(), hour, SystemTime::now(), false).unwrap();
+    for (who, credentials) in [("camera", &of_camera), ("program", &of_app)] {
+        until(&format!("the {who} follows"), || credentials.authority() == *new.certificate()).await;
+        assert_eq!(*credentials.renewals().borrow(), 1, "the {who} renewed more than once");
+    }
+    edge.stop().await;
+}
+
+/// The authority's key is in another process, which answers at a Unix socket. The edge has no more than an identity of its own; everybody's
+/// certificate is renewed all the same, its own included. While that process is away, nobody is cut off.
+async fn an_edge_without_the_key_has_certificates_renewed(transport: Transport) {
+    let site = Site::new();
+    let socket = site.path("signer.sock");
+    let signer = SignerServer::start(site.keys.keys(), &socket).unwrap();
+    let edge_keys = site.enrolled("edge/main", LIFETIME).await.without_authority_key();
+    assert!(!edge_keys.path().join("authority.key").exists());
+    let of_edge = edge_keys.edge_credentials(None, &[]).unwrap();
+    let address = Some(Address::Unix(socket.clone()));
+    let edge = site.edge_of(&edge_keys, &of_edge, (loopback(), loopback()), address).await;
+    let keys = site.enrolled("camera/dock", LIFETIME).await;
+    let of_camera = keys.credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
+    let camera = site.camera(of_camera.clone(), edge.edge().link_address(), transport);
+    connected(&camera).await;
+    let lost = camera.edge();
+    let renewed = |credentials: &Credentials| *credentials.renewals().borrow();
+    until("both are renewed", || renewed(&of_camera) > 0 && renewed(&of_edge) > 0).await;
+
+    drop(signer);
+    let (camera_had, edge_had) = (renewed(&of_camera), renewed(&of_edge));
+    // Away until both were due.
+    let due = of_camera.validity().due().max(of_edge.validity().due());
+    until("both are due", || SystemTime::now() > due).await;
+    let _signer = SignerServer::start(site.keys.keys(), &socket).unwrap();
+    until("both go on", || renewed(&of_camera) > camera_had && renewed(&of_edge) > edge_had).await;
+    assert!(!lost.has_changed().unwrap(), "the camera's connection was lost");
+    edge.stop().await;
+}
+both_ways! { an_edge_without_the_key_has_certificates_renewed; }
+
+/// An edge on another host passes requests on to the one with the key. Two that name each other pass nothing round.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edge_passes_requests_on_to_the_one_with_the_key() {
+    let site = Site::new();
+    let first = site.edge(loopback(), loopback()).await;
+    let hour = Duration::from_secs(3600);
+    let keys = site.enrolled("edge/yard", hour).await;
+    let of_edge = keys.edge_credentials(None, &[]).unwrap();
+    let key = Some(grpc(first.grpc_address().unwrap()));
+    let second = site.edge_of(&keys, &of_edge, (loopback(), loopback()), key).await;
+    let camera_keys = site.enrolled("camera/dock", LIFETIME).await;
+    let of_camera = camera_keys.credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
+    let camera = site.camera(of_camera.clone(), second.edge().link_address(), Transport::Quic);
+    connected(&camera).await;
+    until("it is renewed", || *of_camera.renewals().borrow() > 0).await;
+
+    // A third one asks the second, which only passes on itself.
+    let keys = site.enrolled("edge/gate", hour).await;
+    let of_edge = keys.edge_credentials(None, &[]).unwrap();
+    let relay = Some(grpc(second.grpc_address().unwrap()));
+    let third = site.edge_of(&keys, &of_edge, (loopback(), loopback()), relay).await;
+    let app_keys = site.enrolled("app/counter", LIFETIME).await;
+    let of_app = app_keys.credentials(Role::App, None).unwrap();
+    let calls = vec![grpc(third.grpc_address().unwrap())];
+    let _client = EdgeClient::connect(calls, Some(&of_app), ClientOptions::default()).await.unwrap();
+    let due = of_app.validity().due();
+    until("it is due", || SystemTime::now() > due).await;
+    assert_eq!(*of_app.renewals().borrow(), 0, "it was passed on twice");
+    third.stop().await;
+    second.stop().await;
+    first.stop().await;
+}
+
 /// A camera that was enrolled before knows the old authority alone, and meets an edge of the new one.
 async fn a_member_that_knows_the_old_authority_alone_gets_in(transport: Transport) {
     let site = Site::new();
@@ -238,32 +345,46 @@ async fn a_member_that_knows_the_old_authority_alone_gets_in(transport: Transpor
 }
 both_ways! { a_member_that_knows_the_old_authority_alone_gets_in; }
 
-/// The edge is away until a certificate has expired. The program is told when, by which clock, and what to do; its old files open nothing, and
-/// a new token does.
+/// The edge is away until certificates have expired. Programs are told when, by which clock, and what to do; the old files open nothing. A new
+/// token does, though the authority has been replaced meanwhile: a camera that runs comes back by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_that_is_away_for_too_long_costs_a_token() {
     let site = Site::new();
     let edge = site.edge(loopback(), loopback()).await;
     let calls = edge.grpc_address().unwrap();
     let link = edge.edge().link_address();
-    let keys = site.enrolled("app/counter", Duration::from_secs(2)).await;
-    let of_app = keys.credentials(Role::App, None).unwrap();
+    let life = Duration::from_secs(2);
+    let app_keys = site.enrolled("app/counter", life).await;
+    let of_app = app_keys.credentials(Role::App, None).unwrap();
+    let camera_keys = site.enrolled("camera/dock", life).await;
+    let of_camera = camera_keys.credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
+    let camera = site.camera(of_camera.clone(), link, Transport::Quic);
+    connected(&camera).await;
     edge.stop().await;
-    until("it expires", || SystemTime::now() > of_app.validity().not_after + Duration::from_secs(1)).await;
+    let second = Duration::from_secs(1);
+    for credentials in [&of_app, &of_camera] {
+        until("it expires", || SystemTime::now() > credentials.validity().not_after + second).await;
+    }
 
     let edge = site.edge(link, calls).await;
-    let options = || ClientOptions { patience: Duration::from_secs(1), ..ClientOptions::default() };
+    let options = || ClientOptions { patience: second, ..ClientOptions::default() };
     let refused =
         EdgeClient::connect(vec![grpc(calls)], Some(&of_app), options()).await.err().unwrap().to_string();
     assert!(refused.contains("expired") && refused.contains("`mez keys enrol`"), "{refused}");
-    let refused = KeyFolder::open(keys.path()).unwrap().credentials(Role::App, None).unwrap_err().to_string();
+    let opened = KeyFolder::open(app_keys.path()).unwrap();
+    let refused = opened.credentials(Role::App, None).unwrap_err().to_string();
     assert!(
         refused.contains("this host's clock says") && refused.contains("mez keys token app/counter"),
         "{refused}"
     );
+    assert!(camera.edge().borrow().is_none(), "an expired certificate opened the link");
 
+    SiteAuthority::rotate(site.keys.keys().path(), Duration::from_secs(3600), SystemTime::now(), false)
+        .unwrap();
     let keys = site.enrolled("app/counter", LIFETIME).await;
     let of_app = keys.credentials(Role::App, None).unwrap();
     EdgeClient::connect(vec![grpc(calls)], Some(&of_app), options()).await.unwrap();
+    site.enrolled("camera/dock", LIFETIME).await;
+    connected(&camera).await;
     edge.stop().await;
 }
