@@ -1,15 +1,22 @@
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use mez_core::renewal::{Now, Renewal, Step};
+use mez_core::revocation::{Entry, Revocations};
+use mez_core::units::{Instant, Timestamp};
 use prost::Message;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::request::{Asked, RenewError};
 use super::signer::decide;
 use super::*;
 use crate::api::pb::RenewalRefusal as Refusal;
 use crate::identity::authority::SiteAuthority;
-use crate::identity::certificate::{Validity, same_key};
+use crate::identity::certificate::{BACKDATED, Validity, same_key};
 use crate::identity::folder::TemporarySite;
+use crate::identity::trust::Trust;
 use crate::identity::{Credentials, Identity, Role, SiteName};
+use crate::revocation::{RevokedFile, seconds};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -26,6 +33,10 @@ fn member(authority: &SiteAuthority, short: &str, lasts: Duration) -> Credential
     let identity = Identity::parse_within(authority.site(), short).unwrap();
     let validity = Validity::from(SystemTime::now(), lasts);
     Credentials::issue(authority, &identity, &[], validity).unwrap()
+}
+
+fn nobody() -> Revocations {
+    Revocations::none("harbour")
 }
 
 fn refused(answer: &pb::RenewCertificateResponse) -> Refusal {
@@ -112,6 +123,74 @@ async fn the_old_key_gets_no_second_certificate() {
     assert!(answer.message.contains("the old key"), "{}", answer.message);
 }
 
+/// Whoever was revoked gets no certificate, which would count as one of after the revocation. A member that enrolled anew does.
+#[tokio::test]
+async fn a_revoked_member_gets_no_certificate() {
+    let site = site();
+    let (authority, signer) = (site.keys().load_authority().unwrap(), Signer::of(site.keys()).unwrap());
+    let (stolen, other) = (member(&authority, "camera/dock", DAY), member(&authority, "camera/yard", DAY));
+    let file = RevokedFile::of(site.keys().path(), site.keys().trust());
+    let revoke = |member: &str| {
+        file.edit(&authority, |list| {
+            let now = seconds(SystemTime::now());
+            let entry = Entry { since: now, until: Timestamp::MAX, because: "stolen".into() };
+            Ok(list.with(now, member.parse().unwrap(), entry)?)
+        })
+    };
+    revoke("camera/dock").unwrap();
+    let answer = ask(&signer, &Asked::by(&stolen).unwrap().request).await;
+    assert_eq!(refused(&answer), Refusal::Revoked);
+    assert!(answer.message.contains("was revoked (stolen)") && answer.chain.is_empty(), "{}", answer.message);
+    assert_eq!(refused(&ask(&signer, &Asked::by(&other).unwrap().request).await), Refusal::Unspecified);
+
+    // Nobody knows who was revoked: then nobody gets one, and the sentence to the member gives no paths away.
+    let list = std::fs::read(file.path()).unwrap();
+    for broken in [Some(&list[..list.len() / 2]), None] {
+        match broken {
+            Some(bytes) => std::fs::write(file.path(), bytes).unwrap(),
+            None => std::fs::remove_file(file.path()).unwrap(),
+        }
+        let answer = ask(&signer, &Asked::by(&other).unwrap().request).await;
+        assert_eq!(refused(&answer), Refusal::Internal);
+        let message = &answer.message;
+        assert!(message.contains("who was revoked") && !message.contains("revoked.list"), "{message}");
+    }
+}
+
+/// A revocation and renewals at the same moment: whatever was issued before is denied, and nothing is issued after.
+#[test]
+fn nobody_renews_past_a_revocation() {
+    let site = site();
+    let authority = site.keys().load_authority().unwrap();
+    let camera = member(&authority, "camera/dock", DAY);
+    let file = RevokedFile::of(site.keys().path(), site.keys().trust());
+    std::thread::scope(|scope| {
+        let renewing = scope.spawn(|| {
+            let signer = Signer::of(site.keys()).unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let mut last = None;
+            loop {
+                let asked = Asked::by(&camera).unwrap();
+                let answer = runtime.block_on(ask(&signer, &asked.request));
+                match refused(&answer) {
+                    Refusal::Unspecified => last = answer.chain.first().cloned(),
+                    Refusal::Revoked => return last.expect("some were issued before"),
+                    other => panic!("{other:?}: {}", answer.message),
+                }
+            }
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        let held = file.edit(&authority, |list| {
+            let now = seconds(SystemTime::now());
+            let entry = Entry { since: now, until: Timestamp::MAX, because: String::new() };
+            Ok(list.with(now, "camera/dock".parse().unwrap(), entry)?)
+        });
+        let last = CertificateDer::from(renewing.join().unwrap().to_vec());
+        let shown = crate::revocation::shown(&last, camera.identity()).unwrap();
+        assert!(held.unwrap().list.denies(&shown).is_some(), "{shown:?} outlived the revocation");
+    });
+}
+
 /// Clocks that are wrong by a year: the sentence names what both say.
 #[test]
 fn a_clock_that_is_wrong_by_a_year_is_told_of_with_both_times() {
@@ -121,13 +200,13 @@ fn a_clock_that_is_wrong_by_a_year_is_told_of_with_both_times() {
     let asked = Asked::by(&camera).unwrap().request;
     let now = SystemTime::now();
     for (there, words) in [(now + YEAR, "expired at"), (now - YEAR, "not valid before")] {
-        let (code, message) = decide(&authority, &asked, there).unwrap_err();
+        let (code, message) = decide(&authority, &nobody(), &asked, there).unwrap_err();
         assert_eq!(code, Refusal::NotValidNow);
         let clocks = [there, now].map(|at| crate::identity::Moment(at).to_string());
         assert!(message.contains(words) && clocks.iter().all(|clock| message.contains(clock)), "{message}");
     }
     // The remedy of one that has expired in earnest.
-    let (_, message) = decide(&authority, &asked, now + 31 * DAY).unwrap_err();
+    let (_, message) = decide(&authority, &nobody(), &asked, now + 31 * DAY).unwrap_err();
     assert!(
         message.contains("`mez keys token camera/dock/cam1`") && message.contains("`mez keys enrol`"),
         "{message}"
@@ -173,13 +252,148 @@ async fn members_follow_a_new_authority_when_they_renew() {
     assert!(camera.trust().has_signed(&sleeper.chain()[0]), "the old one is trusted for a while");
     assert!(camera.trust().standing_at(now + 11 * DAY).count() == 1, "and dropped by itself");
 
-    // An edge that knows the new authority vouches for the old one, which is not followed back.
-    let back = vec![old.certificate().clone(), new.trust().certificates()[2].clone()];
-    let refused = camera.trust().follow(back, now).unwrap_err();
+    // An edge names the old one again, which is not followed back.
+    let refused = camera.trust().follow(vec![old.certificate().clone()], now).unwrap_err();
     assert!(refused.contains("vouches"), "{refused}");
+    // What the new one has signed for the old key is no proof of the old one.
+    let back = vec![old.certificate().clone(), new.trust().certificates()[2].clone()];
+    assert!(camera.trust().follow(back, now).is_err());
+    // An authority of the edge's own beside the genuine one is not trusted.
+    let own = SiteAuthority::generate(&harbour(), now).unwrap();
+    let beside = vec![new.certificate().clone(), own.certificate().clone()];
+    let refused = camera.trust().follow(beside, now).unwrap_err();
+    assert!(refused.contains("nothing links"), "{refused}");
     // After the overlap the proof is no proof any more.
     let late = sleeper.trust().follow(new.trust().certificates().to_vec(), now + 11 * DAY);
     assert!(late.is_err());
+}
+
+/// A member that asks without a certificate is told which authorities the site trusts, and gets nothing else.
+#[tokio::test]
+async fn whoever_listens_hears_of_the_authorities_alone() {
+    let site = site();
+    let old = site.keys().load_authority().unwrap();
+    let signer = Signer::of(site.keys()).unwrap();
+    let listen = pb::RenewCertificateRequest::default();
+    let answer = ask(&signer, &listen).await;
+    assert_eq!((refused(&answer), answer.chain.len(), answer.authorities.len()), (Refusal::Unspecified, 0, 1));
+    let new = SiteAuthority::rotate(site.keys().path(), DAY, SystemTime::now(), false).unwrap();
+    let answer = ask(&signer, &listen).await;
+    assert_eq!((answer.chain.len(), answer.authorities.len()), (0, 3));
+    let heard = super::request::certificates(answer.authorities);
+    let followed = old.trust().follow(heard, SystemTime::now()).unwrap().unwrap();
+    assert_eq!(followed.root(), new.certificate());
+}
+
+/// The deny list goes on to count after the authority was replaced and the old one is forgotten, one version up so that everybody fetches it.
+#[test]
+fn the_deny_list_is_signed_anew_with_the_authority() {
+    let site = site();
+    let (folder, now) = (site.keys().path(), SystemTime::now());
+    let old = site.keys().load_authority().unwrap();
+    let file = RevokedFile::of(folder, old.trust());
+    let entry = Entry { since: Timestamp::MIN, until: Timestamp::MAX, because: "stolen".into() };
+    let before =
+        file.edit(&old, |list| Ok(list.with(Timestamp::MIN, "app/x".parse().unwrap(), entry)?)).unwrap();
+    let damaged = std::fs::read(file.path()).unwrap();
+    std::fs::write(file.path(), &damaged[..40]).unwrap();
+    let refused = SiteAuthority::rotate(folder, DAY, now, false).unwrap_err().to_string();
+    assert!(refused.contains("revoked.list"), "{refused}");
+    std::fs::write(file.path(), &damaged).unwrap();
+
+    let new = SiteAuthority::rotate(folder, DAY, now, false).unwrap();
+    let alone = Trust::of(vec![new.certificate().clone()]).unwrap();
+    let after = RevokedFile::of(folder, &alone).read().unwrap();
+    assert_eq!(after.list.version(), before.list.version() + 1);
+    assert!(after.list.entries().eq(before.list.entries()));
+    // Members that know the old one alone take it in as well.
+    assert_eq!(file.read().unwrap(), after);
+}
+
+/// A year of a member whose certificates last for a day and a half, so that one is renewed each day, by virtual clocks and with real
+/// certificates: at every moment an edge accepts the one in use. In summer the authority is replaced, with an overlap of a week.
+#[test]
+fn a_year_of_daily_renewals_is_accepted_every_day() {
+    let site = site();
+    let begin = SystemTime::now();
+    let mut authority = site.keys().load_authority().unwrap();
+    let issued = |authority: &SiteAuthority, short: &str, at, lasts| {
+        let identity = Identity::parse_within(&harbour(), short).unwrap();
+        Credentials::issue(authority, &identity, &[], Validity::from(at, lasts)).unwrap()
+    };
+    let camera = issued(&authority, "camera/dock", begin, DAY * 3 / 2);
+    // A verifier that never renews anything, as of an edge that follows the authority at once.
+    let mut edge = authority.trust().clone();
+    let clock = |at: SystemTime| Now {
+        monotonic: Instant::ZERO + at.duration_since(begin).unwrap(),
+        wall: Timestamp::from_nanos(at.duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64),
+    };
+    let unix = |at: SystemTime| UnixTime::since_unix_epoch(at.duration_since(UNIX_EPOCH).unwrap());
+    let accepted = |edge: &Trust, at| {
+        let chain = camera.chain();
+        let accepted = edge.clients().verify_client_cert(&chain[0], &edge.with_links(&chain[1..]), unix(at));
+        assert!(accepted.is_ok(), "{:?} after {:?}", accepted, clock(at).monotonic);
+    };
+    let schedule = |at| Renewal::of_issued(camera.validity().life(), BACKDATED, clock(at), 0.5);
+    let (mut at, mut renewal) = (begin, schedule(begin));
+    let (mut renewals, mut rotated) = (0, None);
+    while at < begin + YEAR {
+        if rotated.is_none() && at > begin + 180 * DAY {
+            authority = SiteAuthority::rotate(site.keys().path(), 7 * DAY, at, false).unwrap();
+            edge = authority.trust().clone();
+            rotated = Some(at);
+        }
+        match renewal.poll(clock(at)) {
+            Step::Wait(wait) => at += wait,
+            Step::Listen => renewal.handle_heard(false, clock(at), 0.5),
+            Step::Ask => {
+                // The oldest that it gets.
+                accepted(&edge, at);
+                let asked = Asked::by(&camera).unwrap();
+                let decided = decide(&authority, &nobody(), &asked.request, at);
+                let (_, chain) = decided.unwrap_or_else(|(_, why)| panic!("after {renewals} renewals: {why}"));
+                let answer = pb::RenewCertificateResponse {
+                    chain: chain.iter().map(|der| der.to_vec().into()).collect(),
+                    authorities: authority.trust().standing_at(at).map(|der| der.to_vec().into()).collect(),
+                    ..Default::default()
+                };
+                camera.replace(asked.accept(&camera, answer, at).unwrap());
+                (renewals, renewal) = (renewals + 1, schedule(at));
+                accepted(&edge, at);
+            }
+        }
+    }
+    assert!((360..=400).contains(&renewals), "{renewals} renewals");
+    assert_eq!(camera.authority(), *authority.certificate());
+    assert_eq!(camera.chain().len(), 1, "what proved the new authority is not needed any more");
+
+    assert!(rotated.is_some());
+}
+
+/// An edge that has not renewed yet shows a certificate of the old authority. Members that follow the new one accept it until the overlap ends,
+/// by its date, without hearing anything.
+#[test]
+fn the_old_authority_is_dropped_by_date() {
+    let site = site();
+    let now = SystemTime::now();
+    let old = site.keys().load_authority().unwrap();
+    let edge = member(&old, "edge/main", 30 * DAY);
+    let new = SiteAuthority::rotate(site.keys().path(), 7 * DAY, now, false).unwrap();
+    let name = ServerName::try_from("mez-edge").unwrap();
+    let accepted = |trust: &Trust, edge: &Credentials, at: SystemTime| {
+        let at = UnixTime::since_unix_epoch(at.duration_since(UNIX_EPOCH).unwrap());
+        let chain = edge.chain();
+        trust.servers().verify_server_cert(&chain[0], &trust.with_links(&chain[1..]), &name, &[], at).is_ok()
+    };
+    assert!(accepted(new.trust(), &edge, now + 6 * DAY));
+    assert!(!accepted(new.trust(), &edge, now + 8 * DAY));
+    // The other way round: a member that knows the old one alone, and an edge that was renewed.
+    let renewed = member(&new, "edge/main", 30 * DAY);
+    assert!(accepted(old.trust(), &renewed, now + 6 * DAY));
+    assert!(!accepted(old.trust(), &renewed, now + 8 * DAY), "it had a week to follow");
+    // Whoever has stolen the old key makes an authority below it, which nobody trusts.
+    let thief = SiteAuthority::generate(&harbour(), now).unwrap();
+    assert!(!accepted(new.trust(), &member(&thief, "edge/main", DAY), now));
 }
 
 /// A second rotation within the overlap would leave those behind that know the first authority alone.
