@@ -58,8 +58,8 @@ fn site() -> &'static Site {
 }
 
 fn from_text(text: &str) -> Result<SignedList, ListError> {
-    let keys = &site().keys;
-    SignedList::from_text(text, keys.site(), keys.authority())
+    let trust = site().keys.trust();
+    SignedList::from_text(text, trust)
 }
 
 /// Equal lists have equal bytes, so that two edges never quarrel over one.
@@ -84,8 +84,8 @@ fn content(bytes: &[u8]) -> bool {
 /// Reads it as a link brings it, and as a file holds it: both say the same.
 fn signed(bytes: Vec<u8>) -> bool {
     let bytes: Bytes = bytes.into();
-    let keys = &site().keys;
-    let read = SignedList::read(bytes.clone(), keys.site(), keys.authority());
+    let trust = site().keys.trust();
+    let read = SignedList::read(bytes.clone(), trust);
     let file = SignedList { list: example(), bytes }.to_text();
     assert_eq!(from_text(&file), read);
     judge(read)

@@ -517,7 +517,8 @@ fn tiles() -> Vec<(&'static str, Vec<u8>)> {
 /// Deny lists: the content, one that nobody has signed, and edits to the genuine one.
 fn deny_lists() -> Vec<(&'static str, Vec<u8>)> {
     let content = deny_list::example().encode();
-    let unsigned = [&[8, 0][..], &[0x30; 8], &content].concat();
+    // A signature of eight bytes, and no certificate of an authority that replaces another.
+    let unsigned = [&[8, 0][..], &[0x30; 8], &[0, 0], &content].concat();
     let file = SignedList { list: deny_list::example(), bytes: unsigned.clone().into() }.to_text();
     vec![
         ("content", [&[0][..], &content].concat()),

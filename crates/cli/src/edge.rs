@@ -164,7 +164,9 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 fn parse_signer(text: &str) -> Result<Address, String> {
     // For an address of an edge that would be the edge of this host, this one.
     if text.trim().trim_end_matches('/') == "unix:" {
-        return Err("name the socket of `mez keys serve --signer`, such as unix:///run/mez/signer.sock".into());
+        return Err(
+            "name the socket of `mez keys serve --signer`, such as unix:///run/mez/signer.sock".into()
+        );
     }
     Address::parse(text, Which::Edge).map_err(|error| error.to_string())
 }

@@ -52,7 +52,7 @@ impl<P: Clone + PartialEq> Allowances<P> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 

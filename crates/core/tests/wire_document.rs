@@ -29,9 +29,9 @@ use mez_core::wire::{
     ALPN, Abilities, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FeasibilityReport,
     FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest, Inquiry, MESSAGE_BYTES_MAX, Message,
     MessageBuffer, NegotiationResult, PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest,
-    ProfileUse, RECORD_BYTES_MAX, REPLY_BYTES_MAX, REVOCATION_LIST_BYTES_MAX, RecordHead, RecordKind, RefuseCode, ReplyResult, Report,
-    SHARE_REQUEST_RUNGS_MAX, SKIP_RANGES_MAX, Share, ShareRequest, SourceReport, Standing, Status,
-    TEXT_BYTES_MAX, VERSION, Welcome,
+    ProfileUse, RECORD_BYTES_MAX, REPLY_BYTES_MAX, REVOCATION_LIST_BYTES_MAX, RecordHead, RecordKind,
+    RefuseCode, ReplyResult, Report, SHARE_REQUEST_RUNGS_MAX, SKIP_RANGES_MAX, Share, ShareRequest,
+    SourceReport, Standing, Status, TEXT_BYTES_MAX, VERSION, Welcome,
 };
 
 use self::document::{blocks, hex};

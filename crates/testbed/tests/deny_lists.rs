@@ -52,8 +52,9 @@ fn streams_and_links_end_and_go_on_with_another_certificate() {
         assert!(!world.is_up(dock));
         assert!(world.deliveries_since(other, revoked).iter().all(|got| got.camera.as_str() == "yard/cam1"));
         world.act(enrol(Member::Application(app))).act(enrol(Member::Camera(dock))).run(secs(4));
-        let docks =
-            |got: &[mez_testbed::Delivered]| got.iter().filter(|got| got.camera.as_str() == "dock/cam1").count();
+        let docks = |got: &[mez_testbed::Delivered]| {
+            got.iter().filter(|got| got.camera.as_str() == "dock/cam1").count()
+        };
         for who in [app, other] {
             assert!(docks(world.deliveries_since(who, revoked)) > 20);
         }

@@ -16,7 +16,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     let mut findings = Vec::new();
     if subject.is(Side::Edge) {
         // An edge does not start with a list that is none.
-        let file = RevokedFile::of(keys.path(), keys.site(), keys.authority());
+        let file = RevokedFile::of(keys.path(), keys.trust());
         findings.extend(look(subject, &file, Finding::fault_of));
     }
     findings.extend(of_camera(subject, keys));
@@ -29,7 +29,7 @@ fn of_camera(subject: &Subject, keys: &KeyFolder) -> Vec<Finding> {
     let (true, Some(camera), Some(state)) = (subject.is(Side::Camera), &subject.camera, state) else {
         return Vec::new();
     };
-    let file = RevokedFile::of(&camera_folder(&state, camera), keys.site(), keys.authority());
+    let file = RevokedFile::of(&camera_folder(&state, camera), keys.trust());
     // The camera goes on without it, and gets it anew.
     look(subject, &file, |check, error, otherwise| {
         let fault = Finding::fault_of(check, error, otherwise);

@@ -1,7 +1,7 @@
 //! `mez keys`: makes a site, and lets hosts and applications join it.
 
-mod revoke;
 mod audit;
+mod revoke;
 mod rights;
 mod rotate;
 mod show;

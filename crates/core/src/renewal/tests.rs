@@ -246,7 +246,11 @@ fn a_new_authority_is_followed_within_hours() {
         });
         assert_eq!(year.without, Duration::ZERO, "seed {seed}");
         let renewals = year.issued.len() - 1;
-        assert!(renewals <= 22 + year.authority, "seed {seed}: {renewals} renewals, {} authorities", year.authority);
+        assert!(
+            renewals <= 22 + year.authority,
+            "seed {seed}: {renewals} renewals, {} authorities",
+            year.authority
+        );
     }
 }
 

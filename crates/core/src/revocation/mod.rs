@@ -13,7 +13,7 @@
 mod list;
 mod subject;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 
 pub use self::list::{

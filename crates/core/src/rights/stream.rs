@@ -75,7 +75,7 @@ pub enum Lost {
     },
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::rights::{Grant, Stance};

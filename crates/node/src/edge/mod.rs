@@ -118,8 +118,7 @@ impl EdgeBroker {
         let (events, event_receiver) = mpsc::channel(EVENTS_MAX);
         let revoked = options.revoked.unwrap_or_else(|| LiveRevocations::in_memory(&options.credentials));
         let audit = options.audit;
-        let listener =
-            listen(options.listen, &options.credentials, (&revoked, audit.clone()), events)?;
+        let listener = listen(options.listen, &options.credentials, (&revoked, audit.clone()), events)?;
         let address = listener.address().map_err(|source| ListenError::Bind {
             protocol: "UDP",
             address: options.listen,

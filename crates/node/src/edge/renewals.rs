@@ -53,7 +53,10 @@ impl Renewals {
             Claim::Nobody => None,
             Claim::Member(identity) => Some(identity),
             Claim::Unreadable => {
-                return encode(&refusal(RenewalRefusal::BadRequest, "the request for a certificate cannot be read"));
+                return encode(&refusal(
+                    RenewalRefusal::BadRequest,
+                    "the request for a certificate cannot be read",
+                ));
             }
         };
         let (is_edge, from) = match asker {

@@ -14,8 +14,8 @@ use super::file::{RevokedError, RevokedFile};
 use super::of_facts;
 use super::signed::{ListError, SignedList};
 use crate::clock::monotonic_now;
-use crate::identity::refusals::Refusals;
 use crate::identity::Credentials;
+use crate::identity::refusals::Refusals;
 
 /// How often the file is looked at. A change takes effect within this time.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -123,8 +123,7 @@ impl View<'_> {
 
     /// Whether a camera's name may be with somebody else now.
     pub(super) fn is_robbed(&self, index: usize) -> bool {
-        let hinders =
-            |thief: usize| self.cameras[thief].process.is_some() && !self.is_shut_out(thief);
+        let hinders = |thief: usize| self.cameras[thief].process.is_some() && !self.is_shut_out(thief);
         self.thieves.of(index).any(hinders) || self.is_poisoned(index)
     }
 

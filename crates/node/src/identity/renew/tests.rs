@@ -276,7 +276,10 @@ async fn whoever_listens_hears_of_the_authorities_alone() {
     let signer = Signer::of(site.keys()).unwrap();
     let listen = pb::RenewCertificateRequest::default();
     let answer = ask(&signer, &listen).await;
-    assert_eq!((refused(&answer), answer.chain.len(), answer.authorities.len()), (Refusal::Unspecified, 0, 1));
+    assert_eq!(
+        (refused(&answer), answer.chain.len(), answer.authorities.len()),
+        (Refusal::Unspecified, 0, 1)
+    );
     let new = SiteAuthority::rotate(site.keys().path(), DAY, SystemTime::now(), false).unwrap();
     let answer = ask(&signer, &listen).await;
     assert_eq!((answer.chain.len(), answer.authorities.len()), (0, 3));
@@ -351,7 +354,8 @@ fn a_year_of_daily_renewals_is_accepted_every_day() {
                 accepted(&edge, at);
                 let asked = Asked::by(&camera).unwrap();
                 let decided = decide(&authority, &nobody(), &asked.request, at);
-                let (_, chain) = decided.unwrap_or_else(|(_, why)| panic!("after {renewals} renewals: {why}"));
+                let (_, chain) =
+                    decided.unwrap_or_else(|(_, why)| panic!("after {renewals} renewals: {why}"));
                 let answer = pb::RenewCertificateResponse {
                     chain: chain.iter().map(|der| der.to_vec().into()).collect(),
                     authorities: authority.trust().standing_at(at).map(|der| der.to_vec().into()).collect(),

@@ -91,8 +91,11 @@ pub fn tonic_client_config(credentials: &Credentials) -> tonic::transport::Clien
     // One state of them, though they may be renewed this moment.
     let held = credentials.held();
     // Without a verifier of its own, tonic takes what links the authority before to the root as a root too.
-    let roots: String =
-        held.trust.standing_at(SystemTime::now()).map(|certificate| pem("CERTIFICATE", certificate)).collect();
+    let roots: String = held
+        .trust
+        .standing_at(SystemTime::now())
+        .map(|certificate| pem("CERTIFICATE", certificate))
+        .collect();
     ClientTlsConfig::new()
         .domain_name(EDGE_SERVER_NAME)
         .ca_certificate(Certificate::from_pem(roots))
@@ -178,11 +181,8 @@ fn server_config(
     alpn: &[u8],
 ) -> Result<ServerConfig, TlsConfigError> {
     require(credentials, &[Role::Edge], "serve")?;
-    let verifier = MemberVerifier {
-        own: credentials.clone(),
-        accepts: accepts.to_vec(),
-        revoked: revoked.clone(),
-    };
+    let verifier =
+        MemberVerifier { own: credentials.clone(), accepts: accepts.to_vec(), revoked: revoked.clone() };
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(TLS13)?;
     let config = builder
         .with_client_cert_verifier(Arc::new(verifier))

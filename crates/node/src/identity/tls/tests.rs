@@ -20,7 +20,7 @@ use super::super::folder::TemporarySite;
 use super::super::name::SiteName;
 use super::super::refusals::Refusals;
 use super::*;
-use crate::revocation::{SignedList, Taken};
+use crate::revocation::{SignedList, Taken, shown};
 
 /// What both sides say about one attempt: the server whom it met, the client what it read.
 #[derive(Debug)]
