@@ -198,7 +198,7 @@ fn grants(all: &[(String, Verb, &str)]) -> Rights {
 fn holders() -> Vec<(String, Vec<Verb>)> {
     let alone = ASKED.iter().map(|verb| (verb.to_string(), vec![*verb]));
     let several = Request::ALL.into_iter().filter(|request| request.verbs().len() > 1);
-    let exact = several.map(|request| (format!("{request:?}").to_lowercase(), request.verbs().to_vec()));
+    let exact = several.map(|request| (format!("for-{request:?}").to_lowercase(), request.verbs().to_vec()));
     let ends = [("everything".to_owned(), ASKED.to_vec()), ("nothing".to_owned(), Vec::new())];
     alone.chain(exact).chain(ends).collect()
 }

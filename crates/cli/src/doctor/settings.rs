@@ -93,9 +93,9 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
         let Examined { file, faults, .. } = subject.settings.side(side);
         // A variable that nobody here reads does no harm.
         let matters = |fault: &&Fault| subject.is(side) || matches!(fault.origin, Origin::File(..));
-        let left_out = |fault: &&Fault| !subject.settings.is_left_out(side, fault);
+        let is_there = |fault: &&Fault| !subject.settings.is_left_out(side, fault);
         let remedy = format!("see `mez config show {}`", side.role().name());
-        let wrong = faults.iter().filter(matters).filter(left_out);
+        let wrong = faults.iter().filter(matters).filter(is_there);
         let wrong: Vec<Finding> = wrong.map(|fault| finding(fault, &remedy)).collect();
         if let (true, Some(path)) = (wrong.is_empty(), file) {
             let found = format!("{} reads {}", side.role().reader(), path.display());

@@ -80,6 +80,9 @@ pub(super) struct SubjectArgs {
     /// Cameras that it lists
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     observe: Vec<CameraPattern>,
+    /// Cameras whose frames it writes into files
+    #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
+    export: Vec<CameraPattern>,
     /// Address and port of the link [default: as in `mez edge`]
     #[arg(long, value_name = "ADDRESS:PORT", env = "MEZ_EDGE_LISTEN")]
     listen: Option<SocketAddr>,
@@ -285,6 +288,7 @@ impl SubjectArgs {
             of(Verb::Originals, &self.originals),
             of(Verb::Reply, &self.reply),
             of(Verb::Observe, &self.observe),
+            of(Verb::Export, &self.export),
         ]
         .concat()
     }
