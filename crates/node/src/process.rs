@@ -12,7 +12,7 @@ use mez_core::rights::Rights;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::api::ApiLimits;
 use crate::api::serve::{ApiServer, ServeError};
@@ -24,6 +24,7 @@ use crate::clock::wall_now;
 use crate::descriptors;
 use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, Stopped};
 use crate::identity::authority::AuthorityError;
+use crate::identity::folder::AUTHORITY_KEY;
 use crate::identity::renew::keep;
 use crate::identity::{Credentials, EnrolmentServer, KeyFolder, Role, Signer};
 use crate::persist::PersistOptions;
@@ -164,6 +165,11 @@ impl EdgeProcess {
             revoked: Some(revoked.clone()),
             audit: audit.clone(),
         })?;
+        let mut renewing = JoinSet::new();
+        if let Some(signer) = signer_of(&keys, signer.as_ref(), &credentials)? {
+            edge.set_signer(signer.clone());
+            renewing.spawn(keep(credentials.clone(), signer));
+        }
         tokio::spawn(changes::follow(rights.clone(), audit.clone(), edge.stopping()));
         tokio::spawn(denials::follow(revoked, audit.clone(), edge.stopping()));
         info!(address = %edge.link_address(), edge = %credentials.identity(), "cameras may connect");
@@ -179,16 +185,6 @@ impl EdgeProcess {
             Some(address) if keys.holds_authority_key() => Some(enrolment(&keys, address, audit).await?),
             _ => None,
         };
-        let mut renewing = JoinSet::new();
-        let signer = match signer {
-            Some(address) => Some(signer_at(&address, &credentials)?),
-            None if keys.holds_authority_key() => Some(Signer::of(&keys)?),
-            None => None,
-        };
-        if let Some(signer) = signer {
-            edge.set_signer(signer.clone());
-            renewing.spawn(keep(credentials, signer));
-        }
         Ok(Self { edge, api, grpc, socket, enrolment, _renewing: renewing })
     }
 
@@ -239,10 +235,30 @@ impl fmt::Display for EdgeProcess {
     }
 }
 
+/// Who renews certificates for an edge, if anybody does.
+fn signer_of(
+    keys: &KeyFolder,
+    elsewhere: Option<&Address>,
+    credentials: &Credentials,
+) -> Result<Option<Signer>, EdgeProcessError> {
+    let Some(address) = elsewhere else {
+        return Ok(if keys.holds_authority_key() { Some(Signer::of(keys)?) } else { None });
+    };
+    let key = keys.path().join(AUTHORITY_KEY);
+    if key.exists() {
+        warn!(
+            key = %key.display(),
+            "the authority's key is in this edge's folder of keys though another process signs: whoever breaks into the edge has it; give the \
+             edge a folder of its own"
+        );
+    }
+    Ok(Some(signer_at(address, credentials)?))
+}
+
 /// The audit log in a folder for state. Without such a folder there is none.
 fn open_audit(state: Option<&Path>, rotation: Rotation) -> Result<Audit, EdgeProcessError> {
     let Some(state) = state else {
-        tracing::warn!(
+        warn!(
             "there is no folder for state, so no audit log is kept: give one with --state or MEZ_STATE"
         );
         return Ok(Audit::off());

@@ -10,8 +10,10 @@ use mez_node::identity::{Credentials, KeyFolder, Moment};
 use super::finding::{Check, Finding};
 use super::subject::Subject;
 
-/// How long before its end a certificate is to be renewed.
-const RENEW_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
+/// How long before its end an authority is to be replaced: as long as the old one is trusted then.
+const ROTATE_BEFORE: Duration = Duration::from_secs(90 * 24 * 3600);
+/// The share of a certificate's life by which its renewal may be late before that is told.
+const LATE_SHARE: u32 = 10;
 const ENROL: &str =
     "`mez keys token ROLE/NAME` where the site was made, then `mez keys enrol TOKEN --edge HOST` here";
 
@@ -71,17 +73,23 @@ fn held(credentials: &Credentials, keys: &KeyFolder, now: SystemTime) -> Finding
         Moment(validity.not_after)
     );
     let authority = keys.validity().not_after.duration_since(now).unwrap_or_default();
-    if authority < RENEW_BEFORE {
+    if authority < ROTATE_BEFORE {
         let until = Moment(keys.validity().not_after);
         return Finding::warning(
             Check::Certificate,
             format!("the authority of site {} ends at {until}", keys.site()),
-            "make a new site with `mez keys init --keys DIR`, and have all hosts enrol there",
+            "`mez keys rotate` where the site was made: hosts follow by themselves",
         );
     }
     // One that was issued for this look is made anew at each start.
-    if left < RENEW_BEFORE && credentials.file().is_some() {
-        return Finding::warning(Check::Certificate, format!("{found}: it ends soon"), ENROL);
+    let late = validity.due() + validity.lasts() / LATE_SHARE;
+    if now > late && credentials.file().is_some() {
+        let found = format!("{found}: it should have been renewed by {}", Moment(validity.due()));
+        return Finding::warning(
+            Check::Certificate,
+            found,
+            "run a program with it that reaches an edge with a signer, and see its log; if none does before the end, enrol anew",
+        );
     }
     Finding::ok(Check::Certificate, found)
 }
