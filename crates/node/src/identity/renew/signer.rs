@@ -3,14 +3,16 @@
 //! It asks the deny list in its own folder of keys before it signs, and nobody changes that list meanwhile. So whoever was revoked gets no
 //! certificate that counts as one of after the revocation.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::pending;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use mez_core::revocation::Revocations;
+use mez_core::units::Instant;
 use prost::Message;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Semaphore;
@@ -19,7 +21,7 @@ use tokio::task::spawn_blocking;
 use super::{CONTEXT, Way, encode, refusal};
 use crate::api::pb;
 use crate::api::pb::RenewalRefusal as Refusal;
-use crate::clock::wall_now;
+use crate::clock::{monotonic_now, wall_now};
 use crate::identity::authority::{AuthorityError, IssueError, LiveAuthority, PublicKey, SiteAuthority};
 use crate::identity::certificate::{
     CertificateFacts, Moment, Validity, is_message_signed_by, is_signed_by, member_identity, moment, same_key,
@@ -56,8 +58,12 @@ pub struct Signer(Arc<dyn Signs>);
 impl Signer {
     /// A signer inside this process, for the site whose authority's key is in `keys`.
     pub fn of(keys: &KeyFolder) -> Result<Self, AuthorityError> {
-        let authority = Arc::new(LiveAuthority::load(keys.path())?);
-        Ok(Self::from(Here { authority, turns: Semaphore::new(AT_ONCE_MAX) }))
+        Self::at_pace(keys, Pace::default())
+    }
+
+    pub(super) fn at_pace(keys: &KeyFolder, pace: Pace) -> Result<Self, AuthorityError> {
+        let here = Here { authority: LiveAuthority::load(keys.path())?, pace };
+        Ok(Self::from(Turns { here: Arc::new(here), turns: Semaphore::new(AT_ONCE_MAX) }))
     }
 
     pub(crate) fn from(signer: impl Signs) -> Self {
@@ -78,17 +84,23 @@ impl Signer {
 /// A signer that has the authority's key.
 #[derive(Debug)]
 struct Here {
-    authority: Arc<LiveAuthority>,
+    authority: LiveAuthority,
+    pace: Pace,
+}
+
+#[derive(Debug)]
+struct Turns {
+    here: Arc<Here>,
     turns: Semaphore,
 }
 
-impl Signs for Here {
+impl Signs for Turns {
     fn sign(&self, request: Bytes) -> Answer<'_> {
         Box::pin(async move {
             // Never closed.
             let _turn = self.turns.acquire().await;
-            let authority = Arc::clone(&self.authority);
-            let answered = spawn_blocking(move || answer(&authority, request)).await;
+            let here = Arc::clone(&self.here);
+            let answered = spawn_blocking(move || here.answer(request)).await;
             encode(
                 &answered
                     .unwrap_or_else(|_| refusal(Refusal::Internal, "the signer failed; its log says why")),
@@ -97,36 +109,82 @@ impl Signs for Here {
     }
 }
 
-fn answer(live: &LiveAuthority, request: Bytes) -> pb::RenewCertificateResponse {
-    let Ok(request) = pb::RenewCertificateRequest::decode(request) else {
-        return refusal(Refusal::BadRequest, "the request for a certificate cannot be read");
-    };
-    let authority = match live.now() {
-        Ok(authority) => authority,
-        Err(error) => return failed(&error.to_string(), "the authority's key cannot be used"),
-    };
-    let bytes = |certificate: &CertificateDer<'_>| Bytes::copy_from_slice(certificate);
-    let answered = |chain: Vec<Bytes>| pb::RenewCertificateResponse {
-        chain,
-        authorities: authority.trust().standing_at(SystemTime::now()).map(bytes).collect(),
-        answered_utc_ns: wall_now().as_nanos(),
-        ..Default::default()
-    };
-    if request.certificate.is_empty() {
-        return answered(Vec::new());
+impl Here {
+    fn answer(&self, request: Bytes) -> pb::RenewCertificateResponse {
+        let Ok(request) = pb::RenewCertificateRequest::decode(request) else {
+            return refusal(Refusal::BadRequest, "the request for a certificate cannot be read");
+        };
+        let authority = match self.authority.now() {
+            Ok(authority) => authority,
+            Err(error) => return failed(&error.to_string(), "the authority's key cannot be used"),
+        };
+        let bytes = |certificate: &CertificateDer<'_>| Bytes::copy_from_slice(certificate);
+        let answered = |chain: Vec<Bytes>| pb::RenewCertificateResponse {
+            chain,
+            authorities: authority.trust().standing_at(SystemTime::now()).map(bytes).collect(),
+            answered_utc_ns: wall_now().as_nanos(),
+            ..Default::default()
+        };
+        if request.certificate.is_empty() {
+            return answered(Vec::new());
+        }
+        let revoked = RevokedFile::of(self.authority.folder(), authority.trust());
+        let decided = revoked.while_it_stays(|list| decide(&authority, list, &request, SystemTime::now()));
+        let refused = match decided {
+            Ok(Ok((identity, chain))) => match self.pace.allows(&identity, &chain[0]) {
+                Ok(serial) => {
+                    tracing::info!(%identity, serial, "renewed a certificate");
+                    return answered(chain.iter().map(bytes).collect());
+                }
+                Err(wait) => (Refusal::TooSoon, too_soon(&identity, wait)),
+            },
+            Ok(Err(refused)) => refused,
+            Err(error) => return failed(&error.to_string(), "nobody knows who was revoked"),
+        };
+        tracing::warn!("a certificate was not renewed: {}", refused.1);
+        refusal(refused.0, refused.1)
     }
-    let revoked = RevokedFile::of(live.folder(), authority.trust());
-    match revoked.while_it_stays(|list| decide(&authority, list, &request, SystemTime::now())) {
-        Ok(Ok((identity, chain))) => {
-            let serial = CertificateFacts::read(&chain[0]).map(|facts| facts.serial).unwrap_or_default();
-            tracing::info!(%identity, serial, "renewed a certificate");
-            answered(chain.iter().map(bytes).collect())
+}
+
+fn too_soon(identity: &Identity, wait: Duration) -> String {
+    let (short, seconds) = (identity.short(), wait.as_secs_f64());
+    format!("{short} has just been given a certificate; it gets the next one in {seconds:.1} s")
+}
+
+/// How often one member gets a certificate. Who holds its key could have one made at any moment, and fill the audit log with that.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// The longest pause. It is a twentieth of the certificate's life otherwise.
+    pause_max: Duration,
+    last: Mutex<HashMap<Identity, Instant>>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self::of(Duration::from_secs(60))
+    }
+}
+
+impl Pace {
+    pub(super) fn of(pause_max: Duration) -> Self {
+        Self { pause_max, last: Mutex::default() }
+    }
+
+    /// The serial number of a certificate that a member may be given now; or how long it has to wait.
+    fn allows(&self, identity: &Identity, certificate: &CertificateDer<'_>) -> Result<String, Duration> {
+        let facts = CertificateFacts::read(certificate).ok();
+        let lasts = facts.as_ref().map(|facts| facts.validity.lasts()).unwrap_or_default();
+        let (now, pause) = (monotonic_now(), (lasts / 20).min(self.pause_max));
+        // Every statement leaves it whole.
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = last.get(identity).map_or(now, |last| *last + pause);
+        if until > now {
+            return Err(until.saturating_since(now));
         }
-        Ok(Err((code, message))) => {
-            tracing::warn!("a certificate was not renewed: {message}");
-            refusal(code, message)
-        }
-        Err(error) => failed(&error.to_string(), "nobody knows who was revoked"),
+        // Members alone get here, so it holds no more than the site has members that renew within a minute.
+        last.retain(|_, last| *last + self.pause_max > now);
+        last.insert(identity.clone(), now);
+        Ok(facts.map(|facts| facts.serial).unwrap_or_default())
     }
 }
 

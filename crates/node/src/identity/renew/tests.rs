@@ -8,7 +8,7 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::request::{Asked, RenewError};
-use super::signer::decide;
+use super::signer::{Pace, decide};
 use super::*;
 use crate::api::pb::RenewalRefusal as Refusal;
 use crate::identity::authority::SiteAuthority;
@@ -103,6 +103,20 @@ async fn a_request_without_the_old_key_gets_nothing() {
     assert_eq!(refused(&pb::RenewCertificateResponse::decode(answer).unwrap()), Refusal::BadRequest);
 }
 
+/// Whoever has stolen a key cannot have certificate after certificate made. Others are not held up by it.
+#[tokio::test]
+async fn a_member_gets_one_certificate_after_the_other_with_a_pause() {
+    let site = site();
+    let (authority, signer) = (site.keys().load_authority().unwrap(), Signer::of(site.keys()).unwrap());
+    let (camera, other) = (member(&authority, "camera/dock", DAY), member(&authority, "camera/yard", DAY));
+    let ask_for = async |credentials| ask(&signer, &Asked::by(credentials).unwrap().request).await;
+    assert_eq!(refused(&ask_for(&camera).await), Refusal::Unspecified);
+    let again = ask_for(&camera).await;
+    assert_eq!(refused(&again), Refusal::TooSoon);
+    assert!(again.chain.is_empty() && again.message.contains("camera/dock"), "{}", again.message);
+    assert_eq!(refused(&ask_for(&other).await), Refusal::Unspecified);
+}
+
 /// The key of a certificate is used once: the old key, signed by itself, gets nothing.
 #[tokio::test]
 async fn the_old_key_gets_no_second_certificate() {
@@ -166,7 +180,7 @@ fn nobody_renews_past_a_revocation() {
     let file = RevokedFile::of(site.keys().path(), site.keys().trust());
     std::thread::scope(|scope| {
         let renewing = scope.spawn(|| {
-            let signer = Signer::of(site.keys()).unwrap();
+            let signer = Signer::at_pace(site.keys(), Pace::of(Duration::ZERO)).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let mut last = None;
             loop {
