@@ -184,6 +184,7 @@ def test_without_a_measured_rate_it_says_so(tmp_path: Path) -> None:
         if row["kind"] == "nodes" and row["plan"] == "targeted"
     }
     assert nodes == {"producer": 289, "consumer": 578, "broker": 79}
+    assert any("no rate of: producer, consumer; the paper's stand for these" in note for note in given.notes)
     # What is compared with the paper keeps the paper's rates.
     assert given.metrics["tco_error_max"] == without.metrics["tco_error_max"]
     assert given.metrics["equipment_usd_off_max"].median == 0
@@ -287,6 +288,20 @@ def test_what_is_wrong_in_a_file_is_told_with_field_value_and_remedy(
     message = str(refused.value)
     assert message.startswith(f"{path}: ")
     assert all(part in message for part in told.split("|")), message
+
+
+def test_rates_that_mez_did_not_measure_are_called_so(tmp_path: Path) -> None:
+    """A guess stays a guess; a role written wrongly is refused, because it would change nothing."""
+    plan, rates = tmp_path / "ours.toml", tmp_path / "rates.toml"
+    plan.write_text(OWN)
+    rates.write_text(OWN_RATES.replace("measured = true", "measured = false"))
+    guessed = run(Subject(plans=(plan,), rates=rates))
+    assert any(
+        "measured = false: nothing here is a rate that Mez's bus reached" in note for note in guessed.notes
+    )
+    rates.write_text(OWN_RATES.replace('"worker"', '"brokr"'))
+    with pytest.raises(PlanError, match=r'rate\[1\].role = "brokr": is no role.*mean "broker"'):
+        run(Subject(rates=rates))
 
 
 def test_a_role_without_a_rate_and_a_rate_given_twice_are_refused(tmp_path: Path) -> None:

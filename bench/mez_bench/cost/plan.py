@@ -121,9 +121,11 @@ class Rates:
         source: Where they are from.
         measured: They were measured by Mez, and are not the paper's.
         per_node: Records a second that a node carries, by role.
+        named: The roles whose rate these rates give themselves; those of others are the paper's.
     """
 
     name: str
     source: str
     measured: bool
     per_node: Mapping[str, float]
+    named: tuple[str, ...]

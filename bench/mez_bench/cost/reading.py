@@ -185,18 +185,18 @@ def rates(path: Path, otherwise: Rates | None = None) -> Rates:
     source = top.text("source", "mez bench aitax, 2026-05-01")
     measured = top.flag("measured")
     per_node: dict[str, float] = dict(otherwise.per_node) if otherwise is not None else {}
-    seen: set[str] = set()
+    named: list[str] = []
     for number, table in enumerate(top.tables("rate"), 1):
         fields = _Fields(path, f"rate[{number}].", table)
         role = fields.text("role", "broker")
-        if role in seen:
+        if role in named:
             raise fields.wrong("role", role, "is there twice", "give each role one [[rate]]")
-        seen.add(role)
+        named.append(role)
         nodes = fields.whole("nodes", "8", 1)
         per_node[role] = fields.positive("records_per_second", "79040") / nodes
         fields.end()
     top.end()
-    return Rates(name, source, measured, per_node)
+    return Rates(name, source, measured, per_node, tuple(named))
 
 
 def check(plan: Plan, path: Path, rates: Rates) -> None:
@@ -211,6 +211,21 @@ def check(plan: Plan, path: Path, rates: Rates) -> None:
             raise PlanError(
                 f"{path}: role[{number}].name = {_shown(role.name)}: has no rate; "
                 f"{remedy}, or give it a [[rate]] in a file for --rates"
+            )
+
+
+def check_roles(rates: Rates, path: Path, plans: Sequence[Plan]) -> None:
+    """Refuse rates of a role that no plan has: a name written wrongly would change nothing.
+
+    Raises:
+        PlanError: No plan has the role.
+    """
+    known = sorted({role.name for plan in plans for role in plan.roles})
+    for number, role in enumerate(rates.named, 1):
+        if role not in known:
+            raise PlanError(
+                f"{path}: rate[{number}].role = {_shown(role)}: is no role of the plan; "
+                f"{_choose(role, known)}"
             )
 
 

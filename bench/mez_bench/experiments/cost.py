@@ -79,6 +79,8 @@ def _run(run: Run) -> Outcome:
     rates = paper if run.subject.rates is None else reading.rates(run.subject.rates, paper)
     for plan, path in zip(plans, paths, strict=True):
         reading.check(plan, path, rates)
+    if run.subject.rates is not None:
+        reading.check_roles(rates, run.subject.rates, plans)
     # What is compared with the paper is priced with the paper's rates, whichever others are given.
     by_paper = [bill(plan, paper) if _knows(paper, plan) else bill(plan, rates) for plan in plans]
     bills = [bill(plan, rates) for plan in plans]
@@ -105,7 +107,7 @@ def _run(run: Run) -> Outcome:
             _most(plans[-1], ranked),
             *([_buses(plans[-1], paper, rates)] if _has_broker(plans[-1]) else []),
         ],
-        notes=_notes(rates, by_paper),
+        notes=_notes(run.subject.rates, rates, by_paper),
     )
     if any(one.plan.published for one in by_paper):
         outcome.targets = [Target("tco_error_max", "<=", 0.01), Target("equipment_usd_off_max", "<=", 0)]
@@ -199,9 +201,15 @@ def _statement_row(statement: Statement) -> dict[str, Cell]:
     }
 
 
-def _notes(rates: Rates, by_paper: Sequence[Bill]) -> list[str]:
+def _notes(given: Path | None, rates: Rates, by_paper: Sequence[Bill]) -> list[str]:
     notes = []
-    if not rates.measured:
+    roles = dict.fromkeys(role.name for one in by_paper for role in one.plan.roles)
+    papers = [role for role in roles if role not in rates.named]
+    if given is not None and not rates.measured:
+        notes.append(f"{given} says measured = false: nothing here is a rate that Mez's bus reached")
+    if given is not None and papers:
+        notes.append(f"{given} has no rate of: {', '.join(papers)}; the paper's stand for these")
+    if given is None:
         notes.append(
             "no measured rate of Mez's bus was given (--rates FILE): nodes are sized from the paper's rates, "
             "and the table of buses says what another rate would change, not what Mez reaches"
