@@ -106,11 +106,11 @@ def test_the_text_contradicts_itself_where_we_say(bills: tuple[Bill, Bill]) -> N
     caption = told["Table 3, caption: equipment, M$"]
     assert caption.contradicts
     assert (caption.says, round(caption.gives, 1)) == (30.9, 33.6)
-    power = told["7.2, third paragraph: maximum power without cooling, kW"]
+    power = told["7.2, fourth paragraph: maximum power without cooling, kW"]
     assert power.contradicts
     assert (power.says, round(power.gives)) == (921, 832)
     assert "384 switches, Table 3 has 160" in power.why
-    a_year = told["7.2, third paragraph: power and cooling at maximum load, M$ a year"]
+    a_year = told["7.2, fourth paragraph: power and cooling at maximum load, M$ a year"]
     assert a_year.contradicts
     assert round(a_year.gives, 2) == 1.46
     splitters = told["Table 4 and Figure 16: optical splitters"]

@@ -14,7 +14,7 @@ POWER_KW: Final = 921.0
 POWER_AT_MAXIMUM_USD: Final = 1.61e6
 """Section 7.2: "US$1.61 million per year under maximum load"."""
 POWER_USD: Final = 1.4e6
-"""Section 7.2, two paragraphs before: "US$1.4 million for power" a year."""
+"""Section 7.2, a paragraph before: "US$1.4 million for power" a year."""
 SAVED_SHARE: Final = 0.166
 """Section 7.3: "16.6% lower than the TCO of the homogeneous data center"."""
 TCO_USD: Final = (12.9e6, 10.8e6)
@@ -67,7 +67,7 @@ def statements(homogeneous: Bill, targeted: Bill) -> list[Statement]:
             True,
         ),
         Statement(
-            "7.2, third paragraph",
+            "7.2, fourth paragraph",
             "maximum power without cooling, kW",
             POWER_KW,
             homogeneous.watts_max / 1000,
@@ -75,7 +75,7 @@ def statements(homogeneous: Bill, targeted: Bill) -> list[Statement]:
             True,
         ),
         Statement(
-            "7.2, third paragraph",
+            "7.2, fourth paragraph",
             "power and cooling at maximum load, M$ a year",
             POWER_AT_MAXIMUM_USD / 1e6,
             power_usd / 1e6,
@@ -83,7 +83,7 @@ def statements(homogeneous: Bill, targeted: Bill) -> list[Statement]:
             True,
         ),
         Statement(
-            "7.2, second paragraph",
+            "7.2, third paragraph",
             "power and cooling, M$ a year",
             POWER_USD / 1e6,
             power_usd / 1e6,

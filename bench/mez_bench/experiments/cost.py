@@ -276,15 +276,16 @@ def _differences(told: Sequence[Statement]) -> Table:
     table.add_column("where")
     table.add_column("says", justify="right")
     table.add_column("its inputs give", justify="right")
+    table.add_column("")
     table.add_column("why", overflow="fold")
     for statement in told:
-        mark = "[yellow]contradicts[/yellow] " if statement.contradicts else ""
         table.add_row(
             statement.what,
             statement.where,
             f"{statement.says:.4g}",
             f"{statement.gives:.4g}",
-            f"{mark}{statement.why}",
+            "[yellow]contradicts[/yellow]" if statement.contradicts else "",
+            statement.why,
         )
     return table
 
