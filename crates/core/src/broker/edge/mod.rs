@@ -463,7 +463,12 @@ impl EdgeBroker {
 
     /// The next thing to do.
     pub fn poll_output(&mut self) -> Option<EdgeOutput> {
-        self.outputs.pop_front()
+        loop {
+            let output = self.outputs.pop_front()?;
+            if !self.is_superseded(&output) {
+                return Some(output);
+            }
+        }
     }
 
     /// When [`EdgeBroker::handle_timeout`] is due. `None`: not before something happens.
@@ -473,6 +478,17 @@ impl EdgeBroker {
     }
 
     // ---- inside -------------------------------------------------------------------------------------------
+
+    /// Whether a demand is not worth sending, because the next one for the same camera is ready. Many subscriptions may
+    /// come or go at once, and on a slow link their demands would queue for seconds.
+    fn is_superseded(&self, output: &EdgeOutput) -> bool {
+        let demanded = |output: &EdgeOutput| match output {
+            EdgeOutput::Send { link, message: Message::Demand(_) } => Some(*link),
+            _ => None,
+        };
+        let link = demanded(output);
+        link.is_some() && self.outputs.iter().any(|later| demanded(later) == link)
+    }
 
     /// A connection says which camera it is.
     fn handle_hello(&mut self, now: Instant, id: LinkId, hello: Hello) {

@@ -52,8 +52,10 @@ impl Application {
         let profile = profile.filter(|_| !self.spec.originals);
         let asked_nothing = self.reading.as_ref().is_none_or(|(_, session)| !session.tells_between_frames());
         let shared = profile.clone().map(Arc::new);
-        self.spec.contract = contract.clone();
-        let Some((id, session)) = &mut self.reading else { return false };
+        let Some((id, session)) = &mut self.reading else {
+            self.spec.contract = contract;
+            return false;
+        };
         let id = *id;
         let now = edge.clock.monotonic(stage.now);
         // The planted bug is that the session is not told. The broker is.
@@ -64,8 +66,10 @@ impl Application {
             session.handle_update(now, contract.clone(), shared)
         };
         if !told {
+            // A reading of the past keeps what it was asked for, and its application knows that.
             return false;
         }
+        self.spec.contract = contract.clone();
         stage.checks.contracted(id, Kept::new(contract.clone(), profile, stage.now));
         if asked_nothing && !contract.asks_nothing() {
             let event = Event::Contract { application: self.index, subscription: id };

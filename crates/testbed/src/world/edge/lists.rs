@@ -19,11 +19,12 @@ impl EdgeHost {
         by_name || self.lists.denies(certificate).is_some()
     }
 
-    /// The operator puts a list into its folder of keys. Returns whether it is looked at later: another one that is there has to be looked at
-    /// first, and nobody leaves an edge alone that does not start with the list that it finds.
+    /// The operator puts a list into its folder of keys. Returns whether it is looked at later: a newer one that has not been looked at is not
+    /// overwritten, and nobody leaves an edge alone that does not start with the list that it finds.
     pub(in crate::world) fn write_list(&mut self, signed: &SignedList) -> bool {
-        let is_older = signed.list.version() < self.lists.version();
-        let taken = self.written.is_none() && (self.process.is_some() || !is_older);
+        let version = signed.list.version();
+        let waits = self.written.as_ref().is_some_and(|written| written.list.version() >= version);
+        let taken = !waits && (self.process.is_some() || version >= self.lists.version());
         if taken {
             self.written = Some(signed.clone());
         }
