@@ -9,6 +9,7 @@
 //! | [`jpeg`](jpeg()) | images and streams of them | no more pixels than allowed; the splitter cuts complete images |
 //! | [`tiles`](tiles()) | two frames of changed tiles | a refused frame changes nothing |
 //! | [`stream`](stream()) | frames of a stream, of every encoding | a refusal says why; keyframes and stills need no other frame |
+//! | [`h264_access_units`](access_units()) | H.264 streams of other encoders | the cut into pieces changes nothing; key frames need nothing else; no more bytes and pixels than allowed |
 //! | [`log_segments`](log_segments()) | a log on disk, edited | only frames that were written come back, unchanged |
 //! | [`api_request`] | requests of applications and publishers | an accepted request is valid, a refusal says why |
 //! | [`deny_list`](deny_list()) | a deny list, its signature, its file | what is trusted is what the authority signed; equal lists have equal bytes |
@@ -17,6 +18,7 @@
 //!
 //! A failing input becomes a regression test by putting it into `seeds/TARGET/`; one of a broker, as text into `scripts/TARGET/`. See `seeds.rs`.
 
+pub mod access_units;
 pub mod api;
 pub mod camera_broker;
 pub mod deny_list;
@@ -32,6 +34,7 @@ pub mod text;
 pub mod tiles;
 mod wire;
 
+pub use self::access_units::access_units;
 pub use self::api::api_request;
 pub use self::camera_broker::run as camera_broker;
 pub use self::deny_list::deny_list;
@@ -52,6 +55,7 @@ pub fn target(name: &str) -> Option<fn(&[u8])> {
         "deny_list" => deny_list,
         "edge_broker" => edge_broker,
         "frame_header" => frame_header,
+        "h264_access_units" => access_units,
         "jpeg" => jpeg,
         "log_segments" => log_segments,
         "stream" => stream,

@@ -62,6 +62,12 @@ fn the_inputs_get_past_the_first_check() {
                 assert!(matches!(buffer.next(), Ok(Some(_))), "{}", seed.name);
             }
             "frame_header" => assert!(FrameHeader::decode(&seed.bytes).is_ok(), "{}", seed.name),
+            "h264_access_units" => {
+                let pictures = mez_fuzz::access_units::taken(&seed.bytes);
+                // Streams of other kinds are refused at their first picture.
+                let is_refused = matches!(&*seed.name, "interlaced" | "deep");
+                assert!(is_refused || pictures > 1, "{}: {pictures}", seed.name);
+            }
             "jpeg" => assert!(mez_media::jpeg::probe(&seed.bytes[1..]).is_ok(), "{}", seed.name),
             "tiles" => assert_eq!(mez_fuzz::tiles::taken(&seed.bytes), 2, "{}", seed.name),
             "log_segments" => assert!(mez_fuzz::log_segments::play(&seed.bytes) > 0, "{}", seed.name),

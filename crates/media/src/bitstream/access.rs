@@ -97,6 +97,8 @@ pub struct AccessUnits {
     sets: ParameterSets,
     /// Sets that came without a picture and are to go with the next one.
     waiting: Vec<u8>,
+    /// Sets that came behind the slices of the picture that is being put together: they are for the next one.
+    late: Vec<Vec<u8>>,
     assembly: Assembly,
     order: Order,
     /// All pictures that the next one may need came whole.
@@ -120,6 +122,7 @@ impl AccessUnits {
             framing: Framing::AnnexB,
             sets: ParameterSets::default(),
             waiting: Vec::new(),
+            late: Vec::new(),
             assembly: Assembly::default(),
             order: Order::default(),
             is_unbroken: false,
@@ -220,14 +223,16 @@ impl AccessUnits {
     /// [`BitstreamError`]: it is lost.
     pub fn finish(&mut self) -> Result<Option<AccessUnit>, BitstreamError> {
         let assembly = std::mem::take(&mut self.assembly);
-        match self.picture(assembly) {
-            Ok(picture) => Ok(picture),
-            Err(error) => {
-                // What was lost may have been needed.
-                self.is_unbroken = false;
-                Err(error)
-            }
+        let picture = self.picture(assembly);
+        if picture.is_err() {
+            // What was lost may have been needed.
+            self.is_unbroken = false;
         }
+        for set in std::mem::take(&mut self.late) {
+            // One that cannot be read is missed by the pictures that name it.
+            let _ = self.keep(&set, kind(&set) == Some(Kind::Sequence));
+        }
+        picture
     }
 
     /// Whether the picture that is being put together ends before this unit (7.4.1.2.3).
@@ -260,6 +265,13 @@ impl AccessUnits {
                 self.assembly.slice(header)?;
             }
             Kind::Partition => return Err(Unfit::Partitioned.into()),
+            Kind::Sequence | Kind::Picture if self.assembly.first().is_some() => {
+                let bytes: usize = self.late.iter().map(Vec::len).sum();
+                if bytes + unit.len() <= WAITING_BYTES_MAX {
+                    self.late.push(unit.to_vec());
+                }
+                return Ok(());
+            }
             Kind::Sequence | Kind::Picture => {
                 self.sets.keep(unit, kind == Kind::Sequence)?;
             }

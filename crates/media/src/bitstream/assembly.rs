@@ -138,15 +138,14 @@ impl Assembly {
         !self.sets.is_empty()
     }
 
-    /// Those of these sets that are not in it (annex B).
+    /// These sets (annex B), unless all of them are in it already.
     pub(super) fn sets_lacking<'a>(&self, sets: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
-        let mut lacking = Vec::new();
+        let (mut all, mut lacks) = (Vec::new(), false);
         for set in sets {
-            if !self.sets.iter().any(|range| self.payload[range.clone()] == *set) {
-                append(&mut lacking, set);
-            }
+            lacks |= !self.sets.iter().any(|range| self.payload[range.clone()] == *set);
+            append(&mut all, set);
         }
-        lacking
+        if lacks { all } else { Vec::new() }
     }
 
     /// The whole picture, with these units before its own. A delimiter stays the first.

@@ -174,6 +174,22 @@ fn a_set_that_comes_by_itself_goes_with_the_next_picture() {
     assert_eq!(parser.packet(&found[2].payload).unwrap().unwrap(), found[2]);
 }
 
+/// A writer may put the sets of the next picture at the end of a packet.
+#[test]
+fn a_set_behind_a_picture_is_for_the_next_one() {
+    let found = pictures(SLICES);
+    let sets: Vec<_> = units_of(SLICES).into_iter().filter(|unit| unit[0] & 0x1F == 8).collect();
+    let mut parser = AccessUnits::default();
+    parser.packet(&found[0].payload).unwrap().unwrap();
+    let mut changed = sets[0].clone();
+    changed.push(0x80);
+    let mut with_set = found[1].payload.to_vec();
+    assembly::append(&mut with_set, &changed);
+    assert_eq!(parser.packet(&with_set).unwrap().unwrap(), found[1]);
+    let next = parser.packet(&found[2].payload).unwrap().unwrap();
+    assert!(next.payload.ends_with(&found[2].payload) && next.payload.len() > found[2].payload.len());
+}
+
 #[test]
 fn streams_that_are_not_passed_on_are_refused_with_the_remedy() {
     let first = |stream: &[u8]| {
@@ -214,7 +230,7 @@ fn a_lost_picture_is_noticed_and_the_next_key_frame_mends_it() {
     // A damaged picture is lost as well.
     let mut parser = AccessUnits::default();
     parser.packet(&found[0].payload).unwrap().unwrap();
-    let cut = &found[1].payload[..8];
+    let cut = &found[1].payload[..12];
     assert!(matches!(parser.packet(cut), Err(BitstreamError::Damaged { .. })));
     assert!(!parser.packet(&found[2].payload).unwrap().unwrap().is_unbroken);
     assert!(parser.packet(&found[3].payload).unwrap().unwrap().is_unbroken);
@@ -302,9 +318,9 @@ impl Script {
             match self.order {
                 0 => out.unsigned(0),
                 1 => {
-                    // Differences; non-reference −1, top to bottom 0; a cycle of one: +2.
+                    // No differences; non-reference +1, top to bottom 0; a cycle of one: +2.
                     out.bits(1, 1);
-                    out.unsigned(2);
+                    out.unsigned(1);
                     out.unsigned(0);
                     out.unsigned(1);
                     out.unsigned(3);
@@ -411,7 +427,7 @@ fn pictures_that_none_needs_may_be_lost_and_the_others_are_counted() {
     let mut scenes = row(40);
     scenes.drain(4..9);
     let seen: Vec<_> = script.run(&scenes).into_iter().map(Result::unwrap).collect();
-    assert_eq!(seen[4].missing, 3);
+    assert_eq!(seen[4].missing, 4, "one of five was needed by none");
     assert!(!seen[4].is_unbroken && !seen.last().unwrap().is_unbroken);
 }
 

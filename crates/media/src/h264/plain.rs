@@ -237,4 +237,23 @@ mod tests {
             Err(H264Error::TooManyPixels { width: SIDE, height: SIDE, pixels_max: 100 })
         ));
     }
+    /// A recovery point is a place to begin by the word of the encoder. The codec wants a key frame.
+    #[test]
+    fn the_codec_does_not_begin_at_a_recovery_point() {
+        let mut parser = AccessUnits::default();
+        let stream: &[u8] = include_bytes!("../../tests/streams/open_gop.h264");
+        let starts: Vec<usize> = memchr::memmem::find_iter(stream, &[0, 0, 0, 1, 0x67]).collect();
+        let joined = &stream[starts[1]..starts[2]];
+        let mut native = NativeDecoder::new().unwrap();
+        let mut units = crate::h264::bits::units(joined);
+        let mut shown = Vec::new();
+        while let Some(unit) = units.next() {
+            if let Some(picture) = parser.unit(unit).unwrap() {
+                assert!(picture.is_unbroken);
+                shown.push(native.decode(&picture.payload, |_, _, _| ()));
+            }
+        }
+        assert_eq!(shown.len(), 3);
+        assert!(shown.iter().all(Result::is_err), "{shown:?}");
+    }
 }
