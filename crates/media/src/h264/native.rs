@@ -283,14 +283,6 @@ impl NativeDecoder {
             )
         };
         check("DecodeFrameNoDelay", status.into())?;
-        if info.iBufferStatus != 1 {
-            // Pictures of the profiles main and high may be reordered, so the library keeps one back until the next has come. The call above has said that
-            // no more comes; now it gives it.
-            // SAFETY: as above.
-            let status =
-                unsafe { self.table().FlushFrame.expect(TABLE)(self.raw, planes.as_mut_ptr(), &mut info) };
-            check("FlushFrame", status.into())?;
-        }
         if info.iBufferStatus != 1 || planes.iter().any(|plane| plane.is_null()) {
             return Err(H264Error::Damaged { detail: "no picture came out of it" });
         }
