@@ -63,7 +63,7 @@ fn a_site_is_made_a_token_handed_over_and_a_camera_joins() {
 
     let (listed, _) = mez_keys(&there, &["list"]).unwrap();
     let row = listed.lines().find(|line| line.starts_with("camera/dock/cam1 ")).expect(&listed);
-    assert!(row.contains("UTC") && row.contains("89 days left"), "{row}");
+    assert!(row.contains("UTC") && row.contains("29 days left"), "{row}");
     let (shown, _) = mez_keys(&there, &["show", "camera/dock/cam1"]).unwrap();
     assert!(shown.contains("spiffe://harbour/camera/dock/cam1") && shown.contains("serial"), "{shown}");
     let missing = mez_keys(&there, &["show", "app/counter"]).unwrap_err();

@@ -258,7 +258,22 @@ impl Dialler {
                 Way::Grpc(remote) => self.call_grpc(remote.calls(), method, request).await,
             }
         };
-        timeout(ANSWER_TIMEOUT, answered).await.unwrap_or_else(|_| Err(self.timed_out()))
+        let answered =
+            timeout(ANSWER_TIMEOUT, answered).await.unwrap_or_else(|_| Err(self.timed_out()));
+        answered.map_err(|error| self.with_own_certificate(error))
+    }
+
+    /// The same error, and that our own certificate has expired, if it has.
+    fn with_own_certificate(&self, error: ClientError) -> ClientError {
+        match (error, &self.0.way) {
+            (ClientError::Unreachable { address, reason }, Way::Grpc(remote))
+                if !reason.contains("expired") =>
+            {
+                let expired = remote.expired().map(|expired| format!("{reason}; {expired}"));
+                ClientError::Unreachable { address, reason: expired.unwrap_or(reason) }
+            }
+            (error, _) => error,
+        }
     }
 
     async fn call_local<Q: Message, A: Message + Default>(

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint, Error};
 
 use super::dial::ANSWER_TIMEOUT;
-use crate::identity::Credentials;
+use crate::identity::{Credentials, Moment};
 use crate::identity::tls::tonic_client_config;
 
 /// How often a keepalive is sent. A broker that is gone is noticed after this interval and
@@ -49,6 +49,19 @@ impl Remote {
     /// For calls.
     pub(super) fn calls(&self) -> Channel {
         self.made().calls.clone()
+    }
+
+    /// That our own certificate has expired, if it has. The broker says so as well, but a connection may end before that is read.
+    pub(super) fn expired(&self) -> Option<String> {
+        let (until, now) = (self.credentials.validity().not_after, SystemTime::now());
+        (now > until).then(|| {
+            format!(
+                "the certificate of {} expired at {}, and this host's clock says {}: enrol anew with `mez keys enrol`, unless the clock is wrong",
+                self.credentials.identity().short(),
+                Moment(until),
+                Moment(now)
+            )
+        })
     }
 
     fn made(&self) -> MutexGuard<'_, Made> {

@@ -49,9 +49,10 @@ pub fn explain_quic(error: &quinn::ConnectionError) -> Option<String> {
         ConnectionClosed(close) => alert(close.error_code).map(|alert| {
             let reason = String::from_utf8_lossy(&close.reason);
             match verified_at(&reason) {
-                Some((theirs, limit)) => format!(
-                    "{}; its clock says {theirs}, and our certificate ends or begins at {limit}",
-                    explain_alert(alert)
+                Some(Verified { at, limit, has_expired }) => format!(
+                    "{}; its clock says {at}, and our certificate {} {limit}",
+                    explain_alert(alert),
+                    if has_expired { "expired at" } else { "is valid only from" }
                 ),
                 None if reason.is_empty() => explain_alert(alert),
                 None => format!("{} (it says: {:?})", explain_alert(alert), inner_reason(&reason)),
@@ -77,16 +78,11 @@ fn explain_own_alert(alert: AlertDescription, reason: &str) -> String {
         AlertDescription::CertificateRequired => explain(&Error::NoCertificatesPresented),
         AlertDescription::NoApplicationProtocol => explain(&Error::NoApplicationProtocol),
         AlertDescription::CertificateRevoked => explain_certificate(&CertificateError::Revoked),
-        AlertDescription::CertificateExpired => {
-            let when = verified_at(reason).map(|(ours, limit)| {
-                format!(": this host's clock says {ours}, and it ends or begins at {limit}")
-            });
-            format!(
-                "the certificate of the other side has expired or is not valid yet by this host's clock{}; compare the \
-                 clocks, and have it enrol anew with `mez keys enrol` where it has expired",
-                when.unwrap_or_default()
-            )
-        }
+        AlertDescription::CertificateExpired => match verified_at(reason) {
+            Some(Verified { at, limit, has_expired: true }) => expired(limit, at),
+            Some(Verified { at, limit, has_expired: false }) => not_valid_yet(limit, at),
+            None => explain_certificate(&CertificateError::Expired),
+        },
         // The text is rustls's own. Of the two purposes it names the one that is missing first.
         AlertDescription::UnsupportedCertificate => {
             let clients = reason.contains("for client authentication");
@@ -153,22 +149,17 @@ fn explain_alert(alert: AlertDescription) -> String {
 fn explain_certificate(error: &CertificateError) -> String {
     let clock = |now: &rustls::pki_types::UnixTime| moment(now.as_secs());
     match error {
-        CertificateError::ExpiredContext { time, not_after } => format!(
-            "the certificate of the other side expired at {}, and this host's clock says {}; it has to enrol anew \
-             with `mez keys enrol`, unless the clock is wrong",
-            moment(not_after.as_secs()),
-            clock(time)
-        ),
+        CertificateError::ExpiredContext { time, not_after } => {
+            expired(moment(not_after.as_secs()), clock(time))
+        }
         CertificateError::Expired => {
             "the certificate of the other side has expired by this host's clock; it has to enrol anew with `mez keys enrol`, \
              unless the clock is wrong"
                 .into()
         }
-        CertificateError::NotValidYetContext { time, not_before } => format!(
-            "the certificate of the other side is valid only from {}, and this host's clock says {}; set the clock",
-            moment(not_before.as_secs()),
-            clock(time)
-        ),
+        CertificateError::NotValidYetContext { time, not_before } => {
+            not_valid_yet(moment(not_before.as_secs()), clock(time))
+        }
         CertificateError::UnknownIssuer => {
             "the certificate of the other side comes from an authority that this host does not know: it belongs to \
              another site, or the site was made anew; compare the authorities with `mez keys show` on both hosts"
@@ -198,16 +189,41 @@ fn explain_purpose(required: &ExtendedKeyPurpose) -> String {
     }
 }
 
-/// The clock of whoever verified a certificate, and the limit that it was outside of, out of the text of rustls' error: QUIC keeps no more.
-fn verified_at(reason: &str) -> Option<(Moment, Moment)> {
+fn expired(limit: Moment, now: Moment) -> String {
+    format!(
+        "the certificate of the other side expired at {limit}, and this host's clock says {now}; it has to enrol anew with `mez keys enrol`, \
+         unless the clock is wrong"
+    )
+}
+
+fn not_valid_yet(limit: Moment, now: Moment) -> String {
+    format!(
+        "the certificate of the other side is valid only from {limit}, and this host's clock says {now}; set the clock"
+    )
+}
+
+/// By which clock a certificate was outside of which limit.
+#[derive(Debug, PartialEq, Eq)]
+struct Verified {
+    /// The clock of whoever verified it.
+    at: Moment,
+    limit: Moment,
+    /// Whether the limit is its end, and not its beginning.
+    has_expired: bool,
+}
+
+/// The same out of the text of rustls' error: QUIC keeps no more.
+fn verified_at(reason: &str) -> Option<Verified> {
     let seconds = |rest: &str| {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
         digits.parse().ok().map(moment)
     };
     let (_, rest) = reason.split_once("verification time ")?;
-    let (_, limit) =
-        rest.split_once("is not valid after ").or_else(|| rest.split_once("is not valid before "))?;
-    Some((seconds(rest)?, seconds(limit)?))
+    let (limit, has_expired) = match rest.split_once("is not valid after ") {
+        Some((_, limit)) => (limit, true),
+        None => (rest.split_once("is not valid before ")?.1, false),
+    };
+    Some(Verified { at: seconds(rest)?, limit: seconds(limit)?, has_expired })
 }
 
 /// Our own sentence out of the text that rustls puts around it.
@@ -233,13 +249,13 @@ mod tests {
     fn the_clock_of_whoever_refused_is_read_out_of_its_reason() {
         let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
         let (time, limit) = (at(1_800_000_000), at(1_790_000_000));
-        for error in [
-            CertificateError::ExpiredContext { time, not_after: limit },
-            CertificateError::NotValidYetContext { time, not_before: limit },
+        for (error, has_expired) in [
+            (CertificateError::ExpiredContext { time, not_after: limit }, true),
+            (CertificateError::NotValidYetContext { time, not_before: limit }, false),
         ] {
             let reason = Error::InvalidCertificate(error).to_string();
-            let (theirs, ends) = verified_at(&reason).expect(&reason);
-            assert_eq!((theirs, ends), (moment(1_800_000_000), moment(1_790_000_000)));
+            let (at, limit) = (moment(1_800_000_000), moment(1_790_000_000));
+            assert_eq!(verified_at(&reason), Some(Verified { at, limit, has_expired }), "{reason}");
         }
         for other in ["", "verification time", "verification time x is not valid after 5", "invalid"] {
             assert_eq!(verified_at(other), None, "{other}");
