@@ -1,5 +1,7 @@
 """Waiting for workers: the simulation against the closed forms of queueing theory."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -16,11 +18,19 @@ from mez_bench.queueing import (
     streams,
     waits,
 )
-from mez_bench.stats import Interval, Statistic, interval, mean, percentile
+from mez_bench.stats import Interval, Statistic, Values, interval, mean, percentile
 
 SEED = 20_261
 ROUNDS = 20
 RECORDS = 20_000
+
+
+SERVICES: dict[str, Callable[[np.random.Generator], Values]] = {
+    "exponential": lambda random: random.exponential(1.0, RECORDS),
+    "constant": lambda _: np.ones(RECORDS),
+    "lognormal": lambda random: lognormal(1.0, 3.0, RECORDS, random),
+}
+"""Service times of a second on average."""
 
 
 def play(workers: int, used: float, services: str, of: Statistic = mean) -> Interval:
@@ -29,11 +39,7 @@ def play(workers: int, used: float, services: str, of: Statistic = mean) -> Inte
     for number in range(ROUNDS):
         random = np.random.default_rng([SEED, number])
         arrivals = poisson(used * workers, RECORDS, random)
-        served = {
-            "exponential": lambda random: random.exponential(1.0, RECORDS),
-            "constant": lambda _: np.ones(RECORDS),
-            "lognormal": lambda random: lognormal(1.0, 3.0, RECORDS, random),
-        }[services](random)
+        served = SERVICES[services](random)
         rounds.append(np.array([of(steady(waits(arrivals, served, workers)))]))
     return interval(rounds, mean)
 
@@ -151,8 +157,8 @@ def test_a_run_is_stable_if_its_latency_does_not_grow(used: float, stable: bool)
 
 def test_a_run_that_loses_records_is_not_stable_however_fast_it_is() -> None:
     """A bus that drops one of a hundred has no latency that grows."""
-    due = np.arange(10_000) * 0.001
-    done = due + 0.01
+    due: Values = np.arange(10_000) * 0.001
+    done: Values = due + 0.01
     assert judge(due, done, 20.0).is_stable
     done[::100] = np.nan
     lossy = judge(due, done, 20.0)
