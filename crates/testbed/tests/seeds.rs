@@ -100,6 +100,17 @@ fn worlds_that_once_found_a_fault_keep_every_rule() {
     }
 }
 
+/// The same, of worlds in which rights change. 411, 2881, 4707: a still that waited for a newer one counted as never decoded, once the decoder
+/// had failed on that. 4580: 32 demands of one moment were sent on a slow link. 6580: the age of a frame counted from when it was handed over,
+/// though by the edge's clock it was captured later. 6666: a reading of the past that refused another contract counted as asking for it.
+#[test]
+fn worlds_in_which_rights_change_that_once_broke_a_rule_keep_it() {
+    for seed in [411, 2881, 4580, 4707, 6580, 6666] {
+        let (mut world, length) = random(seed, Variety::GRANTED);
+        world.run(length);
+    }
+}
+
 /// Nothing comes from a real clock, a hash map's order or an address.
 #[test]
 fn the_same_seed_gives_the_same_trace() {

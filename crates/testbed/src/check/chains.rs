@@ -77,7 +77,7 @@ impl Checks {
         self.expect(!meta.encoding.is_chained(), "decodable", || {
             format!("the replica of {camera} has {} as {}", meta.id, meta.encoding.name())
         });
-        // It may have waited for earlier frames, which the decoder then failed on.
+        // It may have waited for a newer one after a silence, and the decoder has failed on that meanwhile.
         let decoded =
             self.shown.get(&(edge_run, camera.clone())).is_some_and(|shown| shown.contains(&meta.id));
         self.expect(!chained || decoded, "decodable", || {

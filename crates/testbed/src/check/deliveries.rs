@@ -295,6 +295,7 @@ impl Checks {
         let from = FrameId { sequence: Sequence(last.sequence.0 + 1), ..last };
         let Some(known) = self.run(camera, run, id) else { return };
         let (arrived, lost) = self.arrived_and_lost(known, edge_run, camera, from, id);
+        let elsewhere = self.has_moved_between(camera, known, last, id);
         let (busy, late) = (skipped.of(SkipReason::ApplicationBusy), skipped.of(SkipReason::LateOrLost));
         // Whoever takes the newest is not given those, and told that they came too late.
         let overtaken = self.overtaken_between(edge_run, camera, from, id);
@@ -312,7 +313,7 @@ impl Checks {
         // The edge's own account of frames that it did not show is bounded as well: the oldest then count as late or lost.
         let unshown = skipped.of(SkipReason::EdgeBusy) + skipped.of(SkipReason::NotDecoded);
         let edge_full = unshown > 0 && gap > SKIP_RANGES_MAX as u64;
-        self.expect(ledger_full || edge_full || late <= lost + overtaken, "reasons", || {
+        self.expect(ledger_full || edge_full || elsewhere || late <= lost + overtaken, "reasons", || {
             format!(
                 "{late} frames of {camera} between {last} and {id} are called late or lost, but of no more than {lost} \
                  it could not be known better: {skipped:?}"

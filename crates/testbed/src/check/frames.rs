@@ -223,6 +223,24 @@ impl Checks {
         self.published.get(&(camera.clone(), id.epoch))?.iter().find(|known| known.run == run)
     }
 
+    /// Notes that a camera changes to another edge.
+    pub(crate) fn moves(&mut self, camera: &CameraName) {
+        self.moves.entry(camera.clone()).or_default().push(self.now);
+    }
+
+    /// Whether a camera has changed to another edge between two frames of a run. That edge was told what became of frames meanwhile.
+    pub(super) fn has_moved_between(
+        &self,
+        camera: &CameraName,
+        run: &Run,
+        last: FrameId,
+        to: FrameId,
+    ) -> bool {
+        let at = |id: FrameId| run.frames.get(id.sequence.0 as usize).map(|frame| frame.at);
+        let (Some(from), Some(until)) = (at(last), at(to)) else { return false };
+        self.moves.get(camera).is_some_and(|moves| moves.iter().any(|moved| (from..=until).contains(moved)))
+    }
+
     /// Notes that a camera gives up a frame that it has sent, or learns that the connection is gone.
     pub(crate) fn gives_up(&mut self, camera: &CameraName, run: u64, id: FrameId) {
         let now = self.now;

@@ -10,7 +10,7 @@ use mez_core::frame::{Encoding, Epoch, FrameId, FrameMeta, Quality, Rung, Sequen
 use mez_core::history::Tier;
 use mez_core::name::CameraName;
 use mez_core::profile::SizedProfile;
-use mez_core::revocation::Certificate;
+use mez_core::revocation::{Certificate, Revocations, Subject};
 use mez_core::rights::{Bearer, Grant, Stance, Verb};
 use mez_core::setting::Form;
 use mez_core::subscription::{LastFrame, Span};
@@ -246,6 +246,45 @@ pub(super) struct Holder {
     pub(super) granted: (Stance, Vec<Grant>),
     /// What it showed.
     pub(super) certificate: Certificate,
+}
+
+// ---- revocations --------------------------------------------------------------------------------------------
+
+/// The lists that an edge has heard of.
+#[derive(Default)]
+pub(super) struct Heard {
+    /// Each newer than the one before, and the moment by which it has to be in force.
+    pub(super) lists: Vec<(Moment, Revocations)>,
+    /// Whether its host stands still, or its process does not run.
+    pub(super) stands_still: bool,
+}
+
+impl Heard {
+    /// The lists of which one must be in force at this moment. What has come at this very moment need not be.
+    fn possible(&self, now: Moment) -> &[(Moment, Revocations)] {
+        let settled = self.lists.iter().rposition(|(due, _)| *due < now).unwrap_or(0);
+        &self.lists[settled..]
+    }
+
+    /// Whether the certificate is denied, whichever list is in force.
+    pub(super) fn must_deny(&self, now: Moment, certificate: &Certificate) -> bool {
+        let possible = self.possible(now);
+        possible.first().is_some_and(|(due, _)| *due < now)
+            && possible.iter().all(|(_, list)| denies(list, certificate))
+    }
+
+    /// Whether a list that may be in force denies the certificate.
+    pub(super) fn may_deny(&self, now: Moment, certificate: &Certificate) -> bool {
+        self.possible(now).iter().any(|(_, list)| denies(list, certificate))
+    }
+}
+
+/// Whether a list names a certificate, or its member with all certificates until a later moment.
+pub(super) fn denies(list: &Revocations, certificate: &Certificate) -> bool {
+    list.entries().any(|(subject, entry)| match subject {
+        Subject::Serial(serial) => serial == certificate.serial,
+        Subject::Member(member) => member == certificate.member && certificate.issued <= entry.since,
+    })
 }
 
 // ---- links --------------------------------------------------------------------------------------------------

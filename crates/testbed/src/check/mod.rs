@@ -9,7 +9,7 @@
 //! | `order` | per subscription and camera, identities strictly increase (I2) | `deliveries.rs`, `frames.rs`, `camera.rs` |
 //! | `gaps` | delivered + stated gaps = published (I5) | `deliveries.rs` |
 //! | `rests` | what a reading of the present did not get before the end that it asked for is counted at the end, as far as the edge holds it (I5) | `deliveries.rs` |
-//! | `reasons` | a frame that was never sent has its own reason, not "late or lost" (I5, I7) | `deliveries.rs` |
+//! | `reasons` | a frame that was never sent has its own reason, not "late or lost", unless its camera has told that to another edge (I5, I7) | `deliveries.rs` |
 //! | `quality` | a frame says what was done to it, and comes with what its camera said of how good it is (I6) | `deliveries.rs` |
 //! | `originals` | an application that wants originals gets nothing else (I6) | `deliveries.rs` |
 //! | `floor` | a frame below the floor of a contract whose profile knows it is marked (I6) | `contracts.rs` |
@@ -70,13 +70,12 @@ use mez_core::name::CameraName;
 
 pub(crate) use self::camera::Cancelled;
 pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen};
-use self::known::{Granting, Holder, Links, Run, Use};
+use self::known::{Granting, Heard, Holder, Links, Run, Use};
 pub(crate) use self::known::{Kept, Reading};
 pub(crate) use self::ledger::Ledger;
 pub(crate) use self::memory::{CameraHolds, DoorHolds};
 pub(crate) use self::passage::{Passage, PassageCamera, PassageProcess, PassageReader};
 pub(crate) use self::path::{Path, RIVAL_MAX};
-use self::revoked::Heard;
 pub(crate) use self::revoked::{LIST_READ_MAX, ListsSeen};
 use crate::time::Moment;
 
@@ -134,6 +133,8 @@ pub(crate) struct Checks {
     silent_since: BTreeMap<u64, Moment>,
     /// How the links of cameras carry.
     links: Links,
+    /// When cameras have changed to another edge.
+    moves: BTreeMap<CameraName, Vec<Moment>>,
     /// Since when an edge takes a camera's source for what it is not.
     source_differs_since: BTreeMap<usize, Moment>,
 }

@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use mez_core::broker::edge::SubscriptionId;
-use mez_core::revocation::{Certificate, Revocations, Subject};
+use mez_core::revocation::{Certificate, Revocations};
 
 use super::Checks;
+use super::known::denies;
 use super::path::Path;
 use crate::time::{Moment, ms, secs};
 
@@ -16,43 +17,6 @@ use crate::time::{Moment, ms, secs};
 pub(crate) const LIST_READ_MAX: Duration = secs(1);
 /// The longest time until both ends of a connection hold the newer of their lists, beside the time on the way.
 const HANDED_ON_MAX: Duration = ms(500);
-
-/// The lists that an edge has heard of.
-#[derive(Default)]
-pub(super) struct Heard {
-    /// Each newer than the one before, and the moment by which it has to be in force.
-    lists: Vec<(Moment, Revocations)>,
-    /// Whether its host stands still, or its process does not run.
-    stands_still: bool,
-}
-
-impl Heard {
-    /// The lists of which one must be in force at this moment. What has come at this very moment need not be.
-    fn possible(&self, now: Moment) -> &[(Moment, Revocations)] {
-        let settled = self.lists.iter().rposition(|(due, _)| *due < now).unwrap_or(0);
-        &self.lists[settled..]
-    }
-
-    /// Whether the certificate is denied, whichever list is in force.
-    fn must_deny(&self, now: Moment, certificate: &Certificate) -> bool {
-        let possible = self.possible(now);
-        possible.first().is_some_and(|(due, _)| *due < now)
-            && possible.iter().all(|(_, list)| denies(list, certificate))
-    }
-
-    /// Whether a list that may be in force denies the certificate.
-    fn may_deny(&self, now: Moment, certificate: &Certificate) -> bool {
-        self.possible(now).iter().any(|(_, list)| denies(list, certificate))
-    }
-}
-
-/// Whether a list names a certificate, or its member with all certificates until a later moment.
-fn denies(list: &Revocations, certificate: &Certificate) -> bool {
-    list.entries().any(|(subject, entry)| match subject {
-        Subject::Serial(serial) => serial == certificate.serial,
-        Subject::Member(member) => member == certificate.member && certificate.issued <= entry.since,
-    })
-}
 
 /// A camera and its edge, and the deny lists that they hold.
 pub(crate) struct ListsSeen<'a> {

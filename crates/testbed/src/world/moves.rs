@@ -12,6 +12,7 @@ impl World {
             return;
         }
         let now = self.now;
+        self.checks.moves(&self.cameras[camera].name);
         self.change_link(camera, |link| link.break_all(now));
         // The edge that it leaves learns of that.
         self.drain_link(link);

@@ -15,6 +15,12 @@ use crate::world::events::{Event, Took};
 use crate::world::spec::Library;
 use crate::world::stage::Stage;
 
+/// What a library says of a frame that it has received and its application has taken at these instants.
+fn report(frame: FrameId, captured: Instant, (received, taken): (Instant, Instant)) -> TakenReport {
+    let age = |at: Instant| Some(at.saturating_since(captured));
+    TakenReport { frame, received: age(received), taken: age(taken), error: Duration::ZERO }
+}
+
 impl Application {
     /// Lets its client library have a frame that is handed over now, captured at `captured` by the edge's clock.
     pub(super) fn give_to_library(
@@ -28,13 +34,8 @@ impl Application {
         let (Some(Library { way, takes_after }), Some(captured)) = (self.spec.library, captured) else {
             return;
         };
-        let received = edge.clock.monotonic(stage.now).saturating_since(captured) + way;
-        let report = TakenReport {
-            frame,
-            received: Some(received),
-            taken: Some(received + takes_after),
-            error: Duration::ZERO,
-        };
+        let received = edge.clock.monotonic(stage.now) + way;
+        let report = report(frame, captured, (received, received + takes_after));
         let took = Box::new(Took { subscription, camera, handed: stage.now, report });
         stage.events.push(stage.now + way + takes_after, Event::Took { application: self.index, took });
     }
@@ -60,5 +61,23 @@ impl Application {
         let Some(way) = way else { return false };
         edge.with_process(stage, |process, _| process.broker.handle_way(id, way));
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::frame::{Epoch, Sequence};
+
+    use super::*;
+
+    /// By a clock that is compared badly, a frame was captured after it was handed over. Its age when it is taken counts from that moment.
+    #[test]
+    fn ages_count_from_the_capture_also_if_that_lies_ahead() {
+        let frame = FrameId { epoch: Epoch(1), sequence: Sequence(0) };
+        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        let said = report(frame, at(140), (at(100), at(160)));
+        assert_eq!((said.received, said.taken), (Some(Duration::ZERO), Some(Duration::from_millis(20))));
+        let said = report(frame, at(40), (at(100), at(160)));
+        assert_eq!(said.taken, Some(Duration::from_millis(120)));
     }
 }
