@@ -67,8 +67,8 @@ pub(crate) struct EdgeLink {
     /// The longest recent pause after which bytes arrived again, and when that was.
     usual_gap: (Duration, Instant),
     /// How often in succession frames were given up. The stall limit doubles with each, as a retransmission
-    /// timer does (RFC 6298, section 5.5). So even on a link that is slower than expected, a frame gets
-    /// through in the end.
+    /// timer does (RFC 6298, section 5.5), until a frame arrives that was not given up. So even on a link that is
+    /// slower than expected, a frame gets through in the end.
     stalls: u32,
     /// Since when the link is in an outage; `None` if it is not.
     out_since: Option<Instant>,
@@ -248,7 +248,9 @@ impl EdgeLink {
                 return false;
             }
         };
-        match self.sending.iter_mut().chain(&mut self.unacknowledged).find(|f| f.frame == frame) {
+        let known = self.sending.iter_mut().chain(&mut self.unacknowledged).find(|f| f.frame == frame);
+        let was_given_up = known.is_none();
+        match known {
             Some(known) => {
                 let more = bytes > known.arrived || complete;
                 // Ignore a report of more bytes than the frame has, or of no new ones.
@@ -271,7 +273,11 @@ impl EdgeLink {
         self.out_since = None;
         if complete {
             self.give_up(frame);
-            self.stalls = 0;
+            // That it came late shows that the limit was too short. Were the limit short again, each next frame
+            // would be given up like this one, and begin a new chain (Karn's algorithm, RFC 6298, section 3).
+            if !was_given_up {
+                self.stalls = 0;
+            }
         }
         complete
     }
@@ -371,6 +377,29 @@ mod tests {
         assert_eq!(link.being_sent(at(2_000)), None);
         link.unsent(frame, 3_000);
         assert_eq!(link.being_sent(at(2_000) + SAID_WITHIN), Some((frame, 5_000, 3_000)));
+    }
+
+    /// A keyframe of one packet takes 90 ms, 1.5 bounds are 67. It is given up, and arrives. The next one takes as long, and would be
+    /// given up as well, and so on for ever.
+    #[test]
+    fn a_frame_that_arrives_after_it_was_given_up_shows_that_the_limit_was_too_short() {
+        let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+        let frame = |number| FrameId { epoch: Epoch(1), sequence: Sequence(number) };
+        let whole = |number, now| Report::Complete { frame: frame(number), bytes: 1_300, first: now, last: now };
+        let mut link = EdgeLink::new(LinkId(1), EdgeIndex(0), at(0));
+        link.kept_bound = Some(Duration::from_millis(45));
+        link.answered(at(8), Exchange { t1: at(0), t2: at(4), t3: at(4), t4: at(8) });
+        let mut given_up = Vec::new();
+        for number in 0..20 {
+            let begun = 100 * number;
+            link.begin(at(begun), frame(number), 1_300);
+            link.sent(frame(number));
+            if link.stall_due().is_some_and(|due| due <= at(begun + 90)) {
+                given_up.extend(link.give_up_stalled(at(begun + 67)));
+            }
+            assert!(link.reported(at(begun + 90), whole(number, at(begun + 90))));
+        }
+        assert_eq!(given_up, [frame(0)]);
     }
 
     /// Behind a keyframe a ping waits for it. That says nothing of the path.
