@@ -89,7 +89,7 @@ fn print_seen(scenario: &Scenario, seed: u64, place: usize, seen: &Seen) {
         time.map_or_else(|| "null".into(), |time| format!("{:.3}", time.as_secs_f64() * 1e3))
     };
     println!(
-        r#"{{"kind":"seen","scenario":"{}","seed":{seed},"expectation":{place},"frames":{},"on_time":{},"first_age_ms":{},"age_ms_p50":{},"age_ms_p95":{},"gap_ms":{},"infeasible":{},"ok_below_floor":{},"missed":{}}}"#,
+        r#"{{"kind":"seen","scenario":"{}","seed":{seed},"expectation":{place},"frames":{},"on_time":{},"first_age_ms":{},"age_ms_p50":{},"age_ms_p95":{},"gap_ms":{},"infeasible":{},"unmeasured":{},"below_floor":{},"ok_below_floor":{},"missed":{}}}"#,
         scenario.name().escape_default(),
         seen.frames,
         seen.on_time,
@@ -98,6 +98,8 @@ fn print_seen(scenario: &Scenario, seed: u64, place: usize, seen: &Seen) {
         ms(seen.age_p95),
         ms(Some(seen.gap)),
         seen.infeasible,
+        seen.unmeasured,
+        seen.below_floor,
         seen.ok_below_floor,
         seen.missed.len(),
     );

@@ -162,6 +162,10 @@ struct Expectation {
     age_p95_max: Option<Duration>,
     gap_max: Option<Duration>,
     infeasible_share_max: Option<f64>,
-    /// Frames whose contract is called kept while what the camera sees takes more than the floor away at their rung.
+    /// Frames whose accuracy nobody knows by the profile.
+    unmeasured_share_max: Option<f64>,
+    /// Frames of a rung that takes more than the floor away from what the camera sees.
+    below_floor_share_max: Option<f64>,
+    /// Those of them whose contract is called kept.
     ok_below_floor_share_max: Option<f64>,
 }

@@ -146,6 +146,23 @@ mod tests {
         assert_eq!(scenario.check_emulated(), Ok(()));
     }
 
+    /// A rate that changes gradually does so by the same factor in every half second, and a change that happens again does so until the end.
+    #[test]
+    fn a_link_changes_gradually_and_again_and_again() {
+        let rates = |change: &str| {
+            let text = format!(
+                "name = \"x\"\nseconds = 8\n[link]\nmegabits_per_second = 16\n[[camera]]\nname = \"c\"\n\
+                 [[change]]\ncamera = \"c\"\n{change}"
+            );
+            let timetable = text.parse::<Scenario>().expect("sound").timetable(0, 1);
+            [0, 2, 4, 6, 8].map(|second| timetable.rate_at(second * 1_000_000_000) as f64 / 1e6)
+        };
+        let gradual = rates("at_s = 2\nover_s = 4\nmegabits_per_second = 1\n");
+        assert_eq!(gradual.map(f64::round), [16.0, 16.0, 4.0, 1.0, 1.0]);
+        let again = "at_s = 2\nevery_s = 4\nmegabits_per_second = 1\n[[change]]\ncamera = \"c\"\nat_s = 4\nevery_s = 4\nmegabits_per_second = 9\n";
+        assert_eq!(rates(again), [16.0, 1.0, 9.0, 1.0, 9.0]);
+    }
+
     /// A queue that cameras share is one link, whichever of them a change names.
     #[test]
     fn a_shared_queue_changes_for_all_of_them() {

@@ -42,7 +42,11 @@ pub struct Seen {
     pub gap: Duration,
     /// Frames that were marked infeasible.
     pub infeasible: u64,
-    /// Frames whose contract was called kept although their rung keeps less than the floor of what the camera sees.
+    /// Frames whose accuracy nobody knows by the profile.
+    pub unmeasured: u64,
+    /// Frames whose rung keeps less than the floor of what the camera sees.
+    pub below_floor: u64,
+    /// Those of them whose contract was called kept.
     pub ok_below_floor: u64,
     /// What was expected and not met, one sentence each.
     pub missed: Vec<String>,
@@ -194,6 +198,14 @@ fn is_infeasible(got: &Delivered) -> bool {
     got.verdict.as_ref().is_some_and(|verdict| verdict.infeasible)
 }
 
+fn is_unmeasured(got: &Delivered) -> bool {
+    got.verdict.as_ref().is_some_and(|verdict| verdict.expected_accuracy.is_none())
+}
+
+fn is_ok(got: &Delivered) -> bool {
+    got.verdict.as_ref().is_some_and(|verdict| verdict.state == ContractState::Ok)
+}
+
 fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration> {
     sorted.get((sorted.len() * percent).div_ceil(100).checked_sub(1)?).copied()
 }
@@ -213,6 +225,8 @@ impl Expectation {
         let moments: Vec<Moment> =
             std::iter::once(from).chain(mine.iter().map(|delivered| delivered.at)).chain([until]).collect();
         let gaps = moments.windows(2).map(|pair| pair[1].since(pair[0]));
+        let below_floor: Vec<&Delivered> =
+            mine.iter().copied().filter(|got| self.is_below_floor(scenario, got)).collect();
         let mut seen = Seen {
             subscription: scenario.subscriptions[self.subscription].0.clone(),
             camera: self.camera.clone(),
@@ -223,7 +237,9 @@ impl Expectation {
             age_p95: percentile(&ages, 95),
             gap: gaps.max().unwrap_or_default(),
             infeasible: mine.iter().filter(|got| is_infeasible(got)).count() as u64,
-            ok_below_floor: mine.iter().filter(|got| self.is_ok_below_floor(scenario, got)).count() as u64,
+            unmeasured: mine.iter().filter(|got| is_unmeasured(got)).count() as u64,
+            below_floor: below_floor.len() as u64,
+            ok_below_floor: below_floor.iter().filter(|got| is_ok(got)).count() as u64,
             missed: Vec::new(),
         };
         let of = match &self.camera {
@@ -258,6 +274,8 @@ impl Expectation {
         let frames = seen.frames;
         for (count, what, max) in [
             (seen.infeasible, "infeasible", self.infeasible_share_max),
+            (seen.unmeasured, "of a rung that nobody measured", self.unmeasured_share_max),
+            (seen.below_floor, "below the floor", self.below_floor_share_max),
             (seen.ok_below_floor, "called ok below the floor", self.ok_below_floor_share_max),
         ] {
             if let Some(max) = max {
@@ -271,11 +289,10 @@ impl Expectation {
         seen
     }
 
-    /// Whether a frame's contract is called kept while its rung keeps less than the floor of what this camera sees. What nobody has
-    /// measured keeps nothing.
-    fn is_ok_below_floor(&self, scenario: &Scenario, got: &Delivered) -> bool {
-        let is_ok = got.verdict.as_ref().is_some_and(|verdict| verdict.state == ContractState::Ok);
-        let floor = scenario.subscriptions[self.subscription].1.contract.accuracy_floor.filter(|_| is_ok);
+    /// Whether a frame's rung keeps less than the floor of what this camera sees, if there is a floor. What nobody has measured keeps
+    /// nothing.
+    fn is_below_floor(&self, scenario: &Scenario, got: &Delivered) -> bool {
+        let floor = scenario.subscriptions[self.subscription].1.contract.accuracy_floor;
         let Some(floor) = floor else { return false };
         let camera = scenario.cameras.iter().find(|(name, _)| got.camera.as_str() == name);
         let seen = camera.and_then(|(_, spec)| spec.footage.accuracy_of(&got.rung));

@@ -27,6 +27,7 @@ shipped![
     "ramp",
     "shared_queue",
     "shared_wifi",
+    "slow_return",
     "square_wave",
     "walking_away",
     "wifi_hidden",

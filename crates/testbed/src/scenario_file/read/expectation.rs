@@ -22,6 +22,8 @@ pub(super) struct RawExpectation {
     age_ms_p95_max: Option<f64>,
     gap_ms_max: Option<f64>,
     infeasible_share_max: Option<f64>,
+    unmeasured_share_max: Option<f64>,
+    below_floor_share_max: Option<f64>,
     ok_below_floor_share_max: Option<f64>,
 }
 
@@ -45,6 +47,8 @@ impl RawExpectation {
             None => Ok(None),
         };
         let infeasible_share_max = share("infeasible_share_max", self.infeasible_share_max)?;
+        let unmeasured_share_max = share("unmeasured_share_max", self.unmeasured_share_max)?;
+        let below_floor_share_max = share("below_floor_share_max", self.below_floor_share_max)?;
         let ok_below_floor_share_max = share("ok_below_floor_share_max", self.ok_below_floor_share_max)?;
         let expectation = Expectation {
             subscription: place_of(field, &self.subscription, scenario)?,
@@ -59,24 +63,29 @@ impl RawExpectation {
             age_p95_max: duration("age_ms_p95_max", self.age_ms_p95_max)?,
             gap_max: duration("gap_ms_max", self.gap_ms_max)?,
             infeasible_share_max,
+            unmeasured_share_max,
+            below_floor_share_max,
             ok_below_floor_share_max,
         };
         let Expectation { frames_min, frames_max, on_time_min, .. } = &expectation;
         let Expectation { first_age_max, age_p50_max, age_p95_max, gap_max, .. } = &expectation;
         let counts = frames_min.or(*frames_max).or(*on_time_min);
         let times = first_age_max.or(*age_p50_max).or(*age_p95_max).or(*gap_max);
-        let shares = infeasible_share_max.or(ok_below_floor_share_max);
+        let below_floor = below_floor_share_max.or(ok_below_floor_share_max);
+        let shares = infeasible_share_max.or(unmeasured_share_max).or(below_floor);
         if counts.is_none() && times.is_none() && shares.is_none() {
             return wrong(
                 field,
                 "nothing is expected; give frames_min, frames_max, on_time_min, first_age_ms_max, age_ms_p50_max, \
-                 age_ms_p95_max, gap_ms_max, infeasible_share_max or ok_below_floor_share_max",
+                 age_ms_p95_max, gap_ms_max, infeasible_share_max, unmeasured_share_max, below_floor_share_max or \
+                 ok_below_floor_share_max",
             );
         }
         let floor = scenario.subscriptions[expectation.subscription].1.contract.accuracy_floor;
-        if ok_below_floor_share_max.is_some() && floor.is_none() {
+        if below_floor.is_some() && floor.is_none() {
+            let name = if below_floor_share_max.is_some() { "below" } else { "ok_below" };
             return wrong(
-                format!("{field}.ok_below_floor_share_max"),
+                format!("{field}.{name}_floor_share_max"),
                 "this subscription gives no accuracy to be below",
             );
         }

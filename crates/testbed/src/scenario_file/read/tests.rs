@@ -67,6 +67,26 @@ fn what_makes_no_sense_is_named_by_its_field() {
         ),
         ("[[change]]\nat_s = 1\nfault = \"explode\"\n", "unknown variant `explode`"),
         (
+            "[[change]]\nat_s = 1\nevery_s = 0\ncamera = \"**\"\nfault = \"cut\"\n",
+            "change[0].every_s: 0 is not between 0.5",
+        ),
+        (
+            "[[change]]\nat_s = 1\nevery_s = 1\nover_s = 1\ncamera = \"**\"\nmegabits_per_second = 1\n",
+            "change[0]: give either every_s or over_s",
+        ),
+        (
+            "[[change]]\nat_s = 1\nover_s = 1\ncamera = \"**\"\nfault = \"cut\"\n",
+            "change[0].over_s: only megabits_per_second can change gradually",
+        ),
+        (
+            "[[change]]\nat_s = 1\nover_s = 1\ncamera = \"**\"\nmegabits_per_second = 0\n",
+            "change[0].over_s: a link that carries nothing",
+        ),
+        (
+            "[[change]]\nat_s = 3\nover_s = 4\ncamera = \"**\"\nmegabits_per_second = 1\n",
+            "change[0].over_s: 4 is not between 0.5 and 2",
+        ),
+        (
             "[[expect]]\nsubscription = \"t\"\nframes_min = 1\n",
             "expect[0].subscription: \"t\" is no subscription",
         ),
