@@ -258,9 +258,7 @@ fn signer_of(
 /// The audit log in a folder for state. Without such a folder there is none.
 fn open_audit(state: Option<&Path>, rotation: Rotation) -> Result<Audit, EdgeProcessError> {
     let Some(state) = state else {
-        warn!(
-            "there is no folder for state, so no audit log is kept: give one with --state or MEZ_STATE"
-        );
+        warn!("there is no folder for state, so no audit log is kept: give one with --state or MEZ_STATE");
         return Ok(Audit::off());
     };
     Audit::start(AuditOptions { folder: audit_folder(state), rotation })

@@ -258,8 +258,7 @@ impl Dialler {
                 Way::Grpc(remote) => self.call_grpc(remote.calls(), method, request).await,
             }
         };
-        let answered =
-            timeout(ANSWER_TIMEOUT, answered).await.unwrap_or_else(|_| Err(self.timed_out()));
+        let answered = timeout(ANSWER_TIMEOUT, answered).await.unwrap_or_else(|_| Err(self.timed_out()));
         answered.map_err(|error| self.with_own_certificate(error))
     }
 

@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint, Error};
 
 use super::dial::ANSWER_TIMEOUT;
-use crate::identity::{Credentials, Moment};
 use crate::identity::tls::tonic_client_config;
+use crate::identity::{Credentials, Moment};
 
 /// How often a keepalive is sent. A broker that is gone is noticed after this interval and
 /// [`KEEPALIVE_TIMEOUT`].

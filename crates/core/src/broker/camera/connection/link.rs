@@ -385,7 +385,8 @@ mod tests {
     fn a_frame_that_arrives_after_it_was_given_up_shows_that_the_limit_was_too_short() {
         let at = |ms| Instant::ZERO + Duration::from_millis(ms);
         let frame = |number| FrameId { epoch: Epoch(1), sequence: Sequence(number) };
-        let whole = |number, now| Report::Complete { frame: frame(number), bytes: 1_300, first: now, last: now };
+        let whole =
+            |number, now| Report::Complete { frame: frame(number), bytes: 1_300, first: now, last: now };
         let mut link = EdgeLink::new(LinkId(1), EdgeIndex(0), at(0));
         link.kept_bound = Some(Duration::from_millis(45));
         link.answered(at(8), Exchange { t1: at(0), t2: at(4), t3: at(4), t4: at(8) });
