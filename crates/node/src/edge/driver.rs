@@ -13,15 +13,13 @@ use mez_core::frame::FrameId;
 use mez_core::history::PastAnswer;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::source::{SourceStanding, SourceState};
-use mez_core::units::Instant;
 use mez_core::wire::{Inquiry, Message, RefuseCode};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tracing::{debug, error, info, warn};
 
 use super::lock;
-use super::renewals::Renewals;
+use super::renewals::{Renewals, Turns};
 use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::sources::NotedSources;
@@ -49,9 +47,8 @@ pub(super) struct CameraLink {
     pub(super) shown: Shown,
     pub(super) from: IpAddr,
     pub(super) commands: CommandSender,
-    /// The request for a certificate that is worked on, or was last, and when it may be answered at the earliest.
-    pub(super) renewal: Option<JoinHandle<()>>,
-    pub(super) renewed_at: Instant,
+    /// Requests for certificates, which take turns.
+    pub(super) renewing: Turns,
 }
 
 pub(super) struct Driver {
@@ -164,7 +161,7 @@ impl Driver {
                 let who = format!("{} at {from}", peer.identity);
                 self.audit.connected(member(&peer.identity), "link", from.to_canonical().to_string());
                 self.links
-                    .insert(link, CameraLink { who, shown, from, commands, renewal: None, renewed_at: now });
+                    .insert(link, CameraLink { who, shown, from, commands, renewing: Turns::new(now) });
                 self.broker.handle_connected(now, link, peer);
                 self.refuse_revoked(link);
             }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
+use mez_core::units::Instant;
 use mez_core::wire::Message;
 use prost::Message as _;
 use rustls::pki_types::CertificateDer;
+use tokio::sync::Semaphore;
 use tracing::debug;
 
 use super::driver::Driver;
@@ -21,6 +23,8 @@ use crate::link::Command;
 
 /// The shortest time between two answers on one connection. A member asks once in days.
 const ANSWER_INTERVAL: Duration = Duration::from_millis(100);
+/// The most requests of one connection that wait. A member waits for its answer before it asks again.
+const WAITING_MAX: usize = 4;
 
 /// What renews certificates, once it is known. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -90,22 +94,38 @@ fn issued(answer: &[u8]) -> Option<String> {
     Some(CertificateFacts::read(&certificate).ok()?.serial)
 }
 
+/// The requests of one connection, of which one is answered at a time.
+pub(super) struct Turns {
+    /// Had by whoever is answered; each that waits holds it as well.
+    turn: Arc<Semaphore>,
+    /// When the next one may be answered.
+    next: Instant,
+}
+
+impl Turns {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { turn: Arc::new(Semaphore::new(1)), next: now }
+    }
+}
+
 impl Driver {
-    /// A camera host asks for its next certificate. Signing takes a while, so a task of its own waits for it; of one connection, one at a time.
+    /// A camera host asks for its next certificate. Signing takes a while, so a task of its own waits for it.
     pub(super) fn renew(&mut self, link: LinkId, request: Bytes) {
         let Some(known) = self.links.get_mut(&link) else { return };
-        if known.renewal.as_ref().is_some_and(|renewal| !renewal.is_finished()) {
-            return debug!(peer = known.who, "asks for a certificate again before it has its answer");
+        if Arc::strong_count(&known.renewing.turn) > WAITING_MAX {
+            return debug!(peer = known.who, "asks for certificates faster than it is answered");
         }
         let from = known.from.to_canonical().to_string();
         let asker = Asker::Member(known.shown.peer.identity.clone(), from);
         let (renewals, commands) = (self.renewals.clone(), known.commands.clone());
-        let not_before = known.renewed_at + ANSWER_INTERVAL;
-        known.renewed_at = monotonic_now().max(not_before);
-        known.renewal = Some(tokio::spawn(async move {
-            sleep_until(not_before).await;
+        let (turn, at) = (Arc::clone(&known.renewing.turn), known.renewing.next);
+        known.renewing.next = monotonic_now().max(at) + ANSWER_INTERVAL;
+        tokio::spawn(async move {
+            // Never closed, and had in the order in which it was asked for.
+            let _turn = turn.acquire().await;
+            sleep_until(at).await;
             let answer = renewals.answer(request, &asker).await;
             commands.send(Command::Send(Message::RenewalAnswer(answer)));
-        }));
+        });
     }
 }

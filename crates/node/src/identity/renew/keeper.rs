@@ -22,7 +22,8 @@ use crate::identity::files::{self, FileError, Present, Readers, Stamp};
 use crate::identity::folder::{AUTHORITY_CERTIFICATE, KeyFolder};
 use crate::lock::FileLock;
 
-/// How long an edge may take to answer.
+/// How long an edge may take to answer: a thirtieth of the certificate's life, within these.
+const ANSWER_TIME_MIN: Duration = Duration::from_secs(1);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked whether the file has been replaced: somebody may have enrolled this host anew, or another program has renewed.
 const FILE_INTERVAL_MAX: Duration = Duration::from_secs(60);
@@ -117,7 +118,7 @@ impl Keeper {
 
     /// Asks which authorities the site trusts. A new one is followed by a renewal.
     async fn listen(&mut self, way: &impl Way) {
-        let is_new = match question(way, Bytes::new()).await {
+        let is_new = match self.question(way, Bytes::new()).await {
             Ok(answer) => {
                 let trust = self.credentials.trust();
                 let offered = certificates(answer.authorities);
@@ -178,7 +179,7 @@ impl Keeper {
         let credentials = self.credentials.clone();
         let asked =
             spawn_blocking(move || Asked::by(&credentials)).await.map_err(|_| RenewError::Thread)??;
-        let answer = question(way, asked.request.encode_to_vec().into()).await?;
+        let answer = self.question(way, asked.request.encode_to_vec().into()).await?;
         let theirs = moment(answer.answered_utc_ns);
         let credentials = self.credentials.clone();
         let held = spawn_blocking(move || asked.accept(&credentials, answer, SystemTime::now()));
@@ -194,6 +195,20 @@ impl Keeper {
         drop((lock, turn));
         info!(identity = %self.credentials.identity(), until = %Moment(validity.not_after), "renewed the certificate");
         Ok(())
+    }
+
+    /// Asks an edge, and waits for its answer for as long as it may take.
+    async fn question(
+        &self,
+        way: &impl Way,
+        request: Bytes,
+    ) -> Result<pb::RenewCertificateResponse, RenewError> {
+        let patience = (self.credentials.validity().lasts() / 30).clamp(ANSWER_TIME_MIN, ANSWER_TIME_MAX);
+        let late = |_| Err(format!("the edge did not answer within {:.0} s", patience.as_secs_f64()));
+        let answer = timeout(patience, way.ask(request)).await.unwrap_or_else(late);
+        let answer = answer.map_err(RenewError::Unreachable)?;
+        pb::RenewCertificateResponse::decode(answer)
+            .map_err(|_| RenewError::Unreachable("the edge's answer makes no sense".into()))
     }
 
     /// The old certificate did not hold by this host's clock either.
@@ -254,16 +269,6 @@ impl Keeper {
             warn!(%identity, "{text}");
         }
     }
-}
-
-/// Asks an edge, and waits for its answer for as long as it may take.
-async fn question(way: &impl Way, request: Bytes) -> Result<pb::RenewCertificateResponse, RenewError> {
-    let answer = timeout(ANSWER_TIME_MAX, way.ask(request))
-        .await
-        .unwrap_or_else(|_| Err(format!("the edge did not answer within {} s", ANSWER_TIME_MAX.as_secs())));
-    let answer = answer.map_err(RenewError::Unreachable)?;
-    pb::RenewCertificateResponse::decode(answer)
-        .map_err(|_| RenewError::Unreachable("the edge's answer makes no sense".into()))
 }
 
 /// Writes the authorities first: certificates in the folder are always of an authority that it knows. Another program may have followed a newer
