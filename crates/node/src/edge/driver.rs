@@ -160,8 +160,7 @@ impl Driver {
                 let peer = shown.peer.clone();
                 let who = format!("{} at {from}", peer.identity);
                 self.audit.connected(member(&peer.identity), "link", from.to_canonical().to_string());
-                self.links
-                    .insert(link, CameraLink { who, shown, from, commands, renewing: Turns::new(now) });
+                self.links.insert(link, CameraLink { who, shown, from, commands, renewing: Turns::new(now) });
                 self.broker.handle_connected(now, link, peer);
                 self.refuse_revoked(link);
             }

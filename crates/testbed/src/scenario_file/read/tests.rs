@@ -48,6 +48,32 @@ fn what_makes_no_sense_is_named_by_its_field() {
             "subscription[1].profile: the accuracies of panning_720p were not measured",
         ),
         (
+            "[[subscription]]\nname = \"t\"\ncameras = \"yard/*\"\n",
+            "subscription[1].cameras: \"yard/*\" names no camera of this scenario",
+        ),
+        (
+            "[[subscription]]\nname = \"t\"\ncameras = \"**\"\nlatency_ms = 0\n",
+            "subscription[1].latency_ms: the latency bound is 0",
+        ),
+        (
+            "[[expect]]\nsubscription = \"t\"\nframes_min = 1\n",
+            "expect[0].subscription: \"t\" is no subscription",
+        ),
+        ("[[expect]]\nsubscription = \"s\"\n", "expect[0]: nothing is expected"),
+        ("[[expect]]\nsubscription = \"s\"\nfrom_s = 3\nuntil_s = 2\nframes_min = 1\n", "expect[0].until_s"),
+    ] {
+        assert_names(more, part);
+    }
+    let error = "name = \"x\"\nseconds = 5\n".parse::<Scenario>().expect_err("no camera").to_string();
+    assert!(error.contains("at least one [[camera]]"), "{error}");
+    let error = "name = \"x\"\nseconds = \"long\"\n".parse::<Scenario>().expect_err("no number").to_string();
+    assert!(error.contains("line 2") && error.contains("seconds"), "{error}");
+}
+
+#[test]
+fn changes_that_make_no_sense_are_named_by_their_field() {
+    for (more, part) in [
+        (
             "[[change]]\nat_s = 9\nfault = \"cut\"\ncamera = \"**\"\n",
             "change[0].at_s: 9 is not between 0 and 5",
         ),
@@ -57,14 +83,6 @@ fn what_makes_no_sense_is_named_by_its_field() {
             "change[0].camera: \"yard/*\" names no camera",
         ),
         ("[[change]]\nat_s = 1\ncamera = \"**\"\n", "change[0]: give exactly one of"),
-        (
-            "[[subscription]]\nname = \"t\"\ncameras = \"yard/*\"\n",
-            "subscription[1].cameras: \"yard/*\" names no camera of this scenario",
-        ),
-        (
-            "[[subscription]]\nname = \"t\"\ncameras = \"**\"\nlatency_ms = 0\n",
-            "subscription[1].latency_ms: the latency bound is 0",
-        ),
         ("[[change]]\nat_s = 1\nfault = \"explode\"\n", "unknown variant `explode`"),
         (
             "[[change]]\nat_s = 1\nevery_s = 0\ncamera = \"**\"\nfault = \"cut\"\n",
@@ -86,18 +104,12 @@ fn what_makes_no_sense_is_named_by_its_field() {
             "[[change]]\nat_s = 3\nover_s = 4\ncamera = \"**\"\nmegabits_per_second = 1\n",
             "change[0].over_s: 4 is not between 0.5 and 2",
         ),
-        (
-            "[[expect]]\nsubscription = \"t\"\nframes_min = 1\n",
-            "expect[0].subscription: \"t\" is no subscription",
-        ),
-        ("[[expect]]\nsubscription = \"s\"\n", "expect[0]: nothing is expected"),
-        ("[[expect]]\nsubscription = \"s\"\nfrom_s = 3\nuntil_s = 2\nframes_min = 1\n", "expect[0].until_s"),
     ] {
-        let error = error(more);
-        assert!(error.contains(part), "{error:?} does not say {part:?}");
+        assert_names(more, part);
     }
-    let error = "name = \"x\"\nseconds = 5\n".parse::<Scenario>().expect_err("no camera").to_string();
-    assert!(error.contains("at least one [[camera]]"), "{error}");
-    let error = "name = \"x\"\nseconds = \"long\"\n".parse::<Scenario>().expect_err("no number").to_string();
-    assert!(error.contains("line 2") && error.contains("seconds"), "{error}");
+}
+
+fn assert_names(more: &str, part: &str) {
+    let error = error(more);
+    assert!(error.contains(part), "{error:?} does not say {part:?}");
 }
