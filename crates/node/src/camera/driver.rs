@@ -359,8 +359,10 @@ impl Driver {
     }
 
     pub(super) fn command(&mut self, link: LinkId, command: Command) {
+        // The end of one that has ended is told in its turn, behind what the edge said last, such as why.
         if let Some(commands) = self.links.get(&link)
             && !commands.send(command)
+            && !commands.is_gone()
         {
             self.links.remove(&link);
             self.broker.handle_closed(monotonic_now(), link);

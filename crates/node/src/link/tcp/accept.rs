@@ -1,6 +1,7 @@
 //! The edge's side of a link over TCP.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::ARRIVING_FRAMES_MAX;
@@ -48,13 +49,26 @@ pub(in crate::link) async fn serve(
         frames: BTreeMap::new(),
         newest_stream: 0,
     };
-    let reason = tokio::select! {
-        dropped = dropped => dropped.to_string(),
-        reason = write(receiver, stopped, &mut writer) => reason,
-        reason = receiver_of_frames.run() => reason,
+    let (reading_ends, over) = oneshot::channel();
+    let reason = {
+        let mut writing = pin!(write(receiver, (stopped, over), &mut writer));
+        let reason = tokio::select! {
+            reason = &mut writing => Ok(reason),
+            dropped = dropped => Err(dropped.to_string()),
+            reason = receiver_of_frames.run() => Err(reason),
+        };
+        drop(reading_ends);
+        // The broker may have said why it wants no more.
+        match reason {
+            Ok(reason) => reason,
+            Err(reason) => {
+                let _ = tokio::time::timeout(CLOSE_TIME_MAX, writing).await;
+                reason
+            }
+        }
     };
     debug!(?link, reason, "a connection ended");
-    // A socket that is closed with unread bytes takes back what was said last, such as why.
+    // A socket that is closed with unread bytes takes back what was said last.
     let farewell = async {
         writer.shutdown().await?;
         tokio::io::copy(&mut receiver_of_frames.reader, &mut tokio::io::sink()).await
@@ -63,15 +77,17 @@ pub(in crate::link) async fn serve(
     let _ = events.send(EdgeEvent::Closed(link, reason)).await;
 }
 
+/// Writes what the broker says, until it closes the connection or nothing is read any more.
 async fn write(
     mut commands: mpsc::Receiver<Command>,
-    mut stopped: mpsc::Receiver<u32>,
+    (mut stopped, mut over): (mpsc::Receiver<u32>, oneshot::Receiver<()>),
     writer: &mut WriteHalf<TlsStream<TcpStream>>,
 ) -> String {
     let mut out = Vec::new();
     loop {
         out.clear();
         tokio::select! {
+            biased;
             command = commands.recv() => match command {
                 Some(Command::Send(message)) => {
                     let mut bytes = Vec::with_capacity(64);
@@ -87,6 +103,7 @@ async fn write(
                 None => return "the edge broker has stopped".into(),
             },
             Some(stream) = stopped.recv() => put_head(&mut out, RecordKind::Stop, stream, 0),
+            _ = &mut over => return "nothing more is read".into(),
         }
         let written = async {
             writer.write_all(&out).await?;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 
 use bytes::Bytes;
 use mez_core::broker::{EdgeIndex, LinkId};
@@ -50,9 +50,16 @@ pub(in crate::link) async fn serve(
         records_at_once: 1,
         told: Instant::now(),
     };
+    let mut reading = pin!(read(link, reader, stop, &events));
     let reason = tokio::select! {
-        reason = sender.run(receiver, stopped) => reason,
-        reason = read(link, reader, stop, &events) => reason,
+        // An edge that has ended the connection has said why, and that may not have been read yet.
+        failed = sender.run(receiver, stopped) => match failed {
+            Over::Write(error) => {
+                tokio::time::timeout(CLOSE_TIME_MAX, reading).await.unwrap_or_else(|_| error.to_string())
+            }
+            Over::Asked(reason) => reason.into(),
+        },
+        reason = &mut reading => reason,
         reason = revoked.reason() => reason,
     };
     let _ = tokio::time::timeout(CLOSE_TIME_MAX, sender.writer.shutdown()).await;
@@ -115,6 +122,14 @@ struct Outgoing {
     rest: Bytes,
 }
 
+/// Why nothing more is sent.
+enum Over {
+    /// The broker wants it so, or is gone.
+    Asked(&'static str),
+    /// The connection takes no more.
+    Write(io::Error),
+}
+
 struct Sender<'a> {
     link: LinkId,
     events: &'a mpsc::Sender<CameraEvent>,
@@ -133,17 +148,13 @@ struct Sender<'a> {
 
 impl Sender<'_> {
     /// Carries out commands until there is nothing more to do.
-    async fn run(
-        &mut self,
-        mut commands: mpsc::Receiver<Command>,
-        mut stopped: mpsc::Receiver<u32>,
-    ) -> String {
+    async fn run(&mut self, mut commands: mpsc::Receiver<Command>, mut stopped: mpsc::Receiver<u32>) -> Over {
         // Commands that came while a write had to wait.
         let mut waiting = VecDeque::new();
         loop {
             while let Some(command) = waiting.pop_front() {
                 if let Some(reason) = self.take(command).await {
-                    return reason;
+                    return Over::Asked(reason);
                 }
             }
             while let Ok(stream) = stopped.try_recv() {
@@ -159,7 +170,7 @@ impl Sender<'_> {
                 tokio::select! {
                     command = commands.recv() => match command {
                         Some(command) => waiting.push_back(command),
-                        None => return "the camera broker has stopped".into(),
+                        None => return Over::Asked("the camera broker has stopped"),
                     },
                     Some(_) = stopped.recv() => {}
                 }
@@ -173,12 +184,12 @@ impl Sender<'_> {
                     // A write that was begun has to be ended: half a record makes no sense to anybody.
                     written = &mut write => match written {
                         Ok(()) => break,
-                        Err(error) => return error.to_string(),
+                        Err(error) => return Over::Write(error),
                     },
                     command = commands.recv(), if waiting.len() < WAITING_MAX => match command {
-                        Some(Command::Close) => return "the camera broker closed the connection".into(),
+                        Some(Command::Close) => return Over::Asked("the camera broker closed the connection"),
                         Some(command) => waiting.push_back(command),
-                        None => return "the camera broker has stopped".into(),
+                        None => return Over::Asked("the camera broker has stopped"),
                     },
                 }
             }
@@ -187,7 +198,7 @@ impl Sender<'_> {
     }
 
     /// Carries out a command. Returns the reason if the connection must end.
-    async fn take(&mut self, command: Command) -> Option<String> {
+    async fn take(&mut self, command: Command) -> Option<&'static str> {
         match command {
             Command::Send(message) => {
                 let mut bytes = Vec::with_capacity(64);
@@ -208,11 +219,11 @@ impl Sender<'_> {
                 // The edge closes when it has read everything, and `read` notices. If this side closed first, what the edge is
                 // about to say would make the kernel throw away what it has not read.
                 tokio::time::sleep(CLOSE_TIME_MAX).await;
-                return Some("the camera broker has stopped".into());
+                return Some("the camera broker has stopped");
             }
             Command::Close => {
                 let _ = self.write_out().await;
-                return Some("the camera broker closed the connection".into());
+                return Some("the camera broker closed the connection");
             }
         }
         None
