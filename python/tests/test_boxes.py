@@ -117,7 +117,7 @@ def drawn(camera: mez.Publisher, frame: tuple[int, int], size: tuple[int, int]) 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_boxes_are_drawn_where_they_were_seen(edge: mez.Edge, tmp_path: Path, size: tuple[int, int]) -> None:
-    """At every rung, by four at once: in the frame's pixels, in published ones, in video, from another host."""
+    """At every rung, by four at once: in a frame's own pixels, published ones, video, from another host."""
     image, there = scene(*size)
     identity = enrolled(edge, "app/viewer", tmp_path / "keys")
     ways: dict[str, dict[str, Any]] = {
