@@ -106,6 +106,8 @@ class Site:
             "edge",
             mez(
                 *("edge", "--keys", str(self.keys), "--memory-bytes", f"{64 << 20}", "--listen", any_port),
+                # Every trial has cameras of its own.
+                *("--cameras-max", "512"),
                 *("--grpc", any_port, "--enrol", any_port, "--socket", str(self.socket)),
             ),
         )
