@@ -346,8 +346,6 @@ struct Connection<C> {
     preface: Option<Preface>,
     /// Ready when it is to be closed, of members who showed a certificate.
     cut: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// It is to be closed.
-    is_cut: bool,
     _place: OwnedSemaphorePermit,
     _of_principal: PrincipalsPlace,
 }
@@ -362,22 +360,7 @@ impl<C> Connection<C> {
         let (_said, dropped) = pass.until_said();
         let preface = Preface { missing: HTTP2_PREFACE_BYTES, _said, dropped: Box::pin(dropped) };
         let peer = Peer::new(principal);
-        let (preface, cut, is_cut) = (Some(preface), None, false);
-        Self { stream, peer, preface, cut, is_cut, _place: place, _of_principal: of_principal }
-    }
-
-    /// Fails once its certificate was revoked. Whoever reads asks, and whoever writes: a client that takes nothing keeps a
-    /// writer waiting, who then does not read.
-    fn not_cut(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if let Some(cut) = &mut self.cut
-            && cut.as_mut().poll(context).is_ready()
-        {
-            (self.cut, self.is_cut) = (None, true);
-        }
-        match self.is_cut {
-            true => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "its certificate was revoked")),
-            false => Ok(()),
-        }
+        Self { stream, peer, preface: Some(preface), cut: None, _place: place, _of_principal: of_principal }
     }
 }
 
@@ -402,8 +385,15 @@ impl<C: AsyncRead + Unpin> AsyncRead for Connection<C> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.not_cut(context)?;
-        let Self { stream, preface, .. } = &mut *self;
+        let Self { stream, preface, cut, .. } = &mut *self;
+        if let Some(cut) = cut
+            && cut.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "its certificate was revoked",
+            )));
+        }
         if let Some(waits) = preface
             && let Poll::Ready(dropped) = waits.dropped.as_mut().poll(context)
         {
@@ -427,7 +417,6 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for Connection<C> {
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.not_cut(context)?;
         Pin::new(&mut self.stream).poll_write(context, buffer)
     }
 
@@ -436,7 +425,6 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for Connection<C> {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.not_cut(context)?;
         Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
     }
 
@@ -445,7 +433,6 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for Connection<C> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.not_cut(context)?;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
