@@ -155,6 +155,16 @@ def test_a_run_is_stable_if_its_latency_does_not_grow(used: float, stable: bool)
     assert sum(verdicts) >= 8 if stable else sum(verdicts) == 0, f"seed {SEED}: {verdicts}"
 
 
+def test_a_latency_that_grows_is_not_stable_even_if_all_is_completed_in_the_end() -> None:
+    """Somebody who waits long enough gets every record of a queue that grows."""
+    due = poisson(1.1, 20_000, np.random.default_rng(SEED))
+    drained = judge(due, due + waits(due, np.ones(20_000), 1) + 1.0, 1e9)
+    assert drained.completed_share == 1.0
+    # A tenth more than a worker can do is a tenth of a second later every second.
+    assert drained.slope == pytest.approx(0.1, rel=0.3), f"seed {SEED}"
+    assert not drained.is_stable
+
+
 def test_a_run_that_loses_records_is_not_stable_however_fast_it_is() -> None:
     """A bus that drops one of a hundred has no latency that grows."""
     due: Values = np.linspace(0, 10, 10_000)
