@@ -12,7 +12,8 @@ import pytest
 import mez
 
 CHECKOUT = Path(__file__).parents[2]
-DOCUMENTS = [CHECKOUT / name for name in ("README.md", "docs/cookbook.md", "docs/troubleshooting.md")]
+PAGES = ("cookbook", "troubleshooting", "rights", "certificates", "audit", "doctor", "configuration")
+DOCUMENTS = [CHECKOUT / "README.md", *(CHECKOUT / "docs" / f"{page}.md" for page in PAGES)]
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
