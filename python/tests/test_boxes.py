@@ -35,7 +35,9 @@ def ladder(width: int) -> list[str]:
         return "" if numerator == denominator else f"/w{width * numerator // denominator // 2 * 2}"
 
     video = [(1, 1, 24), (1, 1, 28), (1, 1, 32), (2, 3, 30), (2, 3, 34), (1, 2, 34), (1, 3, 36)]
-    stills = [(1, 1, 85), (1, 1, 70), (2, 3, 70), (1, 2, 70), (1, 3, 60), (1, 4, 50)]
+    # The coarse ones first: where nothing moves, tiles that are finer than the rung stay until their chain
+    # ends, after 10 s.
+    stills = [(1, 4, 50), (1, 3, 60), (1, 2, 70), (2, 3, 70), (1, 1, 70), (1, 1, 85)]
     return [
         *(f"h264{named(*share)}/q{quantiser}" for *share, quantiser in video),
         *(f"tiles{named(*share)}/q{quality}/420" for *share, quality in stills),
