@@ -417,19 +417,28 @@ async fn a_client_with_a_wrong_certificate_is_refused_at_every_port() {
     println!("{table}");
 }
 
-/// A server at a port of its own, and the bytes of applications that it has heard.
-async fn serve_tcp(config: Option<ServerConfig>) -> (SocketAddr, Arc<AtomicUsize>) {
+/// A server at a port of its own.
+struct Server {
+    address: SocketAddr,
+    /// How often it was dialled.
+    dialled: Arc<AtomicUsize>,
+    /// The bytes of applications that it has heard.
+    heard: Arc<AtomicUsize>,
+}
+
+async fn serve_tcp(config: Option<ServerConfig>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let heard = Arc::new(AtomicUsize::new(0));
-    let (counts, config) = (Arc::clone(&heard), config.map(Arc::new));
+    let (dialled, heard) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let (dials, counts, config) = (Arc::clone(&dialled), Arc::clone(&heard), config.map(Arc::new));
     // It ends with the test's runtime.
     tokio::spawn(async move {
         while let Ok((connection, _)) = listener.accept().await {
+            dials.fetch_add(1, Ordering::Relaxed);
             tokio::spawn(answer(connection, config.clone(), Arc::clone(&counts)));
         }
     });
-    (address, heard)
+    Server { address, dialled, heard }
 }
 
 /// Answers a client, with TLS 1.2 where there is no configuration, and counts what the client tells.
@@ -485,19 +494,21 @@ async fn meets(way: Way, wrong: Wrong, member: Option<Member>, site: &Site) -> (
             (explain_quic(&error).unwrap_or_else(|| error.to_string()), within(serving).await.unwrap())
         }
         Way::Tcp => {
-            let (to, heard) = serve_tcp(member.map(|member| server(member, way.alpn()))).await;
+            let server = serve_tcp(member.map(|member| server(member, way.alpn()))).await;
             let config = link_client_config(&camera).unwrap();
-            let attempt = dial_tcp(IpAddr::from([127, 0, 0, 1]), to, config).await;
+            let attempt = dial_tcp(IpAddr::from([127, 0, 0, 1]), server.address, config).await;
             assert_ne!(attempt.says, "in", "{wrong:?} passes for an edge");
-            (attempt.says, heard.load(Ordering::Relaxed))
+            (attempt.says, server.heard.load(Ordering::Relaxed))
         }
         Way::Grpc => {
-            let (to, heard) = serve_tcp(member.map(|member| server(member, way.alpn()))).await;
+            let server = serve_tcp(member.map(|member| server(member, way.alpn()))).await;
             let app: Credentials = site.credentials(Role::App, "viewer");
+            // It waits for a broker that is not there yet, but not for another certificate.
             let options = ClientOptions::default();
-            let connected = within(EdgeClient::connect(vec![tcp(to)], Some(&app), options)).await;
+            let connected = within(EdgeClient::connect(vec![tcp(server.address)], Some(&app), options)).await;
             let error = connected.map(drop).expect_err(&format!("{wrong:?} passes for an edge"));
-            (error.to_string(), heard.load(Ordering::Relaxed))
+            assert_eq!(server.dialled.load(Ordering::Relaxed), 1, "{wrong:?}: {error}");
+            (error.to_string(), server.heard.load(Ordering::Relaxed))
         }
     }
 }

@@ -111,9 +111,10 @@ pub(crate) fn too_large(py: Python<'_>, bytes: u64, bytes_max: u64) -> PyErr {
 /// A call to a broker came to nothing.
 pub(crate) fn client(py: Python<'_>, failure: &ClientError) -> PyErr {
     match failure {
-        ClientError::Unreachable { .. } | ClientError::TimedOut { .. } | ClientError::Elsewhere { .. } => {
-            raise(py, "ConnectError", failure)
-        }
+        ClientError::Unreachable { .. }
+        | ClientError::Untrusted { .. }
+        | ClientError::TimedOut { .. }
+        | ClientError::Elsewhere { .. } => raise(py, "ConnectError", failure),
         ClientError::NoCredentials { .. } => raise(py, "KeysError", failure),
         ClientError::Protocol { .. } => raise(py, "VersionError", failure),
         ClientError::Refused(refusal) => refused(py, refusal),

@@ -34,12 +34,16 @@ pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
                     .push(Finding::ok(Check::Reach, format!("{place}: something takes connections there")));
             }
             AppAnswer::Asked(Err(
-                error @ (ClientError::Unreachable { .. } | ClientError::TimedOut { .. }),
+                error @ (ClientError::Unreachable { .. }
+                | ClientError::Untrusted { .. }
+                | ClientError::TimedOut { .. }),
             )) if address.as_unix() == Some(&subject.socket) && subject.is(Side::Edge) => {
                 findings.push(Finding::warning(Check::Reach, error.to_string(), "start it with `mez edge`"));
             }
             AppAnswer::Asked(Err(
-                error @ (ClientError::Unreachable { .. } | ClientError::TimedOut { .. }),
+                error @ (ClientError::Unreachable { .. }
+                | ClientError::Untrusted { .. }
+                | ClientError::TimedOut { .. }),
             )) => findings.push(no_broker(error, address.as_unix().is_some())),
             AppAnswer::Asked(_) => findings.push(Finding::ok(Check::Reach, format!("{place} answers"))),
         }

@@ -264,12 +264,15 @@ impl Dialler {
 
     /// The same error, and that our own certificate has expired, if it has.
     fn with_own_certificate(&self, error: ClientError) -> ClientError {
-        match (error, &self.0.way) {
-            (ClientError::Unreachable { address, reason }, Way::Grpc(remote))
-                if !reason.contains("expired") =>
-            {
-                let expired = remote.expired().map(|expired| format!("{reason}; {expired}"));
-                ClientError::Unreachable { address, reason: expired.unwrap_or(reason) }
+        let Way::Grpc(remote) = &self.0.way else { return error };
+        match (error, remote.expired()) {
+            (
+                ClientError::Unreachable { address, reason } | ClientError::Untrusted { address, reason },
+                Some(expired),
+            ) => {
+                let told = reason.contains("expired");
+                let reason = if told { reason } else { format!("{reason}; {expired}") };
+                ClientError::Untrusted { address, reason }
             }
             (error, _) => error,
         }

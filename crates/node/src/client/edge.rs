@@ -51,7 +51,7 @@ pub struct ClientOptions {
     /// identity.
     pub application: String,
     /// How long to try before the first connection is given up. Default 5 s. A failure that is lasting, such
-    /// as a refused certificate, is an error at once.
+    /// as a certificate that one side does not accept, is an error at once.
     pub patience: Duration,
 }
 

@@ -22,6 +22,15 @@ pub enum ClientError {
         /// What went wrong, in words.
         reason: String,
     },
+    /// Somebody answers, and TLS fails: one side does not accept the other's certificate, or the other side is no broker. A first
+    /// connection fails at once with this. A client that was connected goes on trying, because certificates are renewed.
+    #[error("no broker at {address}: {reason}")]
+    Untrusted {
+        /// The address where the broker should be.
+        address: Address,
+        /// What went wrong, in words.
+        reason: String,
+    },
     /// No camera of the subscription is connected to the edge in use, but one is connected to another edge.
     #[error(
         "no camera of the subscription is connected to the edge at {from}, and one is to the edge at {to}"
@@ -68,10 +77,18 @@ impl ClientError {
     /// Whether the same call may succeed later without any change by the program.
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::Elsewhere { .. } => true,
+            Self::Unreachable { .. }
+            | Self::Untrusted { .. }
+            | Self::TimedOut { .. }
+            | Self::Elsewhere { .. } => true,
             Self::Refused(error) => error.is_passing(),
             Self::NoCredentials { .. } | Self::Protocol { .. } => false,
         }
+    }
+
+    /// Whether it may pass within the seconds that a first connection is waited for.
+    pub(super) fn is_worth_waiting(&self) -> bool {
+        self.is_passing() && !matches!(self, Self::Untrusted { .. })
     }
 
     pub(super) fn from_packet(error: PacketError, address: &Address) -> Self {
@@ -91,36 +108,41 @@ impl ClientError {
     pub(super) fn from_status(status: &Status, address: &Address) -> Self {
         // A status that came from the broker has no cause on this side.
         match status.source() {
-            Some(cause) if is_revoked(cause) => revoked(),
             None => ApiError::from_status(status).into(),
-            Some(cause) => Self::Unreachable { address: address.clone(), reason: innermost_reason(cause) },
+            Some(cause) => Self::from_cause(cause, address),
         }
     }
 
     pub(super) fn from_transport(error: &tonic::transport::Error, address: &Address) -> Self {
-        if is_revoked(error) {
-            return revoked();
+        Self::from_cause(error, address)
+    }
+
+    fn from_cause(cause: &(dyn Error + 'static), address: &Address) -> Self {
+        let address = address.clone();
+        match failure_of_tls(cause) {
+            // Then it is of no use to try again.
+            Some(error @ rustls::Error::AlertReceived(AlertDescription::CertificateRevoked)) => {
+                ApiError::revoked(explain::explain(&error)).into()
+            }
+            Some(error) => Self::Untrusted { address, reason: explain::explain(&error) },
+            None => Self::Unreachable { address, reason: innermost_reason(cause) },
         }
-        Self::Unreachable { address: address.clone(), reason: innermost_reason(error) }
     }
 }
 
-/// Whether the broker refused our certificate because it was revoked: then it is of no use to try again.
-fn is_revoked(error: &(dyn Error + 'static)) -> bool {
-    let mut at = Some(error);
-    while let Some(error) = at {
-        // HTTP/2 keeps only the text of what rustls says.
-        if error.to_string().contains("CertificateRevoked") {
-            return true;
-        }
-        at = error.source();
+/// What TLS says, if it is TLS that failed.
+fn failure_of_tls(error: &(dyn Error + 'static)) -> Option<rustls::Error> {
+    if let Some(error) = error.downcast_ref::<rustls::Error>() {
+        return Some(error.clone());
     }
-    false
-}
-
-fn revoked() -> ClientError {
-    ApiError::revoked(explain::explain(&rustls::Error::AlertReceived(AlertDescription::CertificateRevoked)))
-        .into()
+    // An `io::Error` does not count what it holds among its sources.
+    let inner = match error.downcast_ref::<io::Error>() {
+        Some(error) => error.get_ref().map(|held| held as &(dyn Error + 'static)),
+        None => error.source(),
+    };
+    let known = inner.and_then(failure_of_tls);
+    // HTTP/2 keeps only the text of what rustls says.
+    known.or_else(|| explain::alert_in(&error.to_string()).map(rustls::Error::AlertReceived))
 }
 
 const BROKER_CLOSED: &str = "the broker closed the connection";
@@ -139,13 +161,10 @@ fn io_reason(error: &io::Error) -> String {
     }
 }
 
-/// The innermost error of a chain says most. A TLS error on the way is put into words.
+/// The innermost error of a chain says most.
 fn innermost_reason(error: &(dyn Error + 'static)) -> String {
     let mut at = error;
     loop {
-        if let Some(error) = at.downcast_ref::<rustls::Error>() {
-            return explain::explain(error);
-        }
         if let Some(error) = at.downcast_ref::<io::Error>()
             && (error.get_ref().is_none() || explain::explain_io(error).is_some())
         {
@@ -172,5 +191,22 @@ mod tests {
             assert_eq!(innermost_reason(&error), BROKER_CLOSED);
         }
         assert_eq!(innermost_reason(&io::Error::other("no route")), "no route");
+    }
+
+    /// However deep it is, and also where only its text is left.
+    #[test]
+    fn what_tls_says_is_found_in_what_http_says() {
+        use rustls::{CertificateError, Error};
+        let errors =
+            [Error::AlertReceived(AlertDescription::UnknownCA), CertificateError::UnknownIssuer.into()];
+        for error in &errors {
+            let wrapped = io::Error::other(io::Error::other(error.clone()));
+            assert_eq!(failure_of_tls(error).as_ref(), Some(error));
+            assert_eq!(failure_of_tls(&wrapped).as_ref(), Some(error), "{wrapped:?}");
+        }
+        let text = io::Error::other(format!("connection error: {}", errors[0]));
+        assert_eq!(failure_of_tls(&text).as_ref(), Some(&errors[0]));
+        assert_eq!(failure_of_tls(&io::Error::other("received fatal alert: Unknown")), None);
+        assert_eq!(failure_of_tls(&io::Error::from(io::ErrorKind::ConnectionReset)), None);
     }
 }

@@ -77,7 +77,9 @@ async fn persist<T>(
     let mut told = false;
     loop {
         match attempt().await {
-            Err(error) if error.is_passing() && tokio::time::Instant::now() + REDIAL_INTERVAL < deadline => {
+            Err(error)
+                if error.is_worth_waiting() && tokio::time::Instant::now() + REDIAL_INTERVAL < deadline =>
+            {
                 if !std::mem::replace(&mut told, true) {
                     warn!("{error}; trying for {} s", patience.as_secs_f32());
                 }

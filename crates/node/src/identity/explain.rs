@@ -62,6 +62,13 @@ pub fn explain_quic(error: &quinn::ConnectionError) -> Option<String> {
     }
 }
 
+/// The alert that a text tells of, as rustls writes it.
+pub fn alert_in(text: &str) -> Option<AlertDescription> {
+    let (_, rest) = text.split_once("received fatal alert: ")?;
+    let name = rest.split(|c: char| !c.is_ascii_alphanumeric()).next()?;
+    (0..=u8::MAX).map(AlertDescription::from).find(|alert| format!("{alert:?}") == name)
+}
+
 /// Explains an I/O error that wraps an error of TLS, as tokio-rustls returns it.
 pub fn explain_io(error: &io::Error) -> Option<String> {
     if error.kind() == io::ErrorKind::UnexpectedEof {
