@@ -63,7 +63,7 @@ enum Command {
     Subscribe(subscribe::SubscribeArgs),
     Keys(keys::KeysArgs),
     Store(store::StoreArgs),
-    Doctor(doctor::DoctorArgs),
+    Doctor(Box<doctor::DoctorArgs>),
     Config(config::ConfigArgs),
     /// Run cameras, an edge and a people detector on a real video (needs the Python package)
     #[command(disable_help_flag = true)]
@@ -117,7 +117,7 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
         Command::Cameras(args) => cameras::run(args),
         Command::Subscribe(args) => subscribe::run(args),
         Command::Store(args) => store::run(args),
-        Command::Doctor(args) => doctor::run(args),
+        Command::Doctor(args) => doctor::run(*args),
         Command::Config(args) => own.map_or(Ok(()), |own| config::run(args, own)),
         Command::Keys(args) => keys::run(args).map_err(Failure::new),
         Command::Demo(_) => Err(in_python("demo")),

@@ -249,7 +249,7 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
             infeasible: c & 0x80 != 0,
             profile_use: pick(&ProfileUse::ALL, c),
             profile: pick(&PROFILES, c >> 4),
-            drift: (c & 8 == 0).then(|| SizeDrift { measured: number as f64 + 1.0, profiled: 145.0 }),
+            drift: (c & 8 == 0).then_some(SizeDrift { measured: number as f64 + 1.0, profiled: 145.0 }),
             calibration: Calibration::default(),
         }),
         13 | 14 => Message::ProfileRequest(ProfileRequest {

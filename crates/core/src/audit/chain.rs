@@ -62,7 +62,7 @@ pub struct Head {
 
 impl Head {
     /// As a line, without its end.
-    pub fn to_line(&self) -> String {
+    pub fn to_line(self) -> String {
         let mut line = String::new();
         put_number(&mut line, "last", self.last);
         put_text(&mut line, "hash", &self.hash.to_string());

@@ -162,9 +162,8 @@ impl AccessUnits {
             std::iter::from_fn(|| splitter.next_unit().map(<[u8]>::to_vec)).collect()
         };
         for set in &sets {
-            match kind(set) {
-                Some(kind @ (Kind::Sequence | Kind::Picture)) => self.keep(set, kind == Kind::Sequence)?,
-                _ => {}
+            if let Some(kind @ (Kind::Sequence | Kind::Picture)) = kind(set) {
+                self.keep(set, kind == Kind::Sequence)?;
             }
         }
         Ok(())

@@ -35,7 +35,7 @@ impl Order {
         let missing = if begins { 0 } else { self.missing(slice, sequence) };
         let offset = self.frame_num_offset(slice, sequence);
         let (top, bottom, high) = match &sequence.order {
-            OrderCoding::Bits(count) => self.from_bits(slice, 1 << count),
+            OrderCoding::Bits(count) => self.orders_of_bits(slice, 1 << count),
             OrderCoding::Cycle { non_reference, top_to_bottom, offsets, .. } => {
                 let expected = expected(slice, offset, offsets, *non_reference);
                 let top = expected.saturating_add(slice.order_deltas[0]);
@@ -91,7 +91,7 @@ impl Order {
     }
 
     /// Order type 0 (8.2.1.1): the orders of both fields, and the high part.
-    fn from_bits(&self, slice: &SliceHeader, range: i64) -> (i64, i64, i64) {
+    fn orders_of_bits(&self, slice: &SliceHeader, range: i64) -> (i64, i64, i64) {
         let (before, low_before) = if slice.idr.is_some() { (0, 0) } else { (self.high, self.low) };
         let low = i64::from(slice.order_bits);
         // (8-3).

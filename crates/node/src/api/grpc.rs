@@ -37,7 +37,7 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
     routes.add_service(Calls { service: health_service, calls_max, message_bytes_max });
     match broker {
         Broker::Edge(api) => {
-            let service = EdgeBrokerServer::new(EdgeService(api.clone()));
+            let service = EdgeBrokerServer::new(EdgeService(EdgeApi::clone(api)));
             let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX);
             routes.add_service(Calls { service, calls_max, message_bytes_max: MESSAGE_BYTES_MAX });
             health.set_serving::<EdgeBrokerServer<EdgeService>>().await;

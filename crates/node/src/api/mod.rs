@@ -124,7 +124,7 @@ impl Default for ApiLimits {
 /// Which broker answers.
 #[derive(Clone)]
 pub(crate) enum Broker {
-    Edge(EdgeApi),
+    Edge(Box<EdgeApi>),
     Camera(CameraApi),
 }
 

@@ -93,7 +93,7 @@ pub struct ApiServer {
 impl ApiServer {
     /// A server for an edge broker, without listeners yet.
     pub fn edge(edge: EdgeHandle, rights: LiveRights, limits: ApiLimits) -> Self {
-        Self::new(limits, |stopping| Broker::Edge(EdgeApi::new(edge, rights, limits, stopping)))
+        Self::new(limits, |stopping| Broker::Edge(Box::new(EdgeApi::new(edge, rights, limits, stopping))))
     }
 
     /// A server for a camera broker, without listeners yet.

@@ -298,11 +298,11 @@ pub(super) fn read_head(folder: &Path) -> Result<Option<Head>, AuditError> {
     }
 }
 
-/// The end of the newest file: where the chain stands and what is wrong there, and whether its last line is whole.
-fn check_last(
-    last: &LogFile,
-    head: Option<Head>,
-) -> Result<(Option<(Chain, Vec<String>)>, bool), AuditError> {
+/// Where the chain stands at the end of the newest file, and what is wrong there.
+type Ending = (Chain, Vec<String>);
+
+/// The end of the newest file, if it holds anything, and whether its last line is torn.
+fn check_last(last: &LogFile, head: Option<Head>) -> Result<(Option<Ending>, bool), AuditError> {
     let io = AuditError::on(&last.path);
     // Of this one file: what is before it is not known here.
     let head = head.map(|head| Head { oldest: last.first.max(head.oldest), ..head });
@@ -328,7 +328,7 @@ fn check_last(
 }
 
 /// Where a log goes on, and what is wrong with it.
-fn take_up(last: Option<&(Chain, Vec<String>)>, head: Option<Head>, is_empty: bool) -> (Chain, Vec<Event>) {
+fn take_up(last: Option<&Ending>, head: Option<Head>, is_empty: bool) -> (Chain, Vec<Event>) {
     let named = head.map(|head| Chain::behind(head.last, head.hash));
     match (last, named) {
         (None, None) => (Chain::EMPTY, Vec::new()),

@@ -110,8 +110,7 @@ impl Trust {
         now: SystemTime,
     ) -> bool {
         let by = |authority: &CertificateDer<'_>| is_message_signed_by(authority, message, signature);
-        self.standing_at(now).any(|authority| by(authority))
-            || link.is_some_and(|link| vouches(self.root(), link, now) && by(link))
+        self.standing_at(now).any(&by) || link.is_some_and(|link| vouches(self.root(), link, now) && by(link))
     }
 
     /// What proves the root to members that know the authority before alone, while that is trusted.

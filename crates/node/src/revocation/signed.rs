@@ -74,10 +74,8 @@ impl SignedList {
 
     /// As a file holds it.
     pub fn to_text(&self) -> String {
-        let text = format!(
-            "The site's deny list, signed by its authority; `mez keys revoked` shows it. It may be copied to other edges of the site.\n"
-        );
-        text + &pem(LABEL, &self.bytes)
+        let text = "The site's deny list, signed by its authority; `mez keys revoked` shows it. It may be copied to other edges of the site.\n";
+        text.to_owned() + &pem(LABEL, &self.bytes)
     }
 
     /// Reads what a file holds.

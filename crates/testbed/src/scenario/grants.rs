@@ -118,7 +118,7 @@ fn some(random: &mut Random, grantee: &Grantee) -> Vec<Grant> {
         0 => Vec::new(),
         1..=3 => all_of("**", grantee),
         4 => {
-            let cameras: &str = *random.pick::<&str>(&CAMERAS);
+            let cameras: &str = random.pick::<&str>(&CAMERAS);
             all_of(cameras, grantee)
         }
         _ => {

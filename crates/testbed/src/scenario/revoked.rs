@@ -46,7 +46,7 @@ impl Members {
     ) {
         let mut applications = applications.to_vec();
         for edge in self.second.into_iter().chain(self.second) {
-            let cameras: &str = *self.random.pick::<&str>(&["**", "dock/*", "*/cam1"]);
+            let cameras: &str = self.random.pick::<&str>(&["**", "dock/*", "*/cam1"]);
             let every = self.random.one_in(2);
             let spec = if every { ApplicationSpec::every(cameras) } else { ApplicationSpec::newest(cameras) };
             applications.push(world.application(ApplicationSpec { edge, ..spec }));
