@@ -203,7 +203,7 @@ fn show(camera: &CameraName, connect: &ConnectArgs) -> Result<(), Failure> {
         let rows: Vec<_> = starts.iter().map(start_cells).collect();
         print!(
             "{}",
-            table(["EPOCH", "FIRST TAKEN IN (UTC)", "FROM", "IDENTITY", "CERTIFICATE", "SHA-256"], &rows)
+            table(["EPOCH", "FIRST TAKEN IN (UTC)", "FROM", "IDENTITY", "SERIAL", "SHA-256"], &rows)
         );
         for CameraReset { at, uid, epoch, identity, put_aside } in &resets {
             let known =
@@ -218,16 +218,9 @@ fn show(camera: &CameraName, connect: &ConnectArgs) -> Result<(), Failure> {
 
 fn start_cells(start: &CameraStart) -> [String; 6] {
     let CameraStart { epoch, first, identity, serial, fingerprint, address } = start;
-    // As much as is needed to tell certificates of one site apart.
-    let short = |digits: &str| digits.get(..16).unwrap_or(digits).to_owned();
-    [
-        epoch.0.to_string(),
-        seconds(*first),
-        address.clone(),
-        identity.clone(),
-        short(serial),
-        short(fingerprint),
-    ]
+    // As much as is needed to tell certificates of one site apart. The serial number stands there in full: it can be revoked.
+    let short = fingerprint.get(..16).unwrap_or(fingerprint).to_owned();
+    [epoch.0.to_string(), seconds(*first), address.clone(), identity.clone(), serial.clone(), short]
 }
 
 /// A moment to the second.
@@ -285,5 +278,28 @@ fn confirm(camera: &CameraName) -> Result<(), Failure> {
     match read {
         Ok(_) if matches!(answer.trim(), "y" | "Y" | "yes") => Ok(()),
         _ => Err(Failure::text(format!("camera {camera} was not reset"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::frame::Epoch;
+
+    use super::*;
+
+    /// `mez keys revoke` takes it as it is printed. Half of it would be the serial number of no certificate.
+    #[test]
+    fn a_start_is_shown_with_the_whole_serial_number_of_its_certificate() {
+        let start = CameraStart {
+            epoch: Epoch(3),
+            first: Timestamp::from_nanos(0),
+            identity: "spiffe://harbour/camera/dock/cam1".into(),
+            serial: "3f2a90c4d1e65b7788990a1b2c3d4e5f".into(),
+            fingerprint: "ab".repeat(32),
+            address: "127.0.0.1".into(),
+        };
+        let cells = start_cells(&start);
+        assert_eq!(cells[4], start.serial);
+        assert_eq!(cells[5], "ab".repeat(8));
     }
 }

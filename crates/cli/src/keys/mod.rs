@@ -288,6 +288,15 @@ pub enum KeysError {
     /// Nothing that can be revoked.
     #[error(transparent)]
     Subject(#[from] SubjectError),
+    /// A part of a serial number.
+    #[error(
+        "{serial} is only a part of a serial number: those of a site's certificates have 32 hexadecimal digits; copy all that \
+         `mez keys show` or `mez cameras show` call serial"
+    )]
+    PartOfSerial {
+        /// The digits that were given.
+        serial: String,
+    },
     /// The audit log of this host's edge.
     #[error(transparent)]
     Audit(#[from] audit::AuditFailure),

@@ -11,6 +11,9 @@ use mez_node::revocation::{RevokedError, RevokedFile, SignedList, seconds};
 
 use super::{KeysError, Terminal};
 
+/// The least bytes of a serial number. A site's authority draws 16 at random, of which the first may be zeros.
+const SERIAL_BYTES_MIN: usize = 12;
+
 /// What is revoked, and why.
 #[derive(Debug, Args)]
 pub struct RevokeArgs {
@@ -26,6 +29,7 @@ impl Terminal<'_> {
     pub(super) fn revoke(&mut self, keys: &KeyFolder, args: &RevokeArgs) -> Result<(), KeysError> {
         let authority = keys.load_authority()?;
         let subjects = subjects(keys, &args.what)?;
+        whole(&subjects)?;
         // First: nobody is to join with a token of before between the two.
         let withdrawn = self.withdraw_tokens(keys, &subjects)?;
         let because: String = args.because.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -128,6 +132,16 @@ fn subjects(keys: &KeyFolder, what: &[String]) -> Result<Vec<Subject>, KeysError
         false => Ok(text.parse()?),
     };
     what.iter().map(subject).collect()
+}
+
+/// Fails for digits that are the serial number of no certificate: to revoke them would lock nobody out.
+fn whole(subjects: &[Subject]) -> Result<(), KeysError> {
+    subjects.iter().try_for_each(|subject| match subject {
+        Subject::Serial(serial) if serial.bytes().len() < SERIAL_BYTES_MIN => {
+            Err(KeysError::PartOfSerial { serial: serial.to_string() })
+        }
+        Subject::Serial(_) | Subject::Member(_) => Ok(()),
+    })
 }
 
 fn since_second(now: SystemTime) -> Duration {

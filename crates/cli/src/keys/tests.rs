@@ -223,3 +223,17 @@ fn an_authority_is_replaced_and_shown() {
     assert!(again.contains("--force"), "{again}");
     mez_keys(folder, &["rotate", "--force", "--overlap", "1d"]).unwrap();
 }
+
+/// Digits that were cut in copying are the serial number of no certificate, so that nobody would be locked out.
+#[test]
+fn a_part_of_a_serial_number_is_not_revoked() {
+    let scratch = scratch();
+    let here = scratch.keys().path().join("here");
+    mez_keys(&here, &["init", "--site", "harbour"]).unwrap();
+    let refused = mez_keys(&here, &["revoke", "3f2a90c4d1e65b77"]).unwrap_err();
+    assert!(refused.contains("32 hexadecimal digits"), "{refused}");
+    let (revoked, _) = mez_keys(&here, &["revoke", "3f2a90c4d1e65b7788990a1b2c3d4e5f"]).unwrap();
+    assert!(revoked.contains("the certificate with this serial number"), "{revoked}");
+    let (_, notes) = mez_keys(&here, &["revoked"]).unwrap();
+    assert!(notes.contains("Version 1 "), "{notes}");
+}
