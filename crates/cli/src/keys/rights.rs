@@ -192,7 +192,9 @@ It may do nothing yet: name cameras with --watch and --reply, or run `mez keys g
         let file = RightsFile::of(keys.path());
         if !strict {
             let text = file.read_or_open()?.0;
-            writeln!(self.out, "{}: {} grants.", file.path().display(), text.grants.len())?;
+            let rest = if text.stance == Stance::Open { "allowed as well" } else { "refused" };
+            let (path, grants) = (file.path().display(), text.grants.len());
+            writeln!(self.out, "{path}: {grants} grants. What no grant allows is {rest}.")?;
             return self.say_stance(&file, &text);
         }
         let text = match file.create(Stance::Deny)? {

@@ -118,7 +118,10 @@ fn grants_are_given_listed_and_taken_back() {
     let (_, nothing) = mez_keys(site, &["grants"]).unwrap();
     assert!(nothing.contains("Nothing is granted."), "{nothing}");
     let (rights, notes) = mez_keys(site, &["rights"]).unwrap();
-    assert!(rights.contains("rights.toml: 0 grants") && notes.is_empty(), "{rights}{notes}");
+    assert!(
+        rights.contains("rights.toml: 0 grants. What no grant allows is refused.") && notes.is_empty(),
+        "{rights}{notes}"
+    );
 }
 
 #[test]
