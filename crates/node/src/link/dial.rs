@@ -21,8 +21,8 @@ use tokio_rustls::client::TlsStream;
 use tracing::warn;
 
 use super::quic::{
-    CLOSE_DONE, MessageReader, RESET_STALE, any_address_for, endpoint, route_datagram_bytes_max,
-    transport_config, write_frame, write_history, write_message,
+    CLOSE_DONE, CONTROL_PRIORITY, MessageReader, RESET_STALE, any_address_for, endpoint, history_priority,
+    live_priority, route_datagram_bytes_max, transport_config, write_frame, write_history, write_message,
 };
 use super::sent::SentBytes;
 use super::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender, UNSENT_INTERVAL, sent_event, tcp};
@@ -252,6 +252,7 @@ async fn serve(
                 sent,
                 resets: HashMap::new(),
                 live: Arc::new(watch::Sender::new(0)),
+                history: 0,
             };
             let mut reader = MessageReader::new(messages);
             tokio::select! {
@@ -302,13 +303,14 @@ struct Serving<'a> {
     resets: HashMap<FrameId, oneshot::Sender<()>>,
     /// Live frames that have bytes not yet sent.
     live: Arc<watch::Sender<usize>>,
+    /// How many frames of the past were sent.
+    history: u32,
 }
 
 impl Serving<'_> {
     /// Carries out commands until there is nothing more to do.
     async fn write(&mut self, commands: &mut mpsc::Receiver<Command>, control: &mut SendStream) -> String {
-        // Control messages go before frames: reports and pings are what everything is timed by.
-        let _ = control.set_priority(i32::MAX);
+        let _ = control.set_priority(CONTROL_PRIORITY);
         while let Some(command) = commands.recv().await {
             match command {
                 Command::Send(message) => {
@@ -346,8 +348,7 @@ impl Serving<'_> {
         tokio::spawn(async move {
             let (frame, payload_bytes) = (header.meta.id, payload.len() as u64);
             let Ok(mut stream) = connection.open_uni().await else { return };
-            // Newest first; wraps after 2^31 frames, which is four years at 15 frames per second.
-            let _ = stream.set_priority((frame.sequence.0 % (i32::MAX as u64)) as i32);
+            let _ = stream.set_priority(live_priority(frame.sequence));
             tokio::pin!(cancelled);
             let stopped = stream.stopped();
             header.trace.stamp(Stage::Sent, monotonic_now());
@@ -388,9 +389,11 @@ impl Serving<'_> {
     fn send_history(&mut self, header: FrameHeader, payload: Bytes) {
         let (link, connection, events) = (self.link, self.connection.clone(), self.events.clone());
         let (sent, live) = (self.sent.clone(), self.live.subscribe());
+        let priority = history_priority(self.history);
+        self.history = self.history.wrapping_add(1);
         tokio::spawn(async move {
             let Ok(mut stream) = connection.open_uni().await else { return };
-            let _ = stream.set_priority(i32::MIN);
+            let _ = stream.set_priority(priority);
             let stopped = stream.stopped();
             tokio::select! {
                 written = write_history(&sent, live, &mut stream, &header, payload) => {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::edge::ARRIVING_FRAMES_MAX;
+use mez_core::frame::Sequence;
 use mez_core::wire::{FrameHeader, Message, MessageBuffer, WireError};
 use quinn::{
     EndpointConfig, IdleTimeout, MtuDiscoveryConfig, RecvStream, Runtime, SendStream, TransportConfig, VarInt,
@@ -60,8 +61,9 @@ pub(super) fn transport_config(sent: SentBytes, datagram_bytes_max: u16) -> Arc<
         .send_window(SEND_WINDOW_BYTES)
         .max_concurrent_uni_streams((ARRIVING_FRAMES_MAX as u32).into())
         .max_concurrent_bidi_streams(1u32.into())
-        // A newer frame's stream has a higher priority and goes first entirely, instead of sharing with older ones.
-        .send_fairness(false)
+        // Streams go by their priorities, which are all different. Without fairness QUIC would finish a stream that it has begun before it looks
+        // at priorities again: control messages and live frames would wait behind all that was written of a frame of the past.
+        .send_fairness(true)
         .initial_rtt(Duration::from_millis(50))
         .keep_alive_interval(Some(Duration::from_secs(2)))
         .max_idle_timeout(Some(idle))
@@ -127,6 +129,19 @@ pub(super) fn any_address_for(destination: &SocketAddr) -> SocketAddr {
         SocketAddr::V6(_) => IpAddr::from([0; 16]),
     };
     SocketAddr::new(ip, 0)
+}
+
+/// The priority of the control stream. Messages go before frames: reports and pings are what everything is timed by.
+pub(super) const CONTROL_PRIORITY: i32 = i32::MAX;
+
+/// The priority of a live frame's stream: newest first. It wraps after 2^31 frames, which is four years at 15 frames per second.
+pub(super) fn live_priority(frame: Sequence) -> i32 {
+    (frame.0 % (i32::MAX as u64)) as i32
+}
+
+/// The priority of the stream of a connection's nth frame of the past: behind all live frames, and one after the other.
+pub(super) fn history_priority(frame: u32) -> i32 {
+    -1 - (frame % (i32::MAX as u32)) as i32
 }
 
 /// Writes messages to the control stream.
@@ -221,4 +236,133 @@ pub(super) async fn write_history(
     }
     let _ = stream.finish();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::SystemTime;
+
+    use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+    use tokio::net::UdpSocket;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::identity::authority::SiteAuthority;
+    use crate::identity::tls::{quic_client_config, quic_server_config};
+    use crate::identity::{Credentials, EDGE_SERVER_NAME, Identity, Validity};
+    use crate::revocation::LiveRevocations;
+
+    const LOOPBACK: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+    /// Far more than a window holds.
+    const LARGE_BYTES: usize = 2 << 20;
+    const PATH_BYTES_MAX: usize = DATAGRAM_BYTES_ETHERNET as usize;
+
+    /// A path to `edge` that takes packets of Ethernet's size. While `held` is set nothing comes back, so the sender fills its window and waits.
+    async fn path(edge: SocketAddr, mut held: watch::Receiver<bool>) -> SocketAddr {
+        let outside = Arc::new(UdpSocket::bind(LOOPBACK).await.unwrap());
+        let inside = Arc::new(UdpSocket::bind(LOOPBACK).await.unwrap());
+        inside.connect(edge).await.unwrap();
+        let address = outside.local_addr().unwrap();
+        let (from, to) = watch::channel(None);
+        let (near, far) = (Arc::clone(&outside), Arc::clone(&inside));
+        tokio::spawn(async move {
+            let mut packet = vec![0; 1 << 16];
+            while let Ok((bytes, sender)) = near.recv_from(&mut packet).await {
+                from.send_replace(Some(sender));
+                if bytes <= PATH_BYTES_MAX {
+                    let _ = far.send(&packet[..bytes]).await;
+                }
+            }
+        });
+        tokio::spawn(async move {
+            let mut packet = vec![0; 1 << 16];
+            while let Ok(bytes) = inside.recv(&mut packet).await {
+                let _ = held.wait_for(|held| !held).await;
+                let sender = *to.borrow();
+                if let Some(sender) = sender.filter(|_| bytes <= PATH_BYTES_MAX) {
+                    let _ = outside.send_to(&packet[..bytes], sender).await;
+                }
+            }
+        });
+        address
+    }
+
+    fn member(authority: &SiteAuthority, name: &str) -> Credentials {
+        let identity = Identity::parse_within(authority.site(), name).unwrap();
+        let validity = Validity::from(SystemTime::now(), Validity::MEMBER);
+        Credentials::issue(authority, &identity, &[], validity).unwrap()
+    }
+
+    /// An original of a megabyte takes seconds on a slow link. What is said and seen live does not wait behind it.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_frame_of_the_past_that_has_begun_waits_for_a_live_one_and_for_messages() {
+        let authority = SiteAuthority::generate(&"harbour".parse().unwrap(), SystemTime::now()).unwrap();
+        let (edge, camera) = (member(&authority, "edge/quay"), member(&authority, "camera/dock/cam1"));
+        let crypto: QuicServerConfig = quic_server_config(&edge, &LiveRevocations::in_memory(&edge)).unwrap();
+        let mut server = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+        server.transport_config(transport_config(SentBytes::default(), DATAGRAM_BYTES_ETHERNET));
+        let server = endpoint(LOOPBACK.into(), Some(server), DATAGRAM_BYTES_ETHERNET).unwrap();
+        let (hold, held) = watch::channel(false);
+        let address = path(server.local_addr().unwrap(), held).await;
+
+        // The edge says which stream has begun and which is whole, and counts what has come of the large one, in any order.
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let come = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&come);
+        tokio::spawn(async move {
+            let connection = server.accept().await.unwrap().await.unwrap();
+            while let Ok(mut stream) = connection.accept_uni().await {
+                let (tell, counter) = (tell.clone(), Arc::clone(&counter));
+                tokio::spawn(async move {
+                    let mut name = None;
+                    while let Some(chunk) = stream.read_chunk(usize::MAX, false).await.unwrap() {
+                        if name.is_none() {
+                            tell.send((chunk.bytes[0], "began")).unwrap();
+                        }
+                        let name = *name.get_or_insert(chunk.bytes[0]);
+                        if name == b'p' {
+                            counter.fetch_add(chunk.bytes.len(), Ordering::SeqCst);
+                        }
+                    }
+                    tell.send((name.unwrap(), "is whole")).unwrap();
+                });
+            }
+            drop(server);
+        });
+
+        let crypto: QuicClientConfig = quic_client_config(&camera).unwrap();
+        let mut client = quinn::ClientConfig::new(Arc::new(crypto));
+        client.transport_config(transport_config(SentBytes::default(), DATAGRAM_BYTES_ETHERNET));
+        let sender = endpoint(LOOPBACK.into(), None, DATAGRAM_BYTES_ETHERNET).unwrap();
+        let connection = sender.connect_with(client, address, EDGE_SERVER_NAME).unwrap().await.unwrap();
+        let begin = async |priority: i32, name: u8, bytes: usize| {
+            let mut stream = connection.open_uni().await.unwrap();
+            stream.set_priority(priority).unwrap();
+            stream.write_all(&vec![name; bytes]).await.unwrap();
+            stream.finish().unwrap();
+            stream
+        };
+        hold.send_replace(true);
+        let first = begin(history_priority(0), b'p', LARGE_BYTES).await;
+        assert_eq!(told.recv().await, Some((b'p', "began")));
+        let second = begin(history_priority(1), b'q', 1).await;
+        let live = begin(live_priority(Sequence(7)), b'7', 4 << 10).await;
+        let message = begin(CONTROL_PRIORITY, b'm', 100).await;
+        hold.send_replace(false);
+        let mut come_before = BTreeMap::new();
+        while come_before.len() < 4 {
+            let (stream, what) = told.recv().await.unwrap();
+            if what == "is whole" {
+                come_before.insert(stream, come.load(Ordering::SeqCst));
+            }
+        }
+        for urgent in [b'm', b'7'] {
+            assert!(come_before[&urgent] < LARGE_BYTES / 2, "{come_before:?}");
+        }
+        assert!(come_before[&b'q'] > LARGE_BYTES / 2, "the second waits for the first: {come_before:?}");
+        drop((first, second, live, message));
+    }
 }
