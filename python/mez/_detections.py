@@ -222,17 +222,25 @@ def _of_list(result: Sequence[Any]) -> Detections | None:
         return Detections([])
     if all(isinstance(item, Mapping) and _BOX.keys() & item.keys() for item in result):
         return _of_mappings(result)
-    if all(hasattr(item, "score") and hasattr(item, "label") and hasattr(item, "width") for item in result):
+    if all(hasattr(item, name) for item in result for name in ("x", "y", "width", "height", "score")):
         boxes = [(box.x, box.y, box.x + box.width, box.y + box.height) for box in result]
-        labels = [str(box.label) for box in result]
+        labels = [str(getattr(box, "label", "")) for box in result]
         return Detections(
             boxes, scores=[box.score for box in result], class_names=labels if any(labels) else None
         )
     rows = [item.tolist() if hasattr(item, "tolist") else item for item in result]
     widths = {len(row) if isinstance(row, list | tuple) else 0 for row in rows}
-    if len(widths) == 1 and widths <= {4, 5, 6} and all(map(_is_number, (n for row in rows for n in row))):
-        return _of_columns(rows)
-    return None
+    if len(widths) != 1 or not widths <= {4, 5, 6}:
+        return None
+    names = None
+    if widths <= {5, 6} and all(isinstance(row[-1], str) for row in rows):
+        names = [row[-1] for row in rows]
+        rows = [row[:-1] for row in rows]
+    if not all(map(_is_number, (number for row in rows for number in row))):
+        return None
+    found = _of_columns(rows)
+    found.class_names = names
+    return found
 
 
 def _of_array(result: Any) -> Detections | None:  # noqa: ANN401, an array of whatever package

@@ -193,11 +193,11 @@ def test_frames_of_all_cameras_arrive_whole_and_people_are_found(environment: di
 MINE = """
 def detect(image):
     assert image.shape[2] == 3, image.shape
-    return [(8, 16, 32, 64, 0.9, "gate"), (8, 16, 32, 64, 0.4)]
+    return [(8, 16, 40, 80, 0.9, "gate"), (8, 16, 40, 80, 0.4, "gate")]
 
 
 def corners(image):
-    return [[8, 16, 40, 80]]
+    return [(8, 16, 4, 8, 0.9)]
 
 
 def clumsy(image):
@@ -223,7 +223,7 @@ def test_the_demo_runs_on_a_detector_of_ones_own(environment: dict[str, str]) ->
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        ("corners", "returned [8, 16, 40, 80] among its boxes on the first frame"),
+        ("corners", "returned on the first frame what cannot be boxes: box 0 is [8.0, 16.0, 4.0, 8.0]"),
         ("clumsy", "mine.py): only integers"),
     ],
 )
@@ -237,7 +237,7 @@ def test_what_is_wrong_with_ones_own_detector_is_said_before_anything_runs(
         assert demo.end() == 1, demo.output
     assert f"mez demo: the application mine.py:{function}" in demo.output
     assert says in demo.output
-    assert "return boxes (x, y, width, height, score)" in demo.output
+    assert "rows (left, top, right, bottom, score)" in demo.output
     assert "starting" not in demo.output
 
 

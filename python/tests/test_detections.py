@@ -81,6 +81,16 @@ def test_a_tensor_is_fetched_from_where_it_is() -> None:
     assert found.xyxy.tolist() == BOXES
 
 
+def test_the_class_may_be_a_name() -> None:
+    """Behind the score, or behind the box. As an opaque value it would come back in the wrong pixels."""
+    scored = _detections.of([(40, 20, 200, 100, 0.9, "cat"), (1, 2, 3, 4, 0.5, "dog")])
+    assert scored is not None and scored.scores is not None
+    assert (scored.class_names, scored.scores.tolist()) == (["cat", "dog"], pytest.approx([0.9, 0.5]))
+    named = _detections.of([(40, 20, 200, 100, "cat")])
+    assert named is not None
+    assert (named.xyxy.tolist(), named.class_names, named.scores) == ([[40, 20, 200, 100]], ["cat"], None)
+
+
 @pytest.mark.parametrize("nothing", [[], (), np.zeros((0, 4)), np.array([]), mez.Detections([])])
 def test_nothing_found_is_a_result(nothing: object) -> None:
     """A camera clears its boxes then."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytest
 
 import mez
-from mez import _native
+from mez import _detections, _native
 from mez.apps.boxes import Box
 from mez.errors import ArgumentError, Error
 from mez.profile import app as apps
@@ -45,7 +45,7 @@ def bright(image):
         return []
     rows, columns = np.flatnonzero(seen.any(axis=1)), np.flatnonzero(seen.any(axis=0))
     share = seen[rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1].mean()
-    box = (columns[0], rows[0], len(columns), len(rows), share)
+    box = (columns[0], rows[0], columns[0] + len(columns), rows[0] + len(rows), share)
     return [box] if len(columns) > 1 and len(rows) > 1 else []
 
 def nothing(image):
@@ -58,7 +58,7 @@ def nan(image):
     return [(0, 0, 5, 5, float("nan"))]
 
 def outside(image):
-    return [(10_000, 0, 5, 5, 0.9)]
+    return [(10_000, 0, 10_005, 5, 0.9)]
 
 def shapes(image):
     return [(1, 2, 3)]
@@ -67,7 +67,7 @@ def none(image):
     return None
 
 def empty(image):
-    return [(3, 3, 0, 5, 0.9)]
+    return [(3, 3, 3, 8, 0.9)]
 
 not_a_function = 3
 '''
@@ -241,10 +241,10 @@ def test_long_videos_are_taken_in_pieces(tmp_path: Path) -> None:
     ("name", "reason"),
     [
         ("raises", r"raised RuntimeError on frame 0 as published \(line \d+ of .*\): no weights"),
-        ("nan", "not finite"),
+        ("nan", "without a score"),
         ("outside", r"a box at \(10000, 0\) .* outside the image of 160x120"),
-        ("shapes", r"returned \(1, 2, 3\) among its boxes"),
-        ("none", "returned NoneType"),
+        ("shapes", r"returned \[\(1, 2, 3\)\] on frame"),
+        ("none", "returned None on frame"),
         ("empty", "a box of 0 x 5 pixels"),
     ],
 )
@@ -283,17 +283,31 @@ def test_boxes_come_in_many_forms(app_file: Path) -> None:
     app = apps.load(f"{app_file}:bright", strong=0.5, weak=0.3)
     image = np.zeros((60, 80, 3), dtype=np.uint8)
     forms = [
-        (1, 2, 10, 20, 0.9),
-        np.array([1, 2, 10, 20, 0.9]),
-        {"x": 1, "y": 2, "width": 10, "height": 20, "score": 0.9},
+        [(1, 2, 11, 22, 0.9), (0, 0, 9, 9, 0.1)],
+        ((1, 2, 11, 22, score) for score in (0.9, 0.1)),
+        np.array([[1, 2, 11, 22, 0.9], [0, 0, 9, 9, 0.1]]),
+        [{"x": 1, "y": 2, "width": 10, "height": 20, "score": score} for score in (0.9, 0.1)],
+        [Box(1, 2, 10, 20, score) for score in (0.9, 0.1)],
+        mez.Detections([(1, 2, 11, 22), (0, 0, 9, 9)], scores=[0.9, 0.1]),
     ]
-    for form in [*forms, Box(1, 2, 10, 20, 0.9)]:
-        answering = apps.App(
-            "it", "", app.thresholds, lambda image, form=form: [form, (0, 0, 9, 9, 0.1)], False
-        )
+    for form in forms:
+        answering = apps.App("it", "", app.thresholds, lambda image, form=form: form, False)
         assert answering.find(image, (160, 120), "a frame") == [Box(2, 4, 20, 40, 0.9)]
-    labelled = apps.App("it", "", app.thresholds, lambda image: [(1, 2, 10, 20, 0.9, np.float32(3.0))], False)
-    assert labelled.find(image, (80, 60), "a frame")[0].label == "3"
+    for kind, label in [(np.float32(3.0), "3"), (3, "3"), ("gate", "gate")]:
+        labelled = apps.App(
+            "it", "", app.thresholds, lambda image, kind=kind: [(1, 2, 11, 22, 0.9, kind)], False
+        )
+        assert labelled.find(image, (80, 60), "a frame")[0].label == label
+
+
+def test_one_function_serves_profiles_and_replies(app_file: Path) -> None:
+    """What is a box to one is the same box to the other: rows are corners everywhere."""
+    image = picture(3)
+    app = apps.load(f"{app_file}:bright")
+    (box,) = app.find(image, (WIDTH, HEIGHT), "a frame")
+    replied = _detections.of(app.function(image))
+    assert replied is not None
+    assert replied.xyxy.tolist() == [[box.x, box.y, box.x + box.width, box.y + box.height]]
 
 
 def test_without_anything_to_find_there_is_no_accuracy(video: Path, app_file: Path, tmp_path: Path) -> None:

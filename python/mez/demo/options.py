@@ -75,11 +75,12 @@ examples:
   mez demo --app mine.py:detect --video yard.mp4
                                         your detector: a function of your file that
                                         takes an image (height x width x 3, uint8,
-                                        BGR) and returns its boxes, each as (x, y,
-                                        width, height, score) or with a label behind,
-                                        in pixels of that image; or what supervision
-                                        calls Detections. mez profile run --app takes
-                                        the same, and makes its profile
+                                        BGR) and returns its boxes, each as (left,
+                                        top, right, bottom, score) or with the class
+                                        behind, in pixels of that image, or whatever
+                                        else Frame.reply takes as boxes. mez profile
+                                        run --app takes the same, and makes its
+                                        profile
   mez demo --scenario shared_queue      three cameras share one link, which the edge
                                         divides between them
   mez demo --scenario interference --beside none,pi

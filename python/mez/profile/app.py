@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +16,8 @@ from typing import Any, Final
 import cv2
 import numpy as np
 
+from mez import ArgumentError, ArgumentTypeError, _detections
+from mez._detections import Detections
 from mez.apps.boxes import Box
 from mez.profile.errors import AppError
 from mez.profile.footage import Image
@@ -28,11 +30,10 @@ SPECS: Final = "pedestrian-hog, faces, onnx:FILE, FILE.py:FUNCTION or MODULE:FUN
 """What `--app` of `mez profile` and of `mez demo` takes."""
 
 _RETURNS: Final = (
-    "boxes (x, y, width, height, score), with a label behind if there are kinds, or objects with these "
-    "names, or Detections of supervision; in pixels of the image that it is given"
+    "boxes as Frame.reply takes them: rows (left, top, right, bottom, score), with the class behind if there "
+    "are kinds, or mappings with x, y, width, height and score, or mez.Detections; in pixels of the image "
+    "that it is given"
 )
-
-_FIELDS: Final = ("x", "y", "width", "height", "score")
 
 _STRONG_DEFAULT: Final = 0.5
 _WEAK_OF_STRONG: Final = 0.6
@@ -105,20 +106,20 @@ class App:
         return sorted((box.scaled(across, down) for box in found), key=lambda box: -box.score)
 
     def _boxes(self, answer: object, size: tuple[int, int], what: str) -> list[Box]:
-        if hasattr(answer, "xyxy"):
-            answer = _corners(answer)
-        if answer is None or isinstance(answer, str | bytes) or not isinstance(answer, Iterable):
-            raise self._wrong(f"returned {type(answer).__name__} on {what}")
-        items = list(answer)
-        if len(items) > BOXES_MAX:
-            raise self._wrong(f"returned {len(items)} boxes on {what}, more than {BOXES_MAX}")
+        if isinstance(answer, Iterator):
+            answer = list(answer)
+        try:
+            found = _detections.of(answer)
+        except (ArgumentError, ArgumentTypeError) as error:
+            raise self._wrong(f"returned on {what} what cannot be boxes: {error}") from None
+        if found is None:
+            raise self._wrong(f"returned {_short(answer)} on {what}")
+        if len(found) > BOXES_MAX:
+            raise self._wrong(f"returned {len(found)} boxes on {what}, more than {BOXES_MAX}")
         boxes = []
-        for item in items:
-            box = _box(item)
-            if box is None:
-                raise self._wrong(f"returned {_short(item)} among its boxes on {what}")
-            if not all(map(math.isfinite, (box.x, box.y, box.width, box.height, box.score))):
-                raise self._wrong(f"returned {_short(item)} on {what}, which is not finite")
+        for box in _plain(found):
+            if not math.isfinite(box.score):
+                raise self._wrong(f"returned a box on {what} without a score, or with one that is not finite")
             if box.width <= 0 or box.height <= 0:
                 raise self._wrong(f"returned a box of {box.width:g} x {box.height:g} pixels on {what}")
             if box.clipped(*size).area <= 0:
@@ -232,36 +233,21 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
         return []
 
 
-def _box(item: object) -> Box | None:
-    """Read a box in any of the forms that detectors return."""
-    if isinstance(item, Box):
-        return item
-    try:
-        if isinstance(item, dict):
-            return _of([item[name] for name in _FIELDS], item.get("label", ""))
-        if all(hasattr(item, name) for name in _FIELDS):
-            return _of([getattr(item, name) for name in _FIELDS], getattr(item, "label", ""))
-        parts = list(item) if isinstance(item, list | tuple | np.ndarray) else []
-        if len(parts) not in (5, 6):
-            return None
-        return _of(parts[:5], parts[5] if len(parts) == 6 else "")
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _corners(answer: Any) -> object:  # noqa: ANN401, of another library
-    """Boxes by their corners, as `supervision.Detections` has them. Without scores every box is sure."""
-    corners = np.asarray(answer.xyxy, np.float64).reshape(-1, 4)
-    scores, kinds = getattr(answer, "confidence", None), getattr(answer, "class_id", None)
-    scores = np.ones(len(corners)) if scores is None else np.asarray(scores, np.float64).ravel()
-    labels = [""] * len(corners) if kinds is None else [str(int(kind)) for kind in np.asarray(kinds).ravel()]
-    if not len(corners) == len(scores) == len(labels):
-        return None
+def _plain(found: Detections) -> list[Box]:
+    """As boxes with a label each: the name of the class, else its number. Without scores, each is sure."""
+    count = len(found)
+    scores = np.ones(count, np.float32) if found.scores is None else found.scores
+    labels = list(found.class_names or [""] * count)
+    if found.class_ids is not None:
+        labels = [
+            label or (str(int(number)) if number >= 0 else "")
+            for label, number in zip(labels, found.class_ids, strict=True)
+        ]
+    corners = found.xyxy.astype(np.float64).tolist()
     return [
-        Box(left, top, right - left, bottom - top, score, label)
-        for (left, top, right, bottom), score, label in zip(
-            corners.tolist(), scores.tolist(), labels, strict=True
-        )
+        # In so many digits as the detector gave: thresholds are compared with what it said.
+        Box(left, top, right - left, bottom - top, float(str(score)), label)
+        for (left, top, right, bottom), score, label in zip(corners, scores, labels, strict=True)
     ]
 
 
@@ -269,13 +255,6 @@ def _place(error: BaseException) -> str:
     """Where it was raised, for people who look into their file."""
     frames = traceback.extract_tb(error.__traceback__)
     return f" (line {frames[-1].lineno} of {frames[-1].filename})" if len(frames) > 1 else ""
-
-
-def _of(values: Sequence[Any], label: object) -> Box:
-    x, y, width, height, score = map(float, values)
-    # A class may come as 3 on one frame and as 3.0 on the next.
-    kind = str(int(label)) if isinstance(label, int | float | np.number) else str(label)
-    return Box(x, y, width, height, score, kind)
 
 
 def _short(item: object) -> str:

@@ -50,8 +50,9 @@ examples:
   mez profile import jaad-simple.csv --out jaad.json
 
 An application is a function that takes an image (height x width x 3, BGR, uint8)
-and returns boxes (x, y, width, height, score) in its pixels. One that also takes
-camera_size=(width, height) is told the size of the frames as published.
+and returns boxes (left, top, right, bottom, score) in its pixels, or whatever else
+Frame.reply takes as boxes. One that also takes camera_size=(width, height) is told
+the size of the frames as published.
 """
 
 
