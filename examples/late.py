@@ -2,7 +2,7 @@
 
     python late.py dock/cam1 --edge edge.local
 
-It asks for frames that are at most 50 ms old, and works 300 ms on each. The newest frame has then waited for
+It asks for frames that are at most 50 ms old, and works 270 ms on each. The newest frame has then waited for
 it, often for longer than the bound. Mez does not make frames smaller for that, because it would not help.
 """
 
@@ -15,7 +15,8 @@ parser = argparse.ArgumentParser(description="Take frames too late, and see what
 parser.add_argument("camera", help="its name, such as dock/cam1")
 parser.add_argument("--edge", help="the edge broker's host [this one]")
 parser.add_argument("--latency-ms", type=float, default=50.0, help="the latency bound [50]")
-parser.add_argument("--work-ms", type=float, default=300.0, help="how long it works on a frame [300]")
+parser.add_argument("--work-ms", type=float, default=270.0, help="how long it works on a frame [270]")
+parser.add_argument("--frames", type=int, default=100, help="when to end at the latest [100]")
 options = parser.parse_args()
 
 bound, state = options.latency_ms, None
@@ -31,4 +32,7 @@ with mez.subscribe(options.camera, edge=options.edge, latency_ms=bound, timeout=
             print(f"What to do: be faster, or ask for less. It asks for {bound:.0f} ms now.", flush=True)
             frames.update(latency_ms=bound)
         if state == "ok" and bound != options.latency_ms:
+            break
+        if frames.delivered >= options.frames:
+            print(f"It was in time with {frames.delivered} frames. Try more --work-ms.")
             break

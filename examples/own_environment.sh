@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Puts Mez into a new environment beside OpenCV, and tries it there. The wheel is made by `make wheel`.
+# Puts Mez into a new environment, with OpenCV and what else its own detectors need, and tries it there. The
+# wheel is made by `make wheel`.
 #
 #     own_environment.sh out/wheel/mez-0.1.0-….whl ~/vision street.mp4
 set -euo pipefail
@@ -7,6 +8,6 @@ wheel=$1 environment=$2 video=$3
 
 python3 -m venv "$environment"
 . "$environment/bin/activate"
-pip install "$wheel" opencv-python-headless
+pip install "${wheel}[apps]"
 mez --version
 python "$(dirname "$0")/own_model.py" "$video"

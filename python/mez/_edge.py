@@ -1,6 +1,7 @@
 """Edge brokers: what an edge knows of its cameras, and an edge inside this process."""
 
 import datetime
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -319,7 +320,14 @@ def cameras(
         ```
     """
     client = connect(edge, keys=keys, connect_timeout=connect_timeout)
-    return [_info(record) for record in client.cameras(arguments.optional_text("pattern", pattern))]
+    found = [_info(record) for record in client.cameras(arguments.optional_text("pattern", pattern))]
+    if not found and edge is None and pattern is not None and not set(pattern) & set("*/"):
+        warnings.warn(
+            f"no camera of the edge on this host is called {pattern!r}; for the cameras of another "
+            f"edge write mez.cameras(edge={pattern!r})",
+            stacklevel=2,
+        )
+    return found
 
 
 def forget_camera(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mez
+from mez._subscribe import connect
 from tests.support import deliver
 
 
@@ -188,3 +189,12 @@ def test_results_and_notes_need_their_rights_too() -> None:
             mez.notes("dock/cam1", **remote)
         with pytest.raises(mez.PermissionDenied, match="may not read the past of yard/cam9"):
             list(mez.read("yard/cam9", held_only=True, **remote))
+
+
+def test_a_host_given_as_a_pattern_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mez.cameras("edge.local")` asks this host's edge for a camera of that name."""
+    with mez.edge() as edge:
+        # Another edge may run on this host.
+        monkeypatch.setattr("mez._edge.connect", lambda _, **others: connect(edge, **others))
+        with pytest.warns(UserWarning, match=r"mez\.cameras\(edge='edge\.local'\)"):
+            assert mez.cameras("edge.local") == []

@@ -1,4 +1,4 @@
 """Detectors that come with Mez: examples of applications, and something to measure Mez with.
 
-They need OpenCV (`pip install opencv-python-headless`), which the package itself does not.
+They need OpenCV (`pip install 'opencv-python-headless<5'`), which the package itself does not.
 """

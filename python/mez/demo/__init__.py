@@ -25,16 +25,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The words after `mez demo`. `None` takes them from the process.
     """
-    import importlib.util
     import sys
 
-    missing = [name for name in ("cv2", "rich") if importlib.util.find_spec(name) is None]
+    from mez.apps import packages
+
+    missing = packages.missing()
     if missing:
-        print(
-            f"mez demo: {' and '.join(missing)} not installed. Install them with: "
-            "pip install opencv-python-headless matplotlib rich",
-            file=sys.stderr,
-        )
+        print(f"mez demo: {missing}", file=sys.stderr)
         return 1
     # Not above: `mez --help` should not wait for OpenCV.
     from mez.demo.run import run

@@ -163,6 +163,11 @@ def load(spec: str, strong: float | None = None, weak: float | None = None) -> A
 
 def _resolve(spec: str) -> tuple[Callable[..., Any], Any, Thresholds]:
     if spec == "pedestrian-hog":
+        if not hasattr(cv2, "HOGDescriptor"):
+            raise AppError(
+                f"OpenCV {cv2.__version__} has no people detector; run: "
+                "pip install 'opencv-python-headless<5'"
+            )
         from mez.apps import pedestrian_hog
 
         return _built_in(pedestrian_hog.detect, pedestrian_hog.STRONG, pedestrian_hog.WEAK)
