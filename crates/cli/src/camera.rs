@@ -14,7 +14,9 @@ use mez_node::identity::{KeyFolder, Name, Role};
 use mez_node::ports::EdgeAddress;
 use mez_node::process::{CameraProcess, CameraProcessOptions};
 use mez_node::runtime::{block_on, until_stopped_reloading};
-use mez_node::source::{SOURCE_CREDENTIALS_VARIABLE, Source, SourceCredentials, SourceOptions, SourceSpec};
+use mez_node::source::{
+    PreparedSource, SOURCE_CREDENTIALS_VARIABLE, SourceCredentials, SourceOptions, SourceSpec,
+};
 
 use crate::config::{self, Contradictions, OfRole, Take, Typed};
 use crate::failure::Failure;
@@ -267,6 +269,12 @@ pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
     let (options, source) = in_force.args.options()?;
     let (fps, looped) = (in_force.args.fps, in_force.args.looped);
     block_on(async {
+        let source_options = SourceOptions { fps, looped, ..SourceOptions::default() };
+        // Before the edge hears of the camera: a mistyped file is no camera that was there once.
+        let source = match source {
+            Some(spec) => Some(PreparedSource::prepare(spec, source_options).await?),
+            None => None,
+        };
         let process = CameraProcess::start(options).await?;
         let reload = async || {
             if let Some(args) = config::reload(&mut in_force, typed) {
@@ -274,9 +282,8 @@ pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
             }
         };
         match source {
-            Some(spec) => {
-                let source_options = SourceOptions { fps, looped, ..SourceOptions::default() };
-                let mut source = Source::spawn(spec, source_options).await?;
+            Some(prepared) => {
+                let mut source = prepared.start();
                 let ready = || println!("ready {process}");
                 let feeding = feed(process.camera(), &mut source, ready);
                 let fed = until_stopped_reloading(feeding, reload).await?;

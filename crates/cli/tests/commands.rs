@@ -292,6 +292,9 @@ fn what_cannot_be_done_is_said_with_the_remedy() {
         assert!(!output.status.success(), "{args:?} succeeded: {}", text(&output));
         assert!(text(&output).contains(expected), "{args:?} does not say {expected:?}: {}", text(&output));
     }
+    // Nor is there a camera now that every contract on `dock/*` waits for.
+    let listed = run(&["cameras", "--edge", &grpc], folder);
+    assert!(listed.status.success() && !text(&listed).contains("dock/cam1"), "{}", text(&listed));
 }
 
 /// Whoever is refused tries again four times a second.

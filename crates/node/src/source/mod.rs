@@ -57,7 +57,7 @@ pub use self::spec::{SourceSpec, SourceSpecError, without_credentials};
 pub use self::types::{SourceEvent, SourceFrame, SourceInfo, SourceOptions};
 
 use self::queue::EventQueue;
-use self::run::PreparedSource;
+pub use self::run::PreparedSource;
 use self::types::Shared;
 
 /// A source being read. Dropping it stops the child process.
@@ -66,6 +66,17 @@ pub struct Source {
     events: Arc<EventQueue>,
     shared: Arc<Mutex<Shared>>,
     task: JoinHandle<()>,
+}
+
+impl PreparedSource {
+    /// Begins to read it. Has to be called within a Tokio runtime.
+    #[must_use]
+    pub fn start(self) -> Source {
+        let events = Arc::new(EventQueue::default());
+        let shared = Arc::new(Mutex::new(Shared { info: self.info(), ..Shared::default() }));
+        let task = tokio::spawn(self.run(Arc::clone(&events), Arc::clone(&shared)));
+        Source { events, shared, task }
+    }
 }
 
 impl Source {
@@ -77,11 +88,7 @@ impl Source {
     /// # Errors
     /// [`SourceError`].
     pub async fn spawn(spec: SourceSpec, options: SourceOptions) -> Result<Self, SourceError> {
-        let prepared = PreparedSource::prepare(spec, options).await?;
-        let events = Arc::new(EventQueue::default());
-        let shared = Arc::new(Mutex::new(Shared { info: prepared.info(), ..Shared::default() }));
-        let task = tokio::spawn(prepared.run(Arc::clone(&events), Arc::clone(&shared)));
-        Ok(Self { events, shared, task })
+        Ok(PreparedSource::prepare(spec, options).await?.start())
     }
 
     /// Waits for the next event. May be dropped and called again without losing one.

@@ -2,6 +2,7 @@
 //!
 //! It decides which failures end the source, and after which ones it is opened again.
 
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -36,7 +37,7 @@ const EXIT_TIME_MAX: Duration = Duration::from_secs(2);
 const PIPE_BYTES: usize = 1 << 20;
 
 /// A source that is ready to be read.
-pub(super) struct PreparedSource {
+pub struct PreparedSource {
     spec: SourceSpec,
     options: SourceOptions,
     version: FfmpegVersion,
@@ -93,9 +94,18 @@ impl Drop for EndWithTheTask {
     }
 }
 
+impl fmt::Debug for PreparedSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PreparedSource").field(&self.spec).finish()
+    }
+}
+
 impl PreparedSource {
-    /// Checks everything that can be checked before the first frame.
-    pub(super) async fn prepare(spec: SourceSpec, options: SourceOptions) -> Result<Self, SourceError> {
+    /// Checks everything that can be checked before the first frame, as [`Source::spawn`] does.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    pub async fn prepare(spec: SourceSpec, options: SourceOptions) -> Result<Self, SourceError> {
         if let Some(fps) = options.fps
             && !(0.001..=1000.0).contains(&fps)
         {
