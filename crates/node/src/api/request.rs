@@ -163,9 +163,9 @@ fn past(request: &pb::SubscribeRequest, span: &Span, now: Timestamp) -> Result<P
     if let Some(quality) = quality.filter(|_| !reads_past) {
         let is_newest = span.begin.is_none() && span.deliver == Deliver::Newest;
         if quality != Setting::ORIGINAL || !is_newest || fill {
-            let message = "live frames come at the rung of the contracts on their camera; the only other quality for them is \
-                           original, of the newest frames: leave out begin_utc_ns, and to deliver every frame. Any other quality \
-                           is for frames of the past: give begin_utc_ns in the past, and every frame";
+            let message = "live frames come at the rung of the contracts on their camera, or as originals: the newest frame of \
+                           each camera, from now on. Any other quality is for frames of the past: ask for every frame, from a \
+                           time in the past on";
             return Err(invalid(message.into()));
         }
     }
@@ -191,7 +191,7 @@ pub(super) fn check_originals(contract: &Contract) -> Result<(), ApiError> {
         return Ok(());
     }
     let message = "originals keep the accuracy 1, and a floor would make the camera's frames smaller for everybody; leave out \
-                   accuracy_floor, or quality";
+                   the floor, or the quality";
     Err(ApiError::invalid("accuracy_floor", "FLOOR_WITH_ORIGINALS", message))
 }
 

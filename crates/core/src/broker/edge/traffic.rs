@@ -35,6 +35,10 @@ impl TrafficMeter {
             // Another start of the camera counts from zero.
             self.samples.clear();
         }
+        if self.begins(crossed) {
+            // Frames that were published while nobody wanted them were not saved.
+            self.samples.clear();
+        }
         self.samples.push_back(Sample { at, published, crossed });
         // One that is older than the window remains, or else a late report would leave a single one.
         let is_old = |sample: &Sample| at.saturating_since(sample.at) >= WINDOW;
@@ -43,12 +47,24 @@ impl TrafficMeter {
         }
     }
 
+    /// Whether bytes cross that did not in the last seconds, although frames were published. One second says nothing
+    /// of a camera of one frame in a second: its frame may be on its way.
+    fn begins(&self, crossed: u64) -> bool {
+        let mut latest = self.samples.iter().rev();
+        let (Some(last), Some(before), Some(first)) = (latest.next(), latest.next(), latest.next()) else {
+            return false;
+        };
+        let is_idle =
+            |from: &Sample, to: &Sample| from.crossed == to.crossed && from.published < to.published;
+        is_idle(first, before) && is_idle(before, last) && last.crossed < crossed
+    }
+
     /// The camera is gone.
     pub(super) fn handle_gone(&mut self) {
         self.samples.clear();
     }
 
-    /// The rates of the last seconds. `None` before two reports.
+    /// The rates of the last seconds, or since frames began to cross. `None` before two reports.
     pub(super) fn traffic(&self) -> Option<Traffic> {
         let (first, last) = (self.samples.front()?, self.samples.back()?);
         let seconds = last.at.saturating_since(first.at).as_secs_f64();
@@ -78,11 +94,13 @@ mod tests {
         }
         let idle = meter.traffic().unwrap();
         assert_eq!((idle.published.0, idle.crossed.0), (10_880_000.0, 0.0));
-        for second in 10..20 {
+        meter.handle_status(at(10), 10 * 1_360_000, 50_000);
+        assert_eq!(meter.traffic(), None, "how much of the last second somebody wanted frames is not known");
+        for second in 11..20 {
             meter.handle_status(at(second), second * 1_360_000, (second - 9) * 50_000);
+            let busy = meter.traffic().unwrap();
+            assert_eq!((busy.published.0, busy.crossed.0), (10_880_000.0, 400_000.0), "at {second} s");
         }
-        let busy = meter.traffic().unwrap();
-        assert_eq!((busy.published.0, busy.crossed.0), (10_880_000.0, 400_000.0));
     }
 
     #[test]

@@ -538,7 +538,7 @@ impl Monitor {
                 )
             }
             Some(rate) => format!(
-                "the link carries {} and {wanted} needs {} {how}, but the link is too unsteady, or frames take too long to be made",
+                "the link carries {} and {wanted} needs {} {how}, but frames are not expected in time: the link is unsteady or was measured for too short a time, or frames take too long to be made",
                 per_second(rate.0),
                 per_second(needed)
             ),
