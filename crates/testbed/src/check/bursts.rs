@@ -37,9 +37,19 @@ impl Checks {
         }
     }
 
+    /// Bytes of a camera's frames have reached an edge. A link that brings something all the time is slow, and not silent: what comes is the
+    /// newest that it can carry.
+    pub(crate) fn bytes_came(&mut self, camera: &CameraName) {
+        let now = self.now;
+        if let Some(since) = self.links.get_mut(camera).and_then(|link| link.silent_since.as_mut()) {
+            *since = now;
+        }
+    }
+
     /// A frame has reached an edge.
     pub(super) fn note_whole(&mut self, camera: &CameraName, frame: FrameId) {
         let now = self.now;
+        self.bytes_came(camera);
         if let Some(link) = self.links.get_mut(camera)
             && link.back.is_some_and(|back| now.since(back) < BURST)
         {

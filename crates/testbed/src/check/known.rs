@@ -292,7 +292,7 @@ pub(super) fn denies(list: &Revocations, certificate: &Certificate) -> bool {
 /// How a camera's link carries.
 #[derive(Default)]
 pub(super) struct Carries {
-    /// Since when it has carried nothing.
+    /// Since when it has carried nothing, and brought nothing.
     pub(super) silent_since: Option<Moment>,
     /// When its last silence ended.
     pub(super) back: Option<Moment>,

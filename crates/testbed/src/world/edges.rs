@@ -291,6 +291,7 @@ impl World {
                 }
             }
             LinkOutput::FrameProgress { connection, frame, bytes } if request_of(frame).is_none() => {
+                self.checks.bytes_came(&name);
                 self.with_edge_host(edge, |edge, stage| {
                     edge.handle_progress(connection, frame, bytes, stage)
                 });
