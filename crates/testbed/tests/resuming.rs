@@ -7,7 +7,7 @@ use mez_core::frame::FrameId;
 use mez_core::subscription::{Deliver, NotHeldReason};
 use mez_testbed::{
     Action, ApplicationId, ApplicationSpec, Bug, CameraId, CameraSpec, Counter, DiskSpec, EdgeId, EdgeSpec,
-    Failure, HostClock, Moment, Resumes, World, mbps, ms, secs,
+    Failure, Host, HostClock, Moment, Resumes, World, mbps, ms, secs,
 };
 
 const EDGE: EdgeId = EdgeId::FIRST;
@@ -107,6 +107,28 @@ fn who_fills_gets_every_frame_that_the_camera_holds() {
         assert_eq!(restarts, 2, "seed {seed}: each start of the camera is told once");
         assert!(got.is_sorted_by(|one, next| one < next));
     }
+}
+
+/// The edge has lost its memory, and the camera two starts. What the camera holds of the third it captured an hour before, because its clock
+/// was set back. It does not count as holding everything since then.
+#[test]
+fn a_lost_start_is_told_though_the_clock_was_set_back() {
+    let mut world = World::seeded_with(61, EdgeSpec { clock: SAME_CLOCK, ..EdgeSpec::default() });
+    let dock = world.camera("dock/cam1", CameraSpec { clock: SAME_CLOCK, ..CameraSpec::frames(20, 20_000) });
+    let live = world.application(ApplicationSpec::newest("dock/*"));
+    world.run(secs(2)).act(Action::Unsubscribe(live)).restart_edge(EDGE);
+    // Of the second start, the edge does not see the beginning.
+    world.restart_camera(dock, Counter::Kept).run(secs(2)).subscribe_again(live).run(secs(2));
+    world.act(Action::KillCamera(dock)).act(Action::StepWall(Host::Camera(dock), -3600));
+    world.act(Action::StartCamera(dock, Counter::Kept)).run(secs(3));
+    let reader = world.application(ApplicationSpec {
+        tier_max: mez_core::history::Tier::Camera,
+        ..ApplicationSpec::since("dock/*", secs(60))
+    });
+    world.run(secs(3));
+    let first = &world.deliveries(reader)[0];
+    let told = first.not_held.expect("the frames before the first are lost");
+    assert_eq!((told.end, told.reason), (first.captured, NotHeldReason::Gone));
 }
 
 /// An application that was away goes on behind its last frame, and knows how many passed.

@@ -186,6 +186,14 @@ impl PastQuery {
         }
     }
 
+    /// The capture time from which on frames are held before the upper limit, given the `oldest` frame of all.
+    /// `None` if there are none: a frame behind the limit says nothing about those before it. Its capture time
+    /// may lie before theirs, if the camera's clock was set back.
+    pub fn held_from(&self, oldest: Option<(FrameId, Timestamp)>) -> Option<Timestamp> {
+        let oldest = oldest.filter(|(id, _)| self.before.is_none_or(|before| *id < before));
+        oldest.map(|(_, captured)| captured)
+    }
+
     /// Whether a frame is within the limits of identity and time.
     pub fn admits(&self, meta: &FrameMeta) -> bool {
         self.spans(meta.id) && (self.begin..=self.end).contains(&meta.captured)
@@ -217,7 +225,8 @@ pub struct PastAnswer {
     pub record: Option<Record>,
     /// Whether earlier frames that were once held cannot be read, because they were removed or damaged.
     pub broken: bool,
-    /// The capture time of the oldest frame that is held. `None` if none is.
+    /// The capture time of the oldest frame that is held, if it is before the question's upper limit. `None`
+    /// if none is.
     pub held_from: Option<Timestamp>,
     /// The capture time from which on the camera holds its frames, once the camera itself has said that it
     /// holds nothing else in the span asked for. [`Timestamp::MAX`] if it holds none at all. `None`: it has

@@ -89,13 +89,19 @@ impl LogReader {
 
     /// The capture time of the oldest record.
     pub fn held_from(&self) -> Option<Timestamp> {
+        self.oldest().map(|(_, captured)| captured)
+    }
+
+    /// The oldest frame, and its capture time.
+    pub fn oldest(&self) -> Option<(FrameId, Timestamp)> {
         loop {
             let held = self.held();
             if held.is_empty() {
                 return None;
             }
-            if let Some(captured) = self.ring.read(held.start, |record| record.frame.meta.captured) {
-                return Some(captured);
+            let oldest = self.ring.read(held.start, |r| (r.frame.meta.id, r.frame.meta.captured));
+            if oldest.is_some() {
+                return oldest;
             }
             // It was evicted between the two looks.
         }

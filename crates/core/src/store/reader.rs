@@ -117,7 +117,8 @@ impl StoreReader {
             self.go_to_epoch(storage, query, Epoch(0));
         }
         let (record, broken) = self.find_next(storage, query)?;
-        Ok(PastAnswer { record, broken, held_from: self.held_from(storage), ..PastAnswer::default() })
+        let held_from = query.held_from(self.oldest(storage));
+        Ok(PastAnswer { record, broken, held_from, ..PastAnswer::default() })
     }
 
     /// How many records between the returned ones could not be read, because they are damaged or were removed
@@ -128,7 +129,11 @@ impl StoreReader {
 
     /// The capture time of the oldest readable frame; `None` if there is none.
     pub fn held_from(&mut self, storage: &mut impl Storage) -> Option<Timestamp> {
-        (0..self.parts.len()).find_map(|part| self.first_of(storage, part)).map(|(_, captured)| captured)
+        self.oldest(storage).map(|(_, captured)| captured)
+    }
+
+    fn oldest(&mut self, storage: &mut impl Storage) -> Option<(FrameId, Timestamp)> {
+        (0..self.parts.len()).find_map(|part| self.first_of(storage, part))
     }
 
     // ---- which segments there are -------------------------------------------------------------------------
@@ -459,7 +464,7 @@ impl StoreReader {
         query: &PastQuery,
     ) -> Result<PastAnswer, StorageError> {
         self.refresh(storage)?;
-        let held_from = self.held_from(storage);
+        let held_from = query.held_from(self.oldest(storage));
         let (mut end, mut broken) = (self.parts.len(), false);
         while let Some(epoch) = end.checked_sub(1).map(|last| self.parts[last].epoch) {
             let parts = self.parts_of(epoch);

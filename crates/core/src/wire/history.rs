@@ -92,7 +92,8 @@ pub struct HistoryEnd {
     pub request: u64,
     /// Why.
     pub code: HistoryCode,
-    /// The capture time of the oldest frame that the camera holds, if it holds any.
+    /// The capture time of the oldest frame that the camera holds, if it holds any before the question's upper
+    /// limit.
     pub held_from: Option<Timestamp>,
 }
 

@@ -325,3 +325,13 @@ fn a_camera_that_counts_anew_is_not_ignored() {
         assert_eq!((delivery.record.frame.meta.id, delivery.not_held), (id(1, 4), Some(hole)));
     }
 }
+
+/// A start whose clock was set back was captured earlier, and says nothing about the starts before it.
+#[test]
+fn what_is_held_behind_a_question_does_not_answer_it() {
+    let (mut writer, reader) = log(LogConfig::default());
+    append(&mut writer, id(6, 0), at(100));
+    let held_from =
+        |before| PastQuery { before: Some(before), ..PastQuery::EVERY }.held_from(reader.oldest());
+    assert_eq!((held_from(id(5, 1)), held_from(id(6, 1))), (None, Some(at(100))));
+}

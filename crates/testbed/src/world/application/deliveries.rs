@@ -7,6 +7,7 @@ use mez_core::contract::watch::FrameVerdict;
 use mez_core::frame::{Encoding, FrameId, Rung, SkipCounts};
 use mez_core::name::CameraName;
 use mez_core::subscription::NotHeld;
+use mez_core::units::Timestamp;
 
 use crate::time::Moment;
 
@@ -19,6 +20,8 @@ pub struct Delivered {
     pub camera: CameraName,
     /// The frame.
     pub frame: FrameId,
+    /// Its capture time.
+    pub captured: Timestamp,
     /// When it was published.
     pub published: Moment,
     /// What was skipped before it.

@@ -160,6 +160,7 @@ impl Application {
             at: now,
             camera: camera.clone(),
             frame,
+            captured: meta.captured,
             published,
             skipped: delivery.skipped,
             not_held: delivery.not_held,
