@@ -145,6 +145,8 @@ pub(super) struct Holes {
     camera_from: Option<Timestamp>,
     /// Why the stretch after the last frame could not be asked for in full.
     unanswered: Option<Unanswered>,
+    /// Where that stretch begins, if frames outside the span were passed over behind the last frame.
+    unanswered_from: Option<Timestamp>,
     /// The stretch to report with the next delivery.
     untold: Option<NotHeld>,
 }
@@ -154,7 +156,7 @@ impl Holes {
     /// hold earlier ones. An answer may say otherwise.
     pub(super) fn new(begin: Option<Timestamp>, held_from: Option<Timestamp>) -> Self {
         let held_from = held_from.filter(|from| begin.is_some_and(|begin| begin < *from));
-        Self { begin, held_from, camera_from: None, unanswered: None, untold: None }
+        Self { begin, held_from, camera_from: None, unanswered: None, unanswered_from: None, untold: None }
     }
 
     /// Takes in an answer. `covers`: the question was about everything after the last frame.
@@ -167,7 +169,9 @@ impl Holes {
     ) {
         self.held_from = self.held_from.map(|held| held_from.map_or(held, |from| held.min(from)));
         self.camera_from = camera_from.or(self.camera_from);
-        self.unanswered = if covers { unanswered } else { self.unanswered.max(unanswered) };
+        // What lies before frames that were passed over is not asked for again.
+        let replaces = covers && self.unanswered_from.is_none();
+        self.unanswered = if replaces { unanswered } else { self.unanswered.max(unanswered) };
     }
 
     /// Whether the camera has said from when on it holds its frames, or could not be asked.
@@ -177,7 +181,16 @@ impl Holes {
 
     /// Drops the request for everything before now.
     pub(super) fn begin_now(&mut self) {
-        (self.begin, self.held_from, self.unanswered) = (None, None, None);
+        (self.begin, self.held_from) = (None, None);
+        (self.unanswered, self.unanswered_from) = (None, None);
+    }
+
+    /// Notes that frames outside the span are passed over behind the last frame, which was captured `at`. What
+    /// could not be asked for still begins there.
+    pub(super) fn pass_over(&mut self, at: Option<Timestamp>) {
+        if self.unanswered.is_some() && self.unanswered_from.is_none() {
+            self.unanswered_from = at.or(self.begin).or(Some(Timestamp::MIN));
+        }
     }
 
     /// Adds a stretch that nothing else shows.
@@ -197,15 +210,16 @@ impl Holes {
     ) {
         let (id, captured) = (meta.id, meta.captured);
         let unanswered = self.unanswered.take().map(NotHeldReason::from);
-        let held_from = self.held_from.take();
+        let (unanswered_from, held_from) = (self.unanswered_from.take(), self.held_from.take());
         if let Some((last, at)) = last {
-            if last.next() == id {
+            if last.next() == id && unanswered_from.is_none() {
                 return;
             }
             let restarted = (last.epoch != id.epoch).then_some(NotHeldReason::CameraRestarted);
             if let Some(reason) = unanswered.max(restarted) {
                 // The application may have named the last frame without its capture time.
                 let begin = at.or(self.begin).unwrap_or(Timestamp::MIN);
+                let begin = unanswered_from.map_or(begin, |from| from.min(begin));
                 self.add(NotHeld { begin, end: captured.max(begin), reason });
             }
             return;
@@ -240,6 +254,7 @@ impl Holes {
     ) -> Option<NotHeld> {
         let begin = last.map_or(self.begin, |(_, at)| at.or(self.begin));
         let (begin, end) = (begin.unwrap_or(Timestamp::MIN), end.unwrap_or(Timestamp::MAX));
+        let begin = self.unanswered_from.take().map_or(begin, |from| from.min(begin));
         if let Some(why) = self.unanswered.take() {
             self.add(NotHeld { begin, end: end.max(begin), reason: why.into() });
         } else if last.is_none() {

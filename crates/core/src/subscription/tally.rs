@@ -111,6 +111,8 @@ impl Tally {
         debug_assert!(self.last < Some(before.id), "an account never goes back");
         if restarted {
             self.holes.before(self.last_known(), before, false, false);
+        } else {
+            self.holes.pass_over(self.last_captured);
         }
         (self.last, self.last_captured) = (Some(before.id), Some(before.captured));
     }

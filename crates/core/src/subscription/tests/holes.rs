@@ -326,6 +326,32 @@ fn a_camera_that_counts_anew_is_not_ignored() {
     }
 }
 
+/// Memory holds later frames, which nobody asked for. The stretch behind the last frame is told all the same.
+#[test]
+fn an_absent_camera_is_told_before_frames_behind_the_end() {
+    let (mut writer, reader) = log(LogConfig::default());
+    append(&mut writer, id(1, 0), at(10));
+    append(&mut writer, id(1, 4), at(50));
+    let span = Span { begin: Some(at(5)), end: Some(at(30)), deliver: Deliver::Every };
+    let mut reading = Subscription::with_past(span, PastOptions::ALL);
+    reading.attach(camera(), reader);
+    let mut got = Vec::new();
+    let rest = loop {
+        match reading.next(LATER) {
+            Next::Frame(delivery) => got.push(delivery.record.frame.meta.id),
+            Next::Pending => {
+                let (name, _) = reading.poll_past().expect("it has ended, or asks");
+                reading.handle_past(&name, PastAnswer::unanswered(Unanswered::CameraAbsent));
+            }
+            Next::Ended { rest } => break rest,
+        }
+    };
+    assert_eq!(got, [id(1, 0)]);
+    let told = rest[0].2.expect("the camera may hold frames behind the first");
+    assert_eq!((told.begin, told.reason), (at(10), NotHeldReason::CameraAbsent));
+    assert!(told.end >= at(30), "{told:?}");
+}
+
 /// A start whose clock was set back was captured earlier, and says nothing about the starts before it.
 #[test]
 fn what_is_held_behind_a_question_does_not_answer_it() {
