@@ -1,12 +1,19 @@
 //! Accounts for one camera's frames: each frame between two deliveries is counted once, with the reason why
 //! it was not delivered.
 
+use std::time::Duration;
+
 use super::holes::{Holes, NotHeld, NotHeldReason};
 use super::types::LastFrame;
 use crate::frame::{FrameId, FrameMeta, Sequence, SkipCounts, SkipReason};
 use crate::history::PastAnswer;
 use crate::log::Record;
 use crate::units::Timestamp;
+
+/// How long after its capture a frame may enter a log at most: links, decoders and hosts that stand still may
+/// hold it up. Until a camera that has lost its counter and whose clock was set back by less is this far behind
+/// the last frame, or past it, a reader that resumes waits.
+const HELD_UP_MAX: Duration = Duration::from_secs(60);
 
 /// The account since the last delivery, which is reported with the next one.
 pub(super) struct Tally {
@@ -121,8 +128,12 @@ impl Tally {
     /// one, because the camera has lost its counter. If so, the account begins anew with this frame.
     pub(super) fn numbered_anew(&mut self, meta: &FrameMeta) -> bool {
         let Some(last) = self.last.filter(|_| self.resumes) else { return false };
+        let is_earlier_start = meta.id.epoch < last.epoch;
         let is_anew = meta.id < last
-            && self.last_captured.map_or(meta.id.epoch < last.epoch, |captured| captured < meta.captured);
+            && self.last_captured.map_or(is_earlier_start, |captured| {
+                // One that was only held up is not so old. The camera's clock was set back as well.
+                captured < meta.captured || is_earlier_start && meta.captured + HELD_UP_MAX < captured
+            });
         if is_anew {
             let begin = self.last_captured.unwrap_or(Timestamp::MIN);
             let reason = NotHeldReason::CameraRestarted;

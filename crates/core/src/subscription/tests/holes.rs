@@ -326,6 +326,30 @@ fn a_camera_that_counts_anew_is_not_ignored() {
     }
 }
 
+/// The same of a camera whose clock was set back as well, such as a small computer that was set up anew and has no clock of its own. A frame
+/// that was only held up is not given behind a later one.
+#[test]
+fn a_camera_that_counts_anew_by_a_clock_that_was_set_back_is_not_ignored() {
+    const HOUR: u64 = 3_600_000_000_000;
+    let last = LastFrame { id: id(7, 100), captured: Some(at(2 * HOUR)) };
+    let just_before = at(2 * HOUR - 1_000_000_000);
+    for (first, captured, is_given) in
+        [(id(1, 4), at(HOUR), true), (id(6, 3), just_before, false), (id(7, 5), at(HOUR), false)]
+    {
+        let (mut writer, reader) = log(LogConfig::default());
+        let mut reading = Subscription::new(Span::LIVE).resuming_after(vec![(camera(), last)]);
+        reading.attach(camera(), reader);
+        append(&mut writer, first, captured);
+        let told = match reading.next(LATER) {
+            Next::Frame(delivery) => delivery.not_held,
+            _ => None,
+        };
+        let reason = NotHeldReason::CameraRestarted;
+        let hole = NotHeld { begin: at(2 * HOUR), end: at(2 * HOUR), reason };
+        assert_eq!(told, is_given.then_some(hole), "{first}");
+    }
+}
+
 /// Memory holds later frames, which nobody asked for. The stretch behind the last frame is told all the same.
 #[test]
 fn an_absent_camera_is_told_before_frames_behind_the_end() {
