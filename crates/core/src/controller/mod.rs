@@ -201,9 +201,11 @@ impl Offer<'_> {
         let bytes_max = if self.now < cap.until {
             cap.frame_bytes_max
         } else {
-            self.ladder.rungs()[chosen].bytes.mean * EXPIRED_CAP_SHARE
+            self.bytes_needed(chosen) * EXPIRED_CAP_SHARE
         };
-        chosen.min(self.ladder.best_within(bytes_max).unwrap_or(0)).max(floor)
+        // With frame skip, a better rung may need less than a lower one.
+        let within = |rung: &usize| self.bytes_needed(*rung) <= bytes_max;
+        (0..=chosen).rev().find(within).unwrap_or(0).max(floor)
     }
 }
 

@@ -66,6 +66,25 @@ pub(crate) fn arrival(sequence: u64, bytes: f64, first: Instant, last: Instant) 
     Arrival { frame: frame_id(sequence), bytes: bytes as u32, first, last, complete: true }
 }
 
+/// A rung that leaves frames out has larger ones. A cap may have room for a better rung, and none for this one.
+#[test]
+fn a_cap_is_kept_though_a_better_rung_needs_less() {
+    let rung = |name: &str, bytes: f64, accuracy: f64| RungProfile {
+        rung: Rung::new(name).expect("a valid name"),
+        bytes: ByteSizes::around(bytes, 0.08),
+        accuracy,
+        camera_time: Duration::ZERO,
+        detector_time: None,
+    };
+    let rungs = [("h264/q34/skip2", 2.1e3, 0.9), ("h264/q32/skip2", 3e3, 0.93), ("h264/q32", 2e3, 0.95)];
+    let rungs = rungs.map(|(name, bytes, accuracy)| rung(name, bytes, accuracy));
+    let ladder = Profile::new(rungs.to_vec()).expect("three different rungs").ladder();
+    assert_eq!(ladder.len(), 3);
+    let cap = Cap { frame_bytes_max: 2.2e3, until: Instant::ZERO + Duration::from_millis(300) };
+    let offer = Offer { cap: Some(cap), ..offer(Instant::ZERO, &ladder) };
+    assert_eq!([0, 1, 2].map(|chosen| offer.capped(chosen, 0)), [0, 0, 2]);
+}
+
 fn policies() -> Vec<Box<dyn Policy>> {
     let named = PolicyName::ALL.into_iter().map(PolicyName::policy);
     named.chain([Box::new(AwStream::new(Constants::EARLIER)) as Box<dyn Policy>]).collect()
