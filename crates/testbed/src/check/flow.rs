@@ -75,6 +75,8 @@ pub(crate) struct SilenceSeen {
     pub(crate) waits: Option<FrameId>,
     /// Whether somebody wants it, no codec hangs, and nothing of a frame lies in the link.
     pub(crate) is_idle: bool,
+    /// Whether frames are made smaller. What was chosen to be sent takes its time in the codec.
+    pub(crate) is_adapted: bool,
 }
 
 /// What an application does, so far as frames of one camera depend on it.
@@ -180,7 +182,8 @@ impl Checks {
             return self.breaks_silence(seen.run);
         };
         let since = *self.silent_since.entry(seen.run).or_insert(now);
-        self.expect(now.since(since) <= SEND_GAP_MAX, "silence", || {
+        let making = if seen.is_adapted { path.making_time_max } else { ms(0) };
+        self.expect(now.since(since) <= SEND_GAP_MAX + making, "silence", || {
             format!(
                 "camera {} has {newest:?} to send and an idle link since {since}, and sends nothing",
                 path.camera

@@ -39,7 +39,7 @@
 //! | `resumes` | two seconds after the last fault frames are delivered again (I12) | `flow.rs` |
 //! | `backlog` | the newest frame that an application gets is not older than the link makes it | `flow.rs` |
 //! | `newest` | of the burst when a link carries again, whoever takes the newest frame is given no older one first | `bursts.rs` |
-//! | `silence` | an idle link with a frame to send is not silent for more than 250 ms | `flow.rs` |
+//! | `silence` | an idle link with a frame to send is not silent for more than 250 ms, and the time that a codec takes | `flow.rs` |
 //! | `progress` | a timer that has been served is not due again at the same moment | `flow.rs` |
 //! | `state` | what brokers say of a link is how it is | `flow.rs` |
 //! | `source` | an edge knows within half a second whether a connected camera's source gives frames | `flow.rs` |

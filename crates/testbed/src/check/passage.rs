@@ -24,6 +24,8 @@ pub(crate) struct Passage {
     pub(crate) last: Option<FrameId>,
     /// The frame after it. `None` at the end of the reading.
     pub(crate) next: Option<FrameId>,
+    /// When that frame was captured. Of two starts with the same epoch, the edge has taken in one.
+    pub(crate) captured: Option<Timestamp>,
 }
 
 /// How an application reads.
@@ -81,7 +83,7 @@ impl PassageProcess {
 }
 
 fn question(passage: &Passage, begin: Timestamp, end: Timestamp) -> PastQuery {
-    let Passage { last: after, next: before } = *passage;
+    let Passage { last: after, next: before, .. } = *passage;
     PastQuery { after, before, begin, end, newest: false, tier_max: Tier::Memory, quality: None }
 }
 
@@ -106,7 +108,7 @@ impl Checks {
         let fits = passed.frame.payload.len() <= reader.frame_bytes_max;
         let was_past = published.is_some_and(|published| published + ON_ITS_WAY_MAX < since);
         self.expect(!fits || !was_past, "holes", || {
-            let (application, Passage { last, next }) = (reader.application, passage);
+            let (application, Passage { last, next, .. }) = (reader.application, passage);
             format!(
                 "application {application} got {next:?} of camera {} after {last:?}, but the camera holds {id}",
                 path.camera
@@ -122,7 +124,7 @@ impl Checks {
         passage: &Passage,
         not_held: Option<NotHeld>,
     ) {
-        let Passage { last, next } = *passage;
+        let Passage { last, next, .. } = *passage;
         if camera.is_doubtful || next.is_some_and(|next| last.is_some_and(|last| next <= last)) {
             return;
         }
@@ -200,7 +202,7 @@ impl Checks {
         owed: &Owed,
         not_held: Option<NotHeld>,
     ) {
-        let (Owed { id, captured, why }, Passage { last, next }) = (owed, *passage);
+        let (Owed { id, captured, why }, Passage { last, next, .. }) = (owed, *passage);
         // A frame that was published while the end came may be on its way.
         let published = self.published_at(&path.name, *id);
         let on_its_way = |published: Moment| published + ON_ITS_WAY_MAX >= reader.subscribed;
@@ -215,8 +217,7 @@ impl Checks {
             !reader.fills || matches!(told.reason, CameraAbsent | NotAnswered | Busy)
         };
         let is_told = not_held.as_ref().is_some_and(|told| covers(told) && heard(told));
-        let next_at = next.filter(|next| next.epoch != id.epoch);
-        let next_at = next_at.and_then(|next| self.captured_at(&path.name, next));
+        let next_at = passage.captured.filter(|_| next.is_some_and(|next| next.epoch != id.epoch));
         let set_back = next_at.is_some_and(|next_at| next_at <= *captured);
         self.expect(is_told || set_back, if reader.fills { "filled" } else { "untold" }, || {
             format!(

@@ -60,10 +60,10 @@ impl Checks {
         runs.filter_map(|run| run.frames.last()).map(|frame| frame.captured).max()
     }
 
-    /// The capture time of a frame; the last one, if a lost counter gave its name twice.
-    pub(crate) fn captured_at(&self, camera: &CameraName, id: FrameId) -> Option<Timestamp> {
-        let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();
-        runs.filter_map(|run| run.frames.get(id.sequence.0 as usize)).map(|frame| frame.captured).max()
+    /// Whether a camera has published frames of earlier epochs.
+    pub(super) fn has_published_before(&self, camera: &CameraName, epoch: Epoch) -> bool {
+        let key = |epoch: Epoch| (camera.clone(), epoch);
+        self.published.range(key(Epoch(0))..key(epoch)).next().is_some()
     }
 
     /// When a camera published a frame; the last time, if a lost counter gave its name twice.

@@ -239,6 +239,7 @@ impl View<'_> {
                 && link.is_idle(Side::Camera)
                 && link.is_idle(Side::Edge)
                 && process.open_connections().all(|connection| link.unsent_frames(connection) == 0),
+            is_adapted: process.broker.joint().is_some(),
         })
     }
 
@@ -375,7 +376,8 @@ impl View<'_> {
             let last = given.or(application.had(&name).map(|had| had.id));
             let Some(camera) = self.camera_named(&name) else { continue };
             let Some(reader) = self.passage_reader(index, camera) else { continue };
-            let (seen, passage) = (self.passage_camera(camera, edge), Passage { last, next: None });
+            let (seen, passage) =
+                (self.passage_camera(camera, edge), Passage { last, next: None, captured: None });
             checks.watch_holes(&reader, &seen, &passage);
             // Nothing is told of a camera that did not come during the reading.
             if let Some((.., told)) = application.rest.iter().find(|(camera, ..)| *camera == name) {
@@ -389,7 +391,8 @@ impl View<'_> {
         let application = &self.applications[index];
         let (got, before) = application.deliveries.last()?;
         let had = had.filter(|_| application.spec.resumes != Resumes::Anew);
-        let passage = Passage { last: before.or(had.map(|had| had.id)), next: Some(got.frame) };
+        let last = before.or(had.map(|had| had.id));
+        let passage = Passage { last, next: Some(got.frame), captured: Some(got.captured) };
         Some((self.camera_named(&got.camera)?, passage, got.not_held))
     }
 
