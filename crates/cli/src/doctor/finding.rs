@@ -20,6 +20,7 @@ pub(super) enum Check {
     Ports,
     Codec,
     Ffmpeg,
+    Source,
     Disk,
     Audit,
 }
@@ -40,6 +41,7 @@ impl Check {
             Self::Ports => "ports",
             Self::Codec => "codec",
             Self::Ffmpeg => "ffmpeg",
+            Self::Source => "source",
             Self::Disk => "disk",
             Self::Audit => "audit",
         }

@@ -19,6 +19,7 @@ mod ports;
 mod reach;
 mod revocation;
 mod settings;
+mod source;
 mod subject;
 mod udp;
 mod version;
@@ -53,7 +54,7 @@ Examples:
                                                      pack what was found, configuration, metrics and logs, without secrets
 
 It looks at settings, certificates, the deny list, permissions of keys, clocks, the way to the edge (name, TCP, QUIC, sizes of datagrams), \
-versions, grants, ports, codecs, ffmpeg, disks and the audit log. It changes nothing. It reads the files of settings that the brokers and programs of \
+versions, grants, ports, codecs, ffmpeg, the source, disks and the audit log. It changes nothing. It reads the files of settings that the brokers and programs of \
 this user read. Run it as the user that the broker or the program runs as, with the same options and environment.
 
 The command ends with status 1 if it found a fault.")]
@@ -104,7 +105,7 @@ type Work = fn(&Subject) -> Vec<Finding>;
 
 /// Runs all checks at once, and waits for them no longer than [`TIME_MAX`].
 fn examine(subject: &Arc<Subject>) -> Vec<Finding> {
-    let checks: [(Check, Work); 10] = [
+    let checks: [(Check, Work); 11] = [
         (Check::Settings, settings::check),
         (Check::Certificate, certificate::check),
         (Check::Revocation, revocation::check),
@@ -113,6 +114,7 @@ fn examine(subject: &Arc<Subject>) -> Vec<Finding> {
         (Check::Ports, ports::check),
         (Check::Codec, |_| codec::check()),
         (Check::Ffmpeg, ffmpeg::check),
+        (Check::Source, source::check),
         (Check::Disk, disk::check),
         (Check::Audit, audit::check),
     ];

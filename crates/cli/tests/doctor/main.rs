@@ -425,6 +425,19 @@ fn a_source_without_ffmpeg() {
 }
 
 #[test]
+fn a_source_that_cannot_be_read() {
+    let site = Site::new();
+    fs::write(site.path("sound.wav"), b"RIFF").unwrap();
+    site.doctor(&["--source", &site.text("missing.mp4")]).fault(
+        "source",
+        "there is no file",
+        "check the path",
+    );
+    site.doctor(&["--source", "/dev/video77"]).fault("source", "there is no device /dev/video77", "");
+    site.doctor(&["--source", &site.text("sound.wav")]).fault("source", "sound.wav", "");
+}
+
+#[test]
 fn a_store_that_cannot_be_written_or_has_no_key() {
     let site = Site::new();
     fs::write(site.path("file"), "").unwrap();

@@ -83,7 +83,7 @@ impl Verb {
             Self::Export => "export",
             Self::Profile => "bring a profile for",
             Self::Join => "join a group on",
-            Self::Operate => "reset",
+            Self::Operate => "forget or reset",
             Self::Administer => "change rights on",
         }
     }

@@ -1,4 +1,4 @@
-//! Says which ffmpeg this host has, for a checkup.
+//! Says which ffmpeg this host has, and whether a source can be read, for a checkup.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,6 +6,9 @@ use std::time::Duration;
 use super::error::SourceError;
 use super::input::FfmpegVersion;
 use super::probe::first_line;
+use super::run::PreparedSource;
+use super::spec::SourceSpec;
+use super::types::{SourceInfo, SourceOptions};
 
 /// How long a program may take to say its version.
 const TIME_MAX: Duration = Duration::from_secs(5);
@@ -17,6 +20,14 @@ pub struct FfmpegFound {
     pub version: String,
     /// Whether it can be given a network camera's password that other users cannot see: from 5.0 on.
     pub hides_passwords: bool,
+}
+
+/// Looks at a file or a device as [`PreparedSource::prepare`] does, and says what it gives. `None` for a URL, which is not asked.
+///
+/// # Errors
+/// It cannot be read.
+pub async fn probe_source(spec: SourceSpec) -> Result<Option<SourceInfo>, SourceError> {
+    Ok(PreparedSource::prepare(spec, SourceOptions::default()).await?.info())
 }
 
 /// Looks for `ffmpeg` and `ffprobe` on the path of programs, and asks both for their versions.

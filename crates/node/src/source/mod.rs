@@ -48,7 +48,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::JoinHandle;
 
-pub use self::check::{FfmpegFound, probe_ffmpeg};
+pub use self::check::{FfmpegFound, probe_ffmpeg, probe_source};
 pub use self::credentials::{
     SOURCE_CREDENTIALS_CREDENTIAL, SOURCE_CREDENTIALS_VARIABLE, SourceCredentials, SourceCredentialsError,
 };
