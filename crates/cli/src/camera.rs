@@ -22,7 +22,7 @@ use crate::config::{self, Contradictions, OfRole, Take, Typed};
 use crate::failure::Failure;
 use crate::limits::LimitArgs;
 use crate::persist::PersistArgs;
-use crate::text::{parse_bytes, parse_frame_bytes, parse_rate};
+use crate::text::{parse_frame_bytes, parse_rate, parse_room};
 
 /// Run a camera broker: keep a camera's frames, and send them to the edge on demand
 #[derive(Debug, Args)]
@@ -86,7 +86,7 @@ pub(crate) struct CameraArgs {
     #[arg(long, value_name = "PATH|off", env = "MEZ_CAMERA_SOCKET")]
     socket: Option<PathBuf>,
     /// Memory for the camera's frames; beyond that the oldest frames are dropped
-    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes, env = "MEZ_CAMERA_MEMORY_BYTES")]
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_room, env = "MEZ_CAMERA_MEMORY_BYTES")]
     memory_bytes: u64,
     /// Largest frame that is accepted
     #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes, env = "MEZ_CAMERA_FRAME_BYTES_MAX")]

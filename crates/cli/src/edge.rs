@@ -21,7 +21,7 @@ use crate::config::{self, Contradictions, OfRole, Role, Take, Typed};
 use crate::failure::Failure;
 use crate::limits::LimitArgs;
 use crate::persist::PersistArgs;
-use crate::text::{parse_bytes, parse_count, parse_duration, parse_frame_bytes};
+use crate::text::{parse_count, parse_frame_bytes, parse_period, parse_room};
 
 /// Run an edge broker: cameras connect to it, and applications subscribe to their frames
 #[derive(Debug, Args)]
@@ -67,7 +67,7 @@ pub(crate) struct EdgeArgs {
     #[arg(long, value_name = "PATH", env = "MEZ_EDGE_SOCKET")]
     socket: Option<PathBuf>,
     /// Memory for the frames of all cameras together; beyond that the oldest frames are dropped
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes, env = "MEZ_EDGE_MEMORY_BYTES")]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_room, env = "MEZ_EDGE_MEMORY_BYTES")]
     memory_bytes: u64,
     /// Most cameras that may connect
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_count, env = "MEZ_EDGE_CAMERAS_MAX")]
@@ -88,10 +88,10 @@ pub(crate) struct EdgeArgs {
     #[arg(long = "channel", value_name = "NAME=PATTERN,…", env = "MEZ_EDGE_CHANNEL", value_delimiter = ';')]
     channels: Vec<DeclaredChannel>,
     /// Most bytes of the audit log, which `mez keys audit` reads
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes, env = "MEZ_EDGE_AUDIT_BYTES")]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_room, env = "MEZ_EDGE_AUDIT_BYTES")]
     audit_bytes: u64,
     /// How long the audit log keeps records
-    #[arg(long, value_name = "TIME", default_value = "400d", value_parser = parse_duration, env = "MEZ_EDGE_AUDIT_AGE")]
+    #[arg(long, value_name = "TIME", default_value = "400d", value_parser = parse_period, env = "MEZ_EDGE_AUDIT_AGE")]
     audit_age: Duration,
     #[command(flatten)]
     persist: PersistArgs,
@@ -112,9 +112,7 @@ impl FromStr for Age {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "never" => Ok(Self(None)),
-            _ => {
-                parse_duration(text).map(|age| Self(Some(age))).map_err(|error| format!("{error}; or never"))
-            }
+            _ => parse_period(text).map(|age| Self(Some(age))).map_err(|error| format!("{error}; or never")),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use mez_node::api::{ApiLimits, ReaderMemoryLimits};
 
-use crate::text::{parse_bytes, parse_count, parse_duration};
+use crate::text::{parse_bytes, parse_count, parse_period};
 
 /// The limits, with the defaults of [`ApiLimits`].
 #[derive(Clone, Debug, Args)]
@@ -146,7 +146,7 @@ struct Seconds(Duration);
 impl FromStr for Seconds {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        parse_duration(text).map(Self)
+        parse_period(text).map(Self)
     }
 }
 

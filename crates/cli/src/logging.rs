@@ -27,9 +27,22 @@ enum LogFormat {
 }
 
 fn parse_filter(text: &str) -> Result<String, String> {
+    // A filter by itself takes any word for the name of a module, and hides all others.
+    let is_known =
+        |word: &str| LEVELS.contains(&word.to_ascii_lowercase().as_str()) || word.starts_with("mez");
+    let words = text.split(',').map(str::trim).filter(|word| !word.contains(['=', '[', ':']));
+    if let Some(word) = words.filter(|word| !word.is_empty()).find(|word| !is_known(word)) {
+        return Err(format!(
+            "{word:?} is no level; write {}, or a filter such as mez_node=debug",
+            LEVELS.join(", ")
+        ));
+    }
     let parsed = EnvFilter::try_new(text).map_err(|error| format!("{error}; try info, or mez_node=debug"));
     parsed.map(|_| text.to_owned())
 }
+
+/// The levels, from none to all.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Gives log lines another filter; false if that failed.
 type SetFilter = Box<dyn Fn(EnvFilter) -> bool + Send + Sync>;

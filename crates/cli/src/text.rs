@@ -25,6 +25,22 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Parses the size of something that holds many frames or records: a mebibyte or more.
+pub(crate) fn parse_room(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes if bytes >= 1 << 20 => Ok(bytes),
+        _ => Err(format!("{text} is too little to hold anything; write 1MiB or more")),
+    }
+}
+
+/// Parses a duration in which something can happen: a second or more.
+pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        period if period >= Duration::from_secs(1) => Ok(period),
+        _ => Err(format!("{text} is too short; write 1s or more")),
+    }
+}
+
 /// The size of a frame: one to [`FRAME_BYTES_CEILING`] bytes.
 pub(crate) fn parse_frame_bytes(text: &str) -> Result<u32, String> {
     let bytes = parse_bytes(text)?;

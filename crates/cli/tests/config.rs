@@ -92,6 +92,12 @@ const BROKEN: &[Broken] = &[
         &["durability = \"forever\"", "async, group, sync"],
     ),
     ("role = \"edge\"\nlog = \"a=b=c\"\n", 2, &["log = \"a=b=c\"", "try info"]),
+    ("role = \"edge\"\nlog = \"wran\"\n", 2, &["log = \"wran\"", "off, error, warn, info, debug, trace"]),
+    ("role = \"edge\"\nmemory_bytes = \"1B\"\n", 2, &["memory_bytes = \"1B\"", "1MiB or more"]),
+    ("role = \"edge\"\naudit_bytes = \"1B\"\n", 2, &["audit_bytes = \"1B\"", "1MiB or more"]),
+    ("role = \"edge\"\naudit_age = \"0s\"\n", 2, &["audit_age = \"0s\"", "1s or more"]),
+    ("role = \"edge\"\nforget_after = \"0s\"\n", 2, &["forget_after = \"0s\"", "1s or more"]),
+    ("role = \"edge\"\nunread_patience = \"0s\"\n", 2, &["unread_patience = \"0s\"", "1s or more"]),
     (
         "role = \"edge\"\nchannel = [\n  \"hall=dock/*\",\n  \"hall\",\n]\n",
         4,
@@ -167,6 +173,9 @@ const BROKEN: &[Broken] = &[
         3,
         &["store_key", "do not belong", "mez store key"],
     ),
+    ("role = \"edge\"\nsigner = \"mez1.hunter2\"\n", 2, &["signer", "do not belong", "mez keys enrol"]),
+    ("role = \"edge\"\nname = \"mez1.hunter2\"\n", 2, &["name", "do not belong", "mez keys enrol"]),
+    ("role = \"edge\"\nstate = \"/x/mez1.hunter2\"\n", 2, &["state", "do not belong", "mez keys enrol"]),
     ("role = \"edge\"\nenrol_token = \"hunter2\"\n", 2, &["enrol_token", "do not belong", "mez keys enrol"]),
     (
         "role = \"edge\"\nkeys = \"-----BEGIN PRIVATE KEY-----\\nhunter2\"\n",

@@ -32,6 +32,9 @@ pub(super) fn in_value(key: &str, value: &str) -> Option<String> {
             "a key or certificate is no setting, and {NEVER}; write the folder that holds it, with keys"
         ));
     }
+    if value.split(['/', ',', '=', ' ']).any(|part| part.starts_with(TOKEN_PREFIX)) {
+        return Some(format!("{NEVER}; a one-time token is used once, with `mez keys enrol`"));
+    }
     let instead = match key {
         "source" if SourceSpec::parse(value).is_ok_and(|source| source.holds_credentials()) => FOR_SOURCES.into(),
         "source" => {
@@ -47,6 +50,9 @@ pub(super) fn in_value(key: &str, value: &str) -> Option<String> {
     };
     Some(format!("{NEVER}; {instead}"))
 }
+
+/// How one-time tokens begin.
+const TOKEN_PREFIX: &str = "mez1.";
 
 /// Why it is refused.
 const NEVER: &str = "secrets do not belong in this file, which others may read";
