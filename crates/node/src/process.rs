@@ -19,7 +19,7 @@ use crate::api::serve::{ApiServer, ServeError};
 use crate::audit::folder::audit_folder;
 use crate::audit::{Audit, AuditOptions, changes, denials};
 use crate::camera::{CameraBroker, CameraHandle, CameraOptions, StartError};
-use crate::client::{Address, ClientError, signer_at};
+use crate::client::{Address, ClientError, OtherEdge, signer_at};
 use crate::clock::wall_now;
 use crate::descriptors;
 use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, Stopped};
@@ -120,8 +120,8 @@ pub struct EdgeProcess {
     grpc: Option<SocketAddr>,
     socket: Option<PathBuf>,
     enrolment: Option<(SocketAddr, oneshot::Sender<()>, JoinHandle<()>)>,
-    /// Renews the edge's own certificate, until this is dropped.
-    _renewing: JoinSet<()>,
+    /// Renews the edge's own certificate, and hears of deny lists from the edge with the signer, until this is dropped.
+    _keeping: JoinSet<()>,
 }
 
 impl EdgeProcess {
@@ -165,11 +165,7 @@ impl EdgeProcess {
             revoked: Some(revoked.clone()),
             audit: audit.clone(),
         })?;
-        let mut renewing = JoinSet::new();
-        if let Some(signer) = signer_of(&keys, signer.as_ref(), &credentials)? {
-            edge.set_signer(signer.clone());
-            renewing.spawn(keep(credentials.clone(), signer));
-        }
+        let keeping = keeping(&edge, &keys, &credentials, signer.as_ref())?;
         tokio::spawn(changes::follow(rights.clone(), audit.clone(), edge.stopping()));
         tokio::spawn(denials::follow(revoked, audit.clone(), edge.stopping()));
         info!(address = %edge.link_address(), edge = %credentials.identity(), "cameras may connect");
@@ -185,7 +181,7 @@ impl EdgeProcess {
             Some(address) if keys.holds_authority_key() => Some(enrolment(&keys, address, audit).await?),
             _ => None,
         };
-        Ok(Self { edge, api, grpc, socket, enrolment, _renewing: renewing })
+        Ok(Self { edge, api, grpc, socket, enrolment, _keeping: keeping })
     }
 
     /// The broker.
@@ -233,6 +229,27 @@ impl fmt::Display for EdgeProcess {
         }
         Ok(())
     }
+}
+
+/// What renews the edge's certificate, and keeps its deny list that of the edge with the signer.
+fn keeping(
+    edge: &EdgeHandle,
+    keys: &KeyFolder,
+    credentials: &Credentials,
+    elsewhere: Option<&Address>,
+) -> Result<JoinSet<()>, EdgeProcessError> {
+    let (mut tasks, revoked) = (JoinSet::new(), edge.revoked());
+    if let Some(address) = elsewhere
+        && let Some(other) = OtherEdge::at(address, credentials)?
+    {
+        tasks.spawn(other.exchange(revoked.clone()));
+    }
+    let signer = signer_of(keys, elsewhere, credentials)?;
+    if let Some(signer) = &signer {
+        edge.set_signer(signer.clone());
+        tasks.spawn(keep(credentials.clone(), signer.clone()));
+    }
+    Ok(tasks)
 }
 
 /// Who renews certificates for an edge, if anybody does.

@@ -154,8 +154,9 @@ Examples:
   One certificate, by the serial number that `mez cameras show` and `mez keys show` print:
     mez keys revoke 3f2a90c4d1e65b7788990a1b2c3d4e5f
 
-Run it where the site was made. The edge of this host takes the list in within a second. Cameras carry it to other edges that they \
-connect to; or copy revoked.list into the folders of keys of those edges.")]
+Run it where the site was made. The edge of this host takes the list in within a second, edges with `--signer` and the name of this host a second \
+later. Any other edge hears of it when a camera comes to it that was connected to one of these, which may be never: copy revoked.list into its \
+folder of keys, then it is in force there within a second.")]
     Revoke(revoke::RevokeArgs),
     /// Take something off the deny list that was revoked by mistake
     #[command(after_help = "Example:\n  mez keys unrevoke camera/dock/cam1")]

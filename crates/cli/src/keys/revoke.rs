@@ -112,8 +112,9 @@ impl Terminal<'_> {
     fn say_where(&mut self, keys: &KeyFolder, held: &SignedList) -> Result<(), KeysError> {
         writeln!(
             self.notes,
-            "Version {version} of the deny list is in {path}. The edge of this host takes it in within a second. Cameras carry it to other edges; \
-             to be sure, copy it into the folders of keys of those edges.",
+            "Version {version} of the deny list is in {path}. The edge of this host takes it in within a second, edges with `--signer` and the name of \
+             this host a second later. Another edge hears of it when a camera comes to it that was connected to one of these: copy the file into \
+             its folder of keys, then it is in force there within a second.",
             version = held.list.version(),
             path = file(keys).path().display(),
         )?;

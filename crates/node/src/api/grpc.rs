@@ -207,6 +207,14 @@ impl EdgeBroker for EdgeService {
         Ok(Response::new(self.0.renew_certificate(&principal, request.get_ref()).await?))
     }
 
+    async fn exchange_revocations(
+        &self,
+        request: Request<pb::ExchangeRevocationsRequest>,
+    ) -> Result<Response<pb::ExchangeRevocationsResponse>, Status> {
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.exchange_revocations(&principal, request.into_inner())?))
+    }
+
     async fn forget_camera(
         &self,
         request: Request<pb::ForgetCameraRequest>,

@@ -47,6 +47,7 @@ mod places;
 pub mod principal;
 mod renewal;
 pub mod request;
+mod revocations;
 pub mod serve;
 pub mod socket;
 mod source;

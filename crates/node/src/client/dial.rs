@@ -239,6 +239,18 @@ impl Dialler {
         timeout(ANSWER_TIMEOUT, answered).await.unwrap_or_else(|_| Err(self.timed_out())).map(Some)
     }
 
+    /// Says which deny list this edge holds, perhaps with the list, and gets a newer one.
+    pub(super) async fn exchange_revocations(
+        &self,
+        request: pb::ExchangeRevocationsRequest,
+    ) -> Result<pb::ExchangeRevocationsResponse, ClientError> {
+        let Way::Grpc(remote) = &self.0.way else {
+            return Err(self.protocol("a Unix socket, where deny lists are not exchanged"));
+        };
+        let answered = self.call_grpc(remote.calls(), "ExchangeRevocations", request);
+        timeout(ANSWER_TIMEOUT, answered).await.unwrap_or_else(|_| Err(self.timed_out()))
+    }
+
     /// Asks one question and waits up to 5 s for the answer. `payload` takes out of the request what travels
     /// beside it locally.
     async fn call<Q, A>(

@@ -25,6 +25,7 @@ mod mailbox;
 mod publisher;
 mod remote;
 mod renewals;
+mod revocations;
 mod signer;
 mod starts;
 mod streams;
@@ -42,6 +43,7 @@ pub use self::frame::{
     CameraSummary, ChannelStanding, ClockRelation, ContractStanding, LogOnDisk, ReceivedFrame, Traffic,
 };
 pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
+pub(crate) use self::revocations::OtherEdge;
 pub use self::signer::signer_at;
 pub use self::starts::{CameraReset, CameraStart, CameraStarts, ForgottenCamera, ResetCamera};
 pub use self::subscription::{Event, Resume, SubscribeOptions, Subscription, SubscriptionControl};

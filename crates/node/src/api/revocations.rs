@@ -1,0 +1,51 @@
+//! Hands the site's deny list to other edges, and takes theirs in.
+
+use mez_core::revocation::Offer;
+use tonic::Code;
+use tracing::warn;
+
+use super::edge::EdgeApi;
+use super::principal::{Member, Principal};
+use super::{ApiError, pb};
+use crate::identity::Role;
+use crate::revocation::Taken;
+
+impl EdgeApi {
+    /// Gives the newer list of two edges to the other one. An edge that is on the list itself is told so as well: its connection ends soon, and
+    /// so it learns why.
+    pub fn exchange_revocations(
+        &self,
+        principal: &Principal,
+        request: pb::ExchangeRevocationsRequest,
+    ) -> Result<pb::ExchangeRevocationsResponse, ApiError> {
+        let Principal::Member(Member { identity, .. }) = principal else { return Err(only_edges()) };
+        if identity.role != Role::Edge {
+            return Err(only_edges());
+        }
+        let (revoked, from) = (self.edge.revoked(), identity.short());
+        if !request.signed.is_empty() {
+            match revoked.take(request.signed, &from) {
+                Ok(Taken::Refused(Offer::Conflict)) => {
+                    warn!(
+                        from,
+                        "an edge has a deny list with the version in force and another content: two hosts have signed lists; run `mez keys \
+                         revoke` for everything once more, on one of them"
+                    );
+                }
+                // Another list may have come meanwhile.
+                Ok(_) => {}
+                Err(error) => return Err(ApiError::invalid("signed", "BAD_DENY_LIST", error.to_string())),
+            }
+        }
+        let held = revoked.now();
+        let is_newer = held.list.version() > request.version;
+        let signed = if is_newer { held.bytes.clone() } else { bytes::Bytes::new() };
+        Ok(pb::ExchangeRevocationsResponse { version: held.list.version(), signed })
+    }
+}
+
+fn only_edges() -> ApiError {
+    let message =
+        "deny lists are exchanged between edges of the site, over TLS; copy revoked.list for anybody else";
+    ApiError::new(Code::PermissionDenied, "NEEDS_EDGE", message)
+}

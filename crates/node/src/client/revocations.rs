@@ -1,0 +1,74 @@
+//! Keeps the deny list of this edge and that of another edge the same: whoever holds the older one takes the newer.
+
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{info, warn};
+
+use super::address::Address;
+use super::dial::Dialler;
+use super::error::ClientError;
+use crate::api::pb::ExchangeRevocationsRequest;
+use crate::api::socket::Which;
+use crate::identity::Credentials;
+use crate::revocation::{LiveRevocations, Taken};
+
+/// How often the other edge is asked. A list gets from one to the other within this time.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Another edge of the site, with which deny lists are exchanged.
+pub(crate) struct OtherEdge(Dialler);
+
+impl OtherEdge {
+    /// The edge at an address, to which `credentials`, those of an edge, are shown. `None` for a Unix socket: what listens there is no edge.
+    pub(crate) fn at(address: &Address, credentials: &Credentials) -> Result<Option<Self>, ClientError> {
+        match address {
+            Address::Unix(_) => Ok(None),
+            Address::Tcp { .. } => {
+                Ok(Some(Self(Dialler::new(address.clone(), Which::Edge, Some(credentials))?)))
+            }
+        }
+    }
+
+    /// Asks once a second, and at once when another list is in force here.
+    pub(crate) async fn exchange(self, mut revoked: LiveRevocations) {
+        let mut asks = interval(ASK_INTERVAL);
+        asks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // What was said last. The same is not said every second.
+        let mut said = String::new();
+        loop {
+            tokio::select! {
+                _ = asks.tick() => {}
+                () = revoked.changed() => {}
+            }
+            let trouble = self.once(&mut revoked).await.err().unwrap_or_default();
+            if trouble == said {
+                continue;
+            }
+            let edge = self.0.address();
+            match trouble.is_empty() {
+                true => info!(%edge, "deny lists are exchanged with the other edge again"),
+                false => warn!(%edge, "who is revoked there is not known here meanwhile: {trouble}"),
+            }
+            said = trouble;
+        }
+    }
+
+    async fn once(&self, revoked: &mut LiveRevocations) -> Result<(), String> {
+        let held = revoked.notice();
+        let version = held.list.version();
+        let ask = |signed| self.0.exchange_revocations(ExchangeRevocationsRequest { version, signed });
+        let mut answer = ask(bytes::Bytes::new()).await.map_err(|error| error.to_string())?;
+        if answer.version < version {
+            answer = ask(held.bytes.clone()).await.map_err(|error| error.to_string())?;
+        }
+        if answer.signed.is_empty() {
+            return Ok(());
+        }
+        match revoked.take(answer.signed, &self.0.address().to_string()) {
+            Ok(Taken::News | Taken::Known) => Ok(()),
+            Ok(Taken::Refused(_)) => Err("its deny list is older than it says".into()),
+            Err(error) => Err(format!("its deny list is not taken in: {error}")),
+        }
+    }
+}
