@@ -25,7 +25,7 @@ use crate::descriptors;
 use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, Stopped};
 use crate::identity::authority::AuthorityError;
 use crate::identity::folder::AUTHORITY_KEY;
-use crate::identity::renew::keep;
+use crate::identity::renew::{keep, stay_accepted};
 use crate::identity::{Credentials, EnrolmentServer, KeyFolder, Role, Signer};
 use crate::persist::PersistOptions;
 use crate::ports::bind_remedy;
@@ -231,7 +231,7 @@ impl fmt::Display for EdgeProcess {
     }
 }
 
-/// What renews the edge's certificate, and keeps its deny list that of the edge with the signer.
+/// What keeps the edge's certificate accepted, and its deny list that of the edge with the signer.
 fn keeping(
     edge: &EdgeHandle,
     keys: &KeyFolder,
@@ -249,6 +249,9 @@ fn keeping(
         edge.set_signer(signer.clone());
         tasks.spawn(keep(credentials.clone(), signer.clone()));
     }
+    // A process that has its signer elsewhere never touches the key.
+    let keys = if elsewhere.is_some() { keys.clone().without_authority_key() } else { keys.clone() };
+    tasks.spawn(stay_accepted(keys, credentials.clone(), revoked.clone(), signer));
     Ok(tasks)
 }
 

@@ -1,4 +1,4 @@
-//! What edges tell each other of the deny list.
+//! What edges tell each other of the deny list, and what becomes of an edge that is on it itself.
 
 mod link_support;
 
@@ -109,6 +109,10 @@ impl Site {
     async fn revoke(&self, who: &str) -> SignedList {
         self.change(|list| list.with(Timestamp::MIN, subject(who), entry()).unwrap()).await
     }
+
+    async fn unrevoke(&self, who: &str) -> SignedList {
+        self.change(|list| list.without(&subject(who)).unwrap()).await
+    }
 }
 
 fn subject(who: &str) -> Subject {
@@ -147,6 +151,11 @@ async fn flows(camera: &CameraHandle, frames: &mut Subscription) {
     tokio::time::timeout(TIME_MAX, flowing).await.expect("frames flow");
 }
 
+/// Whether the link of a camera went since `lost` was last looked at.
+async fn was_down(lost: &mut tokio::sync::watch::Receiver<Option<EdgeAddress>>) {
+    tokio::time::timeout(TIME_MAX, lost.changed()).await.expect("the link ends").unwrap();
+}
+
 /// Two edges, and no camera that would carry the list from one to the other. The second hears of it from the one that has the signer, and
 /// tells it what it hears elsewhere.
 #[tokio::test(flavor = "multi_thread")]
@@ -181,6 +190,58 @@ async fn edges_hear_of_a_revocation_from_the_edge_with_the_signer() {
     let newer = SignedList::sign(&site.keys.keys().load_authority().unwrap(), newer).unwrap();
     assert_eq!(second.edge().revoked().take(newer.bytes, "a test"), Ok(Taken::News));
     until("the first edge has it as well", || version(&first) == 2).await;
+    second.stop().await;
+    first.stop().await;
+}
+
+/// The edge that has the authority's key cannot be locked out, and its cameras come back to it without anybody doing anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edge_with_the_authoritys_key_that_was_revoked_goes_on_with_another_certificate() {
+    let site = Site::new();
+    let (edge, own) = site.first().await;
+    let camera = site.camera(&edge, &edge).await;
+    let app = site.enrolled(&edge, "app/counter").await.credentials(Role::App, None).unwrap();
+    let mut frames = subscribed(&edge, &app).await;
+    flows(&camera, &mut frames).await;
+    let (before, mut link) = (own.facts().serial.clone(), camera.edge());
+    link.mark_unchanged();
+
+    let name = own.identity().short();
+    site.revoke(&name).await;
+    // The old certificate is worth nothing any more; the new one is another.
+    was_down(&mut link).await;
+    until("the edge has another certificate", || own.facts().serial != before).await;
+    flows(&camera, &mut frames).await;
+    assert!(camera.is_up());
+
+    let renewed = own.facts().serial.clone();
+    site.unrevoke(&name).await;
+    until("the edge takes the list in", || version(&edge) == 2).await;
+    flows(&camera, &mut frames).await;
+    assert_eq!(own.facts().serial, renewed, "nothing was wrong with it");
+    edge.stop().await;
+}
+
+/// An edge without that key is left by its cameras. Once it is accepted again, it has its certificate renewed at once: cameras that still hold
+/// the list on which it stands come back, and hear of the newer one from it.
+#[tokio::test(flavor = "multi_thread")]
+async fn cameras_come_back_to_an_edge_that_is_accepted_again() {
+    let site = Site::new();
+    let (first, _) = site.first().await;
+    let (second, own) = site.second(&first).await;
+    let camera = site.camera(&first, &second).await;
+    let (before, mut link) = (own.facts().serial.clone(), camera.edge());
+    link.mark_unchanged();
+
+    site.revoke("edge/second").await;
+    was_down(&mut link).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!camera.is_up() && own.facts().serial == before, "it may have no certificate");
+
+    site.unrevoke("edge/second").await;
+    until("the second edge hears that it is accepted again", || version(&second) == 2).await;
+    until("it has another certificate", || own.facts().serial != before).await;
+    connected(&camera).await;
     second.stop().await;
     first.stop().await;
 }

@@ -156,7 +156,10 @@ Examples:
 
 Run it where the site was made. The edge of this host takes the list in within a second, edges with `--signer` and the name of this host a second \
 later. Any other edge hears of it when a camera comes to it that was connected to one of these, which may be never: copy revoked.list into its \
-folder of keys, then it is in force there within a second.")]
+folder of keys, then it is in force there within a second.
+
+An edge that is accepted again (`mez keys unrevoke`) needs another certificate, because cameras that still have the older list stay away from it: one \
+with a signer renews at once by itself.")]
     Revoke(revoke::RevokeArgs),
     /// Take something off the deny list that was revoked by mistake
     #[command(after_help = "Example:\n  mez keys unrevoke camera/dock/cam1")]
@@ -304,6 +307,16 @@ pub enum KeysError {
     /// Nobody to whom something can be granted.
     #[error(transparent)]
     Grantee(#[from] GranteeError),
+    /// Revoking it does not lock it out.
+    #[error(
+        "{what} is the edge of this host, which has the authority's key: it makes itself another certificate at once, and goes on. To have it do \
+         that because somebody may have the old one, add --own: every connection to it is made anew. To be rid of the edge, stop it; if \
+         somebody may have the authority's key, run `mez keys rotate`"
+    )]
+    OwnEdge {
+        /// What was to be revoked.
+        what: String,
+    },
     /// There is nothing to take back.
     #[error("{grantee} has no such grant; `mez keys grants` lists what there is")]
     NotGranted {

@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use mez_core::revocation::{Entry, Subject};
 use mez_core::units::Timestamp;
-use mez_node::identity::{Identity, KeyFolder, Moment, SiteAuthority, TokenStore, Validity};
+use mez_node::identity::{
+    Identity, KeyFolder, Moment, Name, Role, SiteAuthority, TokenStore, Validity, host_name,
+};
 use mez_node::revocation::{RevokedError, RevokedFile, SignedList, seconds};
 
 use super::{KeysError, Terminal};
@@ -23,6 +25,9 @@ pub struct RevokeArgs {
     /// Why, for people; whoever is revoked is told as well
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     because: String,
+    /// Revoke the edge of this host as well: it makes itself another certificate, and every connection to it is made anew
+    #[arg(long)]
+    own: bool,
 }
 
 impl Terminal<'_> {
@@ -30,6 +35,11 @@ impl Terminal<'_> {
         let authority = keys.load_authority()?;
         let subjects = subjects(keys, &args.what)?;
         whole(&subjects)?;
+        if !args.own
+            && let Some(own) = own_edge(keys, &subjects)?
+        {
+            return Err(KeysError::OwnEdge { what: own.to_string() });
+        }
         // First: nobody is to join with a token of before between the two.
         let withdrawn = self.withdraw_tokens(keys, &subjects)?;
         let because: String = args.because.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -143,6 +153,17 @@ fn whole(subjects: &[Subject]) -> Result<(), KeysError> {
         }
         Subject::Serial(_) | Subject::Member(_) => Ok(()),
     })
+}
+
+/// The one of them that is the edge of this host. It has the authority's key, so whoever wants it out of the site has to do something else.
+fn own_edge<'a>(keys: &KeyFolder, subjects: &'a [Subject]) -> Result<Option<&'a Subject>, KeysError> {
+    let files = keys.identity_files()?;
+    let held = files.iter().filter_map(|file| file.content.as_ref().ok());
+    let held = held.filter(|held| held.identity().role == Role::Edge);
+    // What it is called without a file, and what it shows with one.
+    let mut own = vec![format!("{}/{}", Role::Edge, Name::from_host_name(&host_name()))];
+    own.extend(held.flat_map(|held| [held.identity().short(), held.facts().serial.clone()]));
+    Ok(subjects.iter().find(|subject| own.contains(&subject.to_string())))
 }
 
 fn since_second(now: SystemTime) -> Duration {

@@ -158,6 +158,24 @@ fn what_cannot_be_done_is_said_with_the_remedy() {
 }
 
 #[test]
+fn the_edge_that_has_the_authoritys_key_is_revoked_on_purpose_only() {
+    let site = scratch();
+    let keys = site.keys();
+    let own = keys.edge_credentials(None, &[]).unwrap().identity().short();
+    let refused = mez_keys(keys.path(), &["revoke", "app/sold", &own]).unwrap_err();
+    assert!(refused.contains(&own) && refused.contains("--own") && refused.contains("stop it"), "{refused}");
+    assert!(
+        mez_keys(keys.path(), &["revoked"]).unwrap().1.contains("Nothing is revoked"),
+        "half of it was done"
+    );
+    mez_keys(keys.path(), &["revoke", "app/sold", &own, "--own"]).unwrap();
+    let (revoked, _) = mez_keys(keys.path(), &["revoked"]).unwrap();
+    assert!(revoked.contains(&own) && revoked.contains("app/sold"), "{revoked}");
+    let (_, notes) = mez_keys(keys.path(), &["revoke", "edge/other"]).unwrap();
+    assert!(notes.contains("edges with `--signer`") && notes.contains("copy the file"), "{notes}");
+}
+
+#[test]
 fn lengths_of_time_are_read_as_people_write_them() {
     for (text, seconds) in [("90s", 90), ("30m", 1800), ("1h", 3600), ("7d", 604_800)] {
         assert_eq!(parse_duration(text), Ok(Duration::from_secs(seconds)));

@@ -72,6 +72,11 @@ pub(crate) async fn keep(credentials: Credentials, mut way: impl Way) {
     }
 }
 
+/// Renews the certificate though it is not due. What fails is logged.
+pub(super) async fn renew_once(credentials: &Credentials, way: &impl Way) {
+    Keeper::new(credentials.clone()).renew(way).await;
+}
+
 struct Keeper {
     credentials: Credentials,
     /// Tells of certificates that others have put in.
@@ -273,7 +278,7 @@ impl Keeper {
 
 /// Writes the authorities first: certificates in the folder are always of an authority that it knows. Another program may have followed a newer
 /// authority already; that one stays.
-fn write(file: &Path, held: &Held) -> Result<(), FileError> {
+pub(super) fn write(file: &Path, held: &Held) -> Result<(), FileError> {
     let folder = file.parent().and_then(|folder| KeyFolder::open(folder).ok());
     let follows = |keys: &KeyFolder| {
         let next = keys.trust().follow(held.trust.certificates().to_vec(), SystemTime::now());

@@ -11,6 +11,7 @@
 //! A request without a certificate asks only which authorities the site trusts now. Members ask it about every hour, so that all follow a new
 //! authority soon.
 
+mod accepted;
 mod keeper;
 mod process;
 mod request;
@@ -19,6 +20,7 @@ mod signer;
 use bytes::Bytes;
 use prost::Message;
 
+pub(crate) use self::accepted::stay_accepted;
 pub(crate) use self::keeper::{Way, keep};
 pub use self::process::{SignerError, SignerServer};
 pub use self::signer::Signer;
