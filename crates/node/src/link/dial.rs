@@ -263,6 +263,10 @@ async fn serve(
         }
         Err(error) => error.to_string(),
     };
+    // An edge judges the camera's certificate when the camera takes the handshake for done. What it says of it tells more than that the
+    // connection is lost.
+    let refused = connection.close_reason().and_then(|closed| explain_quic(&closed));
+    let reason = refused.unwrap_or(reason);
     connection.close(CLOSE_DONE, reason.as_bytes());
     let _ = events.send(CameraEvent::Closed(link, reason)).await;
     // Lets the closing reach the edge.

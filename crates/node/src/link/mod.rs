@@ -152,3 +152,6 @@ pub(crate) enum EdgeEvent {
     /// The connection is gone.
     Closed(LinkId, String),
 }
+
+#[cfg(test)]
+mod tests;
