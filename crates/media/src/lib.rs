@@ -14,6 +14,7 @@
 //! | [`yuv`] | planar images and their conversion |
 //! | [`h264`] | video with a byte budget for every frame |
 //! | [`bitstream`] | the H.264 of cameras and files: pictures, key frames, parameter sets |
+//! | [`nut`] | packets out of ffmpeg's pipe |
 //! | [`tiles`] | JPEG of the tiles that changed |
 //! | [`worker`] | runs native code under a deadline |
 //! | [`encoding`] | recognises an image's encoding by its first bytes |
@@ -30,6 +31,7 @@ pub mod h264;
 pub mod image;
 pub mod jpeg;
 pub mod knobs;
+pub mod nut;
 pub mod png;
 pub mod resize;
 pub mod stream;

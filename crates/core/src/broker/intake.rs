@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::NUMBER_MAX;
 use crate::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, FRAME_BYTES_MAX, Frame, FrameId, FrameMeta, Rung, Sequence,
+    ChainLink, ClockSource, Encoding, Epoch, FRAME_BYTES_MAX, Frame, FrameId, FrameMeta, Reference, Rung,
+    Sequence,
 };
 use crate::log::{AppendError, LogWriter};
 use crate::units::{ClockAnchor, Instant, Timestamp};
@@ -48,6 +49,18 @@ pub struct Published {
     pub captured: Option<Timestamp>,
 }
 
+/// What a picture of a source's own video stream needs, and who needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamPart {
+    /// A key frame: it needs nothing, and nothing after it needs anything before it.
+    Key,
+    /// It needs all frames from the key frame on that others need.
+    Following {
+        /// Later frames may need it. If not, whoever sends or shows frames may leave it out.
+        is_needed: bool,
+    },
+}
+
 /// Why a frame was not published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
@@ -86,28 +99,93 @@ pub enum PublishError {
     Log(#[from] AppendError),
 }
 
+/// Why a frame of a stream was not published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublishPartError {
+    /// A frame that it needs was not published.
+    #[error("the frame needs one that was not published; publish a key frame first")]
+    NoKeyFrame,
+    /// The frame itself was refused.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+}
+
+/// The source's own chain that is being published.
+#[derive(Clone, Copy, Debug)]
+struct SourceChain {
+    first: Sequence,
+    /// The index of the next frame.
+    next: u32,
+    /// The newest frame that others need, and its index.
+    needed: (Sequence, u32),
+}
+
+impl SourceChain {
+    /// The place of the next frame.
+    fn link(&self) -> ChainLink {
+        let (sequence, index) = self.needed;
+        let reference =
+            if index + 1 == self.next { Reference::Previous } else { Reference::Acknowledged(sequence) };
+        ChainLink { chain: self.first, index: self.next, reference }
+    }
+}
+
 /// The way into a camera's log.
 pub struct Intake {
     writer: LogWriter,
     config: IntakeConfig,
     next: Sequence,
     refused: u64,
+    /// `None`: the next frame of a stream has to be a key frame.
+    chain: Option<SourceChain>,
 }
 
 impl Intake {
     /// An intake that is the only writer of a log.
     pub fn new(writer: LogWriter, config: IntakeConfig) -> Self {
-        Self { writer, config, next: Sequence(0), refused: 0 }
+        Self { writer, config, next: Sequence(0), refused: 0, chain: None }
     }
 
-    /// Stamps a frame and appends it to the log. A refused frame takes no sequence number.
+    /// Stamps a frame that decodes by itself and appends it to the log. A refused frame takes no sequence number.
     pub fn publish(&mut self, now: Instant, frame: Published) -> Result<FrameId, PublishError> {
-        let result = self.try_publish(now, frame);
-        match result {
-            Ok(_) => self.next.0 += 1,
-            Err(_) => self.refused += 1,
-        }
-        result
+        self.chain = None;
+        let link = ChainLink::still(self.next);
+        self.published(now, frame, link)
+    }
+
+    /// Stamps a picture of a source's own video stream and appends it to the log, as a part of its chain. Frames have to come in the order of
+    /// the stream. If one that others need is refused, so are those after it up to the next key frame.
+    pub fn publish_part(
+        &mut self,
+        now: Instant,
+        frame: Published,
+        part: StreamPart,
+    ) -> Result<FrameId, PublishPartError> {
+        debug_assert!(frame.encoding.is_chained(), "{} is no stream", frame.encoding.name());
+        // It is put back unless the chain ends with this frame.
+        let chain = self.chain.take();
+        let link = match part {
+            StreamPart::Key => ChainLink::still(self.next),
+            StreamPart::Following { .. } => match chain.map(|chain| chain.link()) {
+                Some(link) if link.index < u32::MAX => link,
+                _ => {
+                    self.refused += 1;
+                    return Err(PublishPartError::NoKeyFrame);
+                }
+            },
+        };
+        let result = self.published(now, frame, link);
+        let is_spare = part == StreamPart::Following { is_needed: false };
+        self.chain = match (&result, chain) {
+            (Ok(_), Some(chain)) if is_spare => Some(SourceChain { next: link.index + 1, ..chain }),
+            (Ok(id), _) => Some(SourceChain {
+                first: link.chain,
+                next: link.index + 1,
+                needed: (id.sequence, link.index),
+            }),
+            (Err(_), chain) => chain.filter(|_| is_spare),
+        };
+        Ok(result?)
     }
 
     /// The epoch that new frames belong to.
@@ -130,10 +208,30 @@ impl Intake {
         if epoch > self.config.epoch {
             self.config.epoch = epoch;
             self.next = Sequence(0);
+            self.chain = None;
         }
     }
 
-    fn try_publish(&mut self, now: Instant, frame: Published) -> Result<FrameId, PublishError> {
+    fn published(
+        &mut self,
+        now: Instant,
+        frame: Published,
+        link: ChainLink,
+    ) -> Result<FrameId, PublishError> {
+        let result = self.try_publish(now, frame, link);
+        match result {
+            Ok(_) => self.next.0 += 1,
+            Err(_) => self.refused += 1,
+        }
+        result
+    }
+
+    fn try_publish(
+        &mut self,
+        now: Instant,
+        frame: Published,
+        chain: ChainLink,
+    ) -> Result<FrameId, PublishError> {
         let Published { payload, encoding, width, height, captured } = frame;
         if width == 0 || height == 0 || payload.is_empty() {
             return Err(PublishError::Empty { width, height, bytes: payload.len() });
@@ -161,7 +259,7 @@ impl Intake {
             published: (width, height),
             encoding,
             rung: Rung::original(),
-            chain: ChainLink::still(id.sequence),
+            chain,
         };
         self.writer.append(Frame { meta, payload }, Arc::new([]), now)?;
         Ok(id)
@@ -245,5 +343,68 @@ mod tests {
         let again = intake.publish(now, at(CAPTURED_MAX));
         assert!(matches!(again, Err(PublishError::Log(AppendError::CaptureTime { .. }))));
         assert_eq!(reader.held(), 0..2);
+    }
+    fn part(intake: &mut Intake, part: StreamPart) -> Result<FrameId, PublishPartError> {
+        let frame = Published { encoding: Encoding::H264, ..image(4) };
+        intake.publish_part(Instant::from_nanos(200), frame, part)
+    }
+
+    /// Whoever follows the references of a frame finds all that its decoder has to hold.
+    #[test]
+    fn frames_of_a_stream_name_the_newest_frame_that_others_need() {
+        const KEY: StreamPart = StreamPart::Key;
+        const NEEDED: StreamPart = StreamPart::Following { is_needed: true };
+        const SPARE: StreamPart = StreamPart::Following { is_needed: false };
+        let (mut intake, reader) = intake();
+        for step in [KEY, NEEDED, SPARE, SPARE, NEEDED, NEEDED, KEY, SPARE, NEEDED] {
+            part(&mut intake, step).unwrap();
+        }
+        let links: Vec<ChainLink> = (0..9).map(|index| reader.get(index).unwrap().frame.meta.chain).collect();
+        let link = |chain, index, reference| ChainLink { chain: Sequence(chain), index, reference };
+        let (alone, previous) = (Reference::Independent, Reference::Previous);
+        let to = |sequence| Reference::Acknowledged(Sequence(sequence));
+        assert_eq!(
+            links,
+            [
+                link(0, 0, alone),
+                link(0, 1, previous),
+                link(0, 2, previous),
+                link(0, 3, to(1)),
+                link(0, 4, to(1)),
+                link(0, 5, previous),
+                link(6, 0, alone),
+                link(6, 1, previous),
+                link(6, 2, to(6)),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_stream_goes_on_only_with_what_it_needs() {
+        const NEEDED: StreamPart = StreamPart::Following { is_needed: true };
+        let (mut intake, reader) = intake();
+        assert_eq!(part(&mut intake, NEEDED), Err(PublishPartError::NoKeyFrame));
+        part(&mut intake, StreamPart::Key).unwrap();
+        let now = Instant::from_nanos(200);
+        let large = Published { encoding: Encoding::H264, ..image(65) };
+        // A refused frame that none needs costs itself.
+        let spare = StreamPart::Following { is_needed: false };
+        let too_large =
+            |result| matches!(result, Err(PublishPartError::Publish(PublishError::TooLarge { .. })));
+        assert!(too_large(intake.publish_part(now, large.clone(), spare)));
+        part(&mut intake, NEEDED).unwrap();
+        // One that others need costs them too.
+        assert!(too_large(intake.publish_part(now, large, NEEDED)));
+        assert_eq!(part(&mut intake, NEEDED), Err(PublishPartError::NoKeyFrame));
+        part(&mut intake, StreamPart::Key).unwrap();
+        // So do a still in between, and another epoch.
+        intake.publish(now, image(4)).unwrap();
+        assert_eq!(part(&mut intake, NEEDED), Err(PublishPartError::NoKeyFrame));
+        part(&mut intake, StreamPart::Key).unwrap();
+        intake.raise_epoch(Epoch(9));
+        assert_eq!(part(&mut intake, NEEDED), Err(PublishPartError::NoKeyFrame));
+        let id = part(&mut intake, StreamPart::Key).unwrap();
+        assert_eq!(id, FrameId { epoch: Epoch(9), sequence: Sequence(0) });
+        assert_eq!((intake.refused(), reader.held()), (6, 0..6));
     }
 }

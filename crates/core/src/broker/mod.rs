@@ -19,7 +19,9 @@ mod revocations;
 use std::time::Duration;
 
 pub use self::epochs::{EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, EPOCH_RAISE_MAX, highest_believed};
-pub use self::intake::{CAPTURED_MAX, Intake, IntakeConfig, PublishError, Published};
+pub use self::intake::{
+    CAPTURED_MAX, Intake, IntakeConfig, PublishError, PublishPartError, Published, StreamPart,
+};
 
 /// Identifies a connection between a camera broker and an edge broker. The driver assigns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,43 @@
+//! Fields of headers: numbers in groups of seven bits, and bytes behind their number.
+
+use super::{NutError, wrong};
+
+/// A number with a sign in its lowest bit.
+pub(super) fn signed(value: u64) -> i64 {
+    let half = (value.saturating_add(1) >> 1) as i64;
+    if value & 1 == 1 { half } else { -half }
+}
+
+/// Fields, one after the other.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    /// So many bytes. `None` if there are fewer.
+    pub(super) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    /// A number in groups of seven bits. `None` if it is cut off.
+    pub(super) fn number(&mut self) -> Result<Option<u64>, NutError> {
+        let mut value = 0u64;
+        for (place, &byte) in self.0.iter().enumerate() {
+            if value >> 57 != 0 {
+                return Err(wrong("a number has more than 64 bits"));
+            }
+            value = value << 7 | u64::from(byte & 0x7F);
+            if byte & 0x80 == 0 {
+                self.0 = &self.0[place + 1..];
+                return Ok(Some(value));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes behind their number. `None` if they are cut off.
+    pub(super) fn bytes(&mut self) -> Result<Option<&'a [u8]>, NutError> {
+        let Some(count) = self.number()? else { return Ok(None) };
+        Ok(usize::try_from(count).ok().and_then(|count| self.take(count)))
+    }
+}
