@@ -1,13 +1,15 @@
 //! Publishes the frames of a source.
 
-use mez_core::broker::{PublishError, Published};
+use std::mem::discriminant;
+
+use mez_core::broker::{PublishPartError, Published};
 use mez_core::frame::Encoding;
 use mez_core::units::Instant;
 use tracing::{info, warn};
 
 use crate::camera::{CameraHandle, SourceNews};
 use crate::clock::monotonic_now;
-use crate::source::{Source, SourceError, SourceEvent};
+use crate::source::{Source, SourceError, SourceEvent, SourceFrame, SourcePacket};
 
 /// What became of a source's frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,40 +30,27 @@ pub async fn feed(
 ) -> Result<FeedCounts, SourceError> {
     let mut counts = FeedCounts::default();
     let clock = SameClock::now();
-    let mut last_refusal: Option<PublishError> = None;
+    let mut last_refusal = None;
     loop {
-        match source.next().await {
-            SourceEvent::Frame(frame) => {
-                let published = Published {
-                    payload: frame.jpeg,
-                    encoding: Encoding::Jpeg,
-                    width: frame.width,
-                    height: frame.height,
-                    captured: None,
-                };
-                match camera.publish_at(clock.convert(frame.captured), published) {
-                    Ok(_) => {
-                        counts.published += 1;
-                        if counts.published == 1 {
-                            first();
-                        }
-                    }
-                    Err(error) => {
-                        counts.refused += 1;
-                        // Frames that are too large tend to be so 15 times a second.
-                        if last_refusal.as_ref().map(std::mem::discriminant)
-                            != Some(std::mem::discriminant(&error))
-                        {
-                            warn!(camera = %camera.name(), "a frame was not published: {error}");
-                        }
-                        last_refusal = Some(error);
-                    }
-                }
+        let result = match source.next().await {
+            SourceEvent::Frame(SourceFrame { jpeg, width, height, captured }) => {
+                let encoding = Encoding::Jpeg;
+                let frame = Published { payload: jpeg, encoding, width, height, captured: None };
+                camera.publish_at(clock.convert(captured), frame).map_err(PublishPartError::from)
             }
-            SourceEvent::Skipped { count } => counts.skipped += count,
+            SourceEvent::Packet(SourcePacket { payload, width, height, part, captured }) => {
+                let encoding = Encoding::H264;
+                let frame = Published { payload, encoding, width, height, captured: None };
+                camera.publish_part_at(clock.convert(captured), frame, part)
+            }
+            SourceEvent::Skipped { count } => {
+                counts.skipped += count;
+                continue;
+            }
             SourceEvent::Restarting { why, after } => {
                 warn!(camera = %camera.name(), "the source stopped: {why}; opening it again in {after:?}");
                 camera.tell_source(SourceNews::Lost { reason: why, retry: Some(after) });
+                continue;
             }
             SourceEvent::Failed(error) => {
                 camera.tell_source(SourceNews::Lost { reason: error.to_string(), retry: None });
@@ -71,6 +60,26 @@ pub async fn feed(
                 camera.tell_source(SourceNews::Ended);
                 info!(camera = %camera.name(), published = counts.published, "the source has ended");
                 return Ok(counts);
+            }
+        };
+        match result {
+            Ok(_) => {
+                counts.published += 1;
+                if counts.published == 1 {
+                    first();
+                }
+            }
+            Err(error) => {
+                counts.refused += 1;
+                // Frames that are too large tend to be so 15 times a second.
+                let kind = match &error {
+                    PublishPartError::Publish(error) => Some(discriminant(error)),
+                    PublishPartError::NoKeyFrame => None,
+                };
+                if last_refusal != Some(kind) {
+                    warn!(camera = %camera.name(), "a frame was not published: {error}");
+                }
+                last_refusal = Some(kind);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mez_core::broker::camera::SourceNews;
-use mez_core::broker::{PublishError, Published};
+use mez_core::broker::{PublishError, PublishPartError, Published, StreamPart};
 use mez_core::frame::FrameId;
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
@@ -51,14 +51,28 @@ impl CameraHandle {
     /// Like [`CameraHandle::publish`], for a frame that another process of this machine has stamped. So the way from there counts in the
     /// frame's age. A stamp that lies in the future, or more than a minute ago, is replaced by the present.
     pub fn publish_at(&self, captured: Instant, frame: Published) -> Result<FrameId, PublishError> {
-        let now = monotonic_now();
-        let plausible = captured <= now && now.saturating_since(captured) < Duration::from_secs(60);
-        let id = lock(&self.shared.intake).publish(if plausible { captured } else { now }, frame)?;
+        let id = lock(&self.shared.intake).publish(plausible(captured), frame)?;
+        self.tell_appended();
+        Ok(id)
+    }
+
+    /// Like [`CameraHandle::publish_at`], for a picture of a source's own video stream, in the order of the stream.
+    pub fn publish_part_at(
+        &self,
+        captured: Instant,
+        frame: Published,
+        part: StreamPart,
+    ) -> Result<FrameId, PublishPartError> {
+        let id = lock(&self.shared.intake).publish_part(plausible(captured), frame, part)?;
+        self.tell_appended();
+        Ok(id)
+    }
+
+    fn tell_appended(&self) {
         self.shared.appended.send_modify(|count| *count += 1);
         if let Some(keeper) = &self.shared.keeper {
             keeper.wake();
         }
-        Ok(id)
     }
 
     /// Says what is known of the source of the frames, besides that it gives some: that it is lost, or has ended.
@@ -153,4 +167,11 @@ impl CameraHandle {
             replied.await;
         }
     }
+}
+
+/// A stamp of another process, or the present if that cannot be one.
+fn plausible(captured: Instant) -> Instant {
+    let now = monotonic_now();
+    let is_plausible = captured <= now && now.saturating_since(captured) < Duration::from_secs(60);
+    if is_plausible { captured } else { now }
 }

@@ -21,13 +21,15 @@ pub(super) enum Output {
     Jpeg,
     /// Planar 4:2:0 pictures as YUV4MPEG2.
     Pictures,
+    /// The packets of the source, untouched, in a container that says where each ends.
+    Packets,
 }
 
 /// Arguments of `ffprobe` that describe the source as JSON.
 pub(super) fn probe_args(spec: &SourceSpec, input: InputOptions) -> Vec<OsString> {
     let mut args = strings(&["-hide_banner", "-v", "error", "-print_format", "json", "-show_entries"]);
     args.push(
-        "stream=index,codec_type,codec_name,pix_fmt,width,height,field_order,avg_frame_rate,r_frame_rate\
+        "stream=index,codec_type,codec_name,pix_fmt,width,height,field_order,has_b_frames,avg_frame_rate,r_frame_rate\
          :stream_disposition=attached_pic:format=format_name,duration"
             .into(),
     );
@@ -55,6 +57,9 @@ pub(super) fn read_args(
     args.extend(strings(&["-map", &format!("0:{}", stream.index), "-an", "-sn", "-dn"]));
     match output {
         Output::Jpeg => args.extend(strings(&["-c:v", "copy", "-flush_packets", "1", "-f", "mjpeg"])),
+        Output::Packets => {
+            args.extend(strings(&["-c:v", "copy", "-flush_packets", "1", "-f", "nut"]));
+        }
         Output::Pictures => {
             // Every frame once, in order, whatever its time stamps say: pacing is ours.
             args.extend(strings(if version.has_fps_mode() {
@@ -165,6 +170,7 @@ mod tests {
             height: 48,
             frames_per_second: None,
             passthrough: false,
+            packets: false,
             live,
             still: false,
         }
@@ -184,6 +190,14 @@ mod tests {
              -video_size 1920x1080 -i /dev/video3 -map 0:2 -an -sn -dn -c:v copy -flush_packets 1 -f mjpeg pipe:1"
         );
         assert!(line(&probe_args(&spec, PLAIN)).ends_with("-f v4l2 -i /dev/video3"));
+    }
+
+    #[test]
+    fn packets_are_copied() {
+        let spec = SourceSpec::parse("rtsp://cam/x").unwrap();
+        let args = line(&read_args(&spec, PLAIN, &stream(true), Output::Packets, false, NEW));
+        assert!(args.ends_with("-map 0:2 -an -sn -dn -c:v copy -flush_packets 1 -f nut pipe:1"), "{args}");
+        assert!(!args.contains("thread_type"), "nothing is decoded");
     }
 
     #[test]

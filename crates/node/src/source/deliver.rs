@@ -7,10 +7,17 @@ use mez_media::jpeg::JpegFrame;
 
 use super::encoder::JpegWorker;
 use super::pace::{Schedule, Thinning};
+use super::packets::CodedPicture;
 use super::queue::EventQueue;
 use super::reader::{Arrived, Picture, Spare, give_back};
 use super::stream::HandOver;
-use super::types::{Shared, SourceFrame};
+use super::types::{Shared, SourceFrame, SourcePacket};
+
+/// A frame that can be delivered.
+enum Deliverable {
+    Frame(SourceFrame),
+    Packet(SourcePacket),
+}
 
 /// What goes on over all children of one source.
 pub(super) struct Progress {
@@ -43,41 +50,58 @@ impl Progress {
     ) {
         while let Some(Arrived { picture, .. }) = hand_over.pop().await {
             let now = Instant::now();
-            if self.schedule.as_mut().is_some_and(|schedule| schedule.leave_out(now, hand_over.has_item())) {
+            let is_coded = matches!(picture, Picture::Coded(_));
+            if !is_coded
+                && self
+                    .schedule
+                    .as_mut()
+                    .is_some_and(|schedule| schedule.leave_out(now, hand_over.has_item()))
+            {
                 self.events.add_skipped(1);
                 give_back(spare, picture);
                 continue;
             }
             // Encoded before it is due, as a camera would: what is measured from then on is the way, not the encoder.
-            let Some(mut frame) = self.encoded(picture, spare).await else { continue };
+            let Some(frame) = self.encoded(picture, spare).await else { continue };
             let now = Instant::now();
             let schedule = self.schedule.get_or_insert_with(|| Schedule::new(now, frames_per_second));
             let slot = schedule.take(now);
-            self.events.add_skipped(slot.skipped);
+            // Coded pictures need each other: one that comes late gets a later slot, and none is left out.
+            self.events.add_skipped(if is_coded { 0 } else { slot.skipped });
             tokio::time::sleep_until(slot.due.into()).await;
-            frame.captured = slot.due;
-            self.events.push_frame(frame);
+            self.push(frame, slot.due);
         }
     }
 
     /// Delivers the frames of a live source as they come.
     pub(super) async fn deliver_live(&mut self, hand_over: &HandOver<Arrived>, spare: &Spare) {
         while let Some(Arrived { picture, began }) = hand_over.pop().await {
-            let Some(mut frame) = self.encoded(picture, spare).await else { continue };
+            let Some(frame) = self.encoded(picture, spare).await else { continue };
             // Two frames that arrive in one read are still two moments.
             let earliest = self.last_captured.map(|last| last + Duration::from_micros(1));
-            frame.captured = earliest.map_or(began, |earliest| began.max(earliest));
-            self.last_captured = Some(frame.captured);
-            self.events.push_frame(frame);
+            let captured = earliest.map_or(began, |earliest| began.max(earliest));
+            self.last_captured = Some(captured);
+            self.push(frame, captured);
         }
     }
 
-    /// Encodes a frame as JPEG. `None` if that fails; the frame is then counted as skipped.
-    async fn encoded(&mut self, picture: Picture, spare: &Spare) -> Option<SourceFrame> {
+    fn push(&self, frame: Deliverable, captured: Instant) {
+        match frame {
+            Deliverable::Frame(frame) => self.events.push_frame(SourceFrame { captured, ..frame }),
+            Deliverable::Packet(packet) => self.events.push_packet(SourcePacket { captured, ..packet }),
+        }
+    }
+
+    /// Encodes a raw picture as JPEG. `None` if that fails; the frame is then counted as skipped.
+    async fn encoded(&mut self, picture: Picture, spare: &Spare) -> Option<Deliverable> {
         let captured = Instant::now();
         match picture {
             Picture::Jpeg(JpegFrame { jpeg, info }) => {
-                Some(SourceFrame { jpeg, width: info.width, height: info.height, captured })
+                let (width, height) = (info.width, info.height);
+                Some(Deliverable::Frame(SourceFrame { jpeg, width, height, captured }))
+            }
+            Picture::Coded(CodedPicture { payload, width, height, part }) => {
+                Some(Deliverable::Packet(SourcePacket { payload, width, height, part, captured }))
             }
             Picture::Raw(raw) => {
                 let (width, height) = (raw.width, raw.height);
@@ -86,7 +110,7 @@ impl Progress {
                     give_back(spare, Picture::Raw(raw));
                 }
                 match jpeg {
-                    Ok(jpeg) => Some(SourceFrame { jpeg, width, height, captured }),
+                    Ok(jpeg) => Some(Deliverable::Frame(SourceFrame { jpeg, width, height, captured })),
                     Err(detail) => {
                         tracing::warn!("a frame was lost: {detail}");
                         self.events.add_skipped(1);

@@ -1,7 +1,8 @@
 //! Reads frames from a file, a device or a network camera, through an `ffmpeg` child process.
 //!
 //! Every frame becomes JPEG. Motion JPEG passes through byte for byte. The child decodes other codecs to full-range planar pictures,
-//! which are encoded here, at quality 95, off the runtime's threads.
+//! which are encoded here, at quality 95, off the runtime's threads. Pictures of H.264 pass through as well if the caller takes them
+//! ([`SourceOptions::packets`]).
 //!
 //! | kind | frames come | when the child dies |
 //! | --- | --- | --- |
@@ -20,6 +21,7 @@
 //! | `probe`, `input` | what the source is, and what is wrong with it |
 //! | `child` | that no child process outlives its owner |
 //! | `stream` | how bytes become pictures |
+//! | `packets` | how bytes become coded pictures, and which of them can be used |
 //! | `reader` | which frames of a child are handed over |
 //! | `deliver` | when the caller gets a frame |
 //! | `encoder` | how a raw picture becomes JPEG |
@@ -36,6 +38,7 @@ mod encoder;
 mod error;
 mod input;
 mod pace;
+mod packets;
 mod probe;
 mod queue;
 mod reader;
@@ -54,7 +57,7 @@ pub use self::credentials::{
 };
 pub use self::error::SourceError;
 pub use self::spec::{SourceSpec, SourceSpecError, without_credentials};
-pub use self::types::{SourceEvent, SourceFrame, SourceInfo, SourceOptions};
+pub use self::types::{SourceEvent, SourceFrame, SourceInfo, SourceOptions, SourcePacket};
 
 use self::queue::EventQueue;
 pub use self::run::PreparedSource;

@@ -49,6 +49,7 @@ struct ReportStream {
     #[serde(default)]
     height: u32,
     field_order: Option<String>,
+    has_b_frames: Option<u32>,
     avg_frame_rate: Option<String>,
     r_frame_rate: Option<String>,
     #[serde(default)]
@@ -164,6 +165,7 @@ fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceErr
     Ok(Stream {
         index: video.index,
         passthrough: codec == "mjpeg" && can_pass(video),
+        packets: codec == "h264" && can_pass(video) && video.has_b_frames.unwrap_or(0) == 0,
         codec,
         width,
         height,

@@ -4,15 +4,20 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use mez_core::broker::StreamPart;
 use tokio::sync::Notify;
 
 use super::error::SourceError;
-use super::types::{SourceEvent, SourceFrame};
+use super::types::{SourceEvent, SourceFrame, SourcePacket};
 
 /// Frames that may wait for the caller. When one more comes, the oldest is dropped and counted as skipped.
 const FRAMES_WAITING_MAX: usize = 3;
 
-/// A queue of events whose length is bounded: [`FRAMES_WAITING_MAX`] frames, the last restart, and the end.
+/// Packets that may wait for the caller. They need each other: when one more comes, all are dropped, and so is what comes before the next
+/// key frame.
+const PACKETS_WAITING_MAX: usize = 64;
+
+/// A queue of events whose length is bounded: [`FRAMES_WAITING_MAX`] frames, [`PACKETS_WAITING_MAX`] packets, the last restart, and the end.
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
     inner: Mutex<Inner>,
@@ -24,6 +29,8 @@ struct Inner {
     events: VecDeque<SourceEvent>,
     skipped: u64,
     end: Option<Result<(), SourceError>>,
+    /// Packets were dropped: those before the next key frame cannot be used.
+    lacks_key: bool,
 }
 
 impl EventQueue {
@@ -37,6 +44,24 @@ impl EventQueue {
             inner.skipped += 1;
         }
         inner.events.push_back(SourceEvent::Frame(frame));
+        self.wake.notify_one();
+    }
+
+    pub(super) fn push_packet(&self, packet: SourcePacket) {
+        let mut inner = self.lock();
+        let is_packet = |event: &SourceEvent| matches!(event, SourceEvent::Packet(_));
+        let waiting = inner.events.iter().filter(|event| is_packet(event)).count();
+        if waiting == PACKETS_WAITING_MAX {
+            inner.events.retain(|event| !is_packet(event));
+            inner.skipped += waiting as u64;
+            inner.lacks_key = true;
+        }
+        inner.lacks_key &= packet.part != StreamPart::Key;
+        if inner.lacks_key {
+            inner.skipped += 1;
+            return;
+        }
+        inner.events.push_back(SourceEvent::Packet(packet));
         self.wake.notify_one();
     }
 
@@ -113,6 +138,7 @@ mod tests {
             let is_end = matches!(event, SourceEvent::Ended);
             seen.push(match event {
                 SourceEvent::Frame(frame) => format!("frame {}", frame.jpeg[0]),
+                SourceEvent::Packet(packet) => format!("packet {}", packet.payload[0]),
                 SourceEvent::Skipped { count } => format!("skipped {count}"),
                 SourceEvent::Restarting { why, .. } => format!("restarting {why}"),
                 SourceEvent::Failed(error) => format!("failed {error}"),
@@ -135,6 +161,27 @@ mod tests {
         }
         queue.push_restarting("again".into(), Duration::ZERO);
         assert_eq!(drain(&queue), ["skipped 97", "frame 97", "frame 98", "frame 99", "restarting again"]);
+    }
+
+    /// Packets need those before them: what is left of a stream after a loss begins with a key frame.
+    #[test]
+    fn a_caller_that_was_away_too_long_goes_on_with_a_key_frame() {
+        let queue = EventQueue::default();
+        let push = |number: u8| {
+            let part = match number % 50 {
+                0 => StreamPart::Key,
+                _ => StreamPart::Following { is_needed: true },
+            };
+            let payload = Bytes::from(vec![number]);
+            let captured = Instant::now();
+            queue.push_packet(SourcePacket { payload, width: 1, height: 1, part, captured });
+        };
+        // Number 0 to 63 wait; with 64 there are too many, and number 100 is the next key frame.
+        (0..=98).for_each(push);
+        queue.push_restarting("once".into(), Duration::ZERO);
+        assert_eq!(drain(&queue), ["skipped 99", "restarting once"]);
+        (99..102).for_each(push);
+        assert_eq!(drain(&queue), ["skipped 1", "packet 100", "packet 101"]);
     }
 
     #[test]

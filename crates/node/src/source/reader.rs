@@ -4,11 +4,13 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use mez_media::bitstream::Unfit;
 use mez_media::jpeg::JpegFrame;
 use tokio::process::ChildStdout;
 
 use super::command::Output;
 use super::pace::Thinning;
+use super::packets::{CodedPicture, PacketStream, PacketStreamError};
 use super::queue::EventQueue;
 use super::stream::{HandOver, JpegStream, PictureStream, PictureStreamError, RawPicture};
 
@@ -21,6 +23,7 @@ const START_FACTOR: u32 = 2;
 pub(super) enum Picture {
     Jpeg(JpegFrame),
     Raw(RawPicture),
+    Coded(CodedPicture),
 }
 
 #[derive(Debug)]
@@ -53,6 +56,18 @@ pub(super) enum ReadEnd {
         width: u32,
         height: u32,
     },
+    /// Its pictures cannot go on as they are coded.
+    Unfit(Unfit),
+}
+
+impl From<PacketStreamError> for ReadEnd {
+    fn from(error: PacketStreamError) -> Self {
+        match error {
+            PacketStreamError::Io(error) => error.into(),
+            PacketStreamError::Container(error) => Self::Broken(error.to_string()),
+            PacketStreamError::Unfit(unfit) => Self::Unfit(unfit),
+        }
+    }
 }
 
 impl From<PictureStreamError> for ReadEnd {
@@ -91,6 +106,7 @@ impl Reader<'_> {
         let end = match output {
             Output::Jpeg => self.read_jpeg(stdout).await,
             Output::Pictures => self.read_pictures(stdout).await,
+            Output::Packets => self.read_packets(stdout).await,
         };
         end.unwrap_or_else(|end| end)
     }
@@ -114,6 +130,16 @@ impl Reader<'_> {
             self.tell_broken(stream.broken());
             let Some((raw, began)) = next else { return Ok(ReadEnd::End) };
             self.pass_on(Arrived { picture: Picture::Raw(raw), began }).await;
+        }
+    }
+
+    async fn read_packets(&mut self, stdout: ChildStdout) -> Result<ReadEnd, ReadEnd> {
+        let mut stream = PacketStream::new(stdout);
+        loop {
+            let next = self.in_time(stream.next()).await?;
+            self.tell_broken(stream.broken());
+            let Some((coded, began)) = next? else { return Ok(ReadEnd::End) };
+            self.pass_on(Arrived { picture: Picture::Coded(coded), began }).await;
         }
     }
 
@@ -141,7 +167,8 @@ impl Reader<'_> {
         self.first_and_last = Some((first, arrived.began));
         if self.thinning.as_mut().is_some_and(|thinning| !thinning.keep(arrived.began)) {
             give_back(self.spare, arrived.picture);
-        } else if !self.live {
+        } else if !self.live || matches!(arrived.picture, Picture::Coded(_)) {
+            // A coded picture that others need cannot make room for a newer one.
             self.hand_over.push(arrived).await;
         } else if let Some(displaced) = self.hand_over.push_newest(arrived) {
             self.events.add_skipped(1);

@@ -9,6 +9,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mez_media::bitstream::Unfit;
 use tokio::process::Child;
 
 use super::child::{LastLines, spawn_child};
@@ -66,6 +67,8 @@ enum RunEnd {
     Stalled(Duration),
     /// Its output could not be parsed.
     Broken(String),
+    /// Its pictures cannot go on as they are coded.
+    Unfit(Unfit),
 }
 
 impl RunEnd {
@@ -80,6 +83,7 @@ impl RunEnd {
             Self::Exited(status) => format!("ffmpeg ended ({status})"),
             Self::Stalled(after) => format!("no frame for {} s", after.as_secs_f64()),
             Self::Broken(detail) => detail.clone(),
+            Self::Unfit(unfit) => unfit.to_string(),
         };
         if complaints.is_empty() { what } else { format!("{what}: {}", last_lines(complaints)) }
     }
@@ -199,6 +203,11 @@ async fn read_all(
         }
         // A stream that gave nothing may have become another one: look again.
         let keep_plan = run.frames > 0 || !stream.live;
+        if let RunEnd::Unfit(unfit) = run.end {
+            tracing::warn!(source = %spec, "{unfit}; until then its frames are decoded and made JPEG");
+            plan = Some((Stream { packets: false, ..stream }, input));
+            continue;
+        }
         let why = run.end.describe(&run.complaints);
         // ffmpeg goes back to the start by itself where it can; where it cannot, starting it again is no failure.
         let is_next_pass = options.looped && run.end.is_own() && run.frames > 0;
@@ -238,7 +247,7 @@ async fn run_once(
     input: InputOptions,
     progress: &mut Progress,
 ) -> Result<Run, SourceError> {
-    let output = if stream.passthrough { Output::Jpeg } else { Output::Pictures };
+    let output = output(stream, options);
     let args = read_args(spec, input, stream, output, options.looped, version);
     let mut child = spawn_child(&options.ffmpeg, args, script(spec), Stdio::piped()).await?;
     progress.lock_shared().child_pid = child.id();
@@ -292,6 +301,7 @@ async fn run_once(
         ReadEnd::End => RunEnd::Exited(exit_of(&mut child, &options.ffmpeg).await?),
         ReadEnd::Stalled(after) => RunEnd::Stalled(after),
         ReadEnd::Broken(detail) => RunEnd::Broken(detail),
+        ReadEnd::Unfit(unfit) => RunEnd::Unfit(unfit),
         ReadEnd::TooLarge { width, height } => {
             return Err(SourceError::TooLarge { source_name: spec.to_string(), width, height });
         }
@@ -309,6 +319,17 @@ async fn run_once(
     Ok(Run { frames, worked_for, end, complaints: lines.text() })
 }
 
+/// How the frames of a stream are read.
+fn output(stream: &Stream, options: &SourceOptions) -> Output {
+    // Frames of a chain cannot be thinned out: the others need them.
+    let is_thinned = stream.live && options.fps.is_some();
+    match stream {
+        Stream { passthrough: true, .. } => Output::Jpeg,
+        Stream { packets: true, .. } if options.packets && !is_thinned => Output::Packets,
+        _ => Output::Pictures,
+    }
+}
+
 fn info(stream: &Stream, options: &SourceOptions) -> SourceInfo {
     let rate = if stream.live { stream.frames_per_second } else { Some(frames_per_second(stream, options)) };
     SourceInfo {
@@ -316,7 +337,7 @@ fn info(stream: &Stream, options: &SourceOptions) -> SourceInfo {
         width: stream.width,
         height: stream.height,
         frames_per_second: rate,
-        passthrough: stream.passthrough,
+        passthrough: output(stream, options) != Output::Pictures,
         live: stream.live,
     }
 }

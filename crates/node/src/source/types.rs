@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use mez_core::broker::StreamPart;
 
 use super::error::SourceError;
 
@@ -18,6 +19,9 @@ pub struct SourceOptions {
     pub looped: bool,
     /// Size to ask a device for, in pixels. Default `None`: what the driver is set to. Without effect elsewhere.
     pub device_size: Option<(u32, u32)>,
+    /// Whether the pictures of an H.264 source come as it coded them ([`SourceEvent::Packet`]), where that is possible: not with
+    /// B-frames, not interlaced, not with [`SourceOptions::fps`] of a live source. Default false: all frames are JPEG.
+    pub packets: bool,
     /// JPEG quality of what has to be encoded, 1 to 100. Default 95. Without effect on Motion JPEG.
     pub jpeg_quality: u8,
     /// A source that has given no frame for so long is opened again; at its start it is given twice as long.
@@ -35,6 +39,7 @@ impl Default for SourceOptions {
             fps: None,
             looped: false,
             device_size: None,
+            packets: false,
             jpeg_quality: 95,
             stalled_after: Duration::from_secs(10),
             ffmpeg: "ffmpeg".into(),
@@ -58,12 +63,29 @@ pub struct SourceFrame {
     pub captured: Instant,
 }
 
+/// One picture as the source coded it: an access unit of H.264.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourcePacket {
+    /// Its NAL units behind start codes (annex B). A key frame has its parameter sets in it.
+    pub payload: Bytes,
+    /// Pixels in a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// What it needs, and who needs it. It never needs a picture that did not come: after a loss, the next packet is a key frame.
+    pub part: StreamPart,
+    /// When it was captured: see [`SourceFrame::captured`].
+    pub captured: Instant,
+}
+
 /// What a source has to say.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum SourceEvent {
     /// A frame.
     Frame(SourceFrame),
+    /// A picture as the source coded it.
+    Packet(SourcePacket),
     /// Frames before the next event were lost here: due and not ready in time, damaged, or not taken in time by the
     /// caller. Frames left out because of [`SourceOptions::fps`] are not among them.
     Skipped {
@@ -95,7 +117,7 @@ pub struct SourceInfo {
     pub height: u32,
     /// Frames per second: for a recording, at which it is played; for a live source, as stated by it, if it does.
     pub frames_per_second: Option<f64>,
-    /// True if its JPEG images go through untouched.
+    /// True if its JPEG images, or its H.264 pictures, go through untouched.
     pub passthrough: bool,
     /// True if frames come when they come; false if it is a recording, which ends.
     pub live: bool,

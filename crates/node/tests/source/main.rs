@@ -5,6 +5,7 @@ mod api_support;
 mod children;
 mod files;
 mod live;
+mod packets;
 mod refused;
 mod support;
 mod told;

@@ -1,0 +1,190 @@
+//! Cuts a child's output into coded pictures, and passes on those that can be decoded with what was passed on before.
+
+use std::io;
+use std::time::Instant;
+
+use bytes::Bytes;
+use mez_core::broker::StreamPart;
+use mez_core::frame::FRAME_BYTES_MAX;
+use mez_media::bitstream::{AccessUnit, AccessUnitLimits, AccessUnits, BitstreamError, Entry, Unfit};
+use mez_media::nut::{NutError, NutEvent, NutReader};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Bytes that one read asks for.
+const READ_BYTES: usize = 64 << 10;
+
+/// A picture as its source coded it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CodedPicture {
+    pub(super) payload: Bytes,
+    pub(super) width: u32,
+    pub(super) height: u32,
+    pub(super) part: StreamPart,
+}
+
+/// A stream whose packets are not read on.
+#[derive(Debug)]
+pub(super) enum PacketStreamError {
+    Io(io::Error),
+    /// The output is not what ffmpeg was asked for.
+    Container(NutError),
+    /// Its pictures cannot go on as they are coded.
+    Unfit(Unfit),
+}
+
+impl From<io::Error> for PacketStreamError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<NutError> for PacketStreamError {
+    fn from(error: NutError) -> Self {
+        Self::Container(error)
+    }
+}
+
+/// Reads the pictures of an H.264 source, and notes when each began to arrive.
+pub(super) struct PacketStream<R> {
+    input: R,
+    container: NutReader,
+    pictures: AccessUnits,
+    buffer: Box<[u8]>,
+    /// When the packet that is being read began to arrive.
+    began: Instant,
+    /// When the newest bytes arrived.
+    read_at: Instant,
+    broken: u64,
+}
+
+impl<R: AsyncRead + Unpin> PacketStream<R> {
+    pub(super) fn new(input: R) -> Self {
+        let now = Instant::now();
+        Self {
+            input,
+            container: NutReader::new(FRAME_BYTES_MAX as usize),
+            pictures: AccessUnits::new(AccessUnitLimits::default()),
+            buffer: vec![0; READ_BYTES].into(),
+            began: now,
+            read_at: now,
+            broken: 0,
+        }
+    }
+
+    /// The next picture and when it began to arrive; `None` at the end. Pictures that are damaged or lack others are passed over, and counted.
+    pub(super) async fn next(&mut self) -> Result<Option<(CodedPicture, Instant)>, PacketStreamError> {
+        loop {
+            match self.container.next_event()? {
+                Some(NutEvent::Stream(stream)) => self.describe(&stream.description),
+                Some(NutEvent::Packet(packet)) => {
+                    let began = std::mem::replace(&mut self.began, self.read_at);
+                    if let Some(description) = &packet.description {
+                        self.describe(description);
+                    }
+                    if let Some(picture) = self.picture(&packet.payload)? {
+                        return Ok(Some((picture, began)));
+                    }
+                }
+                None => {
+                    let is_inside = self.container.is_inside();
+                    let count = self.input.read(&mut self.buffer).await?;
+                    self.read_at = Instant::now();
+                    if !is_inside {
+                        self.began = self.read_at;
+                    }
+                    if count == 0 {
+                        self.broken += u64::from(is_inside);
+                        return Ok(None);
+                    }
+                    self.container.push(&self.buffer[..count]);
+                }
+            }
+        }
+    }
+
+    /// Pictures that were passed over so far.
+    pub(super) fn broken(&self) -> u64 {
+        self.broken
+    }
+
+    fn describe(&mut self, description: &[u8]) {
+        if let Err(error) = self.pictures.configure(description) {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// The picture in a packet, if there is one that can be decoded.
+    fn picture(&mut self, packet: &[u8]) -> Result<Option<CodedPicture>, PacketStreamError> {
+        match self.pictures.packet(packet) {
+            Ok(None) => return Ok(None),
+            Ok(Some(AccessUnit { payload, width, height, entry, is_needed, is_unbroken: true, .. })) => {
+                let part = match entry {
+                    Some(Entry::Key) => StreamPart::Key,
+                    _ => StreamPart::Following { is_needed },
+                };
+                return Ok(Some(CodedPicture { payload, width, height, part }));
+            }
+            Ok(Some(_)) => {}
+            Err(BitstreamError::Unfit(unfit)) => return Err(PacketStreamError::Unfit(unfit)),
+            Err(error) => tracing::debug!("a picture of the source is lost: {error}"),
+        }
+        self.broken += 1;
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLICES: &[u8] = include_bytes!("../../../media/tests/streams/slices.nut");
+
+    async fn read(bytes: Vec<u8>) -> (Vec<CodedPicture>, u64, Option<PacketStreamError>) {
+        let mut stream = PacketStream::new(&bytes[..]);
+        let mut pictures = Vec::new();
+        let mut last = None;
+        loop {
+            match stream.next().await {
+                Ok(Some((picture, began))) => {
+                    assert!(last <= Some(began));
+                    last = Some(began);
+                    pictures.push(picture);
+                }
+                Ok(None) => return (pictures, stream.broken(), None),
+                Err(error) => return (pictures, stream.broken(), Some(error)),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn pictures_come_out_of_a_pipe_as_they_were_coded() {
+        let (pictures, broken, error) = read(SLICES.to_vec()).await;
+        assert!(error.is_none() && broken == 0, "{error:?}");
+        assert_eq!(pictures.len(), 10);
+        let parts = pictures.iter().map(|picture| picture.part);
+        let keys = parts.enumerate().filter(|(_, part)| *part == StreamPart::Key).map(|(at, _)| at);
+        assert_eq!(keys.collect::<Vec<_>>(), [0]);
+        assert!(pictures.iter().all(|picture| (picture.width, picture.height) == (64, 48)));
+    }
+
+    /// A picture that is lost costs all that need it, and they are counted.
+    #[tokio::test]
+    async fn what_cannot_be_decoded_is_counted_and_not_passed_on() {
+        let (whole, ..) = read(SLICES.to_vec()).await;
+        let mut damaged = SLICES.to_vec();
+        // The first slice of the fifth picture: its header byte is forbidden.
+        let slice = &whole[4].payload[4..];
+        let at = damaged.windows(12).position(|bytes| bytes == &slice[..12]).unwrap();
+        damaged[at] = 0xFF;
+        let (pictures, broken, error) = read(damaged).await;
+        assert!(error.is_none());
+        assert_eq!((&pictures[..], broken), (&whole[..4], 6));
+        let (pictures, broken, _) = read(SLICES[..SLICES.len() - 1].to_vec()).await;
+        assert_eq!((&pictures[..], broken), (&whole[..9], 1));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_container_ends_it() {
+        assert!(matches!(read(b"YUV4MPEG2".to_vec()).await.2, Some(PacketStreamError::Container(_))));
+    }
+}
