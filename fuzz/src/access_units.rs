@@ -1,7 +1,7 @@
 //! Fuzzes the parser of H.264 streams of other encoders, and the decoder of what it lets pass.
 
 use mez_media::bitstream::{AccessUnit, AccessUnitLimits, AccessUnits, BitstreamError, Entry, UnitSplitter};
-use mez_media::h264::SourceDecoder;
+use mez_media::h264::H264Decoder;
 
 use crate::script::Reader;
 
@@ -86,7 +86,7 @@ fn check(result: &Result<AccessUnit, BitstreamError>) {
 
 /// Decodes what is said to be unbroken. The codec may refuse it: only headers were read.
 fn decoded(results: &Results) -> usize {
-    let mut decoder = SourceDecoder::new(LIMITS.pixels_max);
+    let mut decoder = H264Decoder::new(LIMITS.pixels_max);
     let (mut needed, mut shown) = (None, 0);
     let pictures = results.iter().flatten().filter(|picture| picture.is_unbroken);
     for (number, picture) in pictures.take(DECODED_MAX).enumerate() {

@@ -1,5 +1,7 @@
 //! NAL units as containers hold them: behind their lengths, with the parameter sets aside (ISO/IEC 14496-15, 5.3.3).
 
+use memchr::memmem;
+
 use super::error::{BitstreamError, damaged};
 
 /// How a packet holds its NAL units.
@@ -39,6 +41,7 @@ impl<'a> Configuration<'a> {
         let (&pictures, after) = rest.split_first().ok_or_else(cut_off)?;
         rest = after;
         take_sets(&mut rest, pictures, &mut sets).ok_or_else(cut_off)?;
+        let sets = sets.into_iter().map(checked).collect::<Result<_, _>>()?;
         Ok(Self { framing, sets })
     }
 }
@@ -67,10 +70,24 @@ pub(super) fn next_unit<'a>(
         *rest = after;
         Some(unit)
     });
-    Some(unit.ok_or_else(|| {
-        *rest = &[];
-        damaged("a unit is longer than the packet that holds it")
-    }))
+    Some(match unit {
+        Some(unit) => checked(unit),
+        None => {
+            *rest = &[];
+            Err(damaged("a unit is longer than the packet that holds it"))
+        }
+    })
+}
+
+/// A unit that stays one behind a start code: without zeros at its end, and without a start code in it (7.4.1 of ITU-T H.264 forbids both).
+fn checked(unit: &[u8]) -> Result<&[u8], BitstreamError> {
+    let len = unit.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    let unit = &unit[..len];
+    let is_start = |at: usize| unit.get(at + 2).is_some_and(|&byte| byte <= 1);
+    if memmem::find_iter(unit, &[0, 0]).any(is_start) {
+        return Err(damaged("a unit has a start code in it"));
+    }
+    Ok(unit)
 }
 
 #[cfg(test)]
@@ -91,6 +108,16 @@ mod tests {
         }
         assert!(units(b"\0\0", 4)[0].is_err());
         assert!(units(b"\xFF\xFF\xFF\xFFa", 4)[0].is_err());
+    }
+
+    /// Behind start codes it would be two units.
+    #[test]
+    fn a_unit_with_a_start_code_in_it_is_refused() {
+        for unit in [&b"\x05a\0\0\x01b"[..], b"\x05a\0\0\0b", b"\x05\0\0\0\x01b"] {
+            assert!(units(unit, 1)[0].is_err(), "{unit:?}");
+        }
+        assert_eq!(units(b"\x04a\0\0\x03", 1), [Ok(&b"a\0\0\x03"[..])]);
+        assert_eq!(units(b"\x04a\x02\0\0\x01b", 1), [Ok(&b"a\x02"[..]), Ok(b"b")]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::h264::SourceDecoder;
+use crate::h264::H264Decoder;
 use crate::h264::bits::{BitWriter, escape, units};
 
 const BASELINE: &[u8] = include_bytes!("../../tests/streams/baseline.h264");
@@ -102,7 +102,7 @@ fn what_is_cut_out_is_decoded() {
     ] {
         let found = pictures(stream);
         for start in (0..found.len()).filter(|&at| found[at].entry == Some(Entry::Key)) {
-            let mut decoder = SourceDecoder::new(1 << 16);
+            let mut decoder = H264Decoder::new(1 << 16);
             // FNV-1a.
             let mut hash = 0xCBF2_9CE4_8422_2325_u64;
             for (at, unit) in found.iter().enumerate().skip(start) {

@@ -1,25 +1,35 @@
-//! Decodes the H.264 pictures of one stream.
+//! Decodes the H.264 pictures of one stream: ours, or that of a source.
 
 use super::H264Error;
+use super::at_once::shown_at_once;
 use super::bits::units;
 use super::native::NativeDecoder;
-use super::slice::{self, Kind, SLOTS};
+use super::slice::{self, Place, SLOTS};
+use crate::bitstream::{BitstreamError, Unfit, look};
 use crate::image::Image;
 use crate::yuv::{Planes, Yuv420, to_bgr};
 
 /// Decodes the frames of one stream, and refuses one whose reference it does not hold.
+///
+/// Frames that this software encodes say in which slot they are kept, and from which one they are predicted. Frames of a source's own stream do not: such
+/// a frame needs every frame before it that others need, in order.
 pub struct H264Decoder {
     native: Option<NativeDecoder>,
     pixels_max: u64,
-    frame_num_bits: u32,
+    /// Of a stream that may be ours.
+    frame_num_bits: Option<u32>,
+    /// The frames that are held of a stream of ours, by slot.
     slots: [Option<u64>; SLOTS],
+    /// The newest frame that others may need, of a stream that may be a source's.
+    newest: Option<u64>,
     image: Image,
     planes: Yuv420,
 }
 
 impl std::fmt::Debug for H264Decoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("H264Decoder").field("slots", &self.slots).finish_non_exhaustive()
+        let mut shown = f.debug_struct("H264Decoder");
+        shown.field("slots", &self.slots).field("newest", &self.newest).finish_non_exhaustive()
     }
 }
 
@@ -30,14 +40,16 @@ impl H264Decoder {
         Self {
             native: None,
             pixels_max,
-            frame_num_bits: 0,
+            frame_num_bits: None,
             slots: [None; SLOTS],
+            newest: None,
             image: Image::empty(),
             planes: Yuv420::empty(),
         }
     }
 
-    /// Decodes frame `number`, which is said to be predicted from frame `refers` (`None`: from none), to BGR.
+    /// Decodes frame `number`, which is said to be predicted from frame `refers` (`None`: it is a key frame), to BGR. Of a source's stream, `refers` is the newest
+    /// frame before it that others need.
     ///
     /// # Errors
     /// [`H264Error::NotHeld`] changes nothing. After any other error the next frame has to be independent.
@@ -77,8 +89,8 @@ impl H264Decoder {
         refers: Option<u64>,
         show: impl FnOnce(&Planes<'_>, u32, u32),
     ) -> Result<(), H264Error> {
-        let own = match self.admit(payload, refers) {
-            Ok(own) => own,
+        let kept = match self.admit(payload, refers) {
+            Ok(kept) => kept,
             Err(error @ H264Error::NotHeld { .. }) => return Err(error),
             Err(error) => {
                 self.forget();
@@ -89,14 +101,24 @@ impl H264Decoder {
             Some(native) => native,
             none => none.insert(NativeDecoder::new()?),
         };
-        if let Err(error) = native.decode(payload, show) {
+        if let Err(error) = native.decode(&shown_at_once(payload), show) {
             self.forget();
             return Err(error);
         }
-        if refers.is_none() {
-            self.slots = [None; SLOTS];
+        match kept {
+            Kept::Key => {
+                (self.slots, self.newest) = ([None; SLOTS], Some(number));
+                self.slots[0] = Some(number);
+            }
+            Kept::Slot(slot) => {
+                self.slots[slot] = Some(number);
+                self.newest = None;
+            }
+            Kept::Newest { is_needed } => {
+                self.slots = [None; SLOTS];
+                self.newest = if is_needed { Some(number) } else { self.newest };
+            }
         }
-        self.slots[own] = Some(number);
         Ok(())
     }
 
@@ -104,53 +126,188 @@ impl H264Decoder {
     pub fn forget(&mut self) {
         self.native = None;
         self.slots = [None; SLOTS];
+        self.newest = None;
     }
 
-    /// Checks a frame without decoding it, and returns the slot in which it is kept.
-    fn admit(&mut self, payload: &[u8], refers: Option<u64>) -> Result<usize, H264Error> {
-        let damaged = |detail| H264Error::Damaged { detail };
-        let mut own = None;
-        for unit in units(payload) {
-            let place = match (slice::kind(unit), refers) {
-                (Kind::Parameters, None) => {
-                    self.parameters(unit)?;
-                    continue;
-                }
-                (Kind::Idr, None) => 0,
-                (Kind::Predicted, Some(refers)) => self.reference(unit, refers)?,
-                _ => return Err(damaged("its units are not those of the frame that it says it is")),
-            };
-            // Of several slices, the first could be checked and another one decoded.
-            if own.replace(place).is_some() {
-                return Err(damaged("it has more than one slice"));
+    /// Checks a frame without decoding it, and says where it is kept.
+    fn admit(&mut self, payload: &[u8], refers: Option<u64>) -> Result<Kept, H264Error> {
+        let look = look(payload, self.pixels_max)?;
+        if look.is_key != refers.is_none() {
+            return Err(H264Error::Damaged {
+                detail: "its units are not those of the frame that it says it is",
+            });
+        }
+        let Some(refers) = refers else {
+            self.frame_num_bits =
+                units(payload).find_map(|unit| slice::sequence(unit)).map(|set| set.frame_num_bits);
+            return Ok(Kept::Key);
+        };
+        let (held, kept) = match self.place(payload) {
+            Some(place) => (self.slots[place.refers as usize], Kept::Slot(place.own as usize)),
+            None => (self.newest, Kept::Newest { is_needed: look.is_needed }),
+        };
+        if held == Some(refers) { Ok(kept) } else { Err(H264Error::NotHeld { refers, held }) }
+    }
+
+    /// The slots that a frame of ours names. `None`: it is of a source's stream.
+    fn place(&self, payload: &[u8]) -> Option<Place> {
+        let mut units = units(payload);
+        // Of several slices, the first could be checked and another one decoded.
+        let (unit, None) = (units.next()?, units.next()) else { return None };
+        slice::predicted(unit, self.frame_num_bits?)?.place()
+    }
+}
+
+/// Where a frame is kept that was decoded.
+enum Kept {
+    /// Before all others.
+    Key,
+    /// In a slot: it is ours.
+    Slot(usize),
+    /// As the newest, if others may need it: it is a source's.
+    Newest { is_needed: bool },
+}
+
+impl From<BitstreamError> for H264Error {
+    fn from(error: BitstreamError) -> Self {
+        match error {
+            BitstreamError::Damaged { detail } => Self::Damaged { detail },
+            BitstreamError::TooLarge { .. } => Self::Damaged { detail: "it is too large" },
+            BitstreamError::Unfit(Unfit::TooManyPixels { width, height, pixels_max }) => {
+                Self::TooManyPixels { width, height, pixels_max }
+            }
+            BitstreamError::Unfit(_) => Self::Damaged { detail: "it is of a kind that is not decoded here" },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::native::{NativeDecoder, NativeEncoder};
+    use super::*;
+    use crate::bitstream::{AccessUnit, AccessUnits, Entry};
+    use crate::image::{ImageView, PixelFormat};
+
+    const SIDE: u32 = 64;
+
+    /// A square that moves over stripes.
+    fn picture(at: u32) -> Yuv420 {
+        let mut pixels = Vec::new();
+        for y in 0..SIDE {
+            for x in 0..SIDE {
+                let inside = (x + SIDE - at * 3 % SIDE) % SIDE < 16 && y % 48 < 16;
+                pixels.extend([if inside { 220 } else { (x * 2) as u8 }, 90, (y * 3) as u8]);
             }
         }
-        own.ok_or(damaged("there is no slice in it"))
+        let mut planes = Yuv420::empty();
+        planes.fill_from(&ImageView::packed(&pixels, SIDE, SIDE, PixelFormat::Bgr8).unwrap());
+        planes
     }
 
-    fn parameters(&mut self, unit: &[u8]) -> Result<(), H264Error> {
-        if unit[0] & 0x1F != 7 {
-            return Ok(());
-        }
-        let sequence = slice::sequence(unit)
-            .ok_or(H264Error::Damaged { detail: "its parameters are not those that this software writes" })?;
-        let (width, height) = (sequence.width, sequence.height);
-        // Cropping takes off at most 15 pixels of either side.
-        if u64::from(width - 15) * u64::from(height - 15) > self.pixels_max {
-            return Err(H264Error::TooManyPixels { width, height, pixels_max: self.pixels_max });
-        }
-        self.frame_num_bits = sequence.frame_num_bits;
-        Ok(())
+    /// The pictures of a camera, every second of which no other needs.
+    fn stream(length: u32) -> Vec<AccessUnit> {
+        let mut encoder = NativeEncoder::of_two_layers(SIDE, SIDE, 26).unwrap();
+        let mut parser = AccessUnits::default();
+        let mut coded = Vec::new();
+        (0..length)
+            .map(|at| {
+                encoder.encode(&picture(at).view().unwrap(), &mut coded).unwrap();
+                parser.packet(&coded).unwrap().unwrap()
+            })
+            .collect()
     }
 
-    fn reference(&self, unit: &[u8], refers: u64) -> Result<usize, H264Error> {
-        if self.native.is_none() {
-            return Err(H264Error::NotHeld { refers, held: None });
+    /// Which frame each one needs right before it, as a camera's log says it.
+    fn references(stream: &[AccessUnit]) -> Vec<Option<u64>> {
+        let mut needed = None;
+        let mut number = 0;
+        let refer = |unit: &AccessUnit| {
+            let refers = if unit.entry == Some(Entry::Key) { None } else { needed };
+            needed = if unit.is_needed { Some(number) } else { needed };
+            number += 1;
+            refers
+        };
+        stream.iter().map(refer).collect()
+    }
+
+    fn decode(decoder: &mut H264Decoder, stream: &[AccessUnit], number: usize) -> Result<Image, H264Error> {
+        let refers = references(stream)[number];
+        decoder.decode(&stream[number].payload, number as u64, refers).cloned()
+    }
+
+    #[test]
+    fn pictures_that_none_needs_may_be_left_out_and_the_others_are_the_same() {
+        let stream = stream(20);
+        assert!(stream.iter().all(|unit| unit.is_unbroken && unit.missing == 0));
+        let spare: Vec<usize> = (0..20).filter(|&number| !stream[number].is_needed).collect();
+        assert!(spare.len() >= 8, "{spare:?}");
+        let mut whole = H264Decoder::new(1 << 16);
+        let mut sparing = H264Decoder::new(1 << 16);
+        for number in 0..20 {
+            let image = decode(&mut whole, &stream, number).unwrap();
+            if stream[number].is_needed {
+                assert!(decode(&mut sparing, &stream, number).unwrap() == image, "frame {number}");
+            }
         }
-        let place = slice::predicted(unit, self.frame_num_bits).and_then(|header| header.place());
-        let place =
-            place.ok_or(H264Error::Damaged { detail: "its header is not one that this software writes" })?;
-        let held = self.slots[place.refers as usize];
-        if held == Some(refers) { Ok(place.own as usize) } else { Err(H264Error::NotHeld { refers, held }) }
+    }
+
+    #[test]
+    fn a_frame_after_a_lost_one_is_refused_until_the_next_key_frame() {
+        let stream = stream(20);
+        let keys: Vec<usize> = (0..20).filter(|&number| stream[number].entry.is_some()).collect();
+        assert!(keys.len() >= 2, "{keys:?}");
+        let mut decoder = H264Decoder::new(1 << 16);
+        let late = decode(&mut decoder, &stream, 1);
+        assert!(matches!(late, Err(H264Error::NotHeld { refers: 0, held: None })), "{late:?}");
+        decode(&mut decoder, &stream, 0).unwrap();
+        let lost = (1..20).find(|&number| stream[number].is_needed).unwrap();
+        for number in lost + 1..keys[1] {
+            assert!(matches!(decode(&mut decoder, &stream, number), Err(H264Error::NotHeld { .. })));
+        }
+        for number in keys[1]..20 {
+            decode(&mut decoder, &stream, number).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_not_what_it_is_said_to_be_costs_the_chain() {
+        let stream = stream(4);
+        let mut decoder = H264Decoder::new(1 << 16);
+        decoder.decode(&stream[0].payload, 0, None).unwrap();
+        let second = &stream[1].payload;
+        assert!(matches!(decoder.decode(second, 1, None), Err(H264Error::Damaged { .. })));
+        assert!(
+            matches!(decoder.decode(second, 1, Some(0)), Err(H264Error::NotHeld { .. })),
+            "it was forgotten"
+        );
+        decoder.decode(&stream[0].payload, 0, None).unwrap();
+        let cut = &second[..second.len() / 2];
+        // Whatever the codec makes of it, nothing panics, and a key frame mends it.
+        let _ = decoder.decode(cut, 1, Some(0));
+        decoder.decode(&stream[0].payload, 0, None).unwrap();
+        let large = H264Decoder::new(100).decode(&stream[0].payload, 0, None).cloned();
+        assert!(matches!(
+            large,
+            Err(H264Error::TooManyPixels { width: SIDE, height: SIDE, pixels_max: 100 })
+        ));
+    }
+    /// A recovery point is a place to begin by the word of the encoder. The codec wants a key frame.
+    #[test]
+    fn the_codec_does_not_begin_at_a_recovery_point() {
+        let mut parser = AccessUnits::default();
+        let stream: &[u8] = include_bytes!("../../tests/streams/open_gop.h264");
+        let starts: Vec<usize> = memchr::memmem::find_iter(stream, &[0, 0, 0, 1, 0x67]).collect();
+        let joined = &stream[starts[1]..starts[2]];
+        let mut native = NativeDecoder::new().unwrap();
+        let mut units = crate::h264::bits::units(joined);
+        let mut shown = Vec::new();
+        while let Some(unit) = units.next() {
+            if let Some(picture) = parser.unit(unit).unwrap() {
+                assert!(picture.is_unbroken);
+                shown.push(native.decode(&picture.payload, |_, _, _| ()));
+            }
+        }
+        assert_eq!(shown.len(), 3);
+        assert!(shown.iter().all(Result::is_err), "{shown:?}");
     }
 }

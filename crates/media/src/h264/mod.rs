@@ -19,15 +19,15 @@
 //! **After a loss** the next picture is predicted from one that arrived. It takes a fraction of the bytes of an independent picture.
 //! For every picture, the decoder checks that the slot referred to holds the frame that is meant.
 //!
-//! **Streams of others** have none of this: [`SourceDecoder`] takes them in order ([`crate::bitstream`]).
+//! **Streams of sources** have no slots ([`crate::bitstream`]): the same decoder takes their frames in order.
 
+mod at_once;
 pub(crate) mod bits;
 mod coder;
 mod decode;
 mod encode;
 mod native;
 mod openh264;
-mod plain;
 mod rate;
 mod receiver;
 mod slice;
@@ -39,7 +39,6 @@ mod x264;
 pub use coder::{H264Frame, Wanted};
 pub use decode::H264Decoder;
 pub use encode::{H264Encoder, Library, LibraryError};
-pub use plain::SourceDecoder;
 
 use thiserror::Error;
 

@@ -2,7 +2,7 @@
 
 use mez_core::broker::StreamPart;
 use mez_media::bitstream::UnitSplitter;
-use mez_media::h264::SourceDecoder;
+use mez_media::h264::H264Decoder;
 use mez_node::source::{Source, SourceEvent, SourceOptions, SourcePacket};
 
 use super::support::{Video, ffmpeg, next};
@@ -47,7 +47,7 @@ async fn a_recording_gives_its_own_packets_and_each_decodes_with_those_before() 
         let stream: Vec<u8> = packets.iter().flat_map(|packet| packet.payload.iter().copied()).collect();
         let copied = ["-i", video.text(), "-c", "copy", "-bsf:v", "h264_mp4toannexb", "-f", "h264", "pipe:1"];
         assert_eq!(units(&stream), units(&ffmpeg(&copied)), "{name}");
-        let mut decoder = SourceDecoder::new(1 << 16);
+        let mut decoder = H264Decoder::new(1 << 16);
         let mut needed = None;
         for (number, packet) in packets.iter().enumerate() {
             let refers = if packet.part == StreamPart::Key { None } else { needed };
