@@ -299,9 +299,8 @@ mod tests {
         let starts: Vec<usize> = memchr::memmem::find_iter(stream, &[0, 0, 0, 1, 0x67]).collect();
         let joined = &stream[starts[1]..starts[2]];
         let mut native = NativeDecoder::new().unwrap();
-        let mut units = crate::h264::bits::units(joined);
         let mut shown = Vec::new();
-        while let Some(unit) = units.next() {
+        for unit in units(joined) {
             if let Some(picture) = parser.unit(unit).unwrap() {
                 assert!(picture.is_unbroken);
                 shown.push(native.decode(&picture.payload, |_, _, _| ()));

@@ -309,10 +309,8 @@ fn frame_codes(fields: &mut Fields<'_>) -> Result<Option<Vec<FrameCode>>, NutErr
                 _ => {}
             }
         }
-        let times = match times {
-            Some(times) => times,
-            None => code.size_factor.saturating_sub(code.size_low),
-        };
+        let usual = code.size_factor.saturating_sub(code.size_low);
+        let times = times.unwrap_or(usual);
         if !(1..=256).contains(&times) {
             return Err(wrong("a frame code stands for an impossible number of sizes"));
         }
