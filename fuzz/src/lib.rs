@@ -10,6 +10,7 @@
 //! | [`tiles`](tiles()) | two frames of changed tiles | a refused frame changes nothing |
 //! | [`stream`](stream()) | frames of a stream, of every encoding | a refusal says why; keyframes and stills need no other frame |
 //! | [`h264_access_units`](access_units()) | H.264 streams of other encoders | the cut into pieces changes nothing; key frames need nothing else; no more bytes and pixels than allowed |
+//! | [`nut`](nut()) | what ffmpeg writes into its pipe | the cut into pieces changes nothing; no packet is larger than allowed |
 //! | [`log_segments`](log_segments()) | a log on disk, edited | only frames that were written come back, unchanged |
 //! | [`api_request`] | requests of applications and publishers | an accepted request is valid, a refusal says why |
 //! | [`deny_list`](deny_list()) | a deny list, its signature, its file | what is trusted is what the authority signed; equal lists have equal bytes |
@@ -25,6 +26,7 @@ pub mod deny_list;
 pub mod edge_broker;
 mod jpeg;
 pub mod log_segments;
+pub mod nut;
 mod pattern;
 mod profiles;
 pub mod script;
@@ -41,6 +43,7 @@ pub use self::deny_list::deny_list;
 pub use self::edge_broker::run as edge_broker;
 pub use self::jpeg::jpeg;
 pub use self::log_segments::log_segments;
+pub use self::nut::nut;
 pub use self::pattern::camera_pattern;
 pub use self::stream::stream;
 pub use self::tiles::tiles;
@@ -58,6 +61,7 @@ pub fn target(name: &str) -> Option<fn(&[u8])> {
         "h264_access_units" => access_units,
         "jpeg" => jpeg,
         "log_segments" => log_segments,
+        "nut" => nut,
         "stream" => stream,
         "tiles" => tiles,
         "wire_message" => wire_message,

@@ -42,7 +42,7 @@ use mez_node::revocation::SignedList;
 use prost::Message as _;
 
 use crate::text::Language;
-use crate::{access_units, camera_broker, deny_list, edge_broker};
+use crate::{access_units, camera_broker, deny_list, edge_broker, nut};
 
 /// An input that is built here.
 pub struct Seed {
@@ -94,6 +94,9 @@ pub fn all() -> Vec<Seed> {
     }
     for (name, bytes) in access_units::seeds() {
         add("h264_access_units", name, bytes);
+    }
+    for (name, bytes) in nut::seeds() {
+        add("nut", name, bytes);
     }
     for (name, edits) in LOG_EDITS {
         add("log_segments", name, edits.to_vec());

@@ -68,6 +68,7 @@ fn the_inputs_get_past_the_first_check() {
                 let is_refused = matches!(&*seed.name, "interlaced" | "deep");
                 assert!(is_refused || pictures > 1, "{}: {pictures}", seed.name);
             }
+            "nut" => assert!(mez_fuzz::nut::taken(&seed.bytes) > 5, "{}", seed.name),
             "jpeg" => assert!(mez_media::jpeg::probe(&seed.bytes[1..]).is_ok(), "{}", seed.name),
             "tiles" => assert_eq!(mez_fuzz::tiles::taken(&seed.bytes), 2, "{}", seed.name),
             "log_segments" => assert!(mez_fuzz::log_segments::play(&seed.bytes) > 0, "{}", seed.name),
