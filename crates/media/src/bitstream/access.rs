@@ -273,6 +273,9 @@ impl AccessUnits {
             }
             Kind::Sequence | Kind::Picture => {
                 self.sets.keep(unit, kind == Kind::Sequence)?;
+                if !self.goes_along(unit) {
+                    return Ok(());
+                }
             }
             Kind::Supplement | Kind::Delimiter | Kind::Beginning | Kind::Other => {}
         }
@@ -281,10 +284,18 @@ impl AccessUnits {
 
     /// Keeps a set that came without a picture, for the next one.
     fn keep(&mut self, set: &[u8], is_sequence: bool) -> Result<(), BitstreamError> {
-        if self.sets.keep(set, is_sequence)? && self.waiting.len() + set.len() <= WAITING_BYTES_MAX {
+        let goes_along = self.sets.keep(set, is_sequence)? && self.goes_along(set);
+        if goes_along && self.waiting.len() + set.len() <= WAITING_BYTES_MAX {
             append(&mut self.waiting, set);
         }
         Ok(())
+    }
+
+    /// Whether a set stays with the picture that it came with. A sequence of another kind that no picture of the stream uses does not: decoders
+    /// would refuse the picture for it.
+    fn goes_along(&self, set: &[u8]) -> bool {
+        let fits = |set: Sequence| set.check(self.limits.pixels_max).is_ok();
+        kind(set) != Some(Kind::Sequence) || Sequence::read(set).is_some_and(fits)
     }
 
     /// What was put together, as a picture.

@@ -415,6 +415,27 @@ fn row(length: u32) -> Vec<Scene> {
     std::iter::once(KEY).chain((1..length).map(follow)).collect()
 }
 
+/// A set that no picture names says nothing of any. Whoever looks at all sets of a picture would refuse it.
+#[test]
+fn sets_of_another_kind_that_no_picture_uses_do_not_go_along() {
+    let interlaced = Script::unit(0x67, |out| {
+        out.bits(77 << 16 | 30, 24);
+        out.unsigned(1);
+        for _ in 0..4 {
+            out.unsigned(0);
+        }
+        out.bits(0, 1);
+        out.unsigned(0);
+        out.unsigned(0);
+        out.bits(0b00100, 5);
+    });
+    let key = Script { order: 2 }.picture(KEY);
+    let mut parser = AccessUnits::default();
+    let picture = parser.packet(&[interlaced, key.clone()].concat()).unwrap().unwrap();
+    assert_eq!(picture.payload, key);
+    assert!(look(&picture.payload, 10_000).is_ok());
+}
+
 #[test]
 fn orders_and_numbers_wrap_around_without_a_gap() {
     for order in 0..3 {
