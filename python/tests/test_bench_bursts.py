@@ -60,7 +60,8 @@ def test_frames_of_a_burst_are_timed_counted_and_compared(run: Run, system: Syst
     driver = Driver()
     payload = write_jpeg(run.folder, 100_000)
     driver.subscriptions(system, 2)
-    burst = driver.burst(system, payload, 0.05, frames=6, first=2, subscriptions=2)
+    # So far apart that also a busy machine is done with one before the next comes, which would replace it.
+    burst = driver.burst(system, payload, 0.25, frames=6, first=2, subscriptions=2)
     assert burst.latency_ms.shape == (2, 6)
     assert (burst.lost, burst.corrupt) == (0, 0)
     assert (burst.received_ms > 0).all()

