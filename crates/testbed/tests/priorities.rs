@@ -191,7 +191,7 @@ const SKIPS: Case = Case {
     link: Link::Steady(0.15),
     delay_ms: 4,
     fps: 15,
-    asks: &[skips(45, 0.85, 1), asks(1000, 0.95, 0)],
+    asks: &[skips(30, 0.85, 1), asks(1000, 0.95, 0)],
 };
 
 fn run(case: &Case, seed: u64, which: &[usize]) -> Vec<usize> {

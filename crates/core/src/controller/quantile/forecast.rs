@@ -73,7 +73,7 @@ impl Knowledge {
             let ms_per_byte = pair.slowness / rate;
             let drained_ms = backlog.drained_in_ms(ms_per_byte);
             let packet_ms = if drained_ms > 0.0 { PACKET_BYTES * ms_per_byte } else { 0.0 };
-            let first_ms = (drained_ms + packet_ms).max(pair.wait_at(rate));
+            let first_ms = (drained_ms + packet_ms).max(pair.wait_at(rate, PACKET_BYTES));
             let by_rate = (PACKET_BYTES + (left_ms - first_ms) / ms_per_byte).max(0.0);
             *bytes = offer.window.map_or(by_rate, |window| {
                 // The number of round trips in which the window of a new connection can open.
@@ -165,7 +165,7 @@ impl Forecast<'_> {
             // of the wait. Behind own frames, it is in neither.
             let drained_ms = self.backlog.drained_in_ms(ms_per_byte);
             let packet_ms = if drained_ms > 0.0 { PACKET_BYTES.min(bytes) * ms_per_byte } else { 0.0 };
-            let first_ms = (drained_ms + packet_ms).max(pair.wait_at(self.rate));
+            let first_ms = (drained_ms + packet_ms).max(pair.wait_at(self.rate, bytes));
             let end_ms = first_ms + (bytes - PACKET_BYTES).max(0.0) * ms_per_byte;
             let end_ms = end_ms.max(first_ms + knows.flights.opening_ms(offer.window, bytes));
             on_time += u32::from(end_ms <= left_ms);
@@ -192,7 +192,7 @@ impl Forecast<'_> {
         for (pair, bytes) in knows.rate.pairs().zip(knows.sizes.spread(&knows.config, sizes)) {
             pairs += 1;
             let ms_per_byte = pair.slowness / self.rate;
-            let end_ms = pair.wait_at(self.rate) + (bytes - PACKET_BYTES).max(0.0) * ms_per_byte;
+            let end_ms = pair.wait_at(self.rate, bytes) + (bytes - PACKET_BYTES).max(0.0) * ms_per_byte;
             on_time += u32::from(end_ms <= left_ms);
             took_ms += end_ms;
         }

@@ -216,6 +216,7 @@ impl Policy for Quantile {
         }
         let Some(landed) = landed else { return };
         let sample = Sample {
+            first_bytes: landed.flight.bytes.min(PACKET_BYTES),
             bytes: landed.flight.bytes - PACKET_BYTES,
             took_ms: landed.took_ms,
             lately: landed.lately,

@@ -15,7 +15,8 @@ const TURNED: f64 = 0.8;
 /// Fewer bytes than this may arrive in one burst on any link, so they do not show another link.
 const ANOTHER_BYTES_MIN: f64 = 6e3;
 /// The errors that are assumed before any was seen: the link may be half as fast as the first frame showed.
-const UNKNOWN: [Pair; 2] = [Pair::waiting(0.0, 1.0, 1.0), Pair::waiting(0.0, 1.0, 2.0)];
+const UNKNOWN: [Pair; 2] =
+    [Pair::waiting(0.0, PACKET_BYTES, 1.0, 1.0), Pair::waiting(0.0, PACKET_BYTES, 1.0, 2.0)];
 
 /// How long a frame waited behind other stations, and the error of the estimated rate. They are kept
 /// together, because a link that others use is late and slow at the same time.
@@ -26,6 +27,8 @@ pub(super) struct Pair {
     /// The part of the wait that the first packet may have taken, as bytes. Its time depends on the rate of
     /// the link.
     packet_bytes: f64,
+    /// The bytes of the first packet: of all of the frame, if it was a single one.
+    first_bytes: f64,
     /// The estimated rate ÷ the measured rate, `exp(−ε)`. Above 1, the link was slower than estimated.
     pub(super) slowness: f64,
     /// Whether the estimate was still coming down to a link that had become slower.
@@ -33,22 +36,27 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// A pair whose first packet waited `wait_ms` on a link of `rate` bytes per millisecond.
-    const fn waiting(wait_ms: f64, rate: f64, slowness: f64) -> Self {
-        let packet_ms = wait_ms.min(PACKET_BYTES / rate);
+    /// A pair whose first packet, of `first_bytes`, waited `wait_ms` on a link of `rate` bytes per millisecond.
+    const fn waiting(wait_ms: f64, first_bytes: f64, rate: f64, slowness: f64) -> Self {
+        let packet_ms = wait_ms.min(first_bytes / rate);
         let packet_bytes = packet_ms * rate;
-        Self { wait_ms: wait_ms - packet_ms, packet_bytes, slowness, catching_up: false }
+        Self { wait_ms: wait_ms - packet_ms, packet_bytes, first_bytes, slowness, catching_up: false }
     }
 
-    /// The wait on a link of `rate` bytes per millisecond.
-    pub(super) fn wait_at(&self, rate: f64) -> f64 {
-        self.wait_ms + self.packet_bytes / rate
+    /// The wait of a frame of `bytes` on a link of `rate` bytes per millisecond. A first packet that is not
+    /// full takes less time than a full one. Where frames are that small, nothing else tells their sizes
+    /// apart.
+    pub(super) fn wait_at(&self, rate: f64, bytes: f64) -> f64 {
+        let more_bytes = bytes.min(PACKET_BYTES) - self.first_bytes;
+        self.wait_ms + (self.packet_bytes + more_bytes).max(0.0) / rate
     }
 }
 
 /// A finished measurement of the link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
+    /// Bytes of the first packet.
+    pub(super) first_bytes: f64,
     /// Bytes after the first arrival.
     pub(super) bytes: f64,
     /// Milliseconds from the first to the last of them.
@@ -66,7 +74,15 @@ pub(super) struct Sample {
 impl Sample {
     /// Bytes that took so long, of a frame that waited for nobody.
     pub(super) const fn passed(bytes: f64, took_ms: f64) -> Self {
-        Self { bytes, took_ms, lately: None, wait_ms: 0.0, window_limited: false, cancelled: false }
+        Self {
+            first_bytes: PACKET_BYTES,
+            bytes,
+            took_ms,
+            lately: None,
+            wait_ms: 0.0,
+            window_limited: false,
+            cancelled: false,
+        }
     }
 }
 
@@ -156,7 +172,7 @@ impl Rate {
         let slower_by = |deviations: f64| deviation.is_some_and(|one| error < -deviations * one);
         let catching_up = self.catching_up && slower_by(1.0);
         let wait_ms = if config.has(Mechanism::Waits) { sample.wait_ms.max(0.0) } else { 0.0 };
-        let pair = Pair::waiting(wait_ms, log_rate.exp(), (-error).exp());
+        let pair = Pair::waiting(wait_ms, sample.first_bytes, log_rate.exp(), (-error).exp());
         if config.has(Mechanism::Errors) {
             self.remember(Pair { catching_up, ..pair });
         }
@@ -190,7 +206,7 @@ impl Rate {
         let like = if self.pairs.len() < PAIRS_MAX { self.waits } else { self.next };
         self.waits = (like + 1) % self.pairs.len();
         let Pair { slowness, catching_up, .. } = self.pairs[like];
-        let pair = Pair::waiting(sample.wait_ms.max(0.0), log_rate.exp(), slowness);
+        let pair = Pair::waiting(sample.wait_ms.max(0.0), sample.first_bytes, log_rate.exp(), slowness);
         self.remember(Pair { catching_up, ..pair });
     }
 
@@ -370,6 +386,6 @@ mod tests {
             rate.record(&config, &Sample { wait_ms: f64::from(index), ..sample(100e3, 10.0) });
         }
         assert_eq!(rate.pairs().count(), PAIRS_MAX);
-        assert!(rate.pairs().all(|pair| pair.wait_at(10e3) >= (1000 - PAIRS_MAX) as f64));
+        assert!(rate.pairs().all(|pair| pair.wait_at(10e3, 100e3) >= (1000 - PAIRS_MAX) as f64));
     }
 }

@@ -552,7 +552,7 @@ fn what_is_left_of_a_cancelled_frame_shows_what_the_link_has_become() {
         };
         story.policy.handle_arrival(at(130) + DELAY, &tail);
         assert!((rate(&story) / 500.0 - 1.0).abs() < 0.1, "{} bytes per millisecond", rate(&story));
-        let waits = story.policy.knows.rate.pairs().map(|pair| pair.wait_at(500.0));
+        let waits = story.policy.knows.rate.pairs().map(|pair| pair.wait_at(500.0, 20e3));
         assert!(waits.fold(0.0, f64::max) < 10.0, "its own bytes are no wait behind others");
     }
 }
@@ -600,4 +600,28 @@ fn a_long_first_wait_is_outweighed_by_frames_of_one_packet() {
         (2..100).map(|sequence| pass(sequence, 800.0, if sequence % 6 == 0 { 150 } else { 0 }, 0)).last();
     let on_time = on_time.flatten().expect("it predicts");
     assert!((on_time - 5.0 / 6.0).abs() < 0.05, "{on_time}");
+}
+
+/// A frame of one packet takes as long as its bytes, and not as long as the small ones before it: 40 ms and 115 ms at 10 bytes per
+/// millisecond, with a bound of 100. Sizes vary by 8 %: the smallest of the larger ones has 992 bytes, and 965 are in time.
+/// One pair of 29 knows no wait: until a small frame comes, the time of a full packet is taken for the delay.
+#[test]
+fn a_larger_frame_of_one_packet_takes_longer_than_smaller_ones_did() {
+    let mut policy = Quantile::new(Config::default());
+    let ladder = two_rungs([400.0, 1_150.0]);
+    let mut now = Instant::ZERO;
+    for sequence in 0..30 {
+        let bytes: f64 = if sequence < 2 { 2_400.0 } else { 400.0 };
+        let through = |bytes: f64| now + DELAY + Duration::from_secs_f64(bytes / 10e3);
+        policy.handle_sent(&sent(sequence, 0, bytes, now));
+        let (first, last) = (through(bytes.min(1_200.0)), through(bytes));
+        policy.handle_arrival(last + DELAY, &arrival(sequence, bytes, first, last));
+        now = now + INTERVAL * 4;
+    }
+    let offer = offer(now, &ladder);
+    let rate = policy.knows.rate_now(now).expect("the first two frames were measured");
+    let [small, large] = [0, 1].map(|rung| policy.knows.forecast(&offer, rate).on_time(rung));
+    assert!(small > 0.99 && large < 0.05, "{small}, {large}");
+    let in_time = policy.bytes_in_time(&offer, Duration::ZERO).expect("the link is known");
+    assert!((900.0..1_000.0).contains(&in_time), "96.5 ms carry 965 bytes: {in_time}");
 }
