@@ -305,11 +305,18 @@ fn the_first_contract_keeps_on_changing_links_what_it_has_alone() {
     assert_kept(CHANGING);
 }
 
-/// A contract that wants nothing below its bounds wants nothing on a link that does not keep them. Nobody takes anything from it.
+/// A contract that wants nothing below its bounds wants nothing on a link that does not keep them. Nobody takes anything from it. With 45 ms
+/// instead of 30 the link keeps it for seconds at a time, and then it has its claim.
 #[test]
 fn who_wants_nothing_below_its_bounds_leaves_the_link_to_others() {
-    let alone = run(&SKIPS, FIRST_SEED, &[0])[0];
-    let both = run(&SKIPS, FIRST_SEED, &[0, 1]);
-    assert!(both[0] >= alone, "{} of {alone} frames", both[0]);
-    assert!(both[1] >= 400, "{} frames of the second", both[1]);
+    let sums = |which: &[usize]| {
+        let runs = (FIRST_SEED..FIRST_SEED + SEEDS).map(|seed| run(&SKIPS, seed, which));
+        runs.fold(vec![0; which.len()], |sums, run| {
+            sums.iter().zip(run).map(|(sum, next)| sum + next).collect()
+        })
+    };
+    let (first, second, both) = (sums(&[0])[0], sums(&[1])[0], sums(&[0, 1]));
+    assert!(first < 20 * SEEDS as usize, "the link keeps {first} frames of the first: this shows nothing");
+    assert!(both[0] >= first, "{} of {first} frames", both[0]);
+    assert!(both[1] as f64 >= 0.9 * second as f64, "{} of {second} frames of the second", both[1]);
 }
