@@ -121,6 +121,20 @@ fn a_stale_frame_after_a_silence_is_noticed() {
     assert_eq!(failure.violation.rule, "newest", "{failure}");
 }
 
+/// A link that carries a sixtieth for three seconds brings bytes of a frame all the time. The frame that it brought for a second comes first when
+/// the link is fast again, and no newer one could have come sooner.
+#[test]
+fn nothing_is_noticed_on_a_link_that_is_slow_and_not_silent() {
+    let mut world = World::seeded(17);
+    let dock = world.camera("dock/cam1", CameraSpec::frames(15, 12_000).at_rate(mbps(6)));
+    world.application(ApplicationSpec::newest("dock/*"));
+    for round in 1..=8 {
+        let slow = Moment::START + secs(round * 6) + ms(round * 170);
+        world.at(slow, Action::Rate(dock, 100_000)).at(slow + secs(3), Action::Rate(dock, mbps(6)));
+    }
+    world.run(secs(60));
+}
+
 #[test]
 fn a_frame_that_is_kept_back_is_noticed() {
     assert_noticed(Bug::FramesKeptBack, "silence");
