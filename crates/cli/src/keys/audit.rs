@@ -191,7 +191,7 @@ impl Terminal<'_> {
 
 /// A record as a row. Columns are as wide as most need: the next record is not known yet.
 fn row(record: &Record) -> String {
-    let Event { at, kind, who, what, cameras, from, why, count, since } = &record.event;
+    let Event { at, kind, who, what, cameras, from, why, count, since, span: _ } = &record.event;
     let time = at.to_string();
     let what: Vec<&str> =
         [kind.as_str(), what, cameras].into_iter().filter(|text| !text.is_empty()).collect();

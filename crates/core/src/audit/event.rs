@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::span::Span;
 use crate::units::Timestamp;
 
 /// The most bytes of a text in a record. Longer ones are cut.
@@ -81,6 +82,11 @@ impl Kind {
     pub const fn is_repeatable(self) -> bool {
         matches!(self, Self::Connected | Self::Refused | Self::Read | Self::Exported | Self::Renewed)
     }
+
+    /// Whether somebody was given something of cameras, so that several in one record name their cameras.
+    pub(super) const fn is_of_cameras(self) -> bool {
+        matches!(self, Self::Read | Self::Exported)
+    }
 }
 
 impl fmt::Display for Kind {
@@ -132,6 +138,8 @@ pub struct Event {
     pub count: u64,
     /// Of several the time of the first.
     pub since: Option<Timestamp>,
+    /// Which frames were given out, so that several readings can be told as one. Not written: `why` says it.
+    pub span: Option<Span>,
 }
 
 impl Event {
@@ -147,6 +155,7 @@ impl Event {
             why: String::new(),
             count: 1,
             since: None,
+            span: None,
         }
     }
 
@@ -172,6 +181,12 @@ impl Event {
     #[must_use]
     pub fn why(self, why: impl Into<String>) -> Self {
         Self { why: cut(why.into()), ..self }
+    }
+
+    /// Which frames were given out, also as the reason.
+    #[must_use]
+    pub fn span(self, span: Span) -> Self {
+        Self { span: Some(span), ..self.why(span.to_string()) }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Here is what needs no file: what a record says and how it is written ([`record`]), how records are chained so that a
 //! change of one is noticed ([`chain`]), the check of a whole log ([`verify`]), how repeats become one record
-//! ([`repeats`]), and which files go when there are too many ([`rotation`]). The files are in `mez-node`;
+//! ([`repeats`]), which frames a reading was for ([`span`]), and which files go when there are too many ([`rotation`]). The files are in `mez-node`;
 //! `docs/audit.md` describes the log for people.
 
 pub mod chain;
@@ -10,6 +10,7 @@ pub mod event;
 pub mod record;
 pub mod repeats;
 pub mod rotation;
+pub mod span;
 mod text;
 pub mod verify;
 
@@ -18,6 +19,7 @@ pub use self::event::{Event, Kind};
 pub use self::record::{LINE_BYTES_MAX, Record, RecordError, RecordHash};
 pub use self::repeats::Repeats;
 pub use self::rotation::{FileFacts, Rotation};
+pub use self::span::Span;
 pub use self::verify::{Flaw, Report, Verifier};
 
 #[cfg(test)]

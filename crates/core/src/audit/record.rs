@@ -147,6 +147,7 @@ impl Record {
             why: text("why")?,
             count,
             since,
+            span: None,
         };
         Ok(Self { number: place, event, previous })
     }

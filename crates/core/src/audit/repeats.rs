@@ -2,12 +2,14 @@
 //!
 //! The first of a kind is recorded at once. What follows of the same is counted, and told in one record after a minute, then
 //! after two, four and so on, at most an hour. An hour without any, and it is forgotten. Only so many principals are told
-//! apart, and only so much of each; the rest counts as one.
+//! apart, and only so much of each kind of each; the rest of a kind counts as one. Kinds do not share this room: refusals do
+//! not push out readings. The rest of readings and exports names its cameras, and reaches from the first frame to the last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::event::{Event, Kind};
+use super::event::{Event, Kind, TEXT_BYTES_MAX};
+use super::span::Span;
 use crate::units::{Instant, Timestamp};
 
 /// How long the first repeats of something are counted before they are told.
@@ -16,12 +18,15 @@ pub const INTERVAL_MIN: Duration = Duration::from_secs(60);
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3_600);
 /// Members of the site and users of the host that are told apart.
 pub const MEMBERS_MAX: usize = 256;
-/// Different things of one member that are told apart.
+/// Different things of each kind of one member that are told apart.
 pub const MEMBERS_THINGS_MAX: usize = 8;
 /// Addresses of strangers that are told apart. Few: anybody has many addresses.
 pub const STRANGERS_MAX: usize = 8;
-/// Different things of one stranger that are told apart.
+/// Different things of each kind of one stranger that are told apart.
 pub const STRANGERS_THINGS_MAX: usize = 3;
+
+/// Different sorts of what was given out that one record names.
+const WHATS_MAX: usize = 4;
 
 /// Who repeats something, as far as they are told apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +58,18 @@ struct Untold {
     last: Event,
     first: Timestamp,
     count: u64,
+    /// The frames of all readings together.
+    span: Option<Span>,
+    named: Named,
+}
+
+/// What the rest of readings or exports was of, as far as a record has room.
+#[derive(Debug, Default)]
+struct Named {
+    cameras: BTreeSet<String>,
+    whats: BTreeSet<String>,
+    /// How often a camera or a pattern is not named, for want of room.
+    left_out: u64,
 }
 
 /// What was recorded a short while ago, and its repeats.
@@ -72,7 +89,8 @@ impl Repeats {
         };
         let things = self.0.entry(who).or_default();
         let mut thing = Thing { kind: event.kind, which: Some(which(&event)) };
-        if !things.contains_key(&thing) && things.len() >= things_max {
+        let alike = things.keys().filter(|known| known.kind == event.kind && known.which.is_some()).count();
+        if !things.contains_key(&thing) && alike >= things_max {
             thing.which = None;
         }
         match things.get_mut(&thing) {
@@ -82,9 +100,7 @@ impl Repeats {
                 Some(event)
             }
             Some(seen) => {
-                let (first, count) =
-                    seen.untold.as_ref().map_or((event.at, 0), |untold| (untold.first, untold.count));
-                seen.untold = Some(Untold { first, count: count + event.count, last: event });
+                seen.untold = Some(Untold::with(seen.untold.take(), event));
                 None
             }
         }
@@ -153,19 +169,38 @@ fn which(event: &Event) -> [String; 4] {
 }
 
 impl Untold {
+    /// One more.
+    fn with(before: Option<Self>, event: Event) -> Self {
+        let Some(before) = before else {
+            let mut named = Named::default();
+            named.add(&event);
+            return Self { first: event.at, count: event.count, span: event.span, named, last: event };
+        };
+        let span = match (before.span, event.span) {
+            (Some(one), Some(two)) => Some(one.with(two)),
+            (one, two) => one.or(two),
+        };
+        let mut named = before.named;
+        named.add(&event);
+        Self { first: before.first, count: before.count + event.count, span, named, last: event }
+    }
+
     fn into_event(self, who: &Who, thing: &Thing) -> Event {
-        let Self { last, first, count } = self;
+        let Self { last, first, count, span, named } = self;
         let others = match who {
             Who::Member(_) | Who::Stranger(_) => None,
             Who::OtherMembers => Some("other members"),
             Who::OtherStrangers => Some("other addresses"),
         };
-        let why = last.why.clone();
+        let why = span.map_or_else(|| last.why.clone(), |span| span.to_string());
         let event = match (others, &thing.which) {
-            (None, Some(_)) => last,
+            (None, Some(_)) => last.why(why),
             (Some(others), _) => {
                 let why = format!("of several; the last was {}: {why}", last.who);
-                Event { who: others.into(), ..Event::new(last.at, last.kind, "") }.why(why)
+                named.put(Event { who: others.into(), ..Event::new(last.at, last.kind, "") }.why(why))
+            }
+            (None, None) if last.kind.is_of_cameras() => {
+                named.put(Event::new(last.at, last.kind, last.who).why(format!("several together: {why}")))
             }
             (None, None) => {
                 let last_was = [last.what.as_str(), &last.cameras, &last.from];
@@ -175,5 +210,38 @@ impl Untold {
             }
         };
         Event { count, since: Some(first), ..event }
+    }
+}
+
+impl Named {
+    fn add(&mut self, event: &Event) {
+        if !event.kind.is_of_cameras() {
+            return;
+        }
+        if self.whats.len() < WHATS_MAX {
+            self.whats.insert(event.what.clone());
+        }
+        let bytes: usize = self.cameras.iter().map(|camera| camera.len() + 2).sum();
+        if self.cameras.contains(&event.cameras) {
+            return;
+        }
+        if bytes + event.cameras.len() <= TEXT_BYTES_MAX {
+            self.cameras.insert(event.cameras.clone());
+        } else {
+            self.left_out += event.count;
+        }
+    }
+
+    /// Names in a record what there was.
+    fn put(self, event: Event) -> Event {
+        if self.cameras.is_empty() {
+            return event;
+        }
+        let list = |texts: BTreeSet<String>| texts.into_iter().collect::<Vec<String>>().join(", ");
+        let why = match self.left_out {
+            0 => event.why.clone(),
+            more => format!("{}; {more} more of cameras that there is no room to name", event.why),
+        };
+        event.what(format!("other: {}", list(self.whats))).cameras(list(self.cameras)).why(why)
     }
 }

@@ -195,6 +195,68 @@ fn strangers_with_many_addresses_do_not_fill_the_log() {
     );
 }
 
+fn read(second: u64, camera: &str, begin: u64) -> Event {
+    let span = Span { begin: Some(utc(begin)), missed: false, end: Some(utc(begin + 10)) };
+    Event::new(utc(second), Kind::Read, "app/counter").what("frames").cameras(camera).span(span)
+}
+
+/// An application is refused often, and reads more cameras than are told apart. The log names each of them.
+#[test]
+fn what_an_application_reads_cannot_be_hidden_behind_refusals_or_other_readings() {
+    let mut repeats = Repeats::default();
+    let mut records = Vec::new();
+    for number in 0..40 {
+        records.extend(repeats.handle(at(1), refused(1, "app/counter", &format!("no grant {number}"))));
+    }
+    records.clear();
+    for camera in 0..30 {
+        records.extend(repeats.handle(at(2), read(2, &format!("dock/cam{camera}"), 500)));
+    }
+    // Again, of other times.
+    records.extend(repeats.handle(at(3), read(3, "dock/cam1", 100)));
+    records.extend(repeats.handle(at(3), read(3, "dock/cam29", 100)));
+    records.extend(repeats.handle_timeout(at(70)));
+    records.retain(|event| event.kind == Kind::Read);
+    let named: Vec<&str> = records.iter().flat_map(|event| event.cameras.split(", ")).collect();
+    for camera in 0..30 {
+        assert!(named.contains(&&*format!("dock/cam{camera}")), "{camera} is not in {records:?}");
+    }
+    assert_eq!(records.iter().map(|event| event.count).sum::<u64>(), 32);
+    // From the first frame of any to the last.
+    let rest = records.iter().find(|event| event.what == "other: frames").expect("there are too many");
+    assert_eq!(rest.why, format!("several together: from {}, until {}", utc(100), utc(510)));
+    assert!(records.len() < 14, "{records:?}");
+}
+
+/// Readings of one camera that are told in one record reach from the first frame to the last.
+#[test]
+fn readings_in_one_record_reach_from_the_first_frame_to_the_last() {
+    let mut repeats = Repeats::default();
+    assert!(repeats.handle(at(1), read(1, "dock/cam1", 500)).is_some());
+    for begin in [300, 700, 400] {
+        assert_eq!(repeats.handle(at(2), read(2, "dock/cam1", begin)), None);
+    }
+    let told = repeats.handle_timeout(at(70));
+    assert_eq!((told.len(), told[0].count), (1, 3));
+    assert_eq!(told[0].why, format!("from {}, until {}", utc(300), utc(710)));
+    let open = Span { begin: None, missed: true, end: None };
+    let all = Span { begin: Some(Timestamp::MIN), missed: false, end: Some(utc(1)) };
+    assert_eq!(open.to_string(), "what was missed, then live, with no end");
+    assert_eq!(open.with(all).to_string(), "from the oldest, with no end");
+}
+
+/// More cameras than one record can name: it says how many it leaves out.
+#[test]
+fn readings_of_more_cameras_than_a_record_can_name_are_counted_in_it() {
+    let mut repeats = Repeats::default();
+    let camera = |number| format!("{}/cam{number}", "a-long-name-of-a-place".repeat(2));
+    let first: Vec<Event> = (0..60).filter_map(|n| repeats.handle(at(1), read(1, &camera(n), 5))).collect();
+    let told = repeats.handle_timeout(at(70));
+    let (named, text) = (told[0].cameras.split(", ").count(), &told[0].why);
+    assert!(text.contains(&format!("; {} more of cameras", 60 - first.len() - named)), "{told:?}");
+    assert!(told[0].cameras.len() <= TEXT_BYTES_MAX && !told[0].cameras.ends_with('…'), "{told:?}");
+}
+
 /// Whoever is careful to come back only when nobody counts any more is not worth more room.
 #[test]
 fn refusals_at_a_slow_pace_are_counted_too() {

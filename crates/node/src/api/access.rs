@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use mez_core::audit::{Event, Kind};
+use mez_core::audit::{Event, Kind, Span};
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::rights::{Granted, Lost, Refusal, StreamRights, Verb};
 use mez_core::subscription::SubscriptionSpec;
@@ -218,19 +218,13 @@ impl Told {
         };
         let what = if verbs.contains(&Verb::Originals) { "originals" } else { "frames" };
         let event = Event::new(wall_now(), kind, principal.short()).what(what);
-        self.audit.note(event.cameras(asked.spec.cameras.as_str()).why(span_of(&asked.spec)));
+        self.audit.note(event.cameras(asked.spec.cameras.as_str()).span(span_of(&asked.spec)));
     }
 }
 
-/// Which frames a subscription is for, as a sentence.
-fn span_of(spec: &SubscriptionSpec) -> String {
-    let end = spec.span.end.map_or_else(|| "with no end".into(), |end| format!("until {end}"));
-    match spec.span.begin {
-        Some(Timestamp::MIN) => format!("from the oldest, {end}"),
-        Some(begin) => format!("from {begin}, {end}"),
-        None if spec.past.fill => format!("what was missed, then live, {end}"),
-        None => format!("live, {end}"),
-    }
+/// Which frames a subscription is for.
+fn span_of(spec: &SubscriptionSpec) -> Span {
+    Span { begin: spec.span.begin, missed: spec.past.fill, end: spec.span.end }
 }
 
 #[cfg(test)]
