@@ -9,7 +9,7 @@ from mez import _native
 from mez._frame import Frame
 from mez._in_process import InProcessEdge
 from mez._subscription import Event, Subscription, Terms
-from mez.errors import NotFoundError, PermissionDenied
+from mez.errors import NotFoundError
 
 
 def subscribe(
@@ -214,13 +214,10 @@ def read(
     since_ns = 0 if since is None else arguments.utc_ns("since", since)
     until_ns = None if until is None else arguments.utc_ns("until", until)
     client = connect(edge, keys=keys, application=None, connect_timeout=connect_timeout)
-    try:
-        known = client.cameras(arguments.text("camera", camera))
-    except PermissionDenied:
-        # Who may read need not see lists. The edge then says what is wrong with the reading itself.
-        known = None
+    # Who may read need not see lists. The edge then says what is wrong with the reading itself.
+    known = client.observable(arguments.text("camera", camera))
     if known is not None and not known:
-        names = ", ".join(record.camera for record in client.cameras()) or "none at all"
+        names = ", ".join(record.camera for record in client.observable("**") or ()) or "none at all"
         raise NotFoundError(f"the edge knows no camera {camera}; it knows {names}")
     # The past ends now, or with the newest frame of a camera whose clock is ahead of ours.
     now_ns = max((record.newest[2] for record in known or () if record.newest is not None), default=0)

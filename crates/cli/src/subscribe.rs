@@ -202,8 +202,8 @@ type TrafficOf = Mutex<BTreeMap<CameraName, Traffic>>;
 /// Asks the edge every second what its cameras publish and send. Beside the subscription, so that no frame waits for the answer.
 async fn ask_for_traffic(edge: &EdgeClient, pattern: &CameraPattern, traffic: &TrafficOf) {
     loop {
-        // Without an answer nothing is known; the subscription says that the edge is gone.
-        let cameras = edge.cameras(Some(pattern)).await.unwrap_or_default();
+        // Without an answer, or the right to one, nothing is known; the subscription says that the edge is gone.
+        let cameras = edge.observable(Some(pattern)).await.ok().flatten().unwrap_or_default();
         let known = cameras.into_iter().filter_map(|camera| Some((camera.camera, camera.traffic?)));
         *traffic.lock().unwrap_or_else(PoisonError::into_inner) = known.collect();
         pause(Duration::from_secs(1)).await;
@@ -251,7 +251,7 @@ impl Watch<'_> {
     /// Says that nothing matches, and what is there instead: most often the pattern is mistyped.
     async fn none_matches(&self) -> String {
         let waits = "no camera matches yet; waiting for one";
-        let Ok(mut cameras) = self.edge.cameras(None).await else { return waits.into() };
+        let Ok(Some(mut cameras)) = self.edge.observable(None).await else { return waits.into() };
         let more = cameras.len().saturating_sub(NAMED_MAX);
         cameras.truncate(NAMED_MAX);
         let names: Vec<_> = cameras.iter().map(|camera| camera.camera.as_str()).collect();

@@ -143,6 +143,9 @@ fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     done(&saves, other);
     recorded(site, &["app/counter", "exported frames dock/cam1"]);
 
+    // Nobody asked for lists, so nothing of them was refused.
+    assert!(!text(&run(&["keys", "audit"], site)).contains("refused observe"));
+
     drop(camera);
     let socket = format!("unix://{}", site.join("edge.sock").display());
     while !run(&["cameras", "forget", "dock/cam1", "--edge", &socket], site).status.success() {

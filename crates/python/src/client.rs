@@ -77,6 +77,15 @@ impl Client {
         Ok(cameras.into_iter().map(CameraRecord::from).collect())
     }
 
+    /// The cameras that match `pattern` if this program may observe any of them, else `None`. The edge logs no refusal.
+    fn observable(&self, py: Python<'_>, pattern: &str) -> PyResult<Option<Vec<CameraRecord>>> {
+        let pattern = self::pattern(py, pattern)?;
+        let (client, background) = self.client.get(py)?;
+        let cameras = finish(py, background, || client.observable(Some(&pattern)))?;
+        let cameras = cameras.map_err(|failure| error::client(py, &failure))?;
+        Ok(cameras.map(|cameras| cameras.into_iter().map(CameraRecord::from).collect()))
+    }
+
     /// A page of notes of a camera, after the place `after`; and whether there may be more.
     fn notes(
         &self,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::clock::{ClockEstimator, Exchange};
 use mez_core::frame::FRAME_BYTES_CEILING;
+use mez_core::rights::Verb;
 use mez_core::units::Instant;
 use prost::Message;
 use tokio::sync::mpsc;
@@ -146,6 +147,20 @@ impl Dialler {
             Bytes::new()
         })
         .await
+    }
+
+    /// The same if this program may observe any of them. Asks for the right first, which the edge does not log.
+    pub(super) async fn observable(
+        &self,
+        pattern: String,
+    ) -> Result<Option<pb::GetCameraInfoResponse>, ClientError> {
+        let asked = if pattern.is_empty() { "**".into() } else { pattern.clone() };
+        let wanted = pb::WantedRight { verb: Verb::Observe.to_string(), pattern: asked };
+        let answer = self.check_rights(pb::CheckRightsRequest { wanted: vec![wanted] }).await?;
+        if answer.refusals.iter().any(|why| !why.is_empty()) {
+            return Ok(None);
+        }
+        self.camera_info(pattern).await.map(Some)
     }
 
     /// What was said of a camera's frames.

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::address::Address;
+use super::dial::Dialler;
 use super::edges::Edges;
 use super::error::ClientError;
 use super::frame::CameraSummary;
@@ -126,9 +127,18 @@ impl EdgeClient {
     pub async fn cameras(&self, pattern: Option<&CameraPattern>) -> Result<Vec<CameraSummary>, ClientError> {
         let pattern = pattern.map(ToString::to_string).unwrap_or_default();
         let edge = self.0.edges.current();
-        let answer = edge.camera_info(pattern).await?;
-        let cameras = answer.cameras.into_iter().map(CameraSummary::from_message);
-        cameras.collect::<Result<_, _>>().map_err(|what| edge.protocol(what))
+        summaries(edge, edge.camera_info(pattern).await?)
+    }
+
+    /// The same if this program may observe any of them, else `None`. For programs that nobody asked for a list: the edge logs
+    /// no refusal.
+    pub async fn observable(
+        &self,
+        pattern: Option<&CameraPattern>,
+    ) -> Result<Option<Vec<CameraSummary>>, ClientError> {
+        let pattern = pattern.map(ToString::to_string).unwrap_or_default();
+        let edge = self.0.edges.current();
+        edge.observable(pattern).await?.map(|answer| summaries(edge, answer)).transpose()
     }
 
     /// Notes of a camera that its edge took in within `begin..=end`, oldest first, after `after`: results of applications, and how contracts
@@ -364,6 +374,11 @@ async fn send_replies(edges: Edges, replies: Arc<Replies>) {
             replies.settled.notify_waiters();
         });
     }
+}
+
+fn summaries(edge: &Dialler, answer: pb::GetCameraInfoResponse) -> Result<Vec<CameraSummary>, ClientError> {
+    let cameras = answer.cameras.into_iter().map(CameraSummary::from_message);
+    cameras.collect::<Result<_, _>>().map_err(|what| edge.protocol(what))
 }
 
 async fn compare_clocks(edges: Edges, compare: Arc<Notify>, reachable: watch::Sender<bool>) {

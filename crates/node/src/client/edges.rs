@@ -82,7 +82,7 @@ impl Edges {
     /// The place of another edge that has a camera connected which matches, while this one has none.
     pub(super) async fn elsewhere(&self, here: &Dialler, pattern: &str) -> Option<(usize, &Address)> {
         let has_one = async |edge: &Dialler| {
-            let known = edge.camera_info(pattern.into()).await.ok()?;
+            let known = edge.observable(pattern.into()).await.ok()??;
             Some(known.cameras.iter().any(|camera| camera.connected))
         };
         if has_one(here).await? {
