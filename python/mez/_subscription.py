@@ -47,7 +47,8 @@ class Event:
             for is kept, or no longer, also told where no frames come, and with `quality="original"` whether
             originals are lacking; `"waiting"`: none that
             matches is connected, and frames come as soon as one is; `"disconnected"`: the edge was lost,
-            and is dialled until it is back; `"reconnected"`: it is back, and what was missed comes, with
+            and is dialled until it is back, or the rights changed, and the reason says what was taken or
+            given; `"reconnected"`: it is back, and what was missed comes, with
             `resume="fill"`, or is counted as `link_down`.
         camera: The camera that came or went, or whose source or contract it is.
         reason: Why it went, or why its source or its contract stands so, for people.
@@ -452,7 +453,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                 if notice.reason:
                     self._down[notice.camera] = notice.reason
                 event = Event("camera_down", notice.camera, notice.reason)
-                _log.warning("%s: the edge has lost the camera%s", notice.camera, because)
+                _log.warning("%s is gone%s", notice.camera, because)
             case "source" if notice.camera is not None and notice.source is not None:
                 told = source(notice.source)
                 if told.state == "live":
@@ -479,10 +480,16 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                 self._sources.clear()
                 event = Event("disconnected", reason=notice.reason)
                 _log.warning("%s: lost the edge%s; dialling until it is back", self._pattern, because)
+            case "rights":
+                # The edge is there. Cameras that are lost are told as gone, after subscribing again.
+                self._sources.clear()
+                event = Event("disconnected", reason=notice.reason)
+                _log.warning("%s%s", self._pattern, because)
             case "reconnected":
-                self._connected = True
                 event = Event("reconnected")
-                _log.info("%s: the edge is back", self._pattern)
+                now = "what is still granted comes" if self._connected else "the edge is back"
+                _log.info("%s: %s", self._pattern, now)
+                self._connected = True
             case _:
                 # Of a later version of the native module, which says nothing that has to be acted upon.
                 return

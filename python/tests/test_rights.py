@@ -1,5 +1,6 @@
 """What applications may do: grants at an edge, and how a program learns of a refusal."""
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -134,6 +135,35 @@ def test_a_right_that_is_taken_away_ends_a_loop_with_the_sentence(site: _Site) -
             for _ in frames:
                 cam.send(_image())
         assert refused.value.reason == "PERMISSION_DENIED"
+
+
+def test_a_program_is_told_which_of_its_cameras_it_has_lost(
+    site: _Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the grant that is missing. The edge is not lost, and nobody has to subscribe again."""
+    site.run("grant", "app/**", "watch", "dock/*")
+    events: list[mez.Event] = []
+    with (
+        site.edge() as edge,
+        mez.publisher("dock/cam1", edge=edge) as kept,
+        mez.publisher("dock/cam2", edge=edge) as lost,
+        mez.subscribe("dock/*", on_event=events.append, **site.remote(edge)) as frames,
+    ):
+        deliver(kept, frames)
+        deliver(lost, frames)
+        site.run("grant", "app/**", "watch", "dock/cam1")
+        site.run("ungrant", "app/**", "watch", "dock/*")
+        for _ in range(600):
+            kept.send(_image())
+            with contextlib.suppress(mez.WaitTimeoutError):
+                frames.next(timeout=0.1)
+            gone = [event for event in events if event.kind == "camera_down"]
+            if gone:
+                break
+        assert [event.camera for event in gone] == ["dock/cam2"]
+        assert "may no longer watch dock/*: its grants of watch are now for dock/cam1" in str(gone[0].reason)
+        assert deliver(kept, frames).camera == "dock/cam1"
+    assert "lost the edge" not in caplog.text
 
 
 async def test_a_right_that_is_taken_away_ends_an_async_loop_with_the_sentence(site: _Site) -> None:

@@ -130,6 +130,7 @@ pub(crate) fn run(args: SubscribeArgs) -> Result<(), Failure> {
             cameras: BTreeMap::new(),
             traffic: &traffic,
             note: None,
+            rights: None,
             saved: 0,
             bounded,
             past,
@@ -220,6 +221,8 @@ struct Watch<'a> {
     traffic: &'a TrafficOf,
     /// What concerns all cameras.
     note: Option<String>,
+    /// What this program may do no more, or may do as well, since the rights changed.
+    rights: Option<String>,
     saved: u64,
     /// Something was asked that could be broken, or that the link may have no room for.
     bounded: bool,
@@ -303,6 +306,9 @@ impl Watch<'_> {
                 let then = if self.past { "reading what the edge holds" } else { "waiting" };
                 self.note = Some(format!("{cameras}, and none is connected; {then}"));
             }
+            Event::Disconnected { reason } if reason.is_change_of_rights() => {
+                self.rights = Some(reason.to_string());
+            }
             Event::Disconnected { reason } => self.note = Some(format!("lost the edge: {reason}; dialling")),
             Event::Reconnected => self.note = None,
             Event::Ended { rest } => {
@@ -344,7 +350,7 @@ impl Watch<'_> {
         {
             lines.push(format!("{} frames saved to {}", self.saved, folder.display()));
         }
-        lines.extend(self.note.iter().flat_map(|note| wrap(note, width)));
+        lines.extend(self.rights.iter().chain(&self.note).flat_map(|note| wrap(note, width)));
         Ok(self.screen.draw(&lines)?)
     }
 }

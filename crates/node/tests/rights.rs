@@ -189,7 +189,23 @@ async fn follows_grants_that_change(deliver: Deliver) {
         }
     })
     .await;
-    assert!(reason.contains("the rights of app/counter for ** have changed"), "{reason}");
+    let told = "app/counter may no longer watch dock/*: its grants of watch are now for yard/*";
+    assert!(
+        reason.contains(told) && reason.contains("`mez keys grant app/counter watch 'dock/*'`"),
+        "{reason}"
+    );
+    // It is also told which of the cameras that it had are gone.
+    let gone = within(async {
+        loop {
+            match frames.next().await.expect("it goes on") {
+                Event::Camera { camera, up: false, reason } => return (camera.to_string(), reason),
+                Event::Failed { reason } => panic!("{reason}"),
+                _ => {}
+            }
+        }
+    })
+    .await;
+    assert_eq!(gone, ("dock/cam1".into(), Some(reason)));
     site.dock.publish(image(1, 100)).unwrap();
     warm_up(&site.yard, &mut frames).await;
     for value in 0..10 {

@@ -277,6 +277,9 @@ impl Subscription {
                 Py::new(py, Notice { kind: "source", camera, reason, state: None, source })?.into_any()
             }
             Event::Waiting { .. } => notice(py, "waiting", None, None)?,
+            Event::Disconnected { reason } if reason.is_change_of_rights() => {
+                notice(py, "rights", None, Some(reason.to_string()))?
+            }
             Event::Disconnected { reason } => notice(py, "disconnected", None, Some(reason.to_string()))?,
             Event::Reconnected => notice(py, "reconnected", None, None)?,
         })
@@ -296,7 +299,8 @@ fn notice(
 /// Something that happened to a subscription besides frames.
 #[pyclass(frozen, get_all, module = "mez._native")]
 pub(crate) struct Notice {
-    /// `camera_up`, `camera_down`, `source`, `contract`, `waiting`, `disconnected` or `reconnected`.
+    /// `camera_up`, `camera_down`, `source`, `contract`, `waiting`, `rights` (it subscribes again, because it may have other cameras),
+    /// `disconnected` or `reconnected`.
     kind: &'static str,
     camera: Option<String>,
     reason: Option<String>,

@@ -15,6 +15,7 @@
 //! Why it is so: `docs/decisions/0035-grants.md`.
 
 mod bearer;
+mod change;
 mod grant;
 mod granted;
 mod refusal;
@@ -27,6 +28,7 @@ mod verb;
 mod tests;
 
 pub use self::bearer::{Bearer, Grantee, GranteeError, own_cameras};
+pub use self::change::Change;
 pub use self::grant::Grant;
 pub use self::granted::Granted;
 pub use self::refusal::Refusal;

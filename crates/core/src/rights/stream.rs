@@ -1,6 +1,9 @@
 //! Decides for a stream that runs whether it may go on.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::bearer::Bearer;
+use super::change::Change;
 use super::granted::Granted;
 use super::refusal::Refusal;
 use super::table::Rights;
@@ -17,7 +20,12 @@ pub struct StreamRights {
     verbs: Vec<Verb>,
     cameras: CameraPattern,
     granted: Granted,
+    /// What grants named of its cameras for each of `verbs`, to say what was taken. `None`: it needed no grant.
+    had: Patterns,
 }
+
+/// Cameras that grants name, by verb.
+type Patterns = BTreeMap<Verb, Option<BTreeSet<CameraPattern>>>;
 
 impl StreamRights {
     /// Asks for all of `verbs` with `cameras`, present and future.
@@ -31,7 +39,8 @@ impl StreamRights {
         cameras: CameraPattern,
     ) -> Result<Self, Refusal> {
         let granted = rights.select(&who, &verbs, &cameras)?;
-        Ok(Self { who, verbs, cameras, granted })
+        let had = patterns(rights, &who, &verbs, &cameras);
+        Ok(Self { who, verbs, cameras, granted, had })
     }
 
     /// The cameras that the stream may have.
@@ -55,8 +64,17 @@ impl StreamRights {
         if rights.select(&self.who, &self.verbs, &self.cameras)? == self.granted {
             return Ok(());
         }
-        Err(Lost::Changed { who: self.who.clone(), cameras: self.cameras.clone() })
+        let has = patterns(rights, &self.who, &self.verbs, &self.cameras);
+        let changes = has.into_iter().filter_map(|(verb, has)| {
+            let had = self.had.get(&verb).cloned().flatten();
+            Change::between(verb, &self.cameras, had, has)
+        });
+        Err(Lost::Changed { who: self.who.clone(), changes: changes.collect() })
     }
+}
+
+fn patterns(rights: &Rights, who: &Bearer, verbs: &[Verb], cameras: &CameraPattern) -> Patterns {
+    verbs.iter().map(|verb| (*verb, rights.patterns(who, *verb, cameras))).collect()
 }
 
 /// Why a stream ends.
@@ -66,12 +84,12 @@ pub enum Lost {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// It may have others than before. The same request then gets those.
-    #[error("the rights of {who} for {cameras} have changed; subscribe again")]
+    #[error("{}", Change::sentence(who, changes))]
     Changed {
         /// Whose stream.
         who: Bearer,
-        /// What it asked for.
-        cameras: CameraPattern,
+        /// What was taken, and what was given.
+        changes: Vec<Change>,
     },
 }
 
@@ -100,13 +118,35 @@ mod tests {
         let stream = watching(&strict(&[("dock/*", watch)]), "**");
         let reads_too = strict(&[("dock/*", watch), ("**", read)]);
         assert_eq!(stream.look(&reads_too), Ok(()));
-        for other in [&[("yard/*", watch)][..], &[("dock/*", watch), ("yard/*", watch)]] {
+        for (other, told) in [
+            (
+                &[("yard/*", watch)][..],
+                "app/counter may no longer watch dock/*: its grants of watch are now for yard/*; to give it back, run \
+                 `mez keys grant app/counter watch 'dock/*'` on the edge's host",
+            ),
+            (&[("dock/*", watch), ("yard/*", watch)], "app/counter may watch yard/* as well from now on"),
+        ] {
             let lost = stream.look(&strict(other)).unwrap_err();
-            assert_eq!(lost.to_string(), "the rights of app/counter for ** have changed; subscribe again");
+            assert_eq!(lost.to_string(), told);
         }
         let lost = stream.look(&strict(&[("**", read)])).unwrap_err();
         assert!(matches!(&lost, Lost::Refused(refusal) if refusal.verb == watch), "{lost}");
         assert!(lost.to_string().contains("`mez keys grant app/counter watch '**'`"), "{lost}");
+    }
+
+    /// The site was open, and is strict now.
+    #[test]
+    fn a_stream_that_needed_no_grant_is_told_which_it_needs() {
+        let who = Bearer::App("counter".parse().unwrap());
+        let verbs = vec![Verb::Watch, Verb::Read];
+        let stream = StreamRights::ask(&Rights::open(), who, verbs, "dock/*".parse().unwrap()).unwrap();
+        let rights = strict(&[("dock/cam1", Verb::Watch), ("**", Verb::Read)]);
+        let told = stream.look(&rights).unwrap_err().to_string();
+        assert!(
+            told.contains("may no longer watch dock/*: its grants of watch are now for dock/cam1"),
+            "{told}"
+        );
+        assert!(!told.contains("read"), "what it has of all its cameras is no loss: {told}");
     }
 
     #[test]

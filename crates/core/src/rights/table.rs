@@ -135,6 +135,19 @@ impl Rights {
         found
     }
 
+    /// The cameras that grants name for `who` to do `verb` with, as far as one of `pattern` may be among them. `None`: it needs
+    /// no grant.
+    pub(super) fn patterns(
+        &self,
+        who: &Bearer,
+        verb: Verb,
+        pattern: &CameraPattern,
+    ) -> Option<BTreeSet<CameraPattern>> {
+        let mut cameras = (!self.needs_no_grant(who, verb)).then(|| self.cameras(who, verb))?;
+        cameras.retain(|cameras| cameras.overlaps(pattern));
+        Some(cameras)
+    }
+
     fn needs_no_grant(&self, who: &Bearer, verb: Verb) -> bool {
         *who == Bearer::Owner || self.stance.allows(who, verb)
     }

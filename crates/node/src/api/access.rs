@@ -18,6 +18,7 @@ use super::ApiError;
 use super::contract::Profile;
 use super::principal::Principal;
 use super::request::Subscribe;
+use super::{ApiError, RIGHTS_CHANGED};
 use crate::audit::Audit;
 use crate::clock::{monotonic_now, wall_now};
 use crate::identity::refusals::Refusals;
@@ -185,7 +186,7 @@ impl StreamAccess {
         }
         self.stream.look(&self.rights.notice()).err().map(|lost| match lost {
             Lost::Refused(refusal) => self.told.refused(&self.principal, &refusal),
-            lost @ Lost::Changed { .. } => ApiError::new(Code::Aborted, "RIGHTS_CHANGED", lost.to_string()),
+            lost @ Lost::Changed { .. } => ApiError::new(Code::Aborted, RIGHTS_CHANGED, lost.to_string()),
         })
     }
 }

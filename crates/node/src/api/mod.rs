@@ -73,6 +73,8 @@ use crate::audit::Audit;
 
 /// The version of the interface. There is only one.
 pub const VERSION: u32 = 1;
+/// The reason of a stream's end that says: subscribe again, and have other cameras of the pattern than before.
+pub(crate) const RIGHTS_CHANGED: &str = "RIGHTS_CHANGED";
 /// The most bytes in an application's name.
 pub const APPLICATION_BYTES_MAX: usize = 128;
 /// The most bytes in a profile that a request carries.

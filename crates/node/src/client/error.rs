@@ -7,7 +7,7 @@ use rustls::AlertDescription;
 use tonic::Status;
 
 use super::address::Address;
-use crate::api::ApiError;
+use crate::api::{ApiError, RIGHTS_CHANGED};
 use crate::identity::explain;
 use crate::local::PacketError;
 
@@ -89,6 +89,11 @@ impl ClientError {
     /// Whether it may pass within the seconds that a first connection is waited for.
     pub(super) fn is_worth_waiting(&self) -> bool {
         self.is_passing() && !matches!(self, Self::Untrusted { .. })
+    }
+
+    /// Whether the edge ended a stream because its program may have other cameras of its pattern than before. The edge is there.
+    pub fn is_change_of_rights(&self) -> bool {
+        matches!(self, Self::Refused(error) if error.reason == RIGHTS_CHANGED)
     }
 
     pub(super) fn from_packet(error: PacketError, address: &Address) -> Self {

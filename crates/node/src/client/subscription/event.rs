@@ -46,7 +46,9 @@ pub enum Event {
         /// How many cameras match that the edge knows.
         matching: usize,
     },
-    /// The broker was lost, and is being dialled.
+    /// The broker was lost, and is being dialled; or what the program may have has changed
+    /// ([`ClientError::is_change_of_rights`]), and it subscribes again. A camera that it had frames of and may have no more
+    /// is then told as gone.
     Disconnected {
         /// Why.
         reason: ClientError,

@@ -85,16 +85,30 @@ impl EventReader {
             if !self.reconnect || !reason.is_passing() {
                 return self.shared.put(|mailbox| mailbox.finish(Event::Failed { reason }));
             }
+            let taken = reason.is_change_of_rights().then(|| reason.to_string());
             self.shared.put(|mailbox| {
                 mailbox.put_notice(Event::Disconnected { reason });
                 mailbox.resume();
             });
-            stream = match self.redial(preferred).await {
-                Ok(stream) => stream,
+            let (next, has) = match self.redial(preferred).await {
+                Ok(opened) => opened,
                 Err(reason) => return self.shared.put(|mailbox| mailbox.finish(Event::Failed { reason })),
             };
+            stream = next;
             self.compare.notify_one();
             self.shared.put(|mailbox| mailbox.put_notice(Event::Reconnected));
+            if let Some(why) = taken {
+                self.tell_lost(&has, &why);
+            }
+        }
+    }
+
+    /// Tells which cameras of before are not among those that the program has now.
+    fn tell_lost(&self, has: &[String], why: &str) {
+        let lost = self.last.iter().filter(|(camera, _)| !has.iter().any(|name| name == camera.as_str()));
+        for (camera, _) in lost {
+            let (camera, reason) = (camera.clone(), Some(why.to_owned()));
+            self.shared.put(|mailbox| mailbox.put_notice(Event::Camera { camera, up: false, reason }));
         }
     }
 
@@ -198,8 +212,8 @@ impl EventReader {
         }
     }
 
-    /// Dials until the broker is back or another one answers, or until one refuses for good.
-    async fn redial(&mut self, preferred: Option<usize>) -> Result<EventStream, ClientError> {
+    /// Dials until the broker is back or another one answers, or until one refuses for good. Also returns which cameras match.
+    async fn redial(&mut self, preferred: Option<usize>) -> Result<(EventStream, Vec<String>), ClientError> {
         let mut request = self.shared.opened().request.clone();
         // Continue after the last frames.
         request.after = self.last.iter().map(convert::last_frame).collect();
@@ -223,7 +237,7 @@ impl EventReader {
                     (opened.edge, opened.id) = (edge.clone(), started.subscription_id);
                     drop(opened);
                     self.dialler = edge;
-                    return Ok(stream);
+                    return Ok((stream, started.cameras));
                 }
                 // Whoever may watch and not read goes on with the present. What it missed is counted.
                 Err(ClientError::Refused(error))
