@@ -130,7 +130,9 @@ fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     recorded(site, &["app/counter", "connected grpc", "from 127.0.0.1"]);
 
     done(&["keys", "grant", "app/counter", "watch,read", "dock/*"], site);
-    recorded(site, &["rights granted dock/*", "app/counter read 'dock/*'"]);
+    recorded(site, &["rights.toml", "rights granted dock/*", "app/counter read 'dock/*'"]);
+    // The kernel knows who ran the command.
+    recorded(site, &["user/", "rights granted dock/*", "app/counter read 'dock/*', in ", "rights.toml"]);
     done(&watch, other);
     let past = ["subscribe", "dock/cam1", "--edge", &grpc, "--since", "-1m", "--until", "now", "--held-only"];
     done(&past, other);

@@ -7,6 +7,7 @@ mod rotate;
 mod show;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -253,7 +254,7 @@ Examples:
 /// Runs `mez keys`. Blocks until it is done; not to be called inside an asynchronous runtime.
 pub fn run(args: KeysArgs) -> Result<(), KeysError> {
     // Not locked: while it serves, other threads have log lines to write.
-    Terminal { out: &mut io::stdout(), notes: &mut io::stderr() }.run(args)
+    Terminal { out: &mut io::stdout(), notes: &mut io::stderr(), log: told::log() }.run(args)
 }
 
 /// Why a command of `mez keys` failed. Every text says what to do.
@@ -345,6 +346,8 @@ pub enum KeysError {
 struct Terminal<'a> {
     out: &'a mut dyn Write,
     notes: &'a mut dyn Write,
+    /// The audit log that is told who changed the rights, if an edge keeps it.
+    log: Option<PathBuf>,
 }
 
 impl Terminal<'_> {

@@ -4,8 +4,10 @@ use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use mez_core::audit::{Event, Kind};
 use mez_core::revocation::{Entry, Subject};
 use mez_core::units::Timestamp;
+use mez_node::clock::wall_now;
 use mez_node::identity::{
     Identity, KeyFolder, Moment, Name, Role, SiteAuthority, TokenStore, Validity, host_name,
 };
@@ -48,7 +50,7 @@ impl Terminal<'_> {
             // While nobody renews: what was issued before was made until now, and is denied.
             now = SystemTime::now();
             let until = (now + Validity::MEMBER_MAX).min(authority.validity().not_after);
-            let entry = Entry { since: seconds(now), until: seconds(until), because };
+            let entry = Entry { since: seconds(now), until: seconds(until), because: because.clone() };
             let add = |list: mez_core::revocation::Revocations, subject: &Subject| {
                 list.with(seconds(now), subject.clone(), entry.clone())
             };
@@ -62,6 +64,7 @@ impl Terminal<'_> {
                 Subject::Member(_) => format!("its certificates that were made until {}", Moment(now)),
             };
             writeln!(self.out, "Revoked: {subject} ({of})")?;
+            self.tell(&denial(subject).why(&*because))?;
         }
         if withdrawn > 0 {
             writeln!(self.notes, "Tokens that waited to be used, and cannot be any more: {withdrawn}")?;
@@ -80,6 +83,7 @@ impl Terminal<'_> {
         })?;
         for subject in &subjects {
             writeln!(self.out, "Accepted again: {subject}")?;
+            self.tell(&denial(subject).why("accepted again"))?;
         }
         self.say_where(keys, &held)
     }
@@ -164,6 +168,11 @@ fn own_edge<'a>(keys: &KeyFolder, subjects: &'a [Subject]) -> Result<Option<&'a 
     let mut own = vec![format!("{}/{}", Role::Edge, Name::from_host_name(&host_name()))];
     own.extend(held.flat_map(|held| [held.identity().short(), held.facts().serial.clone()]));
     Ok(subjects.iter().find(|subject| own.contains(&subject.to_string())))
+}
+
+/// What the audit log is told of a subject.
+fn denial(subject: &Subject) -> Event {
+    Event::new(wall_now(), Kind::Revoked, "").what(subject.to_string())
 }
 
 fn since_second(now: SystemTime) -> Duration {

@@ -3,8 +3,10 @@
 use std::str::FromStr;
 
 use clap::Args;
+use mez_core::audit::{Event, Kind};
 use mez_core::name::CameraPattern;
 use mez_core::rights::{Bearer, Grant, Grantee, GranteeError, Stance, UnknownVerb, Verb};
+use mez_node::clock::wall_now;
 use mez_node::identity::{Identity, KeyFolder, Role};
 use mez_node::rights::edit::{with_grant, with_stance, without_grant};
 use mez_node::rights::{RightsFile, RightsText};
@@ -161,6 +163,7 @@ It may do nothing yet: name cameras with --watch and --reply, or run `mez keys g
         for grant in &taken {
             writeln!(self.out, "Taken back: {grant}")?;
         }
+        self.tell_grants("taken back", &taken, &file)?;
         self.say_stance(&file, &file.read()?)
     }
 
@@ -207,7 +210,8 @@ It may do nothing yet: name cameras with --watch and --reply, or run `mez keys g
             file.path().display(),
             text.grants.len(),
         )?;
-        Ok(())
+        let why = format!("in {}", file.path().display());
+        self.tell(&Event::new(wall_now(), Kind::Rights, "").what("strict").why(why))
     }
 
     fn write_grants(&mut self, keys: &KeyFolder, grants: &[Grant]) -> Result<(), KeysError> {
@@ -218,6 +222,7 @@ It may do nothing yet: name cameras with --watch and --reply, or run `mez keys g
         for grant in grants {
             writeln!(self.notes, "Granted: {grant}")?;
         }
+        self.tell_grants("granted", grants, &file)?;
         for verb in Verb::ALL.into_iter().filter(|verb| !verb.is_asked()) {
             if grants.iter().any(|grant| grant.verb == verb) {
                 writeln!(self.notes, "Nothing in this version asks for {verb} yet.")?;

@@ -275,14 +275,20 @@ fn what_a_command_tells_is_recorded_under_its_users_number() {
     until(state.path(), |_| true);
     assert!(told::tell(&folder, &event).unwrap());
     fs::write(folder.join("told/nonsense"), "?").unwrap();
-    let forged = Record { number: 0, event: happened(1), previous: mez_core::audit::RecordHash::NONE };
+    let started = Event { kind: Kind::Started, ..happened(1) };
+    let forged = Record { number: 0, event: started, previous: mez_core::audit::RecordHash::NONE };
+    let granted = Event::new(event.at, Kind::Rights, "").what("granted").cameras("dock/*");
+    assert!(told::tell(&folder, &granted).unwrap() && told::tell(&folder, &granted).unwrap());
     fs::write(folder.join("told/forged"), forged.to_line()).unwrap();
-    let (records, _) = until(state.path(), |records| records.iter().any(|r| r.event.kind == Kind::Exported));
+    let (records, _) = until(state.path(), |records| {
+        let of = |kind| records.iter().filter(|record| record.event.kind == kind).count();
+        (of(Kind::Exported), of(Kind::Rights)) == (1, 2)
+    });
     let told = records.iter().find(|record| record.event.kind == Kind::Exported).unwrap();
     assert_eq!(told.event.who, format!("user/{}", rustix::process::geteuid().as_raw()));
     assert_eq!(told.event.cameras, "dock/cam1");
     audit.stop();
-    assert!(records.iter().all(|record| record.event.kind != Kind::Rights));
+    assert!(records.iter().all(|record| !record.event.what.starts_with("change")));
     assert_eq!(fs::read_dir(folder.join("told")).unwrap().count(), 0);
 }
 

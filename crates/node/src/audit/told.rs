@@ -1,11 +1,11 @@
-//! Takes in what commands on the edge's host did without the edge, such as an export that read the store's files.
+//! Takes in what commands on the edge's host did without the edge: an export that read the store's files, a grant, a revocation.
 //!
 //! The command leaves a file in a folder beside the log. The edge takes it in within a second, or when it starts. The owner
 //! of the file, whom the kernel knows, says who it was.
 
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 use mez_core::audit::{Event, Kind, LINE_BYTES_MAX, Record, RecordHash};
@@ -28,9 +28,18 @@ pub fn tell(log: &Path, event: &Event) -> Result<bool, FileError> {
     }
     let folder = log.join(TOLD);
     files::make_private_folder(&folder)?;
+    // Root tells an edge of another user: that user has to read and to remove it.
+    let of = |error| FileError::on("read", log)(error);
+    let owner = fs::metadata(log).map_err(of)?;
+    if fs::metadata(&folder).map_err(of)?.uid() != owner.uid() {
+        chown(&folder, Some(owner.uid()), Some(owner.gid())).map_err(FileError::on("give away", &folder))?;
+    }
     let line = Record { number: 0, event: event.clone(), previous: RecordHash::NONE }.to_line();
-    let name = format!("{:020}-{}", event.at.as_nanos(), rustix::process::getpid().as_raw_nonzero());
-    files::write(&folder.join(name), line.as_bytes(), Readers::Owner, Present::Replace)?;
+    let process = rustix::process::getpid().as_raw_nonzero();
+    // One command may tell of several things at once.
+    let path = |more: u32| folder.join(format!("{:020}-{process}-{more:04}", event.at.as_nanos()));
+    let path = (0..).map(path).find(|path| !path.exists()).expect("numbers do not end");
+    files::write(&path, line.as_bytes(), Readers::Everybody, Present::Replace)?;
     Ok(true)
 }
 
@@ -58,7 +67,7 @@ fn one(path: &Path) -> Option<(Event, PathBuf)> {
     file.take(LINE_BYTES_MAX as u64).read_to_end(&mut line).ok()?;
     match Record::parse(&line) {
         // Nothing else can be told this way, and nobody can say that it was somebody else.
-        Ok(Record { event, .. }) if event.kind == Kind::Exported => {
+        Ok(Record { event, .. }) if matches!(event.kind, Kind::Exported | Kind::Rights | Kind::Revoked) => {
             Some((Event { who: format!("user/{owner}"), from: FROM.into(), count: 1, ..event }, path.into()))
         }
         _ => {
