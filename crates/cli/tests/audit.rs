@@ -155,7 +155,12 @@ fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     }
     recorded(site, &["user/", "operated forget dock/cam1"]);
     done(&["keys", "ungrant", "app/counter"], site);
-    recorded(site, &["rights taken back", "app/counter watch"]);
+    recorded(site, &["user/", "rights taken back", "app/counter watch"]);
+    done(&["keys", "revoke", "app/counter", "--because", "sold"], site);
+    recorded(site, &["user/", "revoked app/counter", "sold"]);
+    // It is turned away in the handshake, and the log names it, not only its address.
+    assert!(!run(&watch, other).status.success());
+    recorded(site, &["app/counter", "refused revoked", "sold"]);
     assert!(done(&["keys", "audit", "--verify"], site).contains("the chain is whole"));
     let of_app =
         done(&["keys", "audit", "--who", "app/*", "--kind", "refused", "--since", "-1h", "--json"], site);

@@ -14,7 +14,6 @@ use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::Timestamp;
 use tonic::Code;
 
-use super::ApiError;
 use super::contract::Profile;
 use super::principal::Principal;
 use super::request::Subscribe;
@@ -194,7 +193,7 @@ impl StreamAccess {
 impl Told {
     /// Fails for a principal whose certificate was revoked.
     fn not_revoked(&self, revoked: &LiveRevocations, principal: &Principal) -> Result<(), ApiError> {
-        let denied = principal.certificate().and_then(|certificate| revoked.refuses(certificate));
+        let denied = principal.certificate().and_then(|certificate| revoked.denies(certificate));
         let Some(why) = denied.map(|denial| denial.to_string()) else { return Ok(()) };
         self.refusals.log(monotonic_now(), &principal.to_string(), &why);
         self.audit.note(Event::new(wall_now(), Kind::Refused, principal.short()).what("revoked").why(&*why));

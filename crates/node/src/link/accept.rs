@@ -111,6 +111,7 @@ pub(crate) fn listen(
         .max_incoming(FIRST_PACKETS_MAX)
         .incoming_buffer_size_total(FIRST_BYTES_MAX);
     let (endpoint, tcp) = bind(address, &config)?;
+    revoked.record(audit.clone());
     // One for both: a camera that is refused over UDP tries TCP.
     let refusals = Arc::new(Refusals::recorded("link", audit));
     let tls = Arc::new(link_server_config(credentials, revoked)?);

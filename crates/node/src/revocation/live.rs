@@ -1,10 +1,11 @@
 //! The deny list in force.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use mez_core::audit::{Event, Kind};
 use mez_core::revocation::{Certificate, Denial, Offer, Revocations, Subject};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -13,7 +14,8 @@ use tracing::{error, info, warn};
 use super::file::{RevokedError, RevokedFile};
 use super::of_facts;
 use super::signed::{ListError, SignedList};
-use crate::clock::monotonic_now;
+use crate::audit::Audit;
+use crate::clock::{monotonic_now, wall_now};
 use crate::identity::Credentials;
 use crate::identity::refusals::Refusals;
 
@@ -35,6 +37,8 @@ struct Shared {
     file: Option<RevokedFile>,
     /// Tells operators who was refused, each now and then.
     refusals: Refusals,
+    /// Where it is recorded who was refused, at an edge.
+    audit: OnceLock<Audit>,
 }
 
 /// What became of a list that came.
@@ -66,7 +70,8 @@ impl LiveRevocations {
     fn with(credentials: &Credentials, held: SignedList, file: Option<RevokedFile>) -> Self {
         let (sender, receiver) = watch::channel(Arc::new(held));
         let credentials = credentials.clone();
-        let shared = Shared { sender, credentials, file, refusals: Refusals::default() };
+        let shared =
+            Shared { sender, credentials, file, refusals: Refusals::default(), audit: OnceLock::new() };
         shared.look_at_own();
         Self { shared: Arc::new(shared), held: receiver }
     }
@@ -101,8 +106,18 @@ impl LiveRevocations {
     /// The same where somebody is refused for it: operators hear of it, each one now and then.
     pub fn refuses(&self, certificate: &Certificate) -> Option<Denial> {
         let denial = self.denies(certificate)?;
-        self.shared.refusals.log(monotonic_now(), certificate.member.as_str(), &denial.to_string());
+        let (member, why) = (certificate.member.as_str(), denial.to_string());
+        self.shared.refusals.log(monotonic_now(), member, &why);
+        if let Some(audit) = self.shared.audit.get() {
+            audit.note(Event::new(wall_now(), Kind::Refused, member).what("revoked").why(why));
+        }
         Some(denial)
+    }
+
+    /// Records in the edge's audit log who is refused from now on.
+    pub(crate) fn record(&self, audit: Audit) {
+        // An edge has one log, so the first is this one.
+        let _ = self.shared.audit.set(audit);
     }
 
     /// Waits until a certificate is not accepted any more. Cancelling this loses nothing.
