@@ -13,7 +13,7 @@ use mez_core::rights::Rights;
 use mez_core::subscription::Deliver;
 use mez_node::api::ApiLimits;
 use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
-use mez_node::client::{Address, ClientOptions, EdgeClient, Event, SubscribeOptions};
+use mez_node::client::{Address, ClientOptions, EdgeClient, Event, SubscribeOptions, Subscription};
 use mez_node::identity::renew::SignerServer;
 use mez_node::identity::{
     Credentials, EnrolmentServer, Identity, KeyFolder, Role, SiteAuthority, TemporarySite, TokenStore, enrol,
@@ -120,6 +120,25 @@ fn serial_on_disk(keys: &KeyFolder, credentials: &Credentials) -> String {
     found.unwrap().content.unwrap().facts().serial.clone()
 }
 
+/// The number of frames that nobody counts.
+const BEFORE: u32 = u32::MAX;
+
+/// Publishes frames until one comes: a subscription takes a moment to reach the camera.
+async fn frames_flow(camera: &CameraHandle, frames: &mut Subscription) {
+    let flow = async {
+        loop {
+            camera.publish(image(BEFORE, 5_000)).unwrap();
+            let event = tokio::time::timeout(Duration::from_millis(50), frames.next()).await;
+            if let Ok(event) = event
+                && let Event::Frame(_) = event.expect("the subscription goes on")
+            {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(TIME_MAX, flow).await.expect("frames flow");
+}
+
 /// Frames go on from a camera on another host to a program on another host, while every certificate is renewed several times. None is lost,
 /// and no connection ends. Then the edge starts anew, when nobody's first certificate is valid any more: everybody comes back.
 async fn frames_go_on_while_certificates_are_renewed(transport: Transport) {
@@ -144,6 +163,7 @@ async fn frames_go_on_while_certificates_are_renewed(transport: Transport) {
     };
     let mut frames = client.subscribe(options).await.unwrap();
 
+    frames_flow(&camera, &mut frames).await;
     let (renewed_camera, renewed_app) = (of_camera.renewals(), of_app.renewals());
     let mut sent = 0;
     let mut received = Vec::new();
@@ -153,6 +173,8 @@ async fn frames_go_on_while_certificates_are_renewed(transport: Transport) {
             sent += 1;
             loop {
                 match frames.next().await.expect("the subscription goes on") {
+                    // One of those by which frames began to flow.
+                    Event::Frame(frame) if number(&frame.payload) == BEFORE => {}
                     Event::Frame(frame) => {
                         received.push(number(&frame.payload));
                         break;
@@ -183,15 +205,8 @@ async fn frames_go_on_while_certificates_are_renewed(transport: Transport) {
         .await
         .expect("the camera comes back")
         .unwrap();
-    camera.publish(image(7, 5_000)).unwrap();
-    let again = async {
-        loop {
-            if let Event::Frame(_) = frames.next().await.expect("the subscription goes on") {
-                return;
-            }
-        }
-    };
-    tokio::time::timeout(TIME_MAX, again).await.expect("the program comes back");
+    // The program comes back too.
+    frames_flow(&camera, &mut frames).await;
     edge.stop().await;
 }
 both_ways! { frames_go_on_while_certificates_are_renewed; }
@@ -216,9 +231,7 @@ async fn an_authority_is_replaced_while_frames_go_on(transport: Transport) {
     let client =
         EdgeClient::connect(vec![grpc(calls)], Some(&of_app), ClientOptions::default()).await.unwrap();
     let mut frames = client.subscribe(SubscribeOptions::new("dock/*".parse().unwrap())).await.unwrap();
-    camera.publish(image(1, 5_000)).unwrap();
-    let first = async { while !matches!(frames.next().await.unwrap(), Event::Frame(_)) {} };
-    tokio::time::timeout(TIME_MAX, first).await.expect("a frame comes");
+    frames_flow(&camera, &mut frames).await;
 
     // The camera follows when it renews, over the connection that it has.
     until("the camera follows", || of_camera.authority() == *new.certificate()).await;
