@@ -39,7 +39,11 @@ struct DeliveryPlace {
 
 impl Checks {
     /// Begins a subscription.
-    pub(crate) fn subscribed(&mut self, id: SubscriptionId, reading: Reading) {
+    pub(crate) fn subscribed(&mut self, id: SubscriptionId, mut reading: Reading) {
+        let edge_run = reading.edge_run;
+        for (camera, place) in &mut reading.places {
+            place.past = self.appended.get(&(edge_run, camera.clone())).map_or(0, Vec::len);
+        }
         self.readings.insert(id, reading);
     }
 
@@ -109,8 +113,9 @@ impl Checks {
         let numbered_anew =
             reading.resumes && place.runs.len() <= 1 && delivery.not_held.as_ref().is_some_and(anew);
         // The first frame that counted from 1 again may have been passed over.
-        let of_edge = self.appended.get(&(edge_run, camera.clone())).and_then(|ids| ids.first());
-        let is_before = |last: &FrameId| *last < id && of_edge.is_none_or(|first| last < first);
+        let of_edge = self.appended.get(&(edge_run, camera.clone()));
+        let of_present = of_edge.and_then(|ids| ids.get(place.past));
+        let is_before = |last: &FrameId| *last < id && of_present.is_none_or(|first| last < first);
         let last = place.last.replace(id).filter(|last| is_before(last) || !numbered_anew);
         self.expect(matching.contains(&run), "bytes", || {
             format!("{id} of {camera} is of another run than the frames of its epoch before")

@@ -110,6 +110,8 @@ pub(crate) struct Reading {
 #[derive(Default)]
 pub(super) struct Place {
     pub(super) last: Option<FrameId>,
+    /// How many frames its edge's replica had had when it began, if it resumes.
+    pub(super) past: usize,
     /// The run whose frames it gets, by epoch.
     pub(super) runs: BTreeMap<Epoch, u64>,
     /// Frames of chains that it was given.
