@@ -92,9 +92,7 @@ async fn replace(keys: &KeyFolder, credentials: &Credentials, revoked: &LiveRevo
                 error!("the edge was revoked, and cannot make itself another certificate: {failure}")
             }
             Err(_) => {
-                return error!(
-                    "the edge was revoked, and cannot make itself another certificate: a thread ended early"
-                );
+                error!("the edge was revoked, and a thread that makes it another certificate ended early")
             }
         }
         sleep(pause).await;
