@@ -109,16 +109,19 @@ def watch(words: list[str], columns: int, redraws: int = 6) -> Screen:
     interrupted = False
     try:
         while True:
-            ready = select.select([terminal], [], [], 30)[0]
+            drawn = screen.redrawn >= redraws and not interrupted
+            ready = select.select([terminal], [], [], 0.2 if drawn else 30)[0]
+            if drawn and not ready:
+                # Now that all of it was read: Ctrl-C makes the terminal drop what was not.
+                interrupted = True
+                os.write(terminal, b"\x03")
+                continue
             assert ready, f"nothing was drawn: {screen.lines}"
             try:
                 screen.feed(os.read(terminal, 65536).decode())
             except OSError:
                 # The other side of a terminal is closed.
                 break
-            if screen.redrawn >= redraws and not interrupted:
-                interrupted = True
-                os.write(terminal, b"\x03")
         _, status = os.waitpid(pid, 0)
     finally:
         with contextlib.suppress(ProcessLookupError):
