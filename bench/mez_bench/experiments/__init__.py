@@ -14,6 +14,7 @@ from mez_bench.experiments.contracts import CONTRACTS
 from mez_bench.experiments.cost import COST
 from mez_bench.experiments.flame import FLAME
 from mez_bench.experiments.flood import FLOOD
+from mez_bench.experiments.kept import KEPT
 from mez_bench.experiments.knobs import KNOBS
 from mez_bench.experiments.log import LOG
 from mez_bench.experiments.loopback import LOOPBACK
@@ -35,6 +36,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         BREAKDOWN,
         CAMERA_COST,
         CHAINS,
+        KEPT,
         OUTAGE,
         CHANNEL,
         CONTRACTS,

@@ -1,5 +1,6 @@
 """Mez: publisher → camera broker → edge broker → subscriber, each a process, through the local sockets."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,10 +25,14 @@ class Brokers:
     Args:
         run: The run that they belong to, or a part of it.
         log_bytes: The budget of each broker.
+        edge_words: More options of the edge. With `--store` the store's key is made.
     """
 
-    def __init__(self, run: Run | Place, log_bytes: int, name: str = "mez") -> None:
+    def __init__(
+        self, run: Run | Place, log_bytes: int, name: str = "mez", edge_words: Sequence[str] = ()
+    ) -> None:
         self._run = run
+        self._edge_words = edge_words
         self._log_bytes = log_bytes
         self.folder = run.folder / name
         self.folder.mkdir()
@@ -37,6 +42,8 @@ class Brokers:
         verbs = "watch,read,originals,reply,observe,profile"
         granted = mez("keys", "grant", "app/**", verbs, "**", "--keys", str(self.keys))
         run_to_end("mez keys grant", granted)
+        if "--store" in edge_words:
+            run_to_end("mez store key", mez("store", "key", "--keys", str(self.keys)))
         self.link_address = self.grpc_address = "127.0.0.1:0"
         self.start_edge()
 
@@ -48,6 +55,7 @@ class Brokers:
                 *("edge", "--keys", str(self.keys), "--memory-bytes", f"{self._log_bytes}"),
                 *("--listen", self.link_address, "--grpc", self.grpc_address, "--enrol", "off"),
                 *("--socket", str(self.folder / "edge.sock")),
+                *self._edge_words,
             ),
         )
         said = dict(word.split("=", 1) for word in self.edge.ready().split())

@@ -1,0 +1,195 @@
+"""Measures what video costs an edge that keeps it: processor time with 1 and 8 readers, bytes on disk."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from rich.table import Table
+
+from mez_bench import viewer
+from mez_bench.arms import bars, in_turn
+from mez_bench.children import Child, mez
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Cell, Experiment, Outcome, Target
+from mez_bench.footage import FPS, SIZE, motion_jpeg, profile
+from mez_bench.report import figure
+from mez_bench.run import Run
+from mez_bench.stats import Interval, Values, interval, median
+from mez_bench.systems.mez import Brokers
+
+LOG_BYTES: Final = 32 << 20
+LINK_BITS_PER_SECOND: Final = 20_000_000
+QUEUE_BYTES_MAX: Final = 1 << 20
+
+OURS: Final = "ours"
+STILLS: Final = "stills"
+ACCEPTED: Final[Mapping[str, tuple[str, ...]]] = {OURS: (), STILLS: ("jpeg",)}
+"""What programs accept: what our library does unless told otherwise; and what those do without a decoder."""
+
+COUNTS: Final = (1, 8)
+ARMS: Final = tuple((kind, count) for kind in ACCEPTED for count in COUNTS)
+
+SETTLE_SECONDS: Final = 4.0
+"""Before a turn is measured: the profile comes, a chain begins and all programs are in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Some seconds of some programs that look at the same camera.
+
+    Attributes:
+        edge_ms: Processor time of the edge, for each frame of the camera.
+        program_ms: Of one program, for each frame that it got.
+        came_as: The encoding of most frames.
+        frames: That each program got, on average.
+        skipped: That each did not.
+        age_ms: Median age of a frame in a program's hands, on average.
+    """
+
+    edge_ms: float
+    program_ms: float
+    came_as: str
+    frames: float
+    skipped: float
+    age_ms: float
+
+
+def _run(run: Run) -> Outcome:
+    rounds, seconds = (1, 6.0) if run.quick else (5, 15.0)
+    run.step("starting", done=0)
+    source = motion_jpeg(run)
+    rungs = run.folder / "profile.json"
+    rungs.write_text(json.dumps(profile("h264")))
+    store = run.folder / "store"
+    brokers = Brokers(run, LOG_BYTES, edge_words=("--store", str(store)))
+    link = run.children.start(
+        "link",
+        mez(
+            *("measure", "link", "--to", brokers.link_address),
+            *("--bits-per-second", f"{LINK_BITS_PER_SECOND}", "--queue-bytes-max", f"{QUEUE_BYTES_MAX}"),
+        ),
+    )
+    camera = brokers.dial_with(link.ready(), source)
+    run.expect(rounds * len(ARMS))
+    turns: dict[tuple[str, int], list[Turn]] = {arm: [] for arm in ARMS}
+    for number in range(rounds):
+        for arm in in_turn(ARMS, number):
+            kind, count = arm
+            run.step(f"{count} {kind}", done=0)
+            turns[arm].append(_turn(run, brokers, str(rungs), kind, count, seconds))
+            run.step(f"{count} {kind}")
+    crossed = int(link.ask("")["up"]["bytes"])
+    run.children.stop(camera)
+    # A log that is closed in good order has all its frames on disk.
+    run.children.stop(brokers.edge)
+    on_disk = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
+    outcome = _outcome(turns, on_disk / crossed)
+    outcome.parameters = {
+        "width": SIZE[0],
+        "height": SIZE[1],
+        "fps": FPS,
+        "source": "the demo's video as Motion JPEG, sent as H.264",
+        "last_hop": "Unix socket and shared memory",
+        "link_bits_per_second": LINK_BITS_PER_SECOND,
+        "bytes_crossed": crossed,
+        "bytes_on_disk": on_disk,
+        "log_bytes": LOG_BYTES,
+        "rounds": rounds,
+        "seconds_per_round": seconds,
+    }
+    return outcome
+
+
+def _turn(run: Run, brokers: Brokers, rungs: str, kind: str, count: int, seconds: float) -> Turn:
+    words = [sys.executable, str(Path(viewer.__file__)), brokers.socket, str(brokers.keys), rungs]
+    programs: list[Child] = []
+    try:
+        for number in range(count):
+            programs.append(run.children.start(f"program {number}", [*words, *ACCEPTED[kind]]))
+        for program in programs:
+            program.ready()
+        time.sleep(SETTLE_SECONDS)
+        for program in programs:
+            program.ask("begin")
+        begun, edge_ns = time.monotonic(), brokers.edge.cpu_ns()
+        programs_ns = sum(program.cpu_ns() for program in programs)
+        time.sleep(seconds)
+        took_s, edge_ns = time.monotonic() - begun, brokers.edge.cpu_ns() - edge_ns
+        programs_ns = sum(program.cpu_ns() for program in programs) - programs_ns
+        answers = [program.ask("end") for program in programs]
+    finally:
+        for program in programs:
+            run.children.stop(program)
+    frames = [int(answer["frames"]) for answer in answers]
+    if min(frames) < seconds * FPS / 4:
+        raise ExperimentError(f"{count} {kind}: {min(frames)} frames in {seconds:g} s came to a program")
+    encodings = answers[0]["encodings"]
+    return Turn(
+        edge_ms=edge_ns / 1e6 / (took_s * FPS),
+        program_ms=programs_ns / 1e6 / sum(frames),
+        came_as=max(encodings, key=encodings.get),
+        frames=sum(frames) / count,
+        skipped=sum(int(answer["skipped"]) for answer in answers) / count,
+        age_ms=sum(float(answer["age_ms_p50"]) for answer in answers) / count,
+    )
+
+
+def _outcome(turns: Mapping[tuple[str, int], Sequence[Turn]], disk_ratio: float) -> Outcome:
+    outcome = Outcome()
+    for (kind, count), of_arm in turns.items():
+        for name in ("edge_ms", "program_ms", "age_ms"):
+            values: list[Values] = [np.array([getattr(turn, name)]) for turn in of_arm]
+            metric = "age_ms_p50" if name == "age_ms" else f"{name.removesuffix('_ms')}_cpu_ms_per_frame"
+            outcome.metrics[f"{kind}_{count}_{metric}"] = interval(values, median)
+        for number, turn in enumerate(of_arm):
+            row: dict[str, Cell] = {"readers": kind, "count": count, "round": number}
+            row |= {"came_as": turn.came_as, "frames": turn.frames, "skipped": turn.skipped}
+            row |= {"edge_cpu_ms_per_frame": turn.edge_ms, "program_cpu_ms_per_frame": turn.program_ms}
+            outcome.rows.append({**row, "age_ms_p50": turn.age_ms})
+    outcome.metrics["disk_ratio"] = Interval.exactly(disk_ratio)
+    outcome.targets = [Target("disk_ratio", "<=", 1.1)]
+    outcome.tables = [_table(turns)]
+    panels = {
+        "edge, CPU ms a frame": {
+            f"{count} {kind}": [turn.edge_ms for turn in of_arm] for (kind, count), of_arm in turns.items()
+        }
+    }
+    outcome.plot = lambda drawing: bars(drawing, panels)
+    outcome.notes = [
+        "readers: ours decode video themselves unless told otherwise; stills are what all other programs get",
+        "disk_ratio: bytes of the edge's store after the run, by all bytes that crossed the link; "
+        "the store's indices and seals are in the one, the link's headers in the other",
+    ]
+    return outcome
+
+
+def _table(turns: Mapping[tuple[str, int], Sequence[Turn]]) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
+    table.add_column("readers")
+    table.add_column("came as")
+    for label in ("edge, CPU ms a frame", "program, CPU ms a frame", "age p50 ms", "frames", "skipped"):
+        table.add_column(label, justify="right")
+    for (kind, count), of_arm in turns.items():
+        cells = [
+            figure(float(np.median([getattr(turn, name) for turn in of_arm])))
+            for name in ("edge_ms", "program_ms", "age_ms", "frames", "skipped")
+        ]
+        table.add_row(f"{count} {kind}", of_arm[0].came_as, *cells)
+    return table
+
+
+KEPT: Final = Experiment(
+    name="kept",
+    summary="what video costs an edge that keeps it: processor time with 1 and 8 readers, bytes on disk",
+    needs="ffmpeg, the demo's video (fetched once)",
+    seconds_quick=60,
+    seconds_full=460,
+    run=_run,
+)
