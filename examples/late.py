@@ -34,5 +34,5 @@ with mez.subscribe(options.camera, edge=options.edge, latency_ms=bound, timeout=
         if state == "ok" and bound != options.latency_ms:
             break
         if frames.delivered >= options.frames:
-            print(f"It was in time with {frames.delivered} frames. Try more --work-ms.")
+            print(f"It reads {state} after {frames.delivered} frames. If that is ok, try more --work-ms.")
             break

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts Mez into a new environment, with OpenCV and what else its own detectors need, and tries it there. The
-# wheel is made by `make wheel`.
+# Puts Mez into a new environment, with all that the demo and the profiler need (OpenCV, rich, matplotlib),
+# and tries it there. The wheel is made by `make wheel`.
 #
 #     own_environment.sh out/wheel/mez-0.1.0-….whl ~/vision street.mp4
 set -euo pipefail

@@ -323,8 +323,8 @@ def cameras(
     found = [_info(record) for record in client.cameras(arguments.optional_text("pattern", pattern))]
     if not found and edge is None and pattern is not None and not set(pattern) & set("*/"):
         warnings.warn(
-            f"no camera of the edge on this host is called {pattern!r}; for the cameras of another "
-            f"edge write mez.cameras(edge={pattern!r})",
+            f"the edge that was asked knows no camera {pattern!r}; if that is a host, write "
+            f"mez.cameras(edge={pattern!r})",
             stacklevel=2,
         )
     return found

@@ -440,7 +440,7 @@ class Frame:
 
         - `mez.Detections`, or `supervision.Detections`;
         - an array or tensor of shape (N, 4), (N, 5) or (N, 6), or a list of such rows: left, top, right,
-          bottom, then how sure the detector is, then the number of the class (in a list also its name);
+          bottom, then how sure the detector is, then the class: its number, or in a list of rows its name;
         - a list of mappings with `xyxy`; `x1`, `y1`, `x2`, `y2`; or `x`, `y`, `width`, `height`; and, where
           known, `score`, `class_id`, `class_name`, `tracker_id`, `mask`, `key_points`;
         - a list of `mez.apps.boxes.Box`, or of objects with its attributes;

@@ -47,9 +47,9 @@ class Event:
             for is kept, or no longer, also told where no frames come, and with `quality="original"` whether
             originals are lacking; `"waiting"`: none that
             matches is connected, and frames come as soon as one is; `"disconnected"`: the edge was lost,
-            and is dialled until it is back, or the rights changed, and the reason says what was taken or
-            given; `"reconnected"`: it is back, and what was missed comes, with
-            `resume="fill"`, or is counted as `link_down`.
+            and is dialled until it is back; or the rights of this program changed (the reason says what was
+            taken or given), and it subscribes again by itself; `"reconnected"`: frames come again, and what
+            was missed comes, with `resume="fill"`, or is counted as `link_down`.
         camera: The camera that came or went, or whose source or contract it is.
         reason: Why it went, or why its source or its contract stands so, for people.
         state: Of `"contract"`: the state, as in `Contract`.
@@ -487,7 +487,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                 _log.warning("%s%s", self._pattern, because)
             case "reconnected":
                 event = Event("reconnected")
-                now = "what is still granted comes" if self._connected else "the edge is back"
+                now = "what is granted now comes" if self._connected else "the edge is back"
                 _log.info("%s: %s", self._pattern, now)
                 self._connected = True
             case _:

@@ -128,12 +128,17 @@ def test_detections_by_their_corners_are_taken_as_other_libraries_have_them(tmp_
         "corners = np.array([[8, 16, 24, 48], [0, 0, 8, 8]], np.float32)\n"
         "def scored(image):\n"
         "    return types.SimpleNamespace(xyxy=corners, confidence=np.array([0.9, 0.1]), class_id=[2, 2])\n"
+        "def named(image):\n"
+        "    named = {'class_name': np.array(['gate', 'dock'])}\n"
+        "    return types.SimpleNamespace(xyxy=corners, confidence=None, class_id=None, data=named)\n"
         "def bare(image):\n    return types.SimpleNamespace(xyxy=corners, confidence=None, class_id=None)\n"
         "def torn(image):\n    return types.SimpleNamespace(xyxy=corners, confidence=[0.9], class_id=None)\n"
     )
     image = np.zeros((64, 64, 3), dtype=np.uint8)
     assert apps.load(f"{mine}:scored").find(image, (128, 128), "a frame") == [Box(16, 32, 32, 64, 0.9, "2")]
     assert [box.score for box in apps.load(f"{mine}:bare").strong(image, "a frame")] == [1.0, 1.0]
+    named = apps.load(f"{mine}:named").strong(image, "a frame")
+    assert [box.label for box in named] == ["gate", "dock"]
     with pytest.raises(AppError, match=r"corners\.py:torn"):
         apps.load(f"{mine}:torn").find(image, (64, 64), "a frame")
 

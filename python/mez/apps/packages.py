@@ -1,4 +1,4 @@
-"""What `mez demo`, `mez profile` and `mez.apps` need beside the package."""
+"""What `mez demo` and `mez profile` need beside the package."""
 
 import importlib.util
 from typing import Final

@@ -242,7 +242,7 @@ def _plain(found: Detections) -> list[Box]:
     """As boxes with a label each: the name of the class, else its number. Without scores, each is sure."""
     count = len(found)
     scores = np.ones(count, np.float32) if found.scores is None else found.scores
-    labels = list(found.class_names or [""] * count)
+    labels = [""] * count if found.class_names is None else [str(name) for name in found.class_names]
     if found.class_ids is not None:
         labels = [
             label or (str(int(number)) if number >= 0 else "")

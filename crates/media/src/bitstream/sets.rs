@@ -117,7 +117,10 @@ impl Sequence {
     /// Why pictures of this sequence are not passed on as they are.
     pub(super) fn check(&self, pixels_max: u64) -> Result<(), Unfit> {
         let &Self { width, height, chroma, sample_bits: bits, .. } = self;
-        if u64::from(width) * u64::from(height) > pixels_max {
+        // A decoder takes memory for what is coded. Encoders pad by at most 15 pixels either way.
+        let (shown, coded) = (u64::from(width) * u64::from(height), self.macroblocks * 256);
+        let is_padded = coded <= (u64::from(width) + 15) * (u64::from(height) + 15);
+        if shown > pixels_max || (coded > pixels_max && !is_padded) {
             return Err(Unfit::TooManyPixels { width, height, pixels_max });
         }
         if chroma != 1 || bits != 8 {

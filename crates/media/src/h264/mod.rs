@@ -66,7 +66,7 @@ pub enum H264Error {
         /// What it returned.
         status: i64,
     },
-    /// The bytes are not a frame as this software makes them.
+    /// The bytes are not a frame that is decoded here.
     #[error("the H.264 frame is damaged: {detail}")]
     Damaged {
         /// What was found.
@@ -74,7 +74,7 @@ pub enum H264Error {
     },
     /// The frame refers to a frame that the decoder does not hold.
     #[error(
-        "the H.264 frame is predicted from frame {refers}, but its slot holds {}; ask for an independent frame", held.map_or("nothing".into(), |held| format!("frame {held}"))
+        "the H.264 frame is predicted from frame {refers}, but in its place the decoder holds {}; ask for an independent frame", held.map_or("nothing".into(), |held| format!("frame {held}"))
     )]
     NotHeld {
         /// The frame that it is predicted from.

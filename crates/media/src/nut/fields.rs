@@ -2,6 +2,9 @@
 
 use super::{NutError, wrong};
 
+/// Groups of seven bits that 64 bits need.
+const GROUPS_MAX: usize = 10;
+
 /// A number with a sign in its lowest bit.
 pub(super) fn signed(value: u64) -> i64 {
     let half = (value.saturating_add(1) >> 1) as i64;
@@ -23,7 +26,7 @@ impl<'a> Fields<'a> {
     pub(super) fn number(&mut self) -> Result<Option<u64>, NutError> {
         let mut value = 0u64;
         for (place, &byte) in self.0.iter().enumerate() {
-            if value >> 57 != 0 {
+            if place == GROUPS_MAX || value >> 57 != 0 {
                 return Err(wrong("a number has more than 64 bits"));
             }
             value = value << 7 | u64::from(byte & 0x7F);
@@ -39,5 +42,19 @@ impl<'a> Fields<'a> {
     pub(super) fn bytes(&mut self) -> Result<Option<&'a [u8]>, NutError> {
         let Some(count) = self.number()? else { return Ok(None) };
         Ok(usize::try_from(count).ok().and_then(|count| self.take(count)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise whoever sends zeros for ever makes a reader wait, and keep them all.
+    #[test]
+    fn a_number_ends_after_ten_groups() {
+        assert!(matches!(Fields(&[0x80; GROUPS_MAX]).number(), Ok(None)), "its end may still come");
+        assert!(Fields(&[0x80; GROUPS_MAX + 1]).number().is_err());
+        let largest = [0x81, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F];
+        assert!(matches!(Fields(&largest).number(), Ok(Some(u64::MAX))));
     }
 }

@@ -75,34 +75,35 @@ pub(super) struct FrameHeader {
     pub(super) has_side_data: bool,
 }
 
+/// The next number. Ends the function with `Ok(None)` if it is cut off.
+macro_rules! number {
+    ($fields:ident) => {
+        match $fields.number()? {
+            Some(number) => number,
+            None => return Ok(None),
+        }
+    };
+}
+
 impl Main {
     /// Reads the main header. `None` if it is cut off.
     pub(super) fn read(fields: &mut Fields<'_>) -> Result<Option<Self>, NutError> {
-        /// The next number, or an end because the header is cut off.
-        macro_rules! number {
-            () => {
-                match fields.number()? {
-                    Some(number) => number,
-                    None => return Ok(None),
-                }
-            };
-        }
-        let version = number!();
+        let version = number!(fields);
         if !(2..=4).contains(&version) {
             return Err(wrong("it has a version that is not known"));
         }
         if version > 3 {
-            number!();
+            number!(fields);
         }
-        let streams = number!();
-        number!();
-        let count = number!();
+        let streams = number!(fields);
+        number!(fields);
+        let count = number!(fields);
         if !(1..=STREAMS_MAX).contains(&streams) || !(1..=STREAMS_MAX).contains(&count) {
             return Err(wrong("it has no streams, or more than 16"));
         }
         let mut bases = Vec::new();
         for _ in 0..count {
-            let base = TimeBase { over: number!(), under: number!() };
+            let base = TimeBase { over: number!(fields), under: number!(fields) };
             let fits = |value: u64| (1..1 << 32).contains(&value);
             if !fits(base.over) || !fits(base.under) {
                 return Err(wrong("it has an impossible clock"));
@@ -112,7 +113,7 @@ impl Main {
         let Some(codes) = frame_codes(fields)? else { return Ok(None) };
         let mut elided = vec![Bytes::new()];
         if !fields.0.is_empty() {
-            let count = number!();
+            let count = number!(fields);
             if count > ELIDED_MAX {
                 return Err(wrong("it has too many headers that packets leave out"));
             }
@@ -154,18 +155,14 @@ impl Main {
 
     pub(super) fn stream_header(&mut self, fields: &mut Fields<'_>) -> Result<Option<NutStream>, NutError> {
         const VIDEO: u64 = 0;
-        let mut numbers = || fields.number();
-        let (Some(id), Some(class)) = (numbers()?, numbers()?) else { return Ok(None) };
+        let (id, class) = (number!(fields), number!(fields));
         let Some(codec) = fields.bytes()? else { return Ok(None) };
-        let (Some(base), Some(low_bits)) = (fields.number()?, fields.number()?) else { return Ok(None) };
-        let (Some(_), Some(delay), Some(_)) = (fields.number()?, fields.number()?, fields.number()?) else {
-            return Ok(None);
-        };
+        let (base, low_bits) = (number!(fields), number!(fields));
+        let (_, delay, _) = (number!(fields), number!(fields), number!(fields));
         let Some(description) = fields.bytes()? else { return Ok(None) };
         let (mut width, mut height) = (0, 0);
         if class == VIDEO {
-            let (Some(columns), Some(rows)) = (fields.number()?, fields.number()?) else { return Ok(None) };
-            (width, height) = (columns, rows);
+            (width, height) = (number!(fields), number!(fields));
         }
         let place = usize::try_from(id).ok().and_then(|id| self.clocks.get_mut(id));
         let place = place.ok_or(wrong("a stream has a number that does not exist"))?;
@@ -203,46 +200,37 @@ impl Main {
             return Err(wrong("a packet has a code without a meaning"));
         }
         let FrameCode { mut flags, mut stream, mut reserved, mut elided, .. } = code;
-        /// The next number, or an end because not all of the header is there.
-        macro_rules! number {
-            () => {
-                match fields.number()? {
-                    Some(number) => number,
-                    None => return Ok(None),
-                }
-            };
-        }
         if flags & FrameCode::CODED != 0 {
-            flags ^= number!();
+            flags ^= number!(fields);
         }
         if flags & FrameCode::STREAM_ID != 0 {
-            stream = number!();
+            stream = number!(fields);
         }
         let clock = usize::try_from(stream).ok().and_then(|stream| *self.clocks.get(stream)?);
         let clock = clock.ok_or(wrong("a packet belongs to no stream"))?;
         let time = if flags & FrameCode::CODED_TIME != 0 {
-            clock.time(number!())
+            clock.time(number!(fields))
         } else {
             clock.last.saturating_add(code.time_delta)
         };
         let mut size = code.size_low;
         if flags & FrameCode::SIZE_HIGH != 0 {
-            size = size.saturating_add(number!().saturating_mul(code.size_factor));
+            size = size.saturating_add(number!(fields).saturating_mul(code.size_factor));
         }
         if flags & FrameCode::MATCH_TIME != 0 {
-            number!();
+            number!(fields);
         }
         if flags & FrameCode::ELIDED != 0 {
-            elided = number!();
+            elided = number!(fields);
         }
         if flags & FrameCode::RESERVED != 0 {
-            reserved = number!();
+            reserved = number!(fields);
         }
         if reserved > 256 {
             return Err(wrong("a packet has too many reserved fields"));
         }
         for _ in 0..reserved {
-            number!();
+            number!(fields);
         }
         if flags & FrameCode::CHECKSUM != 0 && fields.take(4).is_none() {
             return Ok(None);
@@ -289,14 +277,14 @@ fn frame_codes(fields: &mut Fields<'_>) -> Result<Option<Vec<FrameCode>>, NutErr
     let mut codes: Vec<FrameCode> = Vec::with_capacity(256);
     let mut code = FrameCode { size_factor: 1, ..FrameCode::default() };
     while codes.len() < 256 {
-        let (Some(flags), Some(count)) = (fields.number()?, fields.number()?) else { return Ok(None) };
+        let (flags, count) = (number!(fields), number!(fields));
         if count > 64 {
             return Err(wrong("a frame code has too many fields"));
         }
         code = FrameCode { flags, size_low: 0, reserved: 0, ..code };
         let mut times = None;
         for field in 0..count {
-            let Some(value) = fields.number()? else { return Ok(None) };
+            let value = number!(fields);
             match field {
                 0 => code.time_delta = signed(value),
                 1 => code.size_factor = value,
@@ -329,7 +317,7 @@ fn frame_codes(fields: &mut Fields<'_>) -> Result<Option<Vec<FrameCode>>, NutErr
 
 /// Passes over side data, and finds a new description of the stream in it.
 pub(super) fn side_data(data: &mut Fields<'_>) -> Result<Option<Option<Bytes>>, NutError> {
-    let Some(count) = data.number()? else { return Ok(None) };
+    let count = number!(data);
     if count > SIDE_DATA_MAX {
         return Err(wrong("a packet has too much side data"));
     }
