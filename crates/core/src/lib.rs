@@ -9,6 +9,7 @@
 //! | [`units`] | instants, wall-clock times, rates, and the clock that stamps frames |
 //! | [`name`] | camera names and the patterns that select them |
 //! | [`frame`] | a frame: identity, encoding, rung, chain; why frames were skipped |
+//! | [`chain`] | which frames somebody holds who decodes a chain, and which can be decoded next |
 //! | [`setting`] | the parsed form of a rung: what exactly is done to a frame |
 //! | [`contract`] | what an application asks of a camera, whose contracts are kept, and what applications are told of it |
 //! | [`profile`] | the bytes and the accuracy of each rung, for one application |
@@ -18,6 +19,7 @@
 //! | [`reader_memory`] | bounds on the memory held for readers that have not taken their frames |
 //! | [`allowance`] | bounds on the bytes of the past that are read in a second |
 //! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
+//! | [`stills`] | pictures of frames that need others, made on demand and once for all who ask |
 //! | [`store`] | the same log on disk: format, background writer, recovery (`docs/log-format.md`) |
 //! | [`history`] | which frame of the past comes next, and who is asked for it |
 //! | [`subscription`] | how one application reads logs: newest or every frame, past or live |
@@ -37,6 +39,7 @@ pub mod allowance;
 pub mod audit;
 pub mod broker;
 pub mod buffer;
+pub mod chain;
 pub mod clock;
 pub mod contract;
 pub mod controller;
@@ -52,6 +55,7 @@ pub mod rights;
 pub mod session;
 pub mod setting;
 pub mod source;
+pub mod stills;
 pub mod store;
 pub mod subscription;
 mod sync;

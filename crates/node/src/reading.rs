@@ -118,8 +118,8 @@ impl LocalPast {
 
     async fn answer(&mut self, query: PastQuery) -> PastAnswer {
         let in_memory = query.find_in(&self.memory);
-        let held_from = query.held_from(self.memory.oldest());
-        let oldest = self.memory.get(self.memory.held().start).map(|record| record.frame.meta);
+        let oldest = self.memory.oldest();
+        let held_from = query.held_from(oldest.as_ref().map(|oldest| (oldest.id, oldest.captured)));
         let reaches = oldest.is_some_and(|oldest| {
             oldest.captured < query.begin || query.after.is_some_and(|after| oldest.id <= after.next())
         });

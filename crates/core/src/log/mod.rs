@@ -5,16 +5,16 @@
 //! (`ring.rs`). Payloads are reference-counted, so a read copies no pixels. Evicted records count in the
 //! budget until their readers let go of them.
 
-mod chains;
 mod reader;
 mod record;
 mod ring;
+mod short;
 mod writer;
 
-pub use self::chains::{CHAIN_LOG_BYTES_MAX, CHAIN_LOG_FRAMES_MAX, ChainLogWriter, chain_log};
 pub use self::reader::{Cursor, LogReader, Read};
 pub use self::record::Record;
 pub(crate) use self::record::{RECORD_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES_MAX};
+pub use self::short::{SHORT_LOG_FRAMES_MAX, ShortLogWriter, short_log};
 pub use self::writer::{AppendError, LogConfig, LogWriter, log};
 
 #[cfg(test)]

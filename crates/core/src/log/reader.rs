@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::record::Record;
 use super::ring::RingReader;
-use crate::frame::FrameId;
+use crate::chain::ChainId;
+use crate::frame::{FrameId, FrameMeta};
 use crate::reader_memory::LogShare;
 use crate::units::Timestamp;
 
@@ -17,6 +18,8 @@ pub struct LogReader {
     pub(super) ring: RingReader<Record>,
     /// The log's budget, which the writer sets.
     pub(super) bytes_max: Arc<AtomicU64>,
+    /// The first index that is not of a chain whose beginning has gone, as far as the writer has noted.
+    pub(super) entry: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for LogReader {
@@ -26,10 +29,26 @@ impl std::fmt::Debug for LogReader {
 }
 
 impl LogReader {
-    /// The indices that may be read now.
+    /// The indices that may be read now. The first ones may be the rest of a chain without its beginning, which
+    /// serves only those who had that.
     pub fn held(&self) -> Range<u64> {
         let tail = self.ring.tail();
         self.ring.head().min(tail)..tail
+    }
+
+    /// The first index at which a reader may enter that holds nothing: the chains of all frames from there on
+    /// begin there or later. The end of the log if there is none.
+    pub fn entry(&self) -> u64 {
+        let held = self.held();
+        self.entry.load(Ordering::Acquire).clamp(held.start, held.end)
+    }
+
+    /// The index of the first frame of a chain, for one of its frames. `None` if that is not held. A still is a
+    /// chain of its own.
+    pub fn beginning_of(&self, meta: &FrameMeta) -> Option<u64> {
+        let first = ChainId::of(meta).map_or(meta.id, |chain| chain.first_frame());
+        let index = self.index_of(first);
+        self.ring.read(index, |record| record.frame.meta.id == first).unwrap_or(false).then_some(index)
     }
 
     /// The record at `index`, if it is held.
@@ -65,46 +84,49 @@ impl LogReader {
         })
     }
 
-    /// The indices of frames captured within `begin..=end`: one range per epoch that has any, in order. Each
-    /// range starts where a chain starts, so that all of it can be decoded.
-    pub fn between(&self, begin: Timestamp, end: Timestamp) -> Vec<Range<u64>> {
+    /// The indices of frames captured within `begin..=end`: one range per epoch that has any, in order. What is
+    /// left of a chain whose beginning has gone is not among them.
+    pub fn within(&self, begin: Timestamp, end: Timestamp) -> Vec<Range<u64>> {
         let mut ranges = Vec::new();
         for run in self.epochs() {
             let first = self.partition_point(run.clone(), |record| record.frame.meta.captured < begin);
             let last = self.partition_point(first..run.end, |record| record.frame.meta.captured <= end);
             if first < last {
-                let index_in_chain = self.ring.read(first, |record| record.frame.meta.chain.index);
-                // At the camera, an H.264 frame's place in its chain equals the number of records since the
-                // chain's start. At a replica with gaps it is an upper bound; `run.start` and the loop below
-                // correct it.
-                let mut start = first.saturating_sub(u64::from(index_in_chain.unwrap_or(0))).max(run.start);
-                while start < first && self.ring.read(start, |r| r.frame.meta.chain.index > 0) == Some(true) {
-                    start += 1;
-                }
-                ranges.push(start..last);
+                ranges.push(first..last);
             }
         }
         ranges
     }
 
-    /// The capture time of the oldest record.
-    pub fn held_from(&self) -> Option<Timestamp> {
-        self.oldest().map(|(_, captured)| captured)
+    /// The same, each range from where a chain begins, so that all of it can be decoded.
+    pub fn between(&self, begin: Timestamp, end: Timestamp) -> Vec<Range<u64>> {
+        let mut ranges = self.within(begin, end);
+        for range in &mut ranges {
+            let first = self.get(range.start).map(|record| record.frame.meta);
+            if let Some(begins) = first.and_then(|first| self.beginning_of(&first)) {
+                range.start = range.start.min(begins);
+            }
+        }
+        ranges
     }
 
-    /// The oldest frame, and its capture time.
-    pub fn oldest(&self) -> Option<(FrameId, Timestamp)> {
+    /// The oldest frame that can be decoded with what is held.
+    pub fn oldest(&self) -> Option<FrameMeta> {
         loop {
-            let held = self.held();
-            if held.is_empty() {
+            let entry = self.entry();
+            if entry >= self.ring.tail() {
                 return None;
             }
-            let oldest = self.ring.read(held.start, |r| (r.frame.meta.id, r.frame.meta.captured));
-            if oldest.is_some() {
-                return oldest;
+            if let Some(meta) = self.ring.read(entry, |record| record.frame.meta.clone()) {
+                return Some(meta);
             }
             // It was evicted between the two looks.
         }
+    }
+
+    /// The capture time of the oldest frame that can be decoded with what is held.
+    pub fn held_from(&self) -> Option<Timestamp> {
+        self.oldest().map(|oldest| oldest.captured)
     }
 
     /// The record of a frame, if it is held.
@@ -131,11 +153,12 @@ impl LogReader {
         self.cursor(self.ring.tail())
     }
 
-    /// One range of indices per epoch in the log. Capture times increase within each.
+    /// One range of indices per epoch in the log, from where it can be entered. Capture times increase within
+    /// each.
     fn epochs(&self) -> Vec<Range<u64>> {
         let held = self.held();
         let mut runs = Vec::new();
-        let mut start = held.start;
+        let mut start = self.entry();
         while start < held.end {
             let Some(epoch) = self.ring.read(start, |record| record.frame.meta.id.epoch) else {
                 // It was evicted meanwhile: continue where the log begins now.

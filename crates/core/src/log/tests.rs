@@ -31,6 +31,7 @@ fn frame(epoch: u64, sequence: u64, captured: u64, bytes: usize) -> Frame {
 fn chained(sequence: u64, index: u32, bytes: usize) -> Frame {
     let mut frame = frame(1, sequence, 10 + sequence, bytes);
     let reference = if index == 0 { Reference::Independent } else { Reference::Previous };
+    frame.meta.encoding = Encoding::H264;
     frame.meta.chain = ChainLink { chain: Sequence(sequence - u64::from(index)), index, reference };
     frame
 }
@@ -103,16 +104,85 @@ fn readers_that_hold_everything_are_named_and_nothing_breaks() {
     ));
 }
 
+/// Whoever enters finds a beginning, and whoever is inside reads on without one.
 #[test]
-fn eviction_takes_whole_chains() {
+fn a_log_is_entered_where_a_chain_begins_and_read_on_without_its_beginning() {
     let (mut writer, reader) = log(LogConfig { bytes_max: 20_000, segment_bytes: 4_000 });
     for sequence in 0..200u64 {
         append(&mut writer, chained(sequence, (sequence % 7) as u32, 700)).unwrap();
-        if let Some(record) = reader.get(reader.held().start) {
-            assert_eq!(record.frame.meta.chain.index, 0, "the log begins inside a chain");
+        let (held, entry) = (reader.held(), reader.entry());
+        let first = reader.get(entry).unwrap().frame.meta;
+        assert_eq!(first.chain.index, 0, "nobody can enter inside a chain");
+        assert_eq!(reader.held_from(), Some(first.captured));
+        assert!(entry - held.start < 7, "no more than the rest of one chain is passed over");
+        assert!(reader.get(held.start).is_some(), "what is held can be read by who is inside");
+    }
+    assert!(reader.held().end - reader.entry() > 7);
+    assert_eq!(writer.chain_bytes(), (200 % 7) * (700 + record::RECORD_OVERHEAD_BYTES));
+}
+
+/// A chain that is longer than the log can be read on, and nobody enters it. Stills between its frames do not
+/// make an entry, because frames behind them need what has gone.
+#[test]
+fn a_chain_longer_than_its_log_is_for_those_inside() {
+    let (mut writer, reader) = log(LogConfig { bytes_max: 20_000, segment_bytes: 4_000 });
+    let mut inside = reader.cursor_at_end();
+    for sequence in 0..99u64 {
+        let of_chain = sequence % 10 != 9;
+        let new = if of_chain {
+            chained(sequence, sequence as u32, 700)
+        } else {
+            frame(1, sequence, 10 + sequence, 700)
+        };
+        append(&mut writer, new).unwrap();
+        assert!(matches!(inside.next(), Read::Record(record) if record.frame.meta.id.sequence.0 == sequence));
+    }
+    assert_eq!((reader.entry(), reader.held_from()), (99, None));
+    assert_eq!(reader.between(Timestamp::MIN, Timestamp::MAX), Vec::<Range<u64>>::new());
+    append(&mut writer, frame(1, 99, 200, 700)).unwrap();
+    assert_eq!(reader.entry(), 99, "behind the chain there is an entry again");
+    let mut next = chained(100, 0, 700);
+    next.meta.captured = Timestamp::from_nanos(300);
+    append(&mut writer, next).unwrap();
+    assert_eq!((reader.entry(), reader.held_from()), (99, Some(Timestamp::from_nanos(200))));
+}
+
+proptest! {
+    /// Whatever lies between chains, and however long they are: what is held from the entry on has its beginning
+    /// there too, and nothing before the entry could have been entered that can still be reached.
+    #[test]
+    fn from_the_entry_on_every_frame_has_its_beginning(
+        runs in proptest::collection::vec((0u64..12, 0u64..3, 50usize..900), 1..60),
+        budget in 6_000u64..40_000,
+    ) {
+        let (mut writer, reader) = log(LogConfig::with_bytes_max(budget));
+        let mut sequence = 0;
+        for (length, stills, bytes) in runs {
+            let first = sequence;
+            for index in 0..length + stills {
+                let new = if index < length {
+                    let mut new = chained(sequence, index as u32, bytes);
+                    new.meta.chain.chain = Sequence(first);
+                    new
+                } else {
+                    frame(1, sequence, 10 + sequence, bytes)
+                };
+                append(&mut writer, new).unwrap();
+                sequence += 1;
+                let (held, entry) = (reader.held(), reader.entry());
+                prop_assert!(held.start <= entry && entry <= held.end);
+                for index in entry..held.end {
+                    let meta = reader.get(index).unwrap().frame.meta;
+                    let begins = reader.beginning_of(&meta);
+                    prop_assert!(begins.is_some_and(|begins| begins >= entry), "{index} from {entry}");
+                }
+                for index in held.start..entry {
+                    let meta = reader.get(index).unwrap().frame.meta;
+                    prop_assert!(reader.beginning_of(&meta).is_none() || !meta.encoding.is_chained());
+                }
+            }
         }
     }
-    assert!(reader.held().end - reader.held().start > 7);
 }
 
 #[test]

@@ -1,11 +1,16 @@
 //! Appends frames to a log, and evicts the oldest segments to make room for them.
+//!
+//! Segments go whole, and chains do not end where segments end. What is left of a chain without its beginning
+//! stays readable for those who had the beginning; nobody enters there ([`LogReader::entry`]).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::reader::LogReader;
 use super::record::{Record, accounted, footprint};
 use super::ring::{RingConfig, RingWriter, ring};
+use crate::chain::{ChainId, begins_chain};
 use crate::frame::{Frame, FrameId, Quality, SkipRange};
 use crate::units::{Instant, Timestamp};
 
@@ -84,7 +89,8 @@ pub enum AppendError {
 pub fn log(config: LogConfig) -> (LogWriter, LogReader) {
     let (writer, reader) =
         ring(RingConfig { segments_max: SEGMENTS_MAX, segment_values_max: SEGMENT_RECORDS_MAX });
-    let reader = LogReader { ring: reader, bytes_max: Arc::new(AtomicU64::new(config.bytes_max)) };
+    let bytes_max = Arc::new(AtomicU64::new(config.bytes_max));
+    let reader = LogReader { ring: reader, bytes_max, entry: Arc::default() };
     (
         LogWriter {
             ring: writer,
@@ -93,9 +99,31 @@ pub fn log(config: LogConfig) -> (LogWriter, LogReader) {
             bytes: Arc::default(),
             segment_bytes: 0,
             last: None,
+            chains: VecDeque::new(),
         },
         reader,
     )
+}
+
+/// Where the first frame of a chain is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beginning {
+    /// At this index.
+    At(u64),
+    /// It was evicted.
+    Evicted,
+    /// It never was in the log.
+    Missing,
+}
+
+/// A chain of which frames are in the log.
+struct Run {
+    chain: ChainId,
+    begins: Beginning,
+    /// The index of its last frame so far.
+    last: u64,
+    /// What its frames have taken of the log's budget, in bytes.
+    bytes: u64,
 }
 
 /// The one writer of a log.
@@ -108,6 +136,8 @@ pub struct LogWriter {
     /// Bytes appended to the newest segment.
     segment_bytes: u64,
     last: Option<(FrameId, Timestamp)>,
+    /// The chains that are held, oldest first. At most one for each record.
+    chains: VecDeque<Run>,
 }
 
 impl LogWriter {
@@ -150,7 +180,7 @@ impl LogWriter {
         let Frame { meta, payload } = frame;
         let payload = accounted(payload, bytes, &self.bytes);
         debug_assert!(self.bytes() <= self.config.bytes_max, "a log holds more than its budget");
-        let chain_continues = meta.chain.index > 0;
+        let of_chain = ChainId::of(&meta).map(|chain| (chain, begins_chain(&meta)));
         let new_segment = self.segment_bytes + bytes > self.config.segment_bytes;
         let segments = self.ring.segments();
         let record = Record { frame: Frame { meta, payload }, skipped, quality, trace, link_bytes, arrived };
@@ -160,10 +190,10 @@ impl LogWriter {
         }
         self.segment_bytes += bytes;
         self.last = Some((id, captured));
-        if chain_continues && index == self.reader.ring.head() {
-            // Everything that the frame depends on was evicted to make room for it.
-            self.ring.advance_head(index + 1);
+        if let Some((chain, begins)) = of_chain {
+            self.note_chain(chain, begins, (index, bytes));
         }
+        self.note_evicted();
         Ok(index)
     }
 
@@ -186,6 +216,11 @@ impl LogWriter {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes that the newest chain has taken so far, also of frames that were evicted. 0 before the first.
+    pub fn chain_bytes(&self) -> u64 {
+        self.chains.back().map_or(0, |run| run.bytes)
+    }
+
     /// A reader of this log.
     pub fn reader(&self) -> LogReader {
         self.reader.clone()
@@ -197,17 +232,51 @@ impl LogWriter {
             return Err(AppendError::LargerThanLog { bytes, bytes_max });
         }
         while self.bytes() + bytes > bytes_max {
-            // Only whole chains are kept: the rest of a chain without its beginning cannot be decoded. It is
-            // hidden before it is evicted, so that no reader finds a log that begins inside a chain.
-            let (mut head, tail) = (self.ring.oldest_segment_end(), self.ring.tail());
-            while head < tail && self.reader.ring.read(head, |r| r.frame.meta.chain.index > 0) == Some(true) {
-                head += 1;
-            }
-            self.ring.advance_head(head);
             if !self.ring.retire_oldest() {
                 return Err(AppendError::Held { held: self.bytes(), bytes_max });
             }
+            self.note_evicted();
         }
         Ok(())
+    }
+
+    /// Notes that a frame of a chain was appended at `index`, and takes so many bytes.
+    fn note_chain(&mut self, chain: ChainId, begins: bool, (index, bytes): (u64, u64)) {
+        if let Some(run) = self.chains.back_mut().filter(|run| run.chain == chain && !begins) {
+            (run.last, run.bytes) = (index, run.bytes + bytes);
+        } else {
+            let begins = if begins { Beginning::At(index) } else { Beginning::Missing };
+            self.chains.push_back(Run { chain, begins, last: index, bytes });
+        }
+        let begins = self.chains.back().map(|run| run.begins);
+        let is_passed_over = match begins {
+            Some(Beginning::Evicted) => true,
+            // Something else that can be entered may lie before it.
+            Some(Beginning::Missing) => self.reader.entry() == index,
+            Some(Beginning::At(_)) | None => false,
+        };
+        if is_passed_over {
+            self.reader.entry.fetch_max(index + 1, Ordering::Release);
+        }
+    }
+
+    /// Passes over what is left of chains whose beginnings were evicted.
+    fn note_evicted(&mut self) {
+        let head = self.reader.ring.head();
+        while let Some(run) = self.chains.front_mut() {
+            match run.begins {
+                Beginning::At(begins) if begins >= head => break,
+                Beginning::At(_) => {
+                    run.begins = Beginning::Evicted;
+                    self.reader.entry.fetch_max(run.last + 1, Ordering::Release);
+                }
+                Beginning::Evicted | Beginning::Missing => {}
+            }
+            let goes_on = self.chains.len() == 1;
+            if goes_on || self.chains.front().is_some_and(|run| run.last >= head) {
+                break;
+            }
+            self.chains.pop_front();
+        }
     }
 }

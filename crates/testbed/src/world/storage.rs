@@ -266,8 +266,8 @@ impl KeptLog {
 /// What a camera broker has of its own past, in memory and on disk: as its driver looks for it.
 pub(super) fn past_of(memory: &LogReader, kept: Option<&mut KeptLog>, query: PastQuery) -> PastAnswer {
     let in_memory = query.find_in(memory);
-    let held_from = query.held_from(memory.oldest());
-    let oldest = memory.get(memory.held().start).map(|record| record.frame.meta);
+    let oldest = memory.oldest();
+    let held_from = query.held_from(oldest.as_ref().map(|oldest| (oldest.id, oldest.captured)));
     let reaches = oldest.is_some_and(|oldest| {
         oldest.captured < query.begin || query.after.is_some_and(|after| oldest.id <= after.next())
     });

@@ -34,6 +34,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("buffer", &[]),
     ("clock", &["units"]),
     ("frame", &["units"]),
+    ("chain", &["frame", "units"]),
     ("setting", &["frame"]),
     ("profile", &["frame", "setting"]),
     ("trace", &["units"]),
@@ -45,9 +46,10 @@ const MODULES: &[(&str, &[&str])] = &[
     ("renewal", &["units"]),
     ("contract", &["frame", "units", "profile"]),
     // Frames that are kept.
-    ("log", &["buffer", "frame", "sync", "trace", "units", "reader_memory"]),
+    ("log", &["buffer", "chain", "frame", "sync", "trace", "units", "reader_memory"]),
     ("history", &["frame", "log", "name", "setting", "units"]),
-    ("subscription", &["contract", "frame", "history", "log", "name", "rights", "units"]),
+    ("stills", &["chain", "frame", "log", "trace", "units"]),
+    ("subscription", &["chain", "contract", "frame", "history", "log", "name", "rights", "units"]),
     // What is sent, and as what.
     ("controller", &["contract", "frame", "name", "profile", "setting", "units"]),
     ("wire", &["contract", "controller", "frame", "history", "name", "profile", "source", "trace", "units"]),
@@ -228,6 +230,7 @@ const MODULES: &[(&str, &[&str])] = &[
 /// Modules that every part of a broker may use.
 const BELOW_BROKERS: &[&str] = &[
     "buffer",
+    "chain",
     "clock",
     "contract",
     "controller",

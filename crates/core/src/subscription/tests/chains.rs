@@ -5,7 +5,7 @@ use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Reference, Rung, Sequence,
     SkipReason,
 };
-use crate::log::{CHAIN_LOG_FRAMES_MAX, ChainLogWriter, LogConfig, LogWriter, Record, chain_log, log};
+use crate::log::{LogConfig, LogWriter, Record, SHORT_LOG_FRAMES_MAX, ShortLogWriter, log, short_log};
 use crate::units::Instant;
 
 const LATER: Timestamp = Timestamp::from_nanos(1 << 60);
@@ -16,14 +16,14 @@ type Got = (u64, Encoding, Vec<(SkipReason, u64)>);
 
 /// A camera's two logs, and one reader of both.
 struct Rig {
-    came: ChainLogWriter,
+    came: ShortLogWriter,
     stills: LogWriter,
     reading: Subscription,
 }
 
 impl Rig {
     fn new(deliver: Deliver, kinds: ChainKinds) -> Self {
-        let (came, as_came) = chain_log(1 << 20);
+        let (came, as_came) = short_log(1 << 20);
         let (stills, reader) = log(LogConfig::default());
         let mut reading = Subscription::new(Span { deliver, ..Span::LIVE });
         let camera: CameraName = "dock/cam1".parse().unwrap();
@@ -154,7 +154,7 @@ fn who_is_too_slow_for_a_chain_goes_on_with_stills() {
     let mut rig = Rig::new(Deliver::Newest, H264);
     rig.came(0, 0);
     assert_eq!(rig.next(), Some((0, Chained, vec![])));
-    let last = CHAIN_LOG_FRAMES_MAX as u64 + 1;
+    let last = SHORT_LOG_FRAMES_MAX as u64 + 1;
     for sequence in 1..=last {
         rig.came(0, sequence);
         rig.decoded(sequence);

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::account::Account;
 use super::record::{Times, record};
 use crate::frame::{Reference, SkipReason};
-use crate::log::{CHAIN_LOG_BYTES_MAX, ChainLogWriter, LogReader, chain_log};
+use crate::log::{LogReader, ShortLogWriter, short_log};
 use crate::units::Instant;
 use crate::wire::FrameHeader;
 
@@ -17,6 +17,9 @@ use crate::wire::FrameHeader;
 const STALE_FRAMES_MAX: usize = 16;
 /// The most bytes of such frames.
 const STALE_BYTES_MAX: usize = 8 << 20;
+
+/// The most bytes of frames as they came.
+const CHAIN_BYTES_MAX: u64 = 8 << 20;
 
 /// A frame that waits for a newer one.
 struct Stale {
@@ -28,7 +31,7 @@ struct Stale {
 
 /// The frames of one camera as they came.
 pub(super) struct Chains {
-    log: ChainLogWriter,
+    log: ShortLogWriter,
     reader: LogReader,
     /// A subscription wants them.
     wanted: bool,
@@ -42,12 +45,12 @@ pub(super) struct Chains {
 
 /// What frames as they came may take of a camera's share, in bytes.
 pub(in super::super) fn chain_bytes_max(share: u64) -> u64 {
-    (share / 16).min(CHAIN_LOG_BYTES_MAX)
+    (share / 16).min(CHAIN_BYTES_MAX)
 }
 
 impl Chains {
     pub(super) fn new(bytes_max: u64) -> Self {
-        let (log, reader) = chain_log(bytes_max);
+        let (log, reader) = short_log(bytes_max);
         let stale = VecDeque::new();
         Self { log, reader, wanted: false, joins: false, stale, account: Account::default() }
     }

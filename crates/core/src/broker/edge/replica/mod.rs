@@ -92,8 +92,7 @@ impl Replica {
 
     /// When the oldest frame of its log was captured.
     pub(super) fn oldest(&self) -> Option<Timestamp> {
-        let reader = self.log.reader();
-        reader.get(reader.held().start).map(|record| record.frame.meta.captured)
+        self.log.reader().held_from()
     }
 
     /// Bytes in its log.

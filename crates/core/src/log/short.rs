@@ -1,10 +1,7 @@
-//! Holds the newest frames of a camera as they came over the link, for applications that decode chains
-//! themselves.
+//! Holds a few of the newest frames, within a small budget that may change.
 //!
-//! This log stands beside a replica log, all of whose frames decode by themselves. It has the same ring and
-//! readers: a reader holds a place and at most one frame, and the writer waits for nobody. The log is short.
-//! A reader that falls further behind than it reaches has lost its chain. It continues with the replica's
-//! stills until another chain begins.
+//! Such a log stands beside the log of a camera. It has the same ring and readers: a reader holds a place and
+//! at most one frame, and the writer waits for nobody.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,14 +11,11 @@ use super::record::{Record, accounted, footprint};
 use super::ring::{RingConfig, RingWriter, ring};
 use crate::frame::{Frame, FrameId};
 
-/// The most frames that are held: one or two seconds of a stream. Older frames would come too late to be
-/// useful.
-pub const CHAIN_LOG_FRAMES_MAX: usize = 32;
-/// The most bytes of such a log. If a sixteenth of its camera's share is less, that is its size.
-pub const CHAIN_LOG_BYTES_MAX: u64 = 8 << 20;
+/// The most frames that are held: one or two seconds of a stream.
+pub const SHORT_LOG_FRAMES_MAX: usize = 32;
 
-/// The one writer of a log of frames as they came.
-pub struct ChainLogWriter {
+/// The one writer of a short log.
+pub struct ShortLogWriter {
     ring: RingWriter<Record>,
     /// Bytes of records in the log or still held by readers.
     bytes: Arc<AtomicU64>,
@@ -32,22 +26,22 @@ pub struct ChainLogWriter {
 }
 
 /// Creates an empty log of at most `bytes_max` bytes. Evicted frames that readers still hold count too.
-pub fn chain_log(bytes_max: u64) -> (ChainLogWriter, LogReader) {
-    let (writer, reader) = ring(RingConfig { segments_max: CHAIN_LOG_FRAMES_MAX, segment_values_max: 1 });
+pub fn short_log(bytes_max: u64) -> (ShortLogWriter, LogReader) {
+    let (writer, reader) = ring(RingConfig { segments_max: SHORT_LOG_FRAMES_MAX, segment_values_max: 1 });
     let told = Arc::new(AtomicU64::new(bytes_max));
     (
-        ChainLogWriter {
+        ShortLogWriter {
             ring: writer,
             bytes: Arc::default(),
             bytes_max,
             told: Arc::clone(&told),
             last: None,
         },
-        LogReader { ring: reader, bytes_max: told },
+        LogReader { ring: reader, bytes_max: told, entry: Arc::default() },
     )
 }
 
-impl ChainLogWriter {
+impl ShortLogWriter {
     /// Makes room for a frame by evicting the oldest. Returns false if there can be none: a later frame is
     /// already here, the frame is larger than the log, or readers hold too many evicted frames.
     pub fn admits(&mut self, frame: FrameId, payload_bytes: usize) -> bool {
@@ -139,11 +133,11 @@ mod tests {
     /// reader already had the beginning.
     #[test]
     fn the_newest_frames_are_held_within_both_bounds() {
-        let (mut writer, reader) = chain_log(64 << 10);
+        let (mut writer, reader) = short_log(64 << 10);
         for sequence in 0..100 {
             assert!(writer.append(record(sequence, 100)));
         }
-        assert_eq!(reader.held(), 100 - CHAIN_LOG_FRAMES_MAX as u64..100);
+        assert_eq!(reader.held(), 100 - SHORT_LOG_FRAMES_MAX as u64..100);
         assert!(writer.append(record(100, 40_000)));
         assert!(writer.append(record(101, 40_000)));
         assert_eq!((reader.held(), writer.bytes() <= 64 << 10), (101..102, true));
@@ -154,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_readers_hold_counts_until_they_let_go_of_it() {
-        let (mut writer, reader) = chain_log(10_000);
+        let (mut writer, reader) = short_log(10_000);
         assert!(writer.append(record(0, 8_000)));
         let held = reader.get(0).unwrap();
         writer.clear();

@@ -1,0 +1,213 @@
+//! Follows chains: which frames whoever decodes everything holds, and which frame can be decoded next.
+//!
+//! A frame names one parent ([`Reference`]). What a decoder needs for a frame is its parent, the parent of that, and so on
+//! up to the chain's first frame. The edge's replica, readers of chains, and those who make stills all keep this
+//! account, so that none of them goes on with a frame that cannot be decoded.
+
+use std::collections::VecDeque;
+
+use crate::frame::{Encoding, Epoch, FrameId, FrameMeta, Reference, Sequence};
+
+/// The most frames of a chain that are remembered, because later ones may refer to them. They cover ten seconds
+/// at 100 frames per second.
+const FRAMES_MAX: usize = 1024;
+
+/// A chain of one camera.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainId {
+    /// How its frames are coded.
+    pub encoding: Encoding,
+    /// The camera's start.
+    pub epoch: Epoch,
+    /// Its first frame.
+    pub first: Sequence,
+}
+
+impl ChainId {
+    /// The chain of a frame. `None` for a still.
+    pub fn of(meta: &FrameMeta) -> Option<Self> {
+        let of = Self { encoding: meta.encoding, epoch: meta.id.epoch, first: meta.chain.chain };
+        meta.encoding.is_chained().then_some(of)
+    }
+
+    /// Its first frame.
+    pub const fn first_frame(&self) -> FrameId {
+        FrameId { epoch: self.epoch, sequence: self.first }
+    }
+}
+
+/// Whether a chain begins with this frame: a decoder needs nothing before it.
+pub fn begins_chain(meta: &FrameMeta) -> bool {
+    meta.encoding.is_chained() && is_well_formed(meta) && meta.chain.reference == Reference::Independent
+}
+
+/// Whether a frame's place does not contradict itself: the first frame of a chain, and no other, stands alone.
+fn is_well_formed(meta: &FrameMeta) -> bool {
+    let is_first = meta.chain.index == 0 && meta.chain.chain == meta.id.sequence;
+    is_first == (meta.chain.reference == Reference::Independent) && meta.chain.chain <= meta.id.sequence
+}
+
+/// The frames of the present chain that somebody holds who decodes all that it is given.
+#[derive(Clone, Debug, Default)]
+pub struct ChainFollower {
+    chain: Option<ChainId>,
+    /// The last frame's index in its chain.
+    index: u32,
+    /// The frames that it holds, oldest first.
+    frames: VecDeque<Sequence>,
+}
+
+impl ChainFollower {
+    /// Whether a frame can be decoded: it is a still, begins a chain, or its parent is held.
+    pub fn allows(&self, meta: &FrameMeta) -> bool {
+        if !meta.encoding.is_chained() {
+            return true;
+        }
+        let goes_on = ChainId::of(meta) == self.chain && meta.id.sequence > self.newest();
+        is_well_formed(meta)
+            && match meta.chain.reference {
+                Reference::Independent => true,
+                Reference::Previous => goes_on && self.index.checked_add(1) == Some(meta.chain.index),
+                Reference::Acknowledged(refers) => {
+                    goes_on && meta.chain.index > self.index && self.frames.contains(&refers)
+                }
+            }
+    }
+
+    /// Notes that a frame was decoded. Stills change nothing.
+    pub fn note(&mut self, meta: &FrameMeta) {
+        let Some(chain) = ChainId::of(meta) else { return };
+        if meta.chain.reference == Reference::Independent {
+            self.frames.clear();
+        }
+        (self.chain, self.index) = (Some(chain), meta.chain.index);
+        if self.frames.len() == FRAMES_MAX {
+            self.frames.pop_front();
+        }
+        self.frames.push_back(meta.id.sequence);
+    }
+
+    /// Forgets everything: the next frame has to begin a chain.
+    pub fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The chain that it is in.
+    pub fn chain(&self) -> Option<ChainId> {
+        self.chain
+    }
+
+    /// The last frame of a chain that it holds.
+    pub fn last(&self) -> Option<FrameId> {
+        let chain = self.chain?;
+        self.frames.back().map(|last| FrameId { epoch: chain.epoch, sequence: *last })
+    }
+
+    fn newest(&self) -> Sequence {
+        self.frames.back().copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::frame::{ChainLink, ClockSource, Rung};
+    use crate::units::Timestamp;
+
+    fn meta(sequence: u64, encoding: Encoding, chain: ChainLink) -> FrameMeta {
+        FrameMeta {
+            id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+            captured: Timestamp::from_nanos(sequence),
+            clock_source: ClockSource::Broker,
+            width: 4,
+            height: 4,
+            published: (4, 4),
+            encoding,
+            rung: Rung::original(),
+            chain,
+        }
+    }
+
+    fn link(chain: u64, index: u32, reference: Reference) -> ChainLink {
+        ChainLink { chain: Sequence(chain), index, reference }
+    }
+
+    #[test]
+    fn a_frame_goes_on_where_its_parent_is_held() {
+        use Reference::{Acknowledged, Independent, Previous};
+        let chained = |sequence, index, reference| meta(sequence, Encoding::H264, link(5, index, reference));
+        let mut follower = ChainFollower::default();
+        assert!(!follower.allows(&chained(6, 1, Previous)), "nobody has the beginning");
+        assert!(follower.allows(&chained(5, 0, Independent)));
+        follower.note(&chained(5, 0, Independent));
+        assert!(follower.allows(&chained(6, 1, Previous)));
+        assert!(!follower.allows(&chained(7, 2, Previous)), "its parent is missing");
+        assert!(follower.allows(&chained(7, 2, Acknowledged(Sequence(5)))));
+        follower.note(&chained(7, 2, Acknowledged(Sequence(5))));
+        assert!(!follower.allows(&chained(8, 3, Acknowledged(Sequence(6)))), "that one was passed over");
+        assert!(!follower.allows(&chained(6, 3, Acknowledged(Sequence(5)))), "a chain never goes back");
+        assert_eq!(follower.last().map(|last| last.sequence), Some(Sequence(7)));
+        let still = meta(9, Encoding::Jpeg, ChainLink::still(Sequence(9)));
+        assert!(follower.allows(&still));
+        follower.note(&still);
+        assert!(follower.allows(&chained(10, 3, Previous)), "a still ends no chain");
+        let of_tiles = meta(10, Encoding::Tiles, link(5, 3, Previous));
+        assert!(!follower.allows(&of_tiles), "another decoder");
+        follower.forget();
+        assert!(!follower.allows(&chained(10, 3, Previous)));
+    }
+
+    /// Whoever says that a frame stands alone and that it is in the midst of a chain is not believed.
+    #[test]
+    fn a_place_that_contradicts_itself_is_refused() {
+        let follower = ChainFollower::default();
+        for chain in [
+            link(4, 0, Reference::Independent),
+            link(5, 1, Reference::Independent),
+            link(5, 0, Reference::Previous),
+            link(6, 0, Reference::Independent),
+        ] {
+            assert!(!follower.allows(&meta(5, Encoding::H264, chain)), "{chain:?}");
+            assert!(!begins_chain(&meta(5, Encoding::H264, chain)), "{chain:?}");
+        }
+    }
+
+    fn any_link() -> impl Strategy<Value = (u64, u32, u8, u64)> {
+        (0u64..20, 0u32..20, 0u8..3, 0u64..20)
+    }
+
+    proptest! {
+        /// Whatever is offered: of every frame that is taken, the parent was taken before, up to the beginning of its chain.
+        #[test]
+        fn all_that_is_taken_can_be_decoded(offered in proptest::collection::vec((0u64..40, any_link()), 1..200)) {
+            let mut follower = ChainFollower::default();
+            let mut held = BTreeSet::new();
+            for (sequence, (chain, index, kind, refers)) in offered {
+                let reference = match kind {
+                    0 => Reference::Independent,
+                    1 => Reference::Previous,
+                    _ => Reference::Acknowledged(Sequence(refers)),
+                };
+                let meta = meta(sequence, Encoding::H264, link(chain, index, reference));
+                if !follower.allows(&meta) {
+                    continue;
+                }
+                match reference {
+                    Reference::Independent => {
+                        prop_assert_eq!(chain, sequence);
+                        held.clear();
+                    }
+                    Reference::Previous => prop_assert!(held.contains(&(chain, index - 1))),
+                    Reference::Acknowledged(_) => prop_assert!(held.iter().any(|(of, at)| *of == chain && *at < index)),
+                }
+                held.insert((chain, index));
+                follower.note(&meta);
+                prop_assert_eq!(follower.last(), Some(meta.id));
+            }
+        }
+    }
+}

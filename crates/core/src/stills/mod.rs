@@ -1,0 +1,333 @@
+//! Makes stills of frames that need others, for applications that do not decode chains: on demand, and once for
+//! all who ask (`docs/decisions/0043-video-stays-video.md`).
+//!
+//! A [`StillMaker`] stands beside a camera's log, of which it is one more reader. It has no input or output of its own. Whoever
+//! drives it passes on questions, the growth of the log and what decoders did, and carries out what it
+//! returns ([`StillOutput`]).
+//!
+//! | question | where |
+//! | --- | --- |
+//! | which decoder goes where, and which frame is next? | `places.rs` |
+//! | what can be answered, and what is remembered? | this file |
+
+mod places;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub use self::places::{DECODERS_MAX, IDLE_MAX};
+use self::places::{Path, Places};
+use crate::chain::ChainId;
+use crate::frame::{ChainLink, Encoding, Frame, FrameId, FrameMeta};
+use crate::log::{LogReader, Record, ShortLogWriter, short_log};
+use crate::trace::FrameTrace;
+use crate::units::Instant;
+
+/// For this long after a question, a decoder follows the newest chain, so that the next still costs one decoding.
+const FOLLOW_MAX: Duration = Duration::from_secs(2);
+/// The most bytes of stills made lately. If a sixteenth of the camera's share is less, that is the bound.
+const MADE_BYTES_MAX: u64 = 8 << 20;
+/// The most chains and frames of which it is remembered that a decoder failed on them.
+const FAILED_MAX: usize = 32;
+
+/// What stills of a camera may take of its share, in bytes.
+pub const fn still_bytes_max(share: u64) -> u64 {
+    let sixteenth = share / 16;
+    if sixteenth < MADE_BYTES_MAX { sixteenth } else { MADE_BYTES_MAX }
+}
+
+/// What came of a frame that a decoder was given.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decoded {
+    /// The frame, in a form that decodes by itself.
+    Still {
+        /// Its bytes.
+        payload: Bytes,
+        /// The encoding of the decoded frame. It is never one that [`Encoding::is_chained`].
+        encoding: Encoding,
+        /// Pixels in a row.
+        width: u32,
+        /// Rows.
+        height: u32,
+    },
+    /// It was decoded, and no still was wanted.
+    Passed,
+    /// It needs frames that the decoder does not hold. The decoder's state is unchanged.
+    NotHeld,
+    /// It is damaged, or the decoder failed or took too long. The decoder's state is lost.
+    Failed,
+}
+
+/// What there is of a still that was asked for.
+#[derive(Clone, Debug)]
+pub enum StillAnswer {
+    /// The still, and the log that holds its memory. Without a log the memory is the reader's own.
+    Still(Box<Record>, Option<LogReader>),
+    /// It cannot be made: the frame, or one that it needs, is damaged or gone.
+    NotDecoded,
+    /// The frame is in the log no more.
+    Gone,
+}
+
+/// What a maker of stills wants done.
+#[derive(Clone, Debug)]
+pub enum StillOutput {
+    /// Give a decoder a frame, and report the outcome with [`StillMaker::handle_decoded`].
+    Decode {
+        /// Which decoder, below [`DECODERS_MAX`].
+        decoder: usize,
+        /// The frame as it came.
+        frame: Box<Frame>,
+        /// The decoder must forget what it holds first.
+        afresh: bool,
+        /// A still is wanted. Otherwise the frame is decoded for those behind it.
+        wanted: bool,
+    },
+    /// Make a still of the frame that a decoder decoded last, and report it in the same way.
+    Show {
+        /// Which decoder.
+        decoder: usize,
+        /// The frame.
+        frame: FrameId,
+    },
+    /// A decoder is not needed now: free its memory.
+    Release {
+        /// Which decoder.
+        decoder: usize,
+    },
+    /// A question is answered.
+    Answer {
+        /// Its number.
+        question: u64,
+        /// The answer.
+        answer: StillAnswer,
+    },
+    /// A chain cannot be decoded any further: the camera must be asked for another.
+    ChainLost,
+}
+
+/// A question that is open.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    question: u64,
+    frame: FrameId,
+}
+
+/// Makes the stills of one camera's frames.
+pub struct StillMaker {
+    log: LogReader,
+    places: Places,
+    /// Oldest first. Each reader of the camera has at most one.
+    asked: Vec<Asked>,
+    made: ShortLogWriter,
+    reads_made: LogReader,
+    /// From which frame on chains cannot be decoded.
+    lost: VecDeque<(ChainId, FrameId)>,
+    /// Frames that cannot be decoded although their chains go on.
+    refused: VecDeque<FrameId>,
+    outputs: VecDeque<StillOutput>,
+}
+
+impl StillMaker {
+    /// A maker without decoders, of stills of the frames of this log.
+    pub fn new(log: LogReader) -> Self {
+        let (made, reads_made) = short_log(0);
+        Self {
+            log,
+            places: Places::default(),
+            asked: Vec::new(),
+            made,
+            reads_made,
+            lost: VecDeque::new(),
+            refused: VecDeque::new(),
+            outputs: VecDeque::new(),
+        }
+    }
+
+    // ---- getters ------------------------------------------------------------------------------------------
+
+    /// Bytes of stills made lately, and of those that readers hold.
+    pub fn bytes(&self) -> u64 {
+        self.made.bytes()
+    }
+
+    /// Whether nothing is asked, and no decoder has memory.
+    pub fn is_idle(&self) -> bool {
+        self.asked.is_empty() && self.outputs.is_empty() && self.places.are_released()
+    }
+
+    // ---- what happened ------------------------------------------------------------------------------------
+
+    /// A reader asks for the still of a frame in the log. Each question is answered once, under its number.
+    pub fn handle_query(&mut self, now: Instant, question: u64, frame: FrameId) {
+        self.asked.push(Asked { question, frame });
+        self.go_on(now);
+    }
+
+    /// Nobody waits for the answer any more.
+    pub fn handle_dropped(&mut self, question: u64) {
+        self.asked.retain(|asked| asked.question != question);
+    }
+
+    /// The log has grown.
+    pub fn handle_appended(&mut self, now: Instant) {
+        self.go_on(now);
+    }
+
+    /// A decoder is done with a frame that it was given. Ignored if it was given another one.
+    pub fn handle_decoded(&mut self, now: Instant, decoder: usize, frame: FrameId, decoded: Decoded) {
+        let Some(record) = self.places.handle_done(decoder, frame, &decoded) else { return };
+        match decoded {
+            Decoded::Still { encoding, .. } if encoding.is_chained() => {
+                self.handle_decoded_badly(&record.frame.meta, &Decoded::Failed);
+            }
+            Decoded::Still { payload, encoding, width, height } => {
+                let still = still_of(&record, (payload, encoding), (width, height), now);
+                self.keep(still);
+            }
+            Decoded::Passed => {}
+            Decoded::NotHeld | Decoded::Failed => self.handle_decoded_badly(&record.frame.meta, &decoded),
+        }
+        self.go_on(now);
+    }
+
+    /// The instant of [`StillMaker::poll_timeout`] has come, or any other.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.outputs.extend(self.places.release_idle(now).map(|decoder| StillOutput::Release { decoder }));
+        self.go_on(now);
+    }
+
+    // ---- what is wanted -----------------------------------------------------------------------------------
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<StillOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// When [`StillMaker::handle_timeout`] is due. `None`: not before something happens.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.places.idle_due()
+    }
+
+    // ---- inside -------------------------------------------------------------------------------------------
+
+    /// Answers what can be answered, and sends decoders to what cannot.
+    fn go_on(&mut self, now: Instant) {
+        loop {
+            self.answer(now);
+            self.places.forget_targets();
+            for Asked { frame, .. } in &self.asked {
+                if let Some(record) = self.log.get_frame(*frame) {
+                    self.places.head_for(now, &record.frame.meta);
+                }
+            }
+            // One that cannot get where it was sent is free for others.
+            let blocked = (0..DECODERS_MAX).filter(|decoder| !self.send(now, *decoder)).count();
+            if blocked == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Gives a decoder what comes next on its way, if it waits for something. False if it cannot get where it was
+    /// sent.
+    fn send(&mut self, now: Instant, decoder: usize) -> bool {
+        match self.places.next(now, decoder, &self.log, &self.refused) {
+            Path::Rest => {}
+            Path::Decode { record, afresh } => {
+                let id = record.frame.meta.id;
+                let wanted = self.asked.iter().any(|asked| asked.frame == id);
+                let frame = Box::new(record.frame);
+                self.outputs.push_back(StillOutput::Decode { decoder, frame, afresh, wanted });
+            }
+            Path::Show { frame } => self.outputs.push_back(StillOutput::Show { decoder, frame }),
+            Path::Unreachable { frame } => {
+                remember(&mut self.refused, frame);
+                self.outputs.push_back(StillOutput::ChainLost);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn answer(&mut self, now: Instant) {
+        for asked in std::mem::take(&mut self.asked) {
+            match self.answer_to(asked.frame) {
+                Some(answer) => {
+                    let Asked { question, frame } = asked;
+                    self.places.served(frame, &self.log, now + FOLLOW_MAX);
+                    self.outputs.push_back(StillOutput::Answer { question, answer });
+                }
+                None => self.asked.push(asked),
+            }
+        }
+    }
+
+    /// The answer to a question, if it is known.
+    fn answer_to(&self, frame: FrameId) -> Option<StillAnswer> {
+        if let Some(made) = self.reads_made.get_frame(frame) {
+            return Some(StillAnswer::Still(Box::new(made), Some(self.reads_made.clone())));
+        }
+        let Some(record) = self.log.get_frame(frame) else { return Some(StillAnswer::Gone) };
+        let Some(chain) = ChainId::of(&record.frame.meta) else {
+            return Some(StillAnswer::Still(Box::new(record), Some(self.log.clone())));
+        };
+        let is_lost = self.lost.iter().any(|(of, from)| *of == chain && *from <= frame);
+        (is_lost || self.refused.contains(&frame)).then_some(StillAnswer::NotDecoded)
+    }
+
+    /// Keeps a still for others who ask, and answers those who have asked.
+    fn keep(&mut self, still: Record) {
+        let id = still.frame.meta.id;
+        self.made.set_bytes_max(still_bytes_max(self.log.share().bytes_max));
+        if self.made.append(still.clone()) {
+            return;
+        }
+        // It is older than others, or readers hold too many of them: those who wait get memory of their own.
+        let waiting = self.asked.extract_if(.., |asked| asked.frame == id);
+        let answers = waiting.map(|Asked { question, .. }| {
+            let answer = StillAnswer::Still(Box::new(still.clone()), None);
+            StillOutput::Answer { question, answer }
+        });
+        self.outputs.extend(answers);
+    }
+
+    fn handle_decoded_badly(&mut self, meta: &FrameMeta, decoded: &Decoded) {
+        match ChainId::of(meta) {
+            Some(chain) if *decoded == Decoded::Failed => remember(&mut self.lost, (chain, meta.id)),
+            _ => remember(&mut self.refused, meta.id),
+        }
+        self.outputs.push_back(StillOutput::ChainLost);
+    }
+}
+
+/// A still of a frame, made at `now`.
+fn still_of(
+    record: &Record,
+    (payload, encoding): (Bytes, Encoding),
+    (width, height): (u32, u32),
+    now: Instant,
+) -> Record {
+    let meta = record.frame.meta.clone();
+    let chain = ChainLink::still(meta.id.sequence);
+    let made = |trace: &Arc<FrameTrace>| FrameTrace { decoded: Some(now), logged: now, ..**trace };
+    Record {
+        frame: Frame { meta: FrameMeta { encoding, width, height, chain, ..meta }, payload },
+        trace: record.trace.as_ref().map(made).map(Arc::new),
+        arrived: now,
+        ..record.clone()
+    }
+}
+
+fn remember<T>(memory: &mut VecDeque<T>, what: T) {
+    if memory.len() == FAILED_MAX {
+        memory.pop_front();
+    }
+    memory.push_back(what);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,245 @@
+//! Says where decoders are in their chains, which of them goes where, and which frame comes next on its way.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Decoded;
+use crate::chain::{ChainFollower, ChainId};
+use crate::frame::{FrameId, FrameMeta};
+use crate::log::{LogReader, Record};
+use crate::units::Instant;
+
+/// The most decoders of one camera: one for the newest frame, one for whoever looks elsewhere.
+pub const DECODERS_MAX: usize = 2;
+/// After this long without a frame, a decoder's memory is freed.
+pub const IDLE_MAX: Duration = Duration::from_secs(10);
+/// A decoder that is further behind than this does not follow: the next question says where to go.
+const FOLLOWED_FRAMES_MAX: u64 = 32;
+
+/// What a decoder does next.
+pub(super) enum Path {
+    /// Nothing.
+    Rest,
+    /// It decodes this frame.
+    Decode { record: Record, afresh: bool },
+    /// It has decoded this frame, and makes a still of it.
+    Show { frame: FrameId },
+    /// It cannot get to the frame that it was sent for.
+    Unreachable { frame: FrameId },
+}
+
+/// A decoder.
+#[derive(Default)]
+struct Place {
+    follower: ChainFollower,
+    /// The frame that it goes to, and the chain of that.
+    target: Option<(ChainId, FrameId)>,
+    /// What it is working on.
+    busy: Option<Record>,
+    /// Until when it follows the log without being asked.
+    follow_until: Instant,
+    used: Instant,
+    /// It has memory.
+    runs: bool,
+}
+
+impl Place {
+    /// The chain in which it is, or to which it goes.
+    fn chain(&self) -> Option<ChainId> {
+        let begun = self.busy.as_ref().and_then(|record| ChainId::of(&record.frame.meta));
+        self.target.map(|(chain, _)| chain).or(begun).or(self.follower.chain())
+    }
+
+    /// How much is lost if it goes to a chain instead of where it is: the one that follows the newest chain loses
+    /// nothing by going on to the next.
+    fn cost_of_leaving(&self, now: Instant, chain: ChainId) -> u8 {
+        let goes_on = self.follower.last().is_some_and(|last| last < chain.first_frame());
+        match now < self.follow_until {
+            true if goes_on => 0,
+            true => 2,
+            false => 1,
+        }
+    }
+
+    /// Whether it has passed a frame of a chain.
+    fn is_beyond(&self, chain: ChainId, frame: FrameId) -> bool {
+        self.follower.chain() == Some(chain) && self.follower.last().is_some_and(|last| last > frame)
+    }
+}
+
+/// All decoders of a camera.
+#[derive(Default)]
+pub(super) struct Places([Place; DECODERS_MAX]);
+
+impl Places {
+    /// Whether no decoder has memory.
+    pub(super) fn are_released(&self) -> bool {
+        self.0.iter().all(|place| !place.runs)
+    }
+
+    /// No decoder is on its way: those who ask say anew where to go.
+    pub(super) fn forget_targets(&mut self) {
+        self.0.iter_mut().for_each(|place| place.target = None);
+    }
+
+    /// Sends a decoder to a frame: the one that is nearest in its chain, or one that is free. If there is none, the
+    /// frame waits.
+    pub(super) fn head_for(&mut self, now: Instant, meta: &FrameMeta) {
+        let Some(chain) = ChainId::of(meta) else { return };
+        let on_way = |place: &&mut Place| place.chain() == Some(chain) && !place.is_beyond(chain, meta.id);
+        let nearest = self.0.iter_mut().filter(on_way).max_by_key(|place| place.follower.last());
+        let place = match nearest {
+            Some(place) => Some(place),
+            None => {
+                let free = self.0.iter_mut().filter(|place| place.busy.is_none() && place.target.is_none());
+                free.min_by_key(|place| (place.cost_of_leaving(now, chain), place.used))
+            }
+        };
+        let Some(place) = place else { return };
+        let further = place.target.map(|(_, to)| to).max(Some(meta.id));
+        place.target = further.map(|to| (chain, to));
+    }
+
+    /// What a decoder does next, if it waits for something.
+    pub(super) fn next(
+        &mut self,
+        now: Instant,
+        decoder: usize,
+        log: &LogReader,
+        refused: &VecDeque<FrameId>,
+    ) -> Path {
+        let place = &mut self.0[decoder];
+        if place.busy.is_some() {
+            return Path::Rest;
+        }
+        let path = match place.target {
+            Some(target) => to_target(place, target, log, refused),
+            None if now < place.follow_until => follow(place, log, refused),
+            None => Path::Rest,
+        };
+        match &path {
+            Path::Decode { record, afresh } => {
+                if *afresh {
+                    place.follower.forget();
+                }
+                (place.busy, place.used, place.runs) = (Some(record.clone()), now, true);
+            }
+            Path::Show { .. } => {
+                let record = place.target.and_then(|(_, frame)| log.get_frame(frame));
+                (place.busy, place.used) = (record, now);
+                if place.busy.is_none() {
+                    // It was evicted between the two looks.
+                    return Path::Rest;
+                }
+            }
+            Path::Unreachable { .. } | Path::Rest => {}
+        }
+        path
+    }
+
+    /// A decoder is done with a frame. Returns the frame's record, unless the decoder was given another one.
+    pub(super) fn handle_done(
+        &mut self,
+        decoder: usize,
+        frame: FrameId,
+        decoded: &Decoded,
+    ) -> Option<Record> {
+        let place = self.0.get_mut(decoder)?;
+        let record = place.busy.take_if(|record| record.frame.meta.id == frame)?;
+        match decoded {
+            Decoded::Still { encoding, .. } if encoding.is_chained() => place.follower.forget(),
+            Decoded::Still { .. } | Decoded::Passed if place.follower.last() != Some(frame) => {
+                place.follower.note(&record.frame.meta);
+            }
+            Decoded::Failed => place.follower.forget(),
+            Decoded::Still { .. } | Decoded::Passed | Decoded::NotHeld => {}
+        }
+        Some(record)
+    }
+
+    /// A question for a frame was answered. If it is one of the newest, the decoder that was there last follows the
+    /// log until then.
+    pub(super) fn served(&mut self, frame: FrameId, log: &LogReader, until: Instant) {
+        if log.index_of(frame) + FOLLOWED_FRAMES_MAX < log.held().end {
+            return;
+        }
+        let place = self.0.iter_mut().find(|place| place.follower.last() == Some(frame));
+        if let Some(place) = place {
+            place.follow_until = place.follow_until.max(until);
+        }
+    }
+
+    /// Gives up the memory of decoders that nobody needs.
+    pub(super) fn release_idle(&mut self, now: Instant) -> impl Iterator<Item = usize> + use<> {
+        let mut released = Vec::new();
+        for (decoder, place) in self.0.iter_mut().enumerate() {
+            if place.runs && place.busy.is_none() && now >= place.used + IDLE_MAX {
+                *place = Place::default();
+                released.push(decoder);
+            }
+        }
+        released.into_iter()
+    }
+
+    /// When memory of a decoder is to be given up.
+    pub(super) fn idle_due(&self) -> Option<Instant> {
+        let running = self.0.iter().filter(|place| place.runs && place.busy.is_none());
+        running.map(|place| place.used + IDLE_MAX).min()
+    }
+}
+
+/// The next step to the frame that a decoder was sent for.
+fn to_target(
+    place: &Place,
+    (chain, target): (ChainId, FrameId),
+    log: &LogReader,
+    refused: &VecDeque<FrameId>,
+) -> Path {
+    if place.follower.chain() == Some(chain)
+        && let Some(last) = place.follower.last()
+    {
+        if last == target {
+            return Path::Show { frame: target };
+        }
+        if last < target {
+            let next = log.index_of(last.next())..log.index_of(target.next());
+            let next = next.filter_map(|index| log.get(index)).find(|record| {
+                let meta = &record.frame.meta;
+                let is_next = ChainId::of(meta) == Some(chain) && place.follower.allows(meta);
+                is_next && !refused.contains(&meta.id)
+            });
+            return next.map_or(Path::Unreachable { frame: target }, |record| Path::Decode {
+                record,
+                afresh: false,
+            });
+        }
+    }
+    let first = chain.first_frame();
+    let begins = log.get_frame(first).filter(|record| ChainId::of(&record.frame.meta) == Some(chain));
+    match begins
+        .filter(|record| ChainFollower::default().allows(&record.frame.meta) && !refused.contains(&first))
+    {
+        // A decoder goes forwards only.
+        Some(record) => Path::Decode {
+            record,
+            afresh: place.follower.last().is_none_or(|last| last >= first || last.epoch != first.epoch),
+        },
+        None => Path::Unreachable { frame: target },
+    }
+}
+
+/// The next frame of the log behind the last one, except the newest: whoever asks for that one decides whether a still
+/// is made.
+fn follow(place: &Place, log: &LogReader, refused: &VecDeque<FrameId>) -> Path {
+    let Some(last) = place.follower.last() else { return Path::Rest };
+    let next = log.index_of(last.next())..log.held().end.saturating_sub(1);
+    if next.end.saturating_sub(next.start) > FOLLOWED_FRAMES_MAX {
+        return Path::Rest;
+    }
+    let mut records = next.filter_map(|index| log.get(index)).filter(|record| {
+        let meta = &record.frame.meta;
+        meta.encoding.is_chained() && meta.id.epoch == last.epoch && !refused.contains(&meta.id)
+    });
+    let found = records.find(|record| place.follower.allows(&record.frame.meta));
+    found.map_or(Path::Rest, |record| Path::Decode { record, afresh: false })
+}

@@ -1,0 +1,370 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::frame::{ClockSource, Epoch, Quality, Reference, Rung, Sequence};
+use crate::log::{LogConfig, LogWriter, log};
+use crate::units::Timestamp;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn id(sequence: u64) -> FrameId {
+    FrameId { epoch: Epoch(1), sequence: Sequence(sequence) }
+}
+
+/// A frame of a chain, or a still if it has none.
+fn record(sequence: u64, chain: Option<(u64, u32)>, bytes: usize) -> Record {
+    let link = |(first, index): (u64, u32)| ChainLink {
+        chain: Sequence(first),
+        index,
+        reference: if index == 0 { Reference::Independent } else { Reference::Previous },
+    };
+    let meta = FrameMeta {
+        id: id(sequence),
+        captured: Timestamp::from_nanos(sequence + 1),
+        clock_source: ClockSource::Broker,
+        width: 4,
+        height: 4,
+        published: (4, 4),
+        encoding: if chain.is_some() { Encoding::H264 } else { Encoding::Jpeg },
+        rung: Rung::original(),
+        chain: chain.map_or(ChainLink::still(Sequence(sequence)), link),
+    };
+    Record {
+        frame: Frame { meta, payload: vec![sequence as u8; bytes].into() },
+        skipped: [].into(),
+        quality: Quality::default(),
+        trace: None,
+        link_bytes: None,
+        arrived: Instant::ZERO,
+    }
+}
+
+/// A log, a maker of stills, and decoders that know nothing but what they were given.
+struct Rig {
+    now: Instant,
+    log: LogWriter,
+    maker: StillMaker,
+    next: u64,
+    /// The chain that goes on, and how many frames it has.
+    chain: (u64, u32),
+    /// What each decoder holds, and the frame that it decoded last.
+    held: [(BTreeSet<u64>, Option<u64>); DECODERS_MAX],
+    /// Work that was handed out and is not done: the decoder, the frame, whether a still is wanted.
+    work: VecDeque<(usize, u64, bool)>,
+    /// Frames on which every decoder fails.
+    damaged: BTreeSet<u64>,
+    /// How often each frame was decoded, and how many stills were made.
+    decoded: BTreeMap<u64, u32>,
+    made: BTreeMap<u64, u32>,
+    answers: BTreeMap<u64, Option<u64>>,
+    asked: u64,
+    chains_lost: u32,
+    released: usize,
+}
+
+impl Rig {
+    fn new(bytes_max: u64) -> Self {
+        let (log, reader) = log(LogConfig::with_bytes_max(bytes_max));
+        Self {
+            now: Instant::ZERO,
+            log,
+            maker: StillMaker::new(reader),
+            next: 0,
+            chain: (0, 0),
+            held: Default::default(),
+            work: VecDeque::new(),
+            damaged: BTreeSet::new(),
+            decoded: BTreeMap::new(),
+            made: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            asked: 0,
+            chains_lost: 0,
+            released: 0,
+        }
+    }
+
+    /// A frame comes: of the chain that goes on, of a new one, or a still.
+    fn comes(&mut self, begins: bool, is_still: bool) -> u64 {
+        let sequence = self.next;
+        self.next += 1;
+        if begins {
+            self.chain = (sequence, 0);
+        }
+        let chain = (!is_still).then_some(self.chain);
+        self.chain.1 += u32::from(!is_still);
+        self.log.append_record(record(sequence, chain, 100)).unwrap();
+        self.maker.handle_appended(self.now);
+        self.perform();
+        sequence
+    }
+
+    fn ask(&mut self, sequence: u64) -> u64 {
+        let question = self.asked;
+        self.asked += 1;
+        self.maker.handle_query(self.now, question, id(sequence));
+        self.perform();
+        question
+    }
+
+    fn perform(&mut self) {
+        while let Some(output) = self.maker.poll_output() {
+            match output {
+                StillOutput::Decode { decoder, frame, afresh, wanted } => {
+                    let sequence = frame.meta.id.sequence.0;
+                    assert!(self.work.iter().all(|(busy, ..)| *busy != decoder), "a decoder has two frames");
+                    let (held, _) = &mut self.held[decoder];
+                    if afresh || frame.meta.chain.index == 0 {
+                        held.clear();
+                    }
+                    let chain = frame.meta.chain;
+                    let parent = (chain.index > 0).then(|| sequence - 1);
+                    let parent = parent.filter(|_| chain.reference == Reference::Previous);
+                    assert!(
+                        chain.index == 0 || held.iter().any(|held| *held >= chain.chain.0),
+                        "{sequence} is decoded behind {held:?}, parent {parent:?}"
+                    );
+                    self.work.push_back((decoder, sequence, wanted));
+                }
+                StillOutput::Show { decoder, frame } => {
+                    assert_eq!(
+                        self.held[decoder].1,
+                        Some(frame.sequence.0),
+                        "another frame was decoded last"
+                    );
+                    self.work.push_back((decoder, frame.sequence.0, true));
+                }
+                StillOutput::Release { decoder } => {
+                    self.held[decoder] = Default::default();
+                    self.released += 1;
+                }
+                StillOutput::Answer { question, answer } => {
+                    let got = match answer {
+                        StillAnswer::Still(record, _) => {
+                            let meta = &record.frame.meta;
+                            assert!(!meta.encoding.is_chained());
+                            assert_eq!(record.frame.payload.first(), Some(&(meta.id.sequence.0 as u8)));
+                            Some(meta.id.sequence.0)
+                        }
+                        StillAnswer::NotDecoded | StillAnswer::Gone => None,
+                    };
+                    assert!(self.answers.insert(question, got).is_none(), "a question is answered twice");
+                }
+                StillOutput::ChainLost => self.chains_lost += 1,
+            }
+        }
+    }
+
+    /// The oldest work is done.
+    fn work(&mut self) -> bool {
+        let Some((decoder, sequence, wanted)) = self.work.pop_front() else { return false };
+        self.now += MS;
+        let (held, last) = &mut self.held[decoder];
+        let decoded = if self.damaged.contains(&sequence) {
+            held.clear();
+            *last = None;
+            Decoded::Failed
+        } else {
+            if *last != Some(sequence) {
+                *self.decoded.entry(sequence).or_default() += 1;
+            }
+            held.insert(sequence);
+            *last = Some(sequence);
+            match wanted {
+                true => {
+                    *self.made.entry(sequence).or_default() += 1;
+                    let payload = vec![sequence as u8; 50].into();
+                    Decoded::Still { payload, encoding: Encoding::Jpeg, width: 4, height: 4 }
+                }
+                false => Decoded::Passed,
+            }
+        };
+        self.maker.handle_decoded(self.now, decoder, id(sequence), decoded);
+        self.perform();
+        true
+    }
+
+    fn settle(&mut self) {
+        while self.work() {}
+    }
+
+    fn answer(&mut self, sequence: u64) -> Option<u64> {
+        let question = self.ask(sequence);
+        self.settle();
+        self.answers[&question]
+    }
+}
+
+#[test]
+fn nothing_is_decoded_until_somebody_looks() {
+    let mut rig = Rig::new(1 << 20);
+    for sequence in 0..20 {
+        rig.comes(sequence % 8 == 0, false);
+    }
+    assert!(rig.work.is_empty() && rig.maker.is_idle());
+    assert_eq!(rig.answer(18), Some(18));
+    assert_eq!(rig.decoded.keys().copied().collect::<Vec<_>>(), [16, 17, 18], "from where its chain begins");
+    assert_eq!(rig.made.keys().copied().collect::<Vec<_>>(), [18]);
+}
+
+/// However many look, a frame is decoded once and one still is made of it.
+#[test]
+fn all_who_look_share_one_decoding_and_one_still() {
+    let mut rig = Rig::new(1 << 20);
+    let mut questions = Vec::new();
+    for sequence in 0..60 {
+        rig.comes(sequence % 25 == 0, false);
+        questions.extend([rig.ask(sequence), rig.ask(sequence)]);
+        if sequence % 3 == 0 {
+            rig.settle();
+        }
+        questions.push(rig.ask(sequence));
+        rig.settle();
+    }
+    assert!(questions.iter().all(|question| rig.answers[question].is_some()));
+    assert!(rig.decoded.values().all(|times| *times == 1), "{:?}", rig.decoded);
+    assert!(rig.made.values().all(|times| *times == 1), "{:?}", rig.made);
+    assert!(rig.held[1].1.is_none(), "a second decoder is for those who look elsewhere");
+}
+
+/// Who takes every third frame pays for pictures of those alone, and the decoder is there already when it asks.
+#[test]
+fn a_decoder_follows_whoever_takes_some_frames() {
+    let mut rig = Rig::new(1 << 20);
+    for sequence in 0..90 {
+        rig.comes(sequence == 0, false);
+        rig.settle();
+        if sequence % 3 == 2 {
+            let before = rig.decoded.len();
+            assert_eq!(rig.answer(sequence), Some(sequence));
+            assert!(sequence == 2 || rig.decoded.len() - before == 1, "one decoding from the frame");
+        }
+        rig.now += MS * 33;
+    }
+    assert_eq!((rig.decoded.len(), rig.made.len()), (90, 30));
+    assert!(rig.decoded.values().all(|times| *times == 1));
+}
+
+/// Whoever looked once is not decoded for without end.
+#[test]
+fn decoders_rest_and_let_go() {
+    let mut rig = Rig::new(1 << 20);
+    rig.comes(true, false);
+    assert_eq!(rig.answer(0), Some(0));
+    let until = rig.now + FOLLOW_MAX;
+    while rig.now < until + MS * 500 {
+        rig.comes(false, false);
+        rig.settle();
+        rig.now += MS * 40;
+    }
+    assert!(rig.decoded.len() < rig.next as usize - 5, "it went on for two seconds");
+    assert_eq!(rig.released, 0);
+    rig.now = rig.maker.poll_timeout().unwrap();
+    rig.maker.handle_timeout(rig.now);
+    rig.perform();
+    assert_eq!((rig.released, rig.maker.is_idle(), rig.maker.poll_timeout()), (1, true, None));
+    let newest = rig.next - 1;
+    assert_eq!(rig.answer(newest), Some(newest), "and begins again");
+}
+
+/// A frame on which the decoder fails ends its chain for stills; frames before it and the next chain are there.
+#[test]
+fn a_damaged_frame_costs_its_chain_from_there_on() {
+    let mut rig = Rig::new(1 << 20);
+    for sequence in 0..10 {
+        rig.comes(sequence == 0 || sequence == 8, false);
+    }
+    rig.damaged.insert(5);
+    assert_eq!(rig.answer(7), None);
+    assert_eq!(rig.chains_lost, 1);
+    assert_eq!((rig.answer(5), rig.answer(6)), (None, None));
+    assert_eq!((rig.chains_lost, rig.decoded.get(&6)), (1, None), "nobody tries again");
+    assert_eq!((rig.answer(4), rig.answer(8)), (Some(4), Some(8)));
+}
+
+/// A chain whose beginning has gone can be gone on with by a decoder that is inside, and not be entered.
+#[test]
+fn a_chain_without_its_beginning_is_for_the_decoder_inside() {
+    let mut rig = Rig::new(20_000);
+    for sequence in 0..200 {
+        rig.comes(sequence == 0, false);
+        assert_eq!(rig.answer(sequence), Some(sequence));
+        rig.now += MS * 33;
+    }
+    assert!(rig.maker.log.held().start > 50, "the beginning has gone");
+    rig.now += IDLE_MAX;
+    rig.maker.handle_timeout(rig.now);
+    rig.perform();
+    let newest = rig.comes(false, false);
+    assert_eq!((rig.answer(newest), rig.chains_lost), (None, 1));
+    let begins = rig.comes(true, false);
+    assert_eq!(rig.answer(begins), Some(begins));
+    assert_eq!(rig.answer(0), None, "evicted");
+}
+
+/// A still in the log is its own answer.
+#[test]
+fn a_still_needs_no_decoder() {
+    let mut rig = Rig::new(1 << 20);
+    rig.comes(true, false);
+    let still = rig.comes(false, true);
+    assert_eq!(rig.answer(still), Some(still));
+    assert!(rig.decoded.is_empty());
+}
+
+proptest! {
+    /// Whatever comes, is asked, fails or is dropped, and in whatever order decoders are done: each question is answered once, with the still of
+    /// its frame or with none; a still is made only of what a decoder could decode, and none is missing that
+    /// could be made.
+    #[test]
+    fn every_question_is_answered(
+        steps in proptest::collection::vec((0u8..10, 0u64..40, 0u8..30), 1..200),
+        budget in 5_000u64..60_000,
+    ) {
+        let mut rig = Rig::new(budget);
+        let (mut questions, mut dropped) = (BTreeMap::new(), BTreeSet::new());
+        rig.comes(true, false);
+        for (step, back, chance) in steps {
+            match step {
+                0..=2 => _ = rig.comes(chance < 3, chance == 29),
+                3..=5 => {
+                    let frame = rig.next.saturating_sub(1 + back);
+                    let question = rig.ask(frame);
+                    questions.insert(question, frame);
+                }
+                6 | 7 => _ = rig.work(),
+                8 if chance == 0 => _ = rig.damaged.insert(rig.next),
+                8 => {
+                    let question = rig.asked.saturating_sub(1 + back % 3);
+                    rig.maker.handle_dropped(question);
+                    dropped.insert(question);
+                }
+                _ => {
+                    rig.now += MS * 100 * u32::from(chance);
+                    rig.maker.handle_timeout(rig.now);
+                    rig.perform();
+                }
+            }
+            let bytes_max = still_bytes_max(rig.maker.log.share().bytes_max);
+            prop_assert!(rig.maker.bytes() <= bytes_max.max(1));
+        }
+        rig.settle();
+        for (question, frame) in questions {
+            match rig.answers.get(&question) {
+                Some(answer) => prop_assert!(answer.is_none_or(|got| got == frame)),
+                None => prop_assert!(dropped.contains(&question), "{} is not answered", question),
+            }
+        }
+        // Now that all is quiet, everything that can be decoded has a still.
+        let log = rig.maker.log.clone();
+        for index in log.entry()..log.held().end {
+            let meta = log.get(index).unwrap().frame.meta;
+            let (frame, first) = (meta.id.sequence.0, meta.chain.chain.0);
+            let is_damaged = meta.encoding.is_chained() && rig.damaged.range(first..=frame).next().is_some();
+            if !is_damaged {
+                prop_assert_eq!(rig.answer(frame), Some(frame));
+            }
+        }
+    }
+}
