@@ -158,7 +158,7 @@ impl Rig {
             width: 1,
             height: 1,
             published: (1, 1),
-            encoding: Encoding::Jpeg,
+            encoding: Encoding::H264,
             rung: Rung::original(),
             chain: self.chain,
         };
