@@ -5,14 +5,14 @@
 //! edge, it also holds the watch of the contract ([`ContractWatch`]). It has no input or output of its own.
 //! The part that serves the application drives it like a broker:
 //!
-//! 1. It reports what happens: [`Session::handle_attach`] and [`Session::handle_chains`] for each log that is
-//!    to be read, [`Session::handle_view_changed`], and [`Session::handle_past`] for each answer. It also
+//! 1. It reports what happens: [`Session::handle_attach`] for each log that is to be read,
+//!    [`Session::handle_view_changed`], [`Session::handle_past`] and [`Session::handle_still`] for each answer. It also
 //!    passes on what the application asks and says: [`Session::handle_update`],
 //!    [`Session::handle_accuracy`], [`Session::handle_taken`] and [`Session::handle_chain_lost`].
 //! 2. When a log has grown, something was reported, or [`Session::poll_timeout`] has passed, it calls
 //!    [`Session::poll`] until that returns nothing.
-//! 3. It then calls [`Session::poll_past`] until that returns nothing, and finds the answers. It passes what
-//!    [`Session::poll_way`] returns on to the broker.
+//! 3. It then calls [`Session::poll_past`] and [`Session::poll_still`] until they return nothing, and finds the answers.
+//!    It passes what [`Session::poll_way`] returns on to the broker.
 //!
 //! A frame is chosen only when the application can take one, so it is the newest of that moment. Changes of
 //! the contract's state are told between frames.
@@ -24,11 +24,12 @@ use crate::broker::edge::{CameraView, CaptureClock, EdgeBroker, SubscriptionId};
 use crate::contract::Contract;
 use crate::contract::monitor::TakenReport;
 use crate::contract::watch::{Change, ContractWatch, FrameVerdict, Judged, LOOK_INTERVAL};
-use crate::frame::{ChainKinds, SkipCounts};
+use crate::frame::{FrameId, SkipCounts};
 use crate::history::{PastAnswer, PastQuery};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
 use crate::profile::SizedProfile;
+use crate::stills::StillAnswer;
 use crate::subscription::{Delivery, Next, NotHeld, NotHeldReason, Span, Subscription, SubscriptionSpec};
 use crate::trace::Trace;
 use crate::units::{ClockAnchor, Instant, Timestamp};
@@ -124,7 +125,9 @@ impl Session {
     /// A session whose contract is not watched, such as one on a camera's own log. `clock` relates the wall
     /// clock to the monotonic clock.
     pub fn new(clock: ClockAnchor, spec: &SubscriptionSpec) -> Self {
-        let subscription = Subscription::with_past(spec.span, spec.past).resuming_after(spec.after.clone());
+        let subscription = Subscription::with_past(spec.span, spec.past)
+            .resuming_after(spec.after.clone())
+            .taking_chains(spec.present_chains());
         Self { subscription, watch: None, clock, named: None, contract_due: false, over: false }
     }
 
@@ -185,12 +188,6 @@ impl Session {
         self.subscription.attach_from(camera, log, present);
     }
 
-    /// Gives the frames of a camera as they came, if they are of these kinds. Ignored for a camera that is
-    /// not read.
-    pub fn handle_chains(&mut self, camera: &CameraName, log: LogReader, kinds: ChainKinds) {
-        self.subscription.take_chains(camera, log, kinds);
-    }
-
     /// Stops reading a camera that the broker has forgotten. If the camera comes again, its account goes on
     /// behind its last frame.
     pub fn handle_forgotten(&mut self, camera: &CameraName) {
@@ -247,6 +244,11 @@ impl Session {
         self.subscription.handle_past(camera, answer);
     }
 
+    /// Takes in the still of a frame from [`Session::poll_still`], or that there is none.
+    pub fn handle_still(&mut self, camera: &CameraName, frame: FrameId, answer: StillAnswer) {
+        self.subscription.handle_still(camera, frame, answer);
+    }
+
     // ---- what is wanted -----------------------------------------------------------------------------------
 
     /// What there is for the application now. With `ready` unset it cannot take a frame, and hears only about
@@ -287,6 +289,11 @@ impl Session {
     /// A question about the past that was not asked yet. At most one per camera is open.
     pub fn poll_past(&mut self) -> Option<(CameraName, PastQuery)> {
         self.subscription.poll_past()
+    }
+
+    /// A frame of a camera's log of which the application needs a still. At most one per camera is open.
+    pub fn poll_still(&mut self) -> Option<(CameraName, FrameId)> {
+        self.subscription.poll_still()
     }
 
     /// How long frames take from here to the application, if that has changed: the broker must be told

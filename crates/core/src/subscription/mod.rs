@@ -8,7 +8,8 @@
 //!
 //! Frames of the past come from memory or, if memory does not hold them, from elsewhere.
 //! [`Subscription::poll_past`] returns the questions, and [`Subscription::handle_past`] takes the answers
-//! ([`crate::history`]). `feed/` combines past and present, and `tally.rs` keeps the account.
+//! ([`crate::history`]). Frames of chains are given as they came to an application that decodes them. For others,
+//! [`Subscription::poll_still`] asks for the still of a frame ([`crate::stills`]). `feed/` combines past and present, and `tally.rs` keeps the account.
 
 mod chains;
 mod feed;
@@ -25,16 +26,19 @@ pub use self::holes::{Missing, NotHeld, NotHeldReason, merged};
 pub use self::spec::SubscriptionSpec;
 pub use self::tally::skipped_between;
 pub use self::types::{Deliver, Delivery, LastFrame, Next, Span, SpanError};
-use crate::frame::ChainKinds;
+use crate::frame::{ChainKinds, FrameId};
 use crate::history::{PastAnswer, PastOptions, PastQuery, Tier};
 use crate::log::LogReader;
 use crate::name::CameraName;
+use crate::stills::StillAnswer;
 use crate::units::Timestamp;
 
 /// One application's place in the logs that it reads.
 pub struct Subscription {
     span: Span,
     past: PastOptions,
+    /// The kinds of chains that its application decodes itself.
+    kinds: ChainKinds,
     feeds: Vec<Feed>,
     /// The feed to look at first, so that every camera gets its turn.
     turn: usize,
@@ -65,7 +69,17 @@ impl Subscription {
         let span = Span { deliver, ..span };
         let resumes_after = Vec::new();
         let (feeds, left) = (Vec::new(), Vec::new());
-        Self { span, past, feeds, turn: 0, passed: None, resumes_after, patience: None, left }
+        let kinds = ChainKinds::NONE;
+        Self { span, past, kinds, feeds, turn: 0, passed: None, resumes_after, patience: None, left }
+    }
+
+    /// Makes it deliver frames of these kinds of chains as they came. The application gets all frames of a chain from
+    /// its beginning on, in order. Outside chains, or if it falls too far behind, it gets stills. Must be called
+    /// before a camera is attached.
+    #[must_use]
+    pub fn taking_chains(mut self, kinds: ChainKinds) -> Self {
+        self.kinds = kinds;
+        self
     }
 
     /// Makes the account of these cameras continue after frames that the application already has. Must be
@@ -99,7 +113,7 @@ impl Subscription {
     pub fn attach_from(&mut self, camera: CameraName, reader: LogReader, present: u64) {
         if self.feeds.iter().all(|feed| feed.camera != camera) {
             let after = self.resumes_after.iter().find(|(of, _)| *of == camera).map(|(_, after)| *after);
-            self.feeds.push(Feed::new(camera, reader, present, (self.span, self.past), after));
+            self.feeds.push(Feed::new(camera, reader, present, (self.span, self.past, self.kinds), after));
         }
     }
 
@@ -119,16 +133,6 @@ impl Subscription {
             Some((_, left)) => left.merge(&missing.skipped, missing.not_held),
             None if missing == Missing::default() => {}
             None => self.left.push((camera, missing)),
-        }
-    }
-
-    /// Delivers frames of an attached camera as they came, for an application that decodes chains of these
-    /// kinds itself. It gets all frames of a chain from its beginning on, in order. Outside chains, or if it
-    /// falls further behind than `log` reaches, it gets stills. Ignored if the subscription reads the past.
-    pub fn take_chains(&mut self, camera: &CameraName, log: LogReader, kinds: ChainKinds) {
-        let feed = self.feeds.iter_mut().find(|feed| feed.camera == *camera && feed.takes_chains());
-        if let Some(feed) = feed.filter(|feed| feed.chains.is_none()) {
-            feed.chains = Some(ChainPlace::new(log, kinds));
         }
     }
 
@@ -168,6 +172,20 @@ impl Subscription {
         let span = self.span;
         if let Some(feed) = self.feeds.iter_mut().find(|feed| feed.camera == *camera) {
             feed.handle_past(span, answer);
+        }
+    }
+
+    /// A frame of a camera's log of which the application needs a still. The answer goes to
+    /// [`Subscription::handle_still`]. Call this until it returns nothing, after every [`Subscription::next`]. At most one
+    /// such question per camera is open.
+    pub fn poll_still(&mut self) -> Option<(CameraName, FrameId)> {
+        self.feeds.iter_mut().find_map(|feed| Some((feed.camera.clone(), feed.poll_still()?)))
+    }
+
+    /// Takes in the still of a frame, or that there is none.
+    pub fn handle_still(&mut self, camera: &CameraName, frame: FrameId, answer: StillAnswer) {
+        if let Some(feed) = self.feeds.iter_mut().find(|feed| feed.camera == *camera) {
+            feed.handle_still(frame, answer);
         }
     }
 

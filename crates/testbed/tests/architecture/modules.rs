@@ -49,7 +49,10 @@ const MODULES: &[(&str, &[&str])] = &[
     ("log", &["buffer", "chain", "frame", "sync", "trace", "units", "reader_memory"]),
     ("history", &["frame", "log", "name", "setting", "units"]),
     ("stills", &["chain", "frame", "log", "trace", "units"]),
-    ("subscription", &["chain", "contract", "frame", "history", "log", "name", "rights", "units"]),
+    (
+        "subscription",
+        &["chain", "contract", "frame", "history", "log", "name", "rights", "stills", "units"],
+    ),
     // What is sent, and as what.
     ("controller", &["contract", "frame", "name", "profile", "setting", "units"]),
     ("wire", &["contract", "controller", "frame", "history", "name", "profile", "source", "trace", "units"]),
@@ -220,6 +223,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "log",
             "name",
             "profile",
+            "stills",
             "subscription",
             "trace",
             "units",
@@ -242,6 +246,7 @@ const BELOW_BROKERS: &[&str] = &[
     "rights",
     "setting",
     "source",
+    "stills",
     "subscription",
     "trace",
     "units",

@@ -35,7 +35,7 @@ impl Applications {
             return Vec::new();
         }
         let readers = self.subscriptions.readers(camera).into_iter();
-        readers.flat_map(|(subscription, chains)| roster.attach(subscription, camera, chains)).collect()
+        readers.filter_map(|subscription| roster.attach(subscription, camera)).collect()
     }
 
     /// An application subscribes. Cameras that are not known yet may come until `expected`. Returns until when
@@ -51,10 +51,9 @@ impl Applications {
         let chains = asked.present_chains();
         let mut matching = roster.cameras.matching(&asked.cameras);
         matching.retain(|name| asked.granted.allows(name));
-        let attached = matching.iter().flat_map(|name| roster.attach(id, name, chains));
+        let attached = matching.iter().filter_map(|name| roster.attach(id, name));
         let mut outputs: Vec<EdgeOutput> = attached.collect();
         let is_whole = asked.cameras.as_camera().is_some_and(|camera| matching.contains(&camera));
-        let asked = SubscriptionSpec { chains, ..asked };
         let Subscribed { stays, patience } =
             self.subscriptions.handle_subscribe(clock, id, asked, (expected, is_whole));
         if stays {
@@ -123,7 +122,7 @@ impl Applications {
 
     /// Asks a camera for what the subscriptions that select it want together, if that has changed.
     pub(super) fn ask(&self, roster: &mut Roster, camera: &CameraName) -> Vec<EdgeOutput> {
-        roster.ask(camera, self.subscriptions.contracts(camera), self.subscriptions.want_chains(camera))
+        roster.ask(camera, self.subscriptions.contracts(camera))
     }
 
     /// Asks every camera for what is wanted of it, if that has changed.

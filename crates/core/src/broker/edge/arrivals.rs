@@ -20,9 +20,8 @@ pub const ARRIVING_FRAMES_MAX: usize = 64;
 pub const ARRIVING_BYTES_MAX: u64 = 64 << 20;
 /// The shortest time between two progress reports of a frame.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a whole frame of a chain waits for the frame that it refers to, and for room at the decoder. The
-/// content of lost packets comes one or two round trips later. By then the wait has cost less than a
-/// keyframe, which would have taken as long.
+/// How long a whole frame of a chain waits for the frame that it refers to. The content of lost packets comes one
+/// or two round trips later. By then the wait has cost less than a keyframe, which would have taken as long.
 pub const HELD_MAX: Duration = Duration::from_millis(500);
 
 /// Why a frame that announced itself is not taken.
@@ -132,7 +131,7 @@ struct Taken {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Now,
-    /// Later: when something else has arrived or been decoded, and at the latest at this instant.
+    /// Later: when something else has arrived, and at the latest at this instant.
     Later(Option<Instant>),
     /// Never: one that was sent later and does not need it has been taken.
     Gone,
@@ -252,10 +251,9 @@ impl Arrivals {
         (arriving - self.arriving.len()) as u64
     }
 
-    /// Returns the oldest frame whose turn it is. The decoder says for how many bytes it has room. Call this
-    /// until it returns nothing.
-    pub(super) fn next(&mut self, now: Instant, has_room: impl Fn(u32) -> bool) -> Option<Ready> {
-        let (place, turn) = self.next_turn(now, has_room)?;
+    /// Returns the oldest frame whose turn it is. Call this until it returns nothing.
+    pub(super) fn next(&mut self, now: Instant) -> Option<Ready> {
+        let (place, turn) = self.next_turn(now)?;
         let Arriving { header, first, whole, .. } = self.arriving.swap_remove(place);
         // A frame that is not whole has its turn later.
         debug_assert!(whole.is_some(), "it is the turn of a frame that is not whole");
@@ -278,9 +276,9 @@ impl Arrivals {
 
     /// The index of the oldest frame that must wait no longer. If there is none, notes when the next one will
     /// be due.
-    fn next_turn(&mut self, now: Instant, has_room: impl Fn(u32) -> bool) -> Option<(usize, Turn)> {
+    fn next_turn(&mut self, now: Instant) -> Option<(usize, Turn)> {
         let turns: Vec<(usize, Turn)> =
-            self.arriving.iter().map(|known| self.turn(now, known, &has_room)).enumerate().collect();
+            self.arriving.iter().map(|known| self.turn(now, known)).enumerate().collect();
         let next = turns.iter().filter(|(_, turn)| !matches!(turn, Turn::Later(_)));
         let next = next.min_by_key(|(place, _)| self.arriving[*place].header.meta.id).copied();
         let until = turns.iter().filter_map(|(_, turn)| match turn {
@@ -293,8 +291,8 @@ impl Arrivals {
 
     /// When it is a frame's turn. While a frame that it needs is on its way, going on without that one would
     /// cost the whole chain.
-    fn turn(&self, now: Instant, known: &Arriving, has_room: impl Fn(u32) -> bool) -> Turn {
-        let Some((payload, since)) = &known.whole else { return Turn::Later(None) };
+    fn turn(&self, now: Instant, known: &Arriving) -> Turn {
+        let Some((_, since)) = &known.whole else { return Turn::Later(None) };
         let meta = &known.header.meta;
         if !meta.encoding.is_chained() {
             return Turn::Now;
@@ -318,7 +316,7 @@ impl Arrivals {
             }
         };
         let until = *since + HELD_MAX;
-        if self.over || now >= until || decodes && has_room(payload.len() as u32) {
+        if self.over || now >= until || decodes {
             return Turn::Now;
         }
         Turn::Later(Some(until))

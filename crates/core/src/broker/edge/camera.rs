@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::connection::Connections;
-use super::replica::{Replica, chain_bytes_max};
+use super::replica::Replica;
 use super::report::CameraReport;
 use super::traffic::TrafficMeter;
 use super::types::{EdgeConfig, EdgeOutput, Forgotten};
@@ -12,6 +12,7 @@ use crate::buffer::payload_within;
 use crate::frame::Epoch;
 use crate::log::{RECORD_OVERHEAD_BYTES_MAX, Record};
 use crate::name::{CameraName, CameraPattern};
+use crate::stills::still_bytes_max;
 use crate::units::{ClockAnchor, Instant};
 
 /// A camera that is or was connected.
@@ -91,11 +92,6 @@ impl Cameras {
         self.known.iter()
     }
 
-    /// All of them, to be changed.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&CameraName, &mut Camera)> {
-        self.known.iter_mut()
-    }
-
     /// The names of those for which something holds.
     pub(super) fn names(&self, which: impl Fn(&CameraName, &Camera) -> bool) -> Vec<CameraName> {
         self.known.iter().filter(|(name, camera)| which(name, camera)).map(|(name, _)| name.clone()).collect()
@@ -125,7 +121,7 @@ impl Cameras {
     pub(super) fn frame_bytes_max(&self) -> u32 {
         let share = self.share();
         let fits = payload_within(
-            (share - chain_bytes_max(share)).saturating_sub(RECORD_OVERHEAD_BYTES_MAX) as usize
+            (share - still_bytes_max(share)).saturating_sub(RECORD_OVERHEAD_BYTES_MAX) as usize
         );
         let fits = u32::try_from(fits).unwrap_or(u32::MAX);
         self.frame_bytes_max.min(fits)

@@ -48,7 +48,7 @@ use self::connection::Due;
 pub use self::connection::{NAMELESS_LINKS_MAX, NAMELESS_LINKS_OF_IDENTITY_MAX};
 use self::history::History;
 pub use self::history::{CAMERA_RETURN_MAX, HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
-pub use self::replica::{DECODING_BYTES_MAX, DECODING_FRAMES_MAX, Decoded, KEYFRAME_REQUEST_INTERVAL};
+pub use self::replica::KEYFRAME_REQUEST_INTERVAL;
 use self::roster::Roster;
 use self::session::{Judgement, Sessions};
 pub use self::types::{
@@ -294,7 +294,7 @@ impl EdgeBroker {
         self.sessions.handle_reset(name);
         let readers = self.applications.subscriptions.readers(name).into_iter();
         self.outputs
-            .extend(readers.map(|(subscription, _)| EdgeOutput::Detach { subscription, camera: camera() }));
+            .extend(readers.map(|subscription| EdgeOutput::Detach { subscription, camera: camera() }));
         self.roster.cameras.remove(name);
         self.history.handle_reset(name);
         Ok(forgotten)
@@ -337,21 +337,8 @@ impl EdgeBroker {
         self.outputs.extend(self.roster.handle_frame_cancelled(now, id, frame));
     }
 
-    /// The decoder has finished what [`EdgeOutput::Decode`] asked, or failed. Any order is allowed, but the
-    /// order of asking is fastest.
-    pub fn handle_decoded(
-        &mut self,
-        now: Instant,
-        name: &CameraName,
-        link: LinkId,
-        frame: FrameId,
-        decoded: Decoded,
-    ) {
-        self.outputs.extend(self.roster.handle_decoded(now, name, (link, frame), decoded));
-    }
-
-    /// A subscription has lost its chain of a camera because its decoder failed, and asks for a new one. The
-    /// camera is asked at most once in [`KEYFRAME_REQUEST_INTERVAL`] for all subscriptions.
+    /// A subscription has lost its chain of a camera because its decoder failed, or no still can be made of it, and a
+    /// new one is asked for. The camera is asked at most once in [`KEYFRAME_REQUEST_INTERVAL`] for all together.
     pub fn handle_chain_lost(&mut self, now: Instant, name: &CameraName) {
         self.outputs.extend(self.roster.handle_chain_lost(now, name));
     }

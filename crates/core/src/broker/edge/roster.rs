@@ -6,14 +6,14 @@ use bytes::Bytes;
 use super::arrivals::{Completed, FrameRefused};
 use super::camera::{Camera, Cameras};
 use super::connection::{Connection, Connections, Session, Way};
-use super::replica::{Decoded, Replica};
+use super::replica::Replica;
 use super::report::Bears;
 use super::shares::Shares;
 use super::types::{EdgeConfig, EdgeOutput, ReplyError, SubscriptionId};
 use crate::broker::LinkId;
 use crate::contract::Contract;
 use crate::controller::share::Channels;
-use crate::frame::{ChainKinds, FrameId};
+use crate::frame::FrameId;
 use crate::name::CameraName;
 use crate::source::SourceStanding;
 use crate::units::Instant;
@@ -107,14 +107,8 @@ impl Roster {
     // ---- what happened ------------------------------------------------------------------------------------
 
     /// Lets a subscription read a camera's log.
-    pub(super) fn attach(
-        &mut self,
-        subscription: SubscriptionId,
-        name: &CameraName,
-        chains: ChainKinds,
-    ) -> Vec<EdgeOutput> {
-        let camera = self.cameras.get_mut(name);
-        camera.map(|camera| camera.replica.attach(subscription, chains)).unwrap_or_default()
+    pub(super) fn attach(&self, subscription: SubscriptionId, name: &CameraName) -> Option<EdgeOutput> {
+        self.cameras.get(name).map(|camera| camera.replica.attach(subscription))
     }
 
     /// A connection becomes that of a camera which is known, and has none.
@@ -163,16 +157,9 @@ impl Roster {
         std::iter::once(EdgeOutput::ViewChanged { camera: name.clone() }).chain(told).collect()
     }
 
-    /// Asks a camera for what applications want of it together, if that has changed: these contracts, and its
-    /// frames as they came if somebody decodes them itself.
-    pub(super) fn ask(
-        &mut self,
-        name: &CameraName,
-        contracts: Vec<Contract>,
-        wants_chains: bool,
-    ) -> Vec<EdgeOutput> {
+    /// Asks a camera for what applications want of it together, if that has changed.
+    pub(super) fn ask(&mut self, name: &CameraName, contracts: Vec<Contract>) -> Vec<EdgeOutput> {
         let Some(camera) = self.cameras.get_mut(name) else { return Vec::new() };
-        camera.replica.want_chains(wants_chains);
         // Also if the demand is unchanged: there may be more contracts than are sent.
         let mut outputs = vec![EdgeOutput::ViewChanged { camera: name.clone() }];
         if let Some(demand) = camera.report.ask(contracts)
@@ -210,8 +197,11 @@ impl Roster {
         for link in self.connections.held(now) {
             outputs.extend(self.take_ready(now, link));
         }
-        for (_, camera) in self.cameras.iter_mut() {
-            outputs.extend(camera.replica.take_stale(now));
+        let is_stale = |camera: &Camera| camera.replica.stale_due().is_some_and(|due| now >= due);
+        for name in self.cameras.names(|_, camera| is_stale(camera)) {
+            if let Some((camera, way)) = self.camera_and_way(&name) {
+                outputs.extend(camera.replica.take_stale(now, way));
+            }
         }
         let is_due = |camera: &Camera| camera.replica.join_due().is_some_and(|due| now >= due);
         for name in self.cameras.names(|_, camera| is_due(camera)) {
@@ -309,30 +299,12 @@ impl Roster {
         self.take_ready(now, id)
     }
 
-    /// The decoder is done with a frame that came on that connection.
-    pub(super) fn handle_decoded(
-        &mut self,
-        now: Instant,
-        name: &CameraName,
-        (link, frame): (LinkId, FrameId),
-        decoded: Decoded,
-    ) -> Vec<EdgeOutput> {
-        let Some((camera, way)) = self.camera_and_way(name) else { return Vec::new() };
-        let present = camera.link;
-        let outputs = camera.replica.handle_decoded(now, link, frame, decoded, way);
-        let Some(mut outputs) = outputs else { return Vec::new() };
-        // There is room now for frames that waited for it.
-        outputs.extend(present.into_iter().flat_map(|present| self.take_ready(now, present)));
-        outputs
-    }
-
     /// Takes the frames of a connection that are whole and whose turn it is, oldest first.
     fn take_ready(&mut self, now: Instant, id: LinkId) -> Vec<EdgeOutput> {
         let mut outputs = Vec::new();
         let Some((link, camera)) = self.both(id) else { return outputs };
         loop {
-            let has_room = |bytes| camera.replica.has_room_for(bytes);
-            let Some(ready) = link.arrivals.next(now, has_room) else { return outputs };
+            let Some(ready) = link.arrivals.next(now) else { return outputs };
             let stale_until = link.stale_until(now, &ready.header.meta, camera.report.interval());
             outputs.extend(camera.replica.handle_ready(now, id, ready, (link.way(), stale_until)));
         }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::types::{NamedContract, SubscriptionId};
 use crate::contract::{Contract, OnInfeasible};
-use crate::frame::ChainKinds;
 use crate::name::{CameraName, CameraPattern};
 use crate::profile::ProfileHash;
 use crate::rights::Granted;
@@ -23,8 +22,6 @@ struct Entry {
     contract: Contract,
     /// How long frames take from the edge to its application.
     way: Duration,
-    /// Chains that its application decodes itself.
-    chains: ChainKinds,
     /// Whether it wants originals, which are fetched where contracts make frames smaller.
     originals: bool,
     /// Its application's name, for people.
@@ -100,15 +97,10 @@ impl Subscriptions {
         self.entries.values().any(|entry| entry.pattern.as_camera().as_ref() == Some(camera))
     }
 
-    /// Those that are to read a camera's log, and chains of which kinds.
-    pub(super) fn readers(&self, camera: &CameraName) -> Vec<(SubscriptionId, ChainKinds)> {
+    /// Those that are to read a camera's log.
+    pub(super) fn readers(&self, camera: &CameraName) -> Vec<SubscriptionId> {
         let matching = self.entries.iter().filter(|(_, entry)| entry.selects(camera));
-        matching.map(|(id, entry)| (*id, entry.chains)).collect()
-    }
-
-    /// Whether one wants a camera's frames as they came.
-    pub(super) fn want_chains(&self, camera: &CameraName) -> bool {
-        self.entries.values().any(|entry| !entry.chains.is_none() && entry.selects(camera))
+        matching.map(|(id, _)| *id).collect()
     }
 
     /// What they ask of a camera together, as many as a demand holds: those with an accuracy floor first, and
@@ -158,7 +150,7 @@ impl Subscriptions {
         (expected, is_whole): (Option<Instant>, bool),
     ) -> Subscribed {
         let originals = asked.wants_originals();
-        let SubscriptionSpec { cameras: pattern, granted, contract, span, chains, application, .. } = asked;
+        let SubscriptionSpec { cameras: pattern, granted, contract, span, application, .. } = asked;
         let patience = expected.filter(|until| span.begin.is_some() && !is_whole && clock.monotonic < *until);
         let is_live = span.is_live(clock.wall);
         let stays = is_live || patience.is_some();
@@ -168,7 +160,6 @@ impl Subscriptions {
                 granted,
                 contract,
                 way: Duration::ZERO,
-                chains,
                 originals,
                 application,
                 pending: None,

@@ -9,7 +9,7 @@ use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
 use crate::contract::Contract;
 use crate::contract::negotiation::ContractOutcome;
 use crate::controller::share::Channels;
-use crate::frame::{ChainKinds, Epoch, FRAME_BYTES_MAX, Frame, FrameId};
+use crate::frame::{Epoch, FRAME_BYTES_MAX, FrameId};
 use crate::history::PastAnswer;
 use crate::log::LogReader;
 use crate::name::{CameraName, CameraPattern};
@@ -86,19 +86,8 @@ pub enum EdgeOutput {
         subscription: SubscriptionId,
         /// The camera.
         camera: CameraName,
-        /// Its replica log.
+        /// Its frames as they came.
         log: LogReader,
-    },
-    /// Let a subscription that was just given a camera's log read its frames as they come too.
-    AttachChains {
-        /// The subscription.
-        subscription: SubscriptionId,
-        /// The camera.
-        camera: CameraName,
-        /// Its newest frames as they came.
-        log: LogReader,
-        /// Which of them its application decodes itself.
-        kinds: ChainKinds,
     },
     /// Let a subscription read a camera's log no more: the camera was forgotten. The subscription goes on, and
     /// gets the camera's next log if it comes again.
@@ -108,28 +97,10 @@ pub enum EdgeOutput {
         /// The camera.
         camera: CameraName,
     },
-    /// Another frame as it came is in the log: its readers may look.
-    Came {
-        /// The camera.
-        camera: CameraName,
-    },
     /// A camera's log has grown: whoever waits for it may look.
     Appended {
         /// The camera.
         camera: CameraName,
-    },
-    /// Decode a frame that may need earlier ones of its connection, into a frame that decodes by itself.
-    /// Report the outcome, whatever it is, with
-    /// [`EdgeBroker::handle_decoded`](super::EdgeBroker::handle_decoded). All frames of a camera go through
-    /// one decoder, in this order. The decoder drops its state when a frame comes on another connection than
-    /// the previous one.
-    Decode {
-        /// The camera.
-        camera: CameraName,
-        /// The connection that it came on.
-        link: LinkId,
-        /// The frame as it arrived.
-        frame: Box<Frame>,
     },
     /// Something has changed that affects the contracts on a camera
     /// ([`EdgeBroker::view`](super::EdgeBroker::view)).
@@ -256,8 +227,7 @@ pub struct CameraCounters {
     pub cancelled: u64,
     /// Frames that were refused, or for which the log had no room.
     pub refused: u64,
-    /// Frames that arrived but did not enter the log, because they could not be decoded, or newer ones came
-    /// before they were.
+    /// Frames that arrived but did not enter the log, because what they need had not.
     pub not_decoded: u64,
     /// Payload bytes that crossed the link, also of late frames.
     pub bytes: u64,

@@ -1,34 +1,27 @@
 //! Reads one log for a subscription: the past from wherever it is held, then the present from memory.
 //!
-//! This file decides what is read next. `questions.rs` asks others for what memory does not hold, `originals.rs`
-//! reads the originals of the newest frames, and `tally.rs` counts what is passed over.
+//! This file decides what is read next. `questions.rs` asks others for what memory does not hold, `stills.rs` for stills
+//! of frames that need others, `originals.rs` reads the originals of the newest frames, and `tally.rs` counts what is
+//! passed over.
 
 mod originals;
 mod questions;
+mod stills;
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::chains::{ChainPlace, Look, Stills};
+use self::stills::Chosen;
+use super::chains::{ChainPlace, Look, Unread};
 use super::holes::NotHeld;
 use super::originals::Originals;
 use super::tally::Tally;
 use super::types::{Deliver, Delivery, LastFrame, Span};
-use crate::frame::{Epoch, FrameId, FrameMeta, SkipCounts, SkipReason};
+use crate::frame::{ChainKinds, Epoch, FrameId, FrameMeta, SkipCounts, SkipReason};
 use crate::history::{PastOptions, PastQuery, Tier};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
 use crate::units::Timestamp;
-
-/// What there is next for an application that decodes chains itself.
-enum AsCame {
-    /// A frame as it came.
-    Frame(Record),
-    /// Nothing new.
-    Nothing,
-    /// A still, if there is one.
-    Still,
-}
 
 /// A question of a feed to others, and how far it has got.
 enum Question {
@@ -48,8 +41,12 @@ enum Question {
 pub(super) struct Feed {
     pub(super) camera: CameraName,
     reader: LogReader,
-    /// The place among frames as they came, if the application decodes chains itself.
+    /// The place in chains, if the application decodes them itself.
     pub(super) chains: Option<ChainPlace>,
+    /// The frame that was chosen for the application and of which it needs a still.
+    chosen: Chosen,
+    /// The end of memory when the last still was there.
+    made_to: u64,
     /// What is known of originals, if these are wanted and nothing else.
     originals: Option<Originals>,
     past_options: PastOptions,
@@ -99,7 +96,7 @@ impl Feed {
         camera: CameraName,
         reader: LogReader,
         present: u64,
-        (span, past): (Span, PastOptions),
+        (span, past, kinds): (Span, PastOptions, ChainKinds),
         after: Option<LastFrame>,
     ) -> Self {
         let newest = present.checked_sub(1).and_then(|newest| reader.get(newest));
@@ -113,7 +110,9 @@ impl Feed {
         let mut feed = Self {
             camera,
             newest_before,
-            chains: None,
+            chains: (!kinds.is_none() && !wants_originals).then(|| ChainPlace::new(kinds)),
+            chosen: Chosen::None,
+            made_to: 0,
             originals: wants_originals.then(|| Originals::new(present)),
             past_options: PastOptions {
                 tier_max: if begin.is_some() || past.fill || wants_originals {
@@ -160,48 +159,69 @@ impl Feed {
     pub(super) fn next(&mut self, span: Span, begun: bool, now: Timestamp) -> Option<Delivery> {
         self.begun |= begun;
         let span = self.own(span);
+        if let Some(still) = self.take_still() {
+            return Some(still);
+        }
+        if self.waits_for_still() {
+            return None;
+        }
         if self.originals.is_some() {
             return self.next_original(span, now);
         }
-        // Frames of the past are stills, and so are the answers of others.
         let may = self.is_live && !self.waits_for_past();
         if let Some(mut chains) = self.chains.take_if(|_| may) {
-            let came = self.next_as_came(&mut chains, span);
+            let (next, last) = (self.live, self.tally.last().max(self.floor));
+            let look = chains.look(Unread { log: &self.reader, next, last, deliver: span.deliver });
             self.chains = Some(chains);
-            match came {
-                AsCame::Frame(record) => {
-                    let log = self.chains.as_ref().map(|chains| chains.log.clone());
-                    return Some(self.delivery(record, log));
-                }
-                AsCame::Nothing => return None,
-                AsCame::Still => {}
+            match look {
+                Look::Frame(to) => return self.next_as_came(to, span),
+                Look::Nothing => return None,
+                Look::Still => {}
             }
         }
-        let mut newest: Option<Record> = None;
-        while let Some(record) = self.step(span, newest.as_ref().map(|newest| newest.frame.meta.id)) {
-            if newest.as_ref().is_some_and(|newest| record.frame.meta.id <= newest.frame.meta.id) {
+        self.next_chosen(span)
+    }
+
+    /// The newest frame, or the next one if every frame is wanted.
+    fn next_chosen(&mut self, span: Span) -> Option<Delivery> {
+        let mut newest: Option<(Record, u64)> = None;
+        while let Some(record) = self.step(span, newest.as_ref().map(|(newest, _)| newest.frame.meta.id)) {
+            if newest.as_ref().is_some_and(|(newest, _)| record.frame.meta.id <= newest.frame.meta.id) {
                 // It was found elsewhere, and has crossed live meanwhile.
                 continue;
             }
-            if let Some(skipped) = newest.replace(record) {
-                self.tally.skip(passed_over(&skipped));
+            if let Some((skipped, end)) = newest.replace((record, self.live)) {
+                self.tally.skip(self.passed_over(&skipped, end));
                 self.has_read(&skipped.frame.meta);
             }
-            let record = newest.as_ref().expect("just put there");
+            let (record, _) = newest.as_ref().expect("just put there");
             self.account_before(record);
             if span.deliver == Deliver::Every {
                 break;
             }
         }
-        let record = newest?;
+        let (record, end) = newest?;
         if span.deliver == Deliver::Newest && self.is_live && record.is_overtaken() {
             // A newer one is about to enter the log.
-            self.tally.skip(passed_over(&record));
+            self.tally.skip(self.passed_over(&record, end));
             self.has_read(&record.frame.meta);
             return None;
         }
         let log = (self.elsewhere != Some(record.frame.meta.id)).then(|| self.reader.clone());
-        Some(self.delivery(record, log))
+        self.hand(record, log)
+    }
+
+    /// The frame of the present at an index, as it came. Those before it are passed over.
+    fn next_as_came(&mut self, to: u64, span: Span) -> Option<Delivery> {
+        while let Some(record) = self.step_live(span) {
+            self.account_before(&record);
+            if self.live > to {
+                return self.hand(record, Some(self.reader.clone()));
+            }
+            self.tally.skip(self.passed_over(&record, self.live));
+            self.has_read(&record.frame.meta);
+        }
+        None
     }
 
     fn delivery(&mut self, record: Record, log: Option<LogReader>) -> Delivery {
@@ -217,6 +237,7 @@ impl Feed {
 
     /// The rest of the account when nothing more comes.
     pub(super) fn rest(mut self, span: Span) -> (CameraName, SkipCounts, Option<NotHeld>) {
+        self.drop_chosen();
         if self.originals.is_some() {
             self.pass_over_rest(self.own(span));
         }
@@ -226,6 +247,7 @@ impl Feed {
 
     /// The rest of the account when the log is read no more: what it holds is not delivered any more.
     pub(super) fn abandon(mut self, span: Span) -> (CameraName, SkipCounts, Option<NotHeld>) {
+        self.drop_chosen();
         if !self.is_live || self.waits_for_past() {
             self.tally.give_up_from(self.begin, span.end, self.reader.newest().as_ref());
         } else if self.originals.is_none() {
@@ -259,57 +281,7 @@ impl Feed {
         self.asked_for_rest = false;
     }
 
-    // ---- frames as they came ------------------------------------------------------------------------------
-
-    /// Whether chains may be read here: of the past there are stills only.
-    pub(super) fn takes_chains(&self) -> bool {
-        self.is_live && !self.past_options.fill && self.originals.is_none()
-    }
-
-    /// The next frame as it came, with the account of those before it.
-    fn next_as_came(&mut self, chains: &mut ChainPlace, span: Span) -> AsCame {
-        let after = self.tally.last().max(self.floor);
-        let next = after.map_or(self.live, |after| self.reader.index_of(after.next()));
-        let id_of = |record: Record| record.frame.meta.id;
-        let stills =
-            Stills { next: self.reader.get(next).map(id_of), newest: self.reader.newest().map(id_of) };
-        let (from, to, enters) = match chains.look(after, stills, span.deliver) {
-            Look::Frame { from, to, enters } => (from, to, enters),
-            Look::Nothing => return AsCame::Nothing,
-            Look::Still => return AsCame::Still,
-        };
-        let Some(record) = chains.log.get(to) else {
-            // It was evicted between the two looks.
-            chains.leave();
-            return AsCame::Still;
-        };
-        let (id, captured) = (record.frame.meta.id, record.frame.meta.captured);
-        if span.end.is_some_and(|end| captured > end) {
-            // Outside a chain, stills of earlier frames may still be on their way.
-            self.saw_end = self.saw_end.or((!enters).then_some(id.epoch));
-            return if enters { AsCame::Still } else { AsCame::Nothing };
-        }
-        // More frames came since the last delivery than the log holds.
-        let is_lapped = enters && from > 0 && from <= chains.log.held().start;
-        if is_lapped && self.tally.last().is_some_and(|last| last.epoch == id.epoch) {
-            self.tally.note_evicted_some();
-        }
-        for passed in (from..to).filter_map(|index| chains.log.get(index)) {
-            self.account_before(&passed);
-            self.has_read(&passed.frame.meta);
-            // A reader that had stills could not have had one of a frame that the edge was still decoding.
-            let had_none = enters && stills.newest < self.tally.last();
-            let reason = if had_none { SkipReason::EdgeBusy } else { passed_over(&passed) };
-            self.tally.skip(reason);
-        }
-        chains.handed(to, &record.frame.meta);
-        self.account_before(&record);
-        // Stills of delivered or passed-over frames are not read any more.
-        self.live = self.live.max(self.reader.index_of(id.next()));
-        AsCame::Frame(record)
-    }
-
-    // ---- stills -------------------------------------------------------------------------------------------
+    // ---- what is read next --------------------------------------------------------------------------------
 
     /// The next record of the past or the present within the span. `None` if there is none, or if an answer
     /// is still to come.
@@ -482,7 +454,13 @@ impl Feed {
     fn past_in_memory(&self, span: Span) -> VecDeque<Range<u64>> {
         let Some(begin) = span.begin else { return VecDeque::new() };
         let from = self.tally.last().map_or(0, |last| self.reader.index_of(last.next()));
-        let ranges = self.reader.between(begin, span.end.unwrap_or(Timestamp::MAX)).into_iter();
+        let end = span.end.unwrap_or(Timestamp::MAX);
+        // Whoever decodes chains needs them from their beginnings; of others, a still of each frame can be made.
+        let ranges = match &self.chains {
+            Some(_) => self.reader.between(begin, end),
+            None => self.reader.within(begin, end),
+        };
+        let ranges = ranges.into_iter();
         let ranges = ranges.map(|range| range.start.max(from)..range.end.min(self.live));
         ranges.filter(|range| !range.is_empty()).collect()
     }
@@ -519,9 +497,4 @@ impl Feed {
                 && self.is_live
                 && self.live >= self.reader.held().end
     }
-}
-
-/// Why a frame was not given to an application that takes the newest.
-fn passed_over(record: &Record) -> SkipReason {
-    if record.is_overtaken() { SkipReason::LateOrLost } else { SkipReason::ApplicationBusy }
 }

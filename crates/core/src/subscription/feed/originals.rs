@@ -59,7 +59,7 @@ impl Feed {
             originals.handle_delivered(end);
         }
         let log = from_memory.then(|| self.reader.clone());
-        Some(self.delivery(record, log))
+        self.hand(record, log)
     }
 
     /// Takes in the answer to a question for the newest original.

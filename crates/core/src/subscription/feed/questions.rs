@@ -124,7 +124,7 @@ impl Feed {
     /// Whether an answer may still come that the reading must not end without. It ends without an original that
     /// the link has no room for.
     pub(in crate::subscription) fn waits_for_past(&self) -> bool {
-        self.originals.is_none() && !matches!(self.question, Question::None)
+        self.originals.is_none() && !matches!(self.question, Question::None) || self.waits_for_still()
     }
 
     pub(super) fn ask(&mut self, span: Span, before: Option<FrameId>) {

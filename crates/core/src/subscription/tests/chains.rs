@@ -1,11 +1,12 @@
-//! Readers that decode chains themselves, beside a replica of stills.
+//! Readers that decode chains themselves, and readers that need stills of them.
 
+use super::super::chains::BEHIND_FRAMES_MAX;
 use super::super::*;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Reference, Rung, Sequence,
     SkipReason,
 };
-use crate::log::{LogConfig, LogWriter, Record, SHORT_LOG_FRAMES_MAX, ShortLogWriter, log, short_log};
+use crate::log::{LogConfig, LogWriter, Record, log};
 use crate::units::Instant;
 
 const LATER: Timestamp = Timestamp::from_nanos(1 << 60);
@@ -14,40 +15,40 @@ const H264: ChainKinds = ChainKinds { h264: true, tiles: false };
 /// A frame's number, what it came as, and what was skipped before it.
 type Got = (u64, Encoding, Vec<(SkipReason, u64)>);
 
-/// A camera's two logs, and one reader of both.
+/// A camera's log, and one reader of it, who is given stills when [`Rig::answer`] says so.
 struct Rig {
-    came: ShortLogWriter,
-    stills: LogWriter,
+    log: LogWriter,
     reading: Subscription,
 }
 
 impl Rig {
     fn new(deliver: Deliver, kinds: ChainKinds) -> Self {
-        let (came, as_came) = short_log(1 << 20);
-        let (stills, reader) = log(LogConfig::default());
-        let mut reading = Subscription::new(Span { deliver, ..Span::LIVE });
-        let camera: CameraName = "dock/cam1".parse().unwrap();
-        reading.attach(camera.clone(), reader);
-        reading.take_chains(&camera, as_came, kinds);
-        Self { came, stills, reading }
+        let (log, reader) = log(LogConfig::default());
+        let mut reading = Subscription::new(Span { deliver, ..Span::LIVE }).taking_chains(kinds);
+        reading.attach("dock/cam1".parse().unwrap(), reader);
+        Self { log, reading }
     }
 
-    /// A frame comes, of the chain that began with `first`; a still of it is not there yet.
+    /// A frame comes, of the chain that began with `first`.
     fn came(&mut self, first: u64, sequence: u64) {
-        assert!(self.came.append(record(sequence, Encoding::H264, link(first, sequence))));
-    }
-
-    /// The edge has decoded it.
-    fn decoded(&mut self, sequence: u64) {
-        let still = record(sequence, Encoding::Jpeg, ChainLink::still(Sequence(sequence)));
-        self.stills.append_record(still).unwrap();
+        self.log.append_record(record(sequence, Encoding::H264, link(first, sequence))).unwrap();
     }
 
     /// A still crosses.
     fn crossed(&mut self, sequence: u64) {
-        let still = || record(sequence, Encoding::Jpeg, ChainLink::still(Sequence(sequence)));
-        assert!(self.came.append(still()));
-        self.stills.append_record(still()).unwrap();
+        self.log
+            .append_record(record(sequence, Encoding::Jpeg, ChainLink::still(Sequence(sequence))))
+            .unwrap();
+    }
+
+    /// The frame of which a still is wanted, and its still is made or not.
+    fn answer(&mut self, is_made: bool) -> Option<u64> {
+        let (camera, frame) = self.reading.poll_still()?;
+        let still = record(frame.sequence.0, Encoding::Jpeg, ChainLink::still(frame.sequence));
+        let answer =
+            if is_made { StillAnswer::Still(Box::new(still), None) } else { StillAnswer::NotDecoded };
+        self.reading.handle_still(&camera, frame, answer);
+        Some(frame.sequence.0)
     }
 
     /// What the application gets next, as what, and what was skipped before it.
@@ -61,8 +62,13 @@ impl Rig {
         }
     }
 
+    /// The same, with stills made at once.
+    fn next_made(&mut self) -> Option<Got> {
+        self.next().or_else(|| self.answer(true).and_then(|_| self.next()))
+    }
+
     fn all(&mut self) -> Vec<(u64, Encoding)> {
-        let frames = std::iter::from_fn(|| self.next());
+        let frames = std::iter::from_fn(|| self.next_made());
         frames.map(|(sequence, encoding, _)| (sequence, encoding)).collect()
     }
 }
@@ -104,17 +110,15 @@ fn a_chain_is_entered_where_it_begins() {
     let mut rig = Rig::new(Deliver::Newest, H264);
     for sequence in [3, 4] {
         rig.came(0, sequence);
-        assert_eq!(rig.next(), None, "it is not decoded yet");
-        rig.decoded(sequence);
+        assert_eq!(rig.next(), None, "its still is not there yet");
+        assert_eq!(rig.answer(true), Some(sequence));
         assert_eq!(rig.next(), Some((sequence, Jpeg, vec![])));
     }
     rig.came(5, 5);
-    assert_eq!(rig.next(), Some((5, Chained, vec![])), "nobody waits for the edge's decoder");
-    rig.decoded(5);
-    assert_eq!(rig.next(), None, "it was delivered");
+    assert_eq!(rig.next(), Some((5, Chained, vec![])));
+    assert_eq!((rig.next(), rig.answer(true)), (None, None), "it was delivered");
     for sequence in 6..10 {
         rig.came(5, sequence);
-        rig.decoded(sequence);
     }
     assert_eq!(rig.all(), [(6, Chained), (7, Chained), (8, Chained), (9, Chained)]);
 }
@@ -133,7 +137,7 @@ fn the_newest_wins_where_a_chain_allows_it() {
     rig.crossed(4);
     let (second, mut after) = (link(2, 4), record(5, Encoding::H264, link(2, 5)));
     after.frame.meta.chain.index = second.index;
-    assert!(rig.came.append(after));
+    rig.log.append_record(after).unwrap();
     assert_eq!(rig.all(), [(3, Chained), (4, Jpeg), (5, Chained)]);
     rig.crossed(6);
     rig.crossed(7);
@@ -148,27 +152,27 @@ fn the_newest_wins_where_a_chain_allows_it() {
     assert_eq!(every.all(), [(0, Chained), (1, Chained), (2, Chained), (3, Jpeg), (4, Jpeg)]);
 }
 
-/// Who falls too far behind has lost the chain: the newest still comes, and the account says what it cost.
+/// Who falls too far behind has lost the chain: the newest still comes, and the account says what it cost. Who wants every frame
+/// gets every frame.
 #[test]
 fn who_is_too_slow_for_a_chain_goes_on_with_stills() {
+    let last = BEHIND_FRAMES_MAX + 1;
     let mut rig = Rig::new(Deliver::Newest, H264);
-    rig.came(0, 0);
-    assert_eq!(rig.next(), Some((0, Chained, vec![])));
-    let last = SHORT_LOG_FRAMES_MAX as u64 + 1;
-    for sequence in 1..=last {
-        rig.came(0, sequence);
-        rig.decoded(sequence);
+    let mut every = Rig::new(Deliver::Every, H264);
+    for rig in [&mut rig, &mut every] {
+        rig.came(0, 0);
+        assert_eq!(rig.next(), Some((0, Chained, vec![])));
+        (1..=last).for_each(|sequence| rig.came(0, sequence));
     }
     assert_eq!(rig.reading.chains_lost(), 0);
-    assert_eq!(rig.next(), Some((last, Jpeg, vec![(SkipReason::ApplicationBusy, last - 1)])));
+    assert_eq!(rig.next_made(), Some((last, Jpeg, vec![(SkipReason::ApplicationBusy, last - 1)])));
     assert_eq!(rig.reading.chains_lost(), 1);
     rig.came(0, last + 1);
-    assert_eq!(rig.next(), None);
-    rig.decoded(last + 1);
-    assert_eq!(rig.next(), Some((last + 1, Jpeg, vec![])), "it has lost what the others refer to");
+    assert_eq!(rig.next_made(), Some((last + 1, Jpeg, vec![])), "it has lost what the others refer to");
     rig.came(last + 2, last + 2);
     assert_eq!(rig.next(), Some((last + 2, Chained, vec![])));
     assert_eq!(rig.reading.chains_lost(), 1);
+    assert_eq!(every.all(), (1..=last).map(|sequence| (sequence, Chained)).collect::<Vec<_>>());
 }
 
 /// A chain of another kind than the application decodes comes as stills, and so does everything after its decoder has failed.
@@ -177,55 +181,90 @@ fn what_is_not_decoded_comes_as_stills() {
     let tiles = ChainKinds { h264: false, tiles: true };
     let mut rig = Rig::new(Deliver::Newest, tiles);
     rig.came(0, 0);
-    assert_eq!(rig.next(), None);
-    rig.decoded(0);
-    assert_eq!(rig.next(), Some((0, Jpeg, vec![])));
+    assert_eq!(rig.next_made(), Some((0, Jpeg, vec![])));
 
     let mut rig = Rig::new(Deliver::Newest, H264);
     rig.came(0, 0);
-    rig.decoded(0);
     assert_eq!(rig.next(), Some((0, Chained, vec![])));
     rig.reading.leave_chain(&"dock/cam1".parse().unwrap());
     rig.came(0, 1);
-    assert_eq!(rig.next(), None);
-    rig.decoded(1);
-    assert_eq!(rig.next(), Some((1, Jpeg, vec![])));
+    assert_eq!(rig.next_made(), Some((1, Jpeg, vec![])));
 }
 
-/// A frame for which there is no room among those that came is in the replica: the chain is over, and nothing is waited for.
+/// A frame that is not in the log ends the chain for what needs it, and what does not need it goes on.
 #[test]
 fn a_frame_that_is_missing_ends_the_chain() {
     let mut rig = Rig::new(Deliver::Newest, H264);
     rig.came(0, 0);
-    rig.decoded(0);
     assert_eq!(rig.next(), Some((0, Chained, vec![])));
-    rig.decoded(1);
-    assert_eq!(rig.next(), Some((1, Jpeg, vec![])));
     rig.came(0, 2);
-    rig.decoded(2);
-    assert_eq!(rig.next(), Some((2, Jpeg, vec![])));
+    assert_eq!(rig.next_made(), Some((2, Jpeg, vec![(SkipReason::LateOrLost, 1)])));
 }
 
-/// What is stated of frames that were skipped while a chain is entered: those that the edge had not decoded yet could not be had.
+/// What is stated of frames that were skipped: those that came while a still was made could not be had.
 #[test]
-fn what_is_passed_over_for_a_chain_has_its_reason() {
-    let mut rig = Rig::new(Deliver::Newest, H264);
+fn what_comes_while_a_still_is_made_has_its_reason() {
+    let mut rig = Rig::new(Deliver::Newest, ChainKinds::NONE);
     rig.came(0, 1);
-    rig.decoded(1);
-    assert_eq!(rig.next(), Some((1, Jpeg, vec![])));
+    assert_eq!(rig.next(), None);
     rig.came(0, 2);
-    rig.decoded(2);
     rig.came(0, 3);
-    rig.came(4, 4);
-    let skipped = vec![(SkipReason::ApplicationBusy, 1), (SkipReason::EdgeBusy, 1)];
-    assert_eq!(rig.next(), Some((4, Chained, skipped)));
+    assert_eq!(rig.answer(true), Some(1));
+    assert_eq!(rig.next(), Some((1, Jpeg, vec![])));
+    rig.came(0, 4);
+    rig.came(0, 5);
+    let skipped = vec![(SkipReason::ApplicationBusy, 1), (SkipReason::EdgeBusy, 2)];
+    assert_eq!(rig.next_made(), Some((5, Jpeg, skipped)));
+}
 
-    // Who wants every frame gets the stills that there are first.
-    let mut every = Rig::new(Deliver::Every, H264);
-    every.came(0, 1);
-    every.decoded(1);
-    every.came(0, 2);
-    every.decoded(2);
-    every.came(3, 3);
-    assert_eq!(every.all(), [(1, Jpeg), (2, Jpeg), (3, Chained)]);
+/// A still that cannot be made is counted, and the next frame is looked for.
+#[test]
+fn a_still_that_is_not_made_is_counted() {
+    let mut rig = Rig::new(Deliver::Every, ChainKinds::NONE);
+    for sequence in 0..3 {
+        rig.came(0, sequence);
+    }
+    assert_eq!(rig.next_made(), Some((0, Jpeg, vec![])));
+    assert_eq!((rig.next(), rig.answer(false)), (None, Some(1)));
+    assert_eq!(rig.next_made(), Some((2, Jpeg, vec![(SkipReason::NotDecoded, 1)])));
+
+    // Also if nothing is delivered any more.
+    rig.came(0, 3);
+    assert_eq!((rig.next(), rig.reading.poll_still().is_some()), (None, true));
+    rig.reading.detach(&"dock/cam1".parse().unwrap(), Missing::default());
+    let (again, reader) = log(LogConfig::default());
+    rig.log = again;
+    rig.reading.attach("dock/cam1".parse().unwrap(), reader);
+    rig.crossed(5);
+    let told = vec![(SkipReason::LateOrLost, 1), (SkipReason::Evicted, 1)];
+    assert_eq!(rig.next(), Some((5, Jpeg, told)));
+}
+
+/// A reading ends when the last still that it waits for is there.
+#[test]
+fn a_reading_does_not_end_before_its_last_still() {
+    let (mut writer, reader) = log(LogConfig::default());
+    let mut reading = Subscription::new(Span {
+        begin: Some(Timestamp::MIN),
+        end: Some(Timestamp::from_nanos(9)),
+        deliver: Deliver::Every,
+    });
+    for sequence in 0..2 {
+        writer.append_record(record(sequence, Chained, link(0, sequence))).unwrap();
+    }
+    let camera: CameraName = "dock/cam1".parse().unwrap();
+    reading.attach(camera.clone(), reader);
+    let mut got = Vec::new();
+    loop {
+        match reading.next(LATER) {
+            Next::Frame(delivery) => got.push(delivery.record.frame.meta.id.sequence.0),
+            Next::Pending => {
+                let (_, frame) = reading.poll_still().expect("it waits for a still");
+                let still = record(frame.sequence.0, Jpeg, ChainLink::still(frame.sequence));
+                reading.handle_still(&camera, frame, StillAnswer::Still(Box::new(still), None));
+            }
+            Next::Ended { .. } => break,
+        }
+    }
+    assert_eq!(got, [0, 1]);
 }

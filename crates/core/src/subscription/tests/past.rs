@@ -86,6 +86,9 @@ impl Storage for Shelf {
     }
 }
 
+/// Who reads the past here decodes chains, and gets all frames as they are held.
+const CHAINS: ChainKinds = ChainKinds { h264: true, tiles: true };
+
 fn camera() -> CameraName {
     "dock/cam1".parse().unwrap()
 }
@@ -146,7 +149,9 @@ impl Rig {
     fn publish(&mut self, bytes: usize, chained: bool) {
         self.now += 10 * MS;
         let id = self.next;
-        self.chain = if chained && id.sequence.0 > 0 {
+        let goes_on =
+            self.published.last().is_some_and(|last| last.encoding.is_chained() && last.id.next() == id);
+        self.chain = if chained && goes_on {
             ChainLink { index: self.chain.index + 1, reference: Reference::Previous, ..self.chain }
         } else {
             ChainLink::still(id.sequence)
@@ -158,7 +163,7 @@ impl Rig {
             width: 1,
             height: 1,
             published: (1, 1),
-            encoding: Encoding::H264,
+            encoding: if chained { Encoding::H264 } else { Encoding::Jpeg },
             rung: Rung::original(),
             chain: self.chain,
         };
@@ -254,7 +259,7 @@ proptest! {
         for (place, event) in before.iter().chain(&during).chain([&Event::Read(10_000)]).enumerate() {
             if place >= before.len() && reading.is_none() {
                 newest_before = rig.published.last().map(|meta| meta.id);
-                let mut subscription = Subscription::with_tier_max(span, Tier::Disk);
+                let mut subscription = Subscription::with_tier_max(span, Tier::Disk).taking_chains(CHAINS);
                 subscription.attach(camera(), rig.writer.reader());
                 reading = Some((subscription, StoreReader::new(camera(), keys())));
             }
@@ -293,12 +298,14 @@ proptest! {
                                 }
                                 got.push(meta.id);
                             }
-                            Next::Pending => match subscription.poll_past() {
-                                Some((camera, query)) => {
-                                    let answer = disk.find(rig.store.storage(), &query).unwrap();
-                                    subscription.handle_past(&camera, answer);
-                                }
-                                None => break,
+                            Next::Pending => if let Some((camera, query)) = subscription.poll_past() {
+                                let answer = disk.find(rig.store.storage(), &query).unwrap();
+                                subscription.handle_past(&camera, answer);
+                            } else if let Some((camera, frame)) = subscription.poll_still() {
+                                // What it needs has gone.
+                                subscription.handle_still(&camera, frame, StillAnswer::NotDecoded);
+                            } else {
+                                break;
                             },
                             Next::Ended { .. } => prop_assert!(false, "it has no end"),
                         }
@@ -308,7 +315,10 @@ proptest! {
         }
         let captured: BTreeMap<FrameId, Timestamp> =
             rig.published.iter().map(|meta| (meta.id, meta.captured)).collect();
-        if let Some(newest) = rig.held().last().filter(|id| captured[id] >= begin) {
+        // Of a chain without its beginning nothing is given.
+        let held = rig.held();
+        let is_still = |id: &&FrameId| rig.published.iter().any(|meta| meta.id == **id && meta.chain.index == 0);
+        if let Some(newest) = held.iter().rev().find(is_still).filter(|id| captured[id] >= begin) {
             prop_assert!(got.last() >= Some(newest), "{:?} before {}", got.last(), newest);
         }
     }
@@ -330,7 +340,7 @@ proptest! {
             rig.published.iter().map(|meta| (meta.id, meta.captured)).collect();
         let held = rig.held();
         let span = Span { begin: Some(begin), end: Some(Timestamp::from_nanos(u64::MAX / 2)), deliver: Deliver::Every };
-        let mut subscription = Subscription::with_tier_max(span, Tier::Disk);
+        let mut subscription = Subscription::with_tier_max(span, Tier::Disk).taking_chains(CHAINS);
         subscription.attach(camera(), rig.writer.reader());
         let mut disk = StoreReader::new(camera(), keys());
         let mut got = Vec::new();
@@ -407,7 +417,7 @@ fn what_is_removed_while_it_is_read_is_stated() {
         rig.write();
     }
     let span = Span { begin: Some(Timestamp::MIN), end: None, deliver: Deliver::Every };
-    let mut subscription = Subscription::with_tier_max(span, Tier::Disk);
+    let mut subscription = Subscription::with_tier_max(span, Tier::Disk).taking_chains(CHAINS);
     subscription.attach(camera(), rig.writer.reader());
     let mut disk = StoreReader::new(camera(), keys());
     let mut deliveries: Vec<(u64, Vec<(SkipReason, u64)>)> = Vec::new();

@@ -2,7 +2,7 @@
 //! once.
 
 use crate::frame::{Epoch, FrameId, Sequence, SkipRange, SkipReason};
-use crate::wire::{FrameHeader, SKIP_RANGES_MAX};
+use crate::wire::SKIP_RANGES_MAX;
 
 /// What is known of frames that are not in a log, since the last one that is.
 #[derive(Default)]
@@ -15,10 +15,14 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Notes that a frame does not enter the log, and why. The skips that its header reported are kept.
-    pub(super) fn not_shown(&mut self, header: &FrameHeader, reason: SkipReason) {
-        let id = header.meta.id;
-        self.note(id, &header.skipped);
+    /// Whether nothing is known.
+    pub(super) fn is_empty(&self) -> bool {
+        self.unshown.is_empty()
+    }
+
+    /// Notes that a frame does not enter the log, and why. What was told of skips before it is kept.
+    pub(super) fn not_held(&mut self, id: FrameId, told: &[SkipRange], reason: SkipReason) {
+        self.note(id, told);
         self.add(SkipRange { first: id.sequence, count: 1, reason });
         // The oldest then count as late or lost.
         let surplus = self.unshown.len().saturating_sub(SKIP_RANGES_MAX);

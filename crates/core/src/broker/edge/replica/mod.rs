@@ -1,27 +1,22 @@
-//! Holds an edge's frames of one camera: its replica log, its frames as they came if somebody wants those,
-//! and the account of those that are in neither.
+//! Holds an edge's frames of one camera as they came, in its replica log, and the account of those that are not
+//! in it.
+//!
+//! A frame that needs others enters the log if its parent has entered. So everything that is held from the beginning of
+//! a chain on can be decoded, and nothing is decoded here (`docs/decisions/0043-video-stays-video.md`).
 //!
 //! | question | where |
 //! | --- | --- |
-//! | which frame waits for the decoder, or for those before it? | `decoding.rs` |
-//! | who gets frames as they came? | `chains.rs` |
 //! | when is the camera asked for a frame that stands alone? | `refresh.rs` |
-//! | what becomes of frames that are not shown? | `account.rs` |
+//! | what becomes of frames that do not enter? | `account.rs` |
 //! | how does a frame become a record? | `record.rs` |
 
 mod account;
-mod chains;
-mod decoding;
 mod record;
 mod refresh;
 
 use bytes::Bytes;
 
 use self::account::Account;
-use self::chains::Chains;
-pub(super) use self::chains::chain_bytes_max;
-pub use self::decoding::{DECODING_BYTES_MAX, DECODING_FRAMES_MAX, Decoded};
-use self::decoding::{Decoding, Lost, Pending};
 use self::record::{Times, record};
 pub use self::refresh::KEYFRAME_REQUEST_INTERVAL;
 use self::refresh::Refresh;
@@ -29,17 +24,25 @@ use super::arrivals::Ready;
 use super::connection::Way;
 use super::types::{CameraCounters, EdgeOutput, SubscriptionId};
 use crate::broker::LinkId;
-use crate::frame::{ChainKinds, ChainLink, Frame, FrameId, FrameMeta, SkipReason};
+use crate::chain::{ChainFollower, begins_chain};
+use crate::frame::{FrameId, FrameMeta, SkipReason};
 use crate::log::{AppendError, LogConfig, LogReader, LogWriter, Record, log};
 use crate::name::CameraName;
+use crate::stills::still_bytes_max;
 use crate::units::{Instant, Timestamp};
 use crate::wire::FrameHeader;
 
-/// A frame that decodes by itself, and waits until this instant for a newer one.
-struct Stale {
+/// A frame that is here.
+struct Arrived {
+    link: LinkId,
     header: FrameHeader,
     payload: Bytes,
     times: Times,
+}
+
+/// A frame that waits until this instant for a newer one.
+struct Stale {
+    frame: Arrived,
     until: Instant,
 }
 
@@ -49,13 +52,17 @@ pub(super) struct Replica {
     log: LogWriter,
     /// What its frames may take in memory, in bytes.
     share: u64,
-    decoding: Decoding,
     /// The newest frame, if it is stale and a newer one may come right behind it.
     stale: Option<Stale>,
+    /// The chain that goes on in the log, and the connection that it came on.
+    entered: ChainFollower,
+    of_link: Option<LinkId>,
+    /// Whether it has ever had a chain. Stills of those take a part of its share.
+    has_chains: bool,
+    /// Somebody waits for a chain to begin, and the camera has not been asked for one.
+    joins: bool,
     /// Of frames that are not in the log.
     account: Account,
-    /// Its frames as they come, once somebody has wanted them.
-    chains: Option<Box<Chains>>,
     refresh: Refresh,
     /// What became of its frames.
     pub(super) counters: CameraCounters,
@@ -69,10 +76,12 @@ impl Replica {
             camera,
             log: writer,
             share,
-            decoding: Decoding::default(),
             stale: None,
+            entered: ChainFollower::default(),
+            of_link: None,
+            has_chains: false,
+            joins: false,
             account: Account::default(),
-            chains: None,
             refresh: Refresh::default(),
             counters: CameraCounters::default(),
         }
@@ -90,7 +99,7 @@ impl Replica {
         self.log.last()
     }
 
-    /// When the oldest frame of its log was captured.
+    /// When the oldest frame of its log was captured that can be decoded.
     pub(super) fn oldest(&self) -> Option<Timestamp> {
         self.log.reader().held_from()
     }
@@ -100,60 +109,33 @@ impl Replica {
         self.log.bytes()
     }
 
-    /// Bytes of the log of frames as they came. `None` if nobody has wanted them.
-    #[cfg(test)]
-    pub(super) fn chain_bytes(&self) -> Option<u64> {
-        self.chains.as_ref().map(|chains| chains.bytes())
-    }
-
-    /// Whether a frame of a chain can go to the decoder.
-    pub(super) fn has_room_for(&self, bytes: u32) -> bool {
-        self.decoding.has_room_for(bytes)
-    }
-
     /// When the camera may be asked for a frame that stands alone, if somebody waits for one.
     pub(super) fn join_due(&self) -> Option<Instant> {
-        self.chains.as_ref().filter(|chains| chains.is_awaited()).map(|_| self.refresh.due())
+        self.joins.then(|| self.refresh.due())
     }
 
     /// When a stale frame has waited long enough for a newer one.
     pub(super) fn stale_due(&self) -> Option<Instant> {
-        let as_came = self.chains.as_ref().and_then(|chains| chains.stale_due());
-        self.stale.as_ref().map(|stale| stale.until).into_iter().chain(as_came).min()
+        self.stale.as_ref().map(|stale| stale.until)
     }
 
     // ---- readers ------------------------------------------------------------------------------------------
 
-    /// Hands a subscription the log, and the frames as they come if it decodes such chains itself.
-    pub(super) fn attach(&mut self, subscription: SubscriptionId, kinds: ChainKinds) -> Vec<EdgeOutput> {
-        let mut outputs =
-            vec![EdgeOutput::Attach { subscription, camera: self.camera.clone(), log: self.log.reader() }];
-        if !kinds.is_none() {
-            let bytes_max = chain_bytes_max(self.share);
-            let chains = self.chains.get_or_insert_with(|| Box::new(Chains::new(bytes_max)));
-            let (camera, log) = (self.camera.clone(), chains.reader());
-            outputs.push(EdgeOutput::AttachChains { subscription, camera, log, kinds });
-        }
-        outputs
+    /// Hands a subscription the log.
+    pub(super) fn attach(&self, subscription: SubscriptionId) -> EdgeOutput {
+        EdgeOutput::Attach { subscription, camera: self.camera.clone(), log: self.log.reader() }
     }
 
-    /// Starts to hold frames as they come when a subscription wants them, and stops when none does.
-    pub(super) fn want_chains(&mut self, wanted: bool) {
-        if self.chains.as_mut().is_some_and(|chains| chains.set_wanted(wanted)) {
-            self.set_share(self.share);
-        }
-    }
-
-    /// A subscription has lost its chain, or joined in the middle of one: it waits for the next.
+    /// A reader has lost its chain, or joined in the middle of one: it waits for the next.
     pub(super) fn handle_chain_lost(&mut self, now: Instant, way: Option<Way>) -> Option<EdgeOutput> {
-        self.chains.as_mut()?.handle_lost();
+        self.joins = true;
         self.ask_to_join(now, way)
     }
 
     /// Asks the camera for a chain that somebody waits for, if that is due.
     pub(super) fn ask_to_join(&mut self, now: Instant, way: Option<Way>) -> Option<EdgeOutput> {
         self.join_due().filter(|due| now >= *due)?;
-        self.chains.as_mut()?.handle_asked();
+        self.joins = false;
         self.refresh.join(now, way)
     }
 
@@ -162,17 +144,26 @@ impl Replica {
     /// Sets the budget of the camera's frames.
     pub(super) fn set_share(&mut self, share: u64) {
         self.share = share;
-        let is_wanted = self.chains.as_ref().is_some_and(|chains| chains.is_wanted());
-        let of_chains = if is_wanted { chain_bytes_max(share) } else { 0 };
-        if let Some(chains) = &mut self.chains {
-            chains.set_bytes_max(of_chains);
-        }
-        self.log.set_bytes_max(share - of_chains);
+        let of_stills = if self.has_chains { still_bytes_max(share) } else { 0 };
+        self.log.set_bytes_max(share - of_stills);
     }
 
-    /// Takes up a frame that a log on disk gave back. False if it finds no place.
-    pub(super) fn restore(&mut self, record: Record) -> bool {
-        self.log.append_record(record).is_ok()
+    /// Takes up a frame that a log on disk gave back. False if it finds no place, or needs one that did not come back.
+    pub(super) fn restore(&mut self, mut record: Record) -> bool {
+        let meta = record.frame.meta.clone();
+        if !self.entered.allows(&meta) {
+            self.account.not_held(meta.id, &record.skipped, SkipReason::NotDecoded);
+            return false;
+        }
+        self.meet(&meta);
+        if !self.account.is_empty() {
+            record.skipped = self.account.shown(meta.id, &record.skipped).into();
+        }
+        let taken = self.log.append_record(record).is_ok();
+        if taken {
+            self.entered.note(&meta);
+        }
+        taken
     }
 
     // ---- frames -------------------------------------------------------------------------------------------
@@ -188,165 +179,106 @@ impl Replica {
     ) -> Vec<EdgeOutput> {
         let Ready { header, payload, first, is_overtaken, overtakes } = ready;
         if is_overtaken {
-            let chains = self.chains.as_mut().map(|chains| &mut chains.account);
-            for account in [Some(&mut self.account), chains].into_iter().flatten() {
-                account.not_shown(&header, SkipReason::NotDecoded);
-            }
-            self.counters.not_decoded += 1;
+            self.not_decoded(&header);
             return Vec::new();
         }
         // What those that it overtakes say of others was said for the last time: the camera knows that they
         // are here.
         for header in &overtakes {
-            let chains = self.chains.as_mut().map(|chains| &mut chains.account);
-            for account in [Some(&mut self.account), chains].into_iter().flatten() {
-                account.note(header.meta.id, &header.skipped);
-            }
+            self.account.note(header.meta.id, &header.skipped);
         }
-        let times = Times { arriving: first, arrived: now, decoded: None, stale_until };
-        let mut outputs = self.take_stale(now);
-        if let Some(chains) = self.chains.as_mut().filter(|chains| chains.is_wanted())
-            && chains.append(now, &header, &payload, times)
-        {
-            outputs.push(EdgeOutput::Came { camera: self.camera.clone() });
-        }
-        outputs.extend(if header.meta.encoding.is_chained() {
-            Vec::from_iter(self.decode(now, link, (header, payload), times, way))
-        } else {
-            self.take_still(now, link, (header, payload), times)
-        });
+        let times = Times { arriving: first, arrived: now };
+        let mut outputs = self.take_stale(now, way);
+        outputs.extend(self.append(now, Arrived { link, header, payload, times }, (way, stale_until)));
         outputs
     }
 
-    /// A frame that decodes by itself is here. While frames before it are being decoded it waits for its
-    /// turn.
-    fn take_still(
+    /// Appends a frame to the log. If it is stale, it waits for a newer one first: of a burst after a silence, only
+    /// the newest frame is for those who take the newest.
+    fn append(
         &mut self,
         now: Instant,
-        link: LinkId,
-        (header, payload): (FrameHeader, Bytes),
-        times: Times,
+        frame: Arrived,
+        (way, stale_until): (Option<Way>, Option<Instant>),
     ) -> Vec<EdgeOutput> {
-        if self.decoding.is_empty() {
-            return self.append(now, header, payload, times);
-        }
-        let bytes = payload.len() as u32;
-        if self.decoding.has_room_for(bytes) {
-            let FrameMeta { encoding, width, height, .. } = header.meta;
-            let outcome = Some(Decoded::Still { payload, encoding, width, height });
-            self.decoding.push(Pending { link, header, bytes, times, outcome });
-        } else {
-            self.not_decoded(&header, SkipReason::EdgeBusy);
-        }
-        Vec::new()
-    }
-
-    /// A frame that may need others is here.
-    fn decode(
-        &mut self,
-        now: Instant,
-        link: LinkId,
-        (header, payload): (FrameHeader, Bytes),
-        times: Times,
-        way: Option<Way>,
-    ) -> Option<EdgeOutput> {
-        let bytes = payload.len() as u32;
-        if self.decoding.has_room_for(bytes) {
-            let frame = Box::new(Frame { meta: header.meta.clone(), payload });
-            self.decoding.push(Pending { link, header, bytes, times, outcome: None });
-            return Some(EdgeOutput::Decode { camera: self.camera.clone(), link, frame });
-        }
-        // What comes after it in its chain cannot be decoded now.
-        self.not_decoded(&header, SkipReason::EdgeBusy);
-        self.refresh.replace(now, way, link, (header.meta.chain.chain, header.meta.id))
-    }
-
-    /// The decoder has finished a frame that came on `link`. `None` if it does not have this frame.
-    pub(super) fn handle_decoded(
-        &mut self,
-        now: Instant,
-        link: LinkId,
-        frame: FrameId,
-        decoded: Decoded,
-        way: Option<Way>,
-    ) -> Option<Vec<EdgeOutput>> {
-        let lost = self.decoding.handle_decoded(now, link, frame, decoded)?;
-        let mut outputs = self.take_stale(now);
-        if let Some(Lost { chain, frame }) = lost {
-            outputs.extend(self.refresh.replace(now, way, link, (chain, frame)));
-        }
-        // Frames whose turn it is enter the log, or the account of those that do not.
-        while let Some(Pending { mut header, times, outcome, .. }) = self.decoding.pop_done() {
-            match outcome {
-                Some(Decoded::Still { payload, encoding, width, height }) if !encoding.is_chained() => {
-                    let chain = ChainLink::still(header.meta.id.sequence);
-                    header.meta = FrameMeta { encoding, width, height, chain, ..header.meta };
-                    outputs.extend(self.append(now, header, payload, times));
-                }
-                Some(Decoded::Passed) => self.not_decoded(&header, SkipReason::EdgeBusy),
-                _ => self.not_decoded(&header, SkipReason::NotDecoded),
-            }
-        }
-        Some(outputs)
-    }
-
-    fn not_decoded(&mut self, header: &FrameHeader, reason: SkipReason) {
-        self.account.not_shown(header, reason);
-        self.counters.not_decoded += 1;
-    }
-
-    /// Appends a frame that decodes by itself to the log. If it is stale, it waits for a newer one first: of a
-    /// burst after a silence, only the newest frame is for those who take the newest.
-    fn append(&mut self, now: Instant, header: FrameHeader, payload: Bytes, times: Times) -> Vec<EdgeOutput> {
-        debug_assert!(!header.meta.encoding.is_chained(), "a frame that needs others enters the replica log");
-        let is_newest = |stale: &mut Stale| stale.header.meta.id < header.meta.id;
+        let id = frame.header.meta.id;
         let mut outputs = Vec::new();
-        if let Some(Stale { header, payload, times, .. }) = self.stale.take_if(is_newest) {
-            outputs.extend(self.append_now(now, header, payload, (times, true)));
+        if let Some(Stale { frame, .. }) = self.stale.take_if(|stale| stale.frame.header.meta.id < id) {
+            outputs.extend(self.append_now(now, frame, (way, true)));
         }
-        match times.stale_until {
+        match stale_until {
             // It came late, even of those that are stale.
-            _ if self.stale.is_some() => outputs.extend(self.append_now(now, header, payload, (times, true))),
-            Some(until) if now < until => self.stale = Some(Stale { header, payload, times, until }),
-            _ => outputs.extend(self.append_now(now, header, payload, (times, false))),
+            _ if self.stale.is_some() => outputs.extend(self.append_now(now, frame, (way, true))),
+            Some(until) if now < until => self.stale = Some(Stale { frame, until }),
+            _ => outputs.extend(self.append_now(now, frame, (way, false))),
         }
         outputs
     }
 
-    /// Appends the stale frame, and those as they came, if they have waited long enough: no newer one came.
-    pub(super) fn take_stale(&mut self, now: Instant) -> Vec<EdgeOutput> {
-        // As it came, a frame is there before its still.
-        let came = self.chains.as_mut().is_some_and(|chains| chains.take_stale(now));
-        let came = came.then(|| EdgeOutput::Came { camera: self.camera.clone() });
+    /// Appends the stale frame, if it has waited long enough: no newer one came.
+    pub(super) fn take_stale(&mut self, now: Instant, way: Option<Way>) -> Vec<EdgeOutput> {
         let stale = self.stale.take_if(|stale| now >= stale.until);
-        let appended = stale.and_then(|Stale { header, payload, times, .. }| {
-            self.append_now(now, header, payload, (times, false))
-        });
-        came.into_iter().chain(appended).collect()
+        stale.map(|Stale { frame, .. }| self.append_now(now, frame, (way, false))).unwrap_or_default()
     }
 
     /// Appends a frame to the log; `overtaken`: a newer one came right behind it.
     fn append_now(
         &mut self,
         now: Instant,
-        header: FrameHeader,
-        payload: Bytes,
-        (times, overtaken): (Times, bool),
-    ) -> Option<EdgeOutput> {
-        let (id, newest) = (header.meta.id, self.log.last().map(|(id, _)| id));
-        if newest.is_some_and(|newest| newest >= id) {
+        frame: Arrived,
+        (way, overtaken): (Option<Way>, bool),
+    ) -> Vec<EdgeOutput> {
+        let Arrived { link, header, payload, times } = frame;
+        let (meta, newest) = (header.meta.clone(), self.log.last().map(|(id, _)| id));
+        if newest.is_some_and(|newest| newest >= meta.id) {
             self.counters.late += 1;
-            return None;
+            return Vec::new();
         }
+        let (id, chain) = (meta.id, meta.chain.chain);
+        let begins = begins_chain(&meta);
+        // What a chain of another connection holds may be of another start of the camera.
+        let goes_on = !meta.encoding.is_chained() || begins || self.of_link == Some(link);
+        if !goes_on || !self.entered.allows(&meta) {
+            self.not_decoded(&header);
+            return Vec::from_iter(self.refresh.replace(now, way, link, (chain, id)));
+        }
+        self.meet(&meta);
         let skipped = self.account.shown(id, &header.skipped);
         match self.log.append_record(record(header, payload, times, (now, overtaken), (newest, &skipped))) {
             Ok(_) => {
                 self.counters.received += 1;
-                return Some(EdgeOutput::Appended { camera: self.camera.clone() });
+                self.entered.note(&meta);
+                if meta.encoding.is_chained() {
+                    self.of_link = Some(link);
+                    self.joins &= !begins;
+                }
+                let appended = EdgeOutput::Appended { camera: self.camera.clone() };
+                let refresh =
+                    self.is_too_long(&meta).then(|| self.refresh.replace(now, way, link, (chain, id)));
+                return std::iter::once(appended).chain(refresh.flatten()).collect();
             }
             Err(AppendError::OutOfOrder { .. } | AppendError::CaptureTime { .. }) => self.counters.late += 1,
             Err(AppendError::LargerThanLog { .. } | AppendError::Held { .. }) => self.counters.refused += 1,
         }
-        None
+        Vec::new()
+    }
+
+    /// A frame is about to enter. With the first one of a chain, stills begin to take their part of the share.
+    fn meet(&mut self, meta: &FrameMeta) {
+        if meta.encoding.is_chained() && !self.has_chains {
+            self.has_chains = true;
+            self.set_share(self.share);
+        }
+    }
+
+    /// Whether a chain takes so much of the log that its beginning will be evicted before it ends.
+    fn is_too_long(&self, meta: &FrameMeta) -> bool {
+        let half = self.log.reader().share().bytes_max / 2;
+        meta.encoding.is_chained() && self.log.chain_bytes() > half
+    }
+
+    fn not_decoded(&mut self, header: &FrameHeader) {
+        self.account.not_held(header.meta.id, &header.skipped, SkipReason::NotDecoded);
+        self.counters.not_decoded += 1;
     }
 }

@@ -1,4 +1,4 @@
-//! Builds the records that enter a log, in one place for both logs of a camera.
+//! Builds the records that enter a replica log.
 
 use std::sync::Arc;
 
@@ -17,10 +17,6 @@ pub(super) struct Times {
     pub(super) arriving: Instant,
     /// All of it.
     pub(super) arrived: Instant,
-    /// When it had been decoded, if it had to be.
-    pub(super) decoded: Option<Instant>,
-    /// It was captured before its link's last silence ended. Until then, a newer frame may come right behind it.
-    pub(super) stale_until: Option<Instant>,
 }
 
 /// A record of a frame, with the known skips between the newest frame of the log and this one. It is appended
@@ -33,14 +29,14 @@ pub(super) fn record(
     (newest, skipped): (Option<FrameId>, &[SkipRange]),
 ) -> Record {
     let FrameHeader { meta, payload_bytes, expected_accuracy, infeasible, trace: camera, .. } = header;
-    let Times { arriving, arrived, decoded, .. } = times;
+    let Times { arriving, arrived } = times;
     // A clock that went back would show a frame in a log before it was here.
     debug_assert!(arriving <= arrived && arrived <= logged, "a frame is logged before it arrived");
     Record {
         skipped: skipped_since(newest, meta.id, skipped),
         frame: Frame { meta, payload },
         quality: Quality { expected_accuracy, infeasible },
-        trace: Some(Arc::new(FrameTrace { camera, arriving, arrived, decoded, logged, overtaken })),
+        trace: Some(Arc::new(FrameTrace { camera, arriving, arrived, decoded: None, logged, overtaken })),
         link_bytes: Some(payload_bytes),
         arrived,
     }

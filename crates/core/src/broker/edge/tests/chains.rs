@@ -1,11 +1,12 @@
 //! Frames of chains for applications that decode them themselves.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::frame::{ChainKinds, ChainLink, Encoding, Reference, Sequence, SkipRange, SkipReason};
+use crate::stills::StillAnswer;
 use crate::subscription::{Deliver, Delivery, Next, Span, Subscription};
 use crate::units::Timestamp;
 use crate::wire::FrameHeader;
@@ -45,7 +46,7 @@ fn anchor(rig: &Rig) -> ClockAnchor {
 fn subscribe(rig: &mut Rig, id: u64, span: Span) -> Subscription {
     let spec = SubscriptionSpec { span, chains: H264, ..SubscriptionSpec::live("dock/*".parse().unwrap()) };
     rig.broker.handle_subscribe(anchor(rig), SubscriptionId(id), spec);
-    Subscription::new(span)
+    Subscription::new(span).taking_chains(H264)
 }
 
 /// Gives a subscription the logs that it is to read; other outputs come back.
@@ -55,9 +56,6 @@ fn attach(rig: &mut Rig, id: u64, reading: &mut Subscription) -> Vec<EdgeOutput>
         match output {
             EdgeOutput::Attach { subscription, camera, log } if subscription.0 == id => {
                 reading.attach(camera, log);
-            }
-            EdgeOutput::AttachChains { subscription, camera, log, kinds } if subscription.0 == id => {
-                reading.take_chains(&camera, log, kinds);
             }
             other => others.push(other),
         }
@@ -73,12 +71,13 @@ fn refreshed(outputs: &[EdgeOutput]) -> Vec<FrameId> {
     asked.collect()
 }
 
-fn still() -> Decoded {
-    Decoded::Still { payload: vec![7; 99].into(), encoding: Encoding::Jpeg, width: 8, height: 6 }
-}
-
-fn decoded(rig: &mut Rig, sequence: u64, decoded: Decoded) {
-    rig.broker.handle_decoded(rig.now, &camera(), LinkId(1), frame(sequence), decoded);
+/// What a maker of stills answers.
+fn still(rig: &Rig, frame: FrameId) -> StillAnswer {
+    let (log, ..) = rig.broker.log(&camera()).unwrap();
+    let Some(mut record) = log.get_frame(frame) else { return StillAnswer::Gone };
+    record.frame.meta.encoding = Encoding::Jpeg;
+    record.frame.meta.chain = ChainLink::still(frame.sequence);
+    StillAnswer::Still(Box::new(record), None)
 }
 
 fn next(reading: &mut Subscription) -> Option<Delivery> {
@@ -88,7 +87,7 @@ fn next(reading: &mut Subscription) -> Option<Delivery> {
     }
 }
 
-/// The frame is handed on as it came, before the edge has decoded it, and the log gets its still all the same.
+/// The frame is handed on as it came, and nobody decodes it.
 #[test]
 fn a_frame_is_handed_on_as_it_came() {
     let mut rig = rig();
@@ -97,17 +96,42 @@ fn a_frame_is_handed_on_as_it_came() {
     let mut header = member(5, 0, 5, 30);
     (header.expected_accuracy, header.infeasible) = (Some(0.93), true);
     rig.frame(1, header.clone()).unwrap();
-    let outputs = rig.take();
-    assert!(outputs.iter().any(|output| matches!(output, EdgeOutput::Came { .. })));
-    assert!(outputs.iter().any(|output| matches!(output, EdgeOutput::Decode { .. })));
+    assert!(rig.take().iter().any(|output| matches!(output, EdgeOutput::Appended { .. })));
     let record = next(&mut reading).expect("it is there").record;
     assert_eq!((record.frame.meta, record.frame.payload.len()), (header.meta, 30));
     assert_eq!((record.quality.expected_accuracy, record.quality.infeasible), (Some(0.93), true));
     assert_eq!(record.trace.map(|trace| (trace.arrived, trace.decoded)), Some((rig.now, None)));
-    decoded(&mut rig, 5, still());
-    let (log, ..) = rig.broker.log(&camera()).unwrap();
-    assert_eq!(log.newest().map(|record| record.frame.meta.encoding), Some(Encoding::Jpeg));
+    assert!(next(&mut reading).is_none() && reading.poll_still().is_none());
+}
+
+/// Whoever decodes no chains asks for the still of the newest frame, and gets it with the account of those before it.
+#[test]
+fn who_decodes_no_chains_gets_a_still() {
+    let mut rig = rig();
+    let mut reading = subscribe(&mut rig, 1, Span::LIVE).taking_chains(ChainKinds::NONE);
+    attach(&mut rig, 1, &mut reading);
+    rig.frame(1, member(0, 0, 0, 30)).unwrap();
     assert!(next(&mut reading).is_none());
+    assert_eq!(reading.poll_still(), Some((camera(), frame(0))));
+    assert_eq!(reading.poll_still(), None, "it is asked for once");
+    rig.frame(1, member(0, 1, 1, 30)).unwrap();
+    assert!(next(&mut reading).is_none(), "it waits");
+    reading.handle_still(&camera(), frame(1), StillAnswer::NotDecoded);
+    assert!(next(&mut reading).is_none(), "that was not its question");
+    reading.handle_still(&camera(), frame(0), still(&rig, frame(0)));
+    let got = next(&mut reading).expect("it is there");
+    assert_eq!((got.record.frame.meta.id, got.record.frame.meta.encoding), (frame(0), Encoding::Jpeg));
+    for sequence in [2, 3] {
+        rig.frame(1, member(0, sequence, u64::from(sequence), 30)).unwrap();
+    }
+    assert!(next(&mut reading).is_none());
+    reading.handle_still(&camera(), frame(3), StillAnswer::NotDecoded);
+    assert_eq!(reading.poll_still(), Some((camera(), frame(3))));
+    reading.handle_still(&camera(), frame(3), StillAnswer::NotDecoded);
+    rig.frame(1, header(3, 4, 10, vec![])).unwrap();
+    let got = next(&mut reading).expect("a still needs nobody");
+    let told = [SkipReason::EdgeBusy, SkipReason::ApplicationBusy, SkipReason::NotDecoded];
+    assert_eq!(told.map(|reason| got.skipped.of(reason)), [1, 1, 1], "{:?}", got.skipped);
 }
 
 /// As [`member`], captured so long before now, and referring to this frame.
@@ -206,34 +230,13 @@ fn stale_frames_of_a_chain_without_a_newer_one_are_handed_on_soon() {
         let stale = captured(&rig, ago, stale);
         rig.frame(1, stale).unwrap();
     }
-    assert_eq!(numbers(&mut every), [] as [u64; 0]);
+    assert_eq!(numbers(&mut every), [1], "a newer one has come");
     for _ in 0..100 {
         rig.now += 10 * MS;
         rig.broker.handle_timeout(rig.now);
     }
     assert_eq!(numbers(&mut newest), [1, 2], "the second one needs the first");
-    assert_eq!(numbers(&mut every), [1, 2]);
-}
-
-/// Nothing is held as it came for those who do not want it, nor any longer than somebody does.
-#[test]
-fn frames_as_they_came_are_held_only_while_they_are_wanted() {
-    let mut rig = rig();
-    let bytes =
-        |rig: &Rig| rig.broker.roster.cameras.get(&camera()).and_then(|known| known.replica.chain_bytes());
-    let spec = SubscriptionSpec::live("dock/*".parse().unwrap());
-    rig.broker.handle_subscribe(anchor(&rig), SubscriptionId(1), spec);
-    let past = Span { begin: Some(Timestamp::from_nanos(5)), ..Span::LIVE };
-    subscribe(&mut rig, 2, past);
-    rig.frame(1, member(0, 0, 0, 30)).unwrap();
-    assert_eq!(bytes(&rig), None, "the past is read as stills");
-    subscribe(&mut rig, 3, Span::LIVE);
-    rig.frame(1, member(0, 1, 1, 30)).unwrap();
-    assert!(bytes(&rig) > Some(30));
-    rig.broker.handle_unsubscribe(SubscriptionId(3));
-    assert_eq!(bytes(&rig), Some(0));
-    rig.frame(1, member(0, 2, 2, 30)).unwrap();
-    assert_eq!(bytes(&rig), Some(0));
+    assert_eq!(numbers(&mut every), [2]);
 }
 
 /// Whoever joins in the middle of a chain would wait for up to ten seconds: the camera is asked for another chain, for all who wait at
@@ -270,23 +273,19 @@ fn the_camera_is_asked_for_a_chain_that_can_be_joined_but_seldom() {
     assert_eq!(refreshed(&rig.take()), []);
 }
 
-/// Frames as they came are paid for out of the camera's share, which its log gets back.
+/// Stills are paid for out of the camera's share, once it has sent a chain.
 #[test]
 fn memory_stays_within_the_camera_s_share() {
     let mut rig = rig();
     let share = 1u64 << 20;
-    subscribe(&mut rig, 1, Span::LIVE);
-    for sequence in 0..200 {
-        rig.frame(1, member(0, sequence as u32, sequence, 30_000)).unwrap();
-        decoded(
-            &mut rig,
-            sequence,
-            Decoded::Still { payload: vec![0; 30_000].into(), encoding: Encoding::Jpeg, width: 8, height: 6 },
-        );
+    let budget = |rig: &Rig| rig.broker.log(&camera()).unwrap().0.share().bytes_max;
+    rig.frame(1, header(3, 0, 30_000, vec![])).unwrap();
+    assert_eq!(budget(&rig), share);
+    for sequence in 1..200 {
+        rig.frame(1, member(1, sequence as u32 - 1, sequence, 30_000)).unwrap();
         let known = &rig.broker.roster.cameras.get(&camera()).expect("it is known").replica;
-        let of_chains = known.chain_bytes().unwrap_or(0);
-        assert!(of_chains > 0 && of_chains <= share / 16);
-        assert!(known.log_bytes() + of_chains <= share);
+        assert_eq!(budget(&rig), share - share / 16);
+        assert!(known.log_bytes() <= budget(&rig));
     }
 }
 
@@ -299,7 +298,7 @@ enum Step {
     Send(Refers, u32),
     /// A frame that is on its way arrives, or does not.
     Arrive(usize, bool),
-    /// The edge's decoder is done with its oldest frame.
+    /// The oldest question for a still is answered.
     Decode(u8),
     /// A reader takes frames.
     Read(usize, usize),
@@ -344,6 +343,8 @@ const READERS: usize = 3;
 struct Reader {
     id: u64,
     reading: Subscription,
+    /// Of which frame it awaits a still.
+    awaits: Option<FrameId>,
     last: Option<u64>,
     /// Of each chain the frames that it was given, with the place of the last.
     given: BTreeMap<u64, (u32, BTreeSet<u64>)>,
@@ -351,7 +352,9 @@ struct Reader {
 
 impl Reader {
     fn take(&mut self) -> bool {
-        let Some(delivery) = next(&mut self.reading) else { return false };
+        let delivery = next(&mut self.reading);
+        self.awaits = self.reading.poll_still().map(|(_, frame)| frame).or(self.awaits);
+        let Some(delivery) = delivery else { return false };
         let meta = &delivery.record.frame.meta;
         let sequence = meta.id.sequence.0;
         if let Some(last) = self.last {
@@ -421,7 +424,6 @@ impl Sender {
 struct Scene {
     rig: Rig,
     sender: Sender,
-    decoding: VecDeque<u64>,
     readers: Vec<Reader>,
     subscriptions: u64,
 }
@@ -429,8 +431,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let (rig, sender) = (rig(), Sender::default());
-        let mut scene =
-            Self { rig, sender, decoding: VecDeque::new(), readers: Vec::new(), subscriptions: 0 };
+        let mut scene = Self { rig, sender, readers: Vec::new(), subscriptions: 0 };
         for place in 0..READERS {
             let reader = scene.join(place == 0);
             scene.readers.push(reader);
@@ -442,7 +443,7 @@ impl Scene {
         self.subscriptions += 1;
         let deliver = if every { Deliver::Every } else { Deliver::Newest };
         let reading = subscribe(&mut self.rig, self.subscriptions, Span { deliver, ..Span::LIVE });
-        Reader { id: self.subscriptions, reading, last: None, given: BTreeMap::new() }
+        Reader { id: self.subscriptions, reading, awaits: None, last: None, given: BTreeMap::new() }
     }
 
     fn step(&mut self, step: Step) {
@@ -462,15 +463,11 @@ impl Scene {
             Step::Arrive(place, whole) if place < sender.on_their_way.len() => self.arrive(place, whole),
             Step::Arrive(..) => {}
             Step::Decode(outcome) => {
-                if let Some(sequence) = self.decoding.pop_front() {
-                    let outcome = match outcome {
-                        0 => Decoded::Passed,
-                        1 => Decoded::NotHeld,
-                        2 => Decoded::Failed,
-                        _ => still(),
-                    };
-                    decoded(rig, sequence, outcome);
-                }
+                let awaits = |reader: &&mut Reader| reader.awaits.is_some();
+                let Some(reader) = self.readers.iter_mut().find(awaits) else { return };
+                let Some(frame) = reader.awaits.take() else { return };
+                let answer = if outcome == 0 { StillAnswer::NotDecoded } else { still(rig, frame) };
+                reader.reading.handle_still(&camera(), frame, answer);
             }
             Step::Read(reader, frames) => {
                 for _ in 0..frames {
@@ -516,11 +513,6 @@ impl Scene {
                     let reader = self.readers.iter_mut().find(|reader| reader.id == subscription.0);
                     let _ = reader.map(|reader| reader.reading.attach(camera, log));
                 }
-                EdgeOutput::AttachChains { subscription, camera, log, kinds } => {
-                    let reader = self.readers.iter_mut().find(|reader| reader.id == subscription.0);
-                    let _ = reader.map(|reader| reader.reading.take_chains(&camera, log, kinds));
-                }
-                EdgeOutput::Decode { frame, .. } => self.decoding.push_back(frame.meta.id.sequence.0),
                 EdgeOutput::Send { message: Message::Refresh { .. }, .. } => self.sender.chain = None,
                 _ => {}
             }
@@ -540,10 +532,15 @@ proptest! {
             scene.step(step);
             scene.carry_out();
             let known = &scene.rig.broker.roster.cameras.get(&camera()).expect("it is known").replica;
-            let of_chains = known.chain_bytes().unwrap_or(0);
-            prop_assert!(known.log_bytes() + of_chains <= 1 << 20);
-            prop_assert!(of_chains <= 1 << 16);
+            prop_assert!(known.log_bytes() <= 1 << 20);
         }
-        scene.readers.iter_mut().for_each(|reader| while reader.take() {});
+        let Scene { rig, readers, .. } = &mut scene;
+        for reader in readers {
+            loop {
+                while reader.take() {}
+                let Some(frame) = reader.awaits.take() else { break };
+                reader.reading.handle_still(&camera(), frame, still(rig, frame));
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 mod anything;
 mod chains;
-mod decoding;
+mod entering;
 mod forget;
 mod inquiry;
 mod past;

@@ -1,0 +1,98 @@
+//! Asks for the still of a frame of a chain that was chosen for an application which cannot decode it.
+//!
+//! The frame is accounted for when it is chosen, and delivered when its still is there. What comes meanwhile waits.
+
+use super::Feed;
+use crate::frame::{FrameId, SkipReason};
+use crate::log::{LogReader, Record};
+use crate::stills::StillAnswer;
+use crate::subscription::Delivery;
+
+/// A frame that was chosen, and how far its still has got.
+#[derive(Default)]
+pub(super) enum Chosen {
+    /// There is none.
+    #[default]
+    None,
+    /// To be asked for.
+    Due(FrameId),
+    /// Asked for; the answer is still to come.
+    Open(FrameId),
+    /// It is there, with the log that holds it.
+    Made(Box<Record>, Option<LogReader>),
+}
+
+impl Feed {
+    pub(in crate::subscription) fn poll_still(&mut self) -> Option<FrameId> {
+        let Chosen::Due(frame) = self.chosen else { return None };
+        self.chosen = Chosen::Open(frame);
+        Some(frame)
+    }
+
+    pub(in crate::subscription) fn handle_still(&mut self, frame: FrameId, answer: StillAnswer) {
+        if !matches!(self.chosen, Chosen::Open(asked) if asked == frame) {
+            return;
+        }
+        self.chosen = Chosen::None;
+        self.made_to = self.reader.held().end;
+        match answer {
+            StillAnswer::Still(still, log) => self.chosen = Chosen::Made(still, log),
+            StillAnswer::NotDecoded => self.tally.skip(SkipReason::NotDecoded),
+            StillAnswer::Gone => self.tally.skip(SkipReason::Evicted),
+        }
+    }
+
+    /// Whether the still of a chosen frame is awaited.
+    pub(super) fn waits_for_still(&self) -> bool {
+        matches!(self.chosen, Chosen::Due(_) | Chosen::Open(_))
+    }
+
+    /// The still of the frame that was chosen, if it is there.
+    pub(super) fn take_still(&mut self) -> Option<Delivery> {
+        if !matches!(self.chosen, Chosen::Made(..)) {
+            return None;
+        }
+        let Chosen::Made(still, log) = std::mem::take(&mut self.chosen) else { return None };
+        Some(self.delivery(*still, log))
+    }
+
+    /// Delivers a frame that was accounted for: as it is, or as its still once that is there. `log` holds its memory.
+    pub(super) fn hand(&mut self, record: Record, log: Option<LogReader>) -> Option<Delivery> {
+        let meta = &record.frame.meta;
+        if !meta.encoding.is_chained() {
+            return Some(self.delivery(record, log));
+        }
+        if let Some(chains) = self.chains.as_mut().filter(|chains| chains.allows(meta)) {
+            chains.handed(meta);
+            return Some(self.delivery(record, log));
+        }
+        let id = meta.id;
+        self.has_read(&record.frame.meta);
+        if log.is_some() {
+            self.chosen = Chosen::Due(id);
+        } else {
+            // It is of the past, and whoever holds it could make no still of it.
+            self.tally.skip(SkipReason::NotDecoded);
+        }
+        None
+    }
+
+    /// Why a frame was passed over that lies before `end` in memory.
+    pub(super) fn passed_over(&self, record: &Record, end: u64) -> SkipReason {
+        if record.is_overtaken() {
+            SkipReason::LateOrLost
+        } else if end <= self.made_to {
+            // It came while the still before it was made.
+            SkipReason::EdgeBusy
+        } else {
+            SkipReason::ApplicationBusy
+        }
+    }
+
+    /// Counts the frame that was chosen, when nothing more is delivered.
+    pub(super) fn drop_chosen(&mut self) {
+        if !matches!(std::mem::take(&mut self.chosen), Chosen::None) {
+            self.tally.skip(SkipReason::Evicted);
+        }
+    }
+}
