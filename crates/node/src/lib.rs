@@ -30,3 +30,4 @@ pub mod rights;
 pub mod runtime;
 pub mod source;
 pub mod state;
+mod transcode;

@@ -8,21 +8,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mez_core::frame::FrameId;
 use mez_core::history::{PastAnswer, PastQuery, Tier};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::session::{KnownCameras, Session, SessionOutput};
-use mez_core::store::{StorageErrorKind, StoreReader};
+use mez_core::stills::{Decoded, PastDecoded, PastFrames, PastStills, PastTask, StillAnswer, still_of};
+use mez_core::store::{StorageError, StorageErrorKind, StoreReader};
 use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::{Instant, Timestamp};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::clock::monotonic_now;
 use crate::edge::request::Cameras;
 use crate::persist::{BOUNDS, LogFiles, PersistOptions};
+use crate::transcode::{ChainDecoder, Task};
 
 /// Frames that all readings of a broker may read from disk at once. More would wait for the same disk, and hold threads and memory meanwhile.
 const DISK_READS_MAX: usize = 4;
@@ -55,7 +58,9 @@ impl PastSources {
     fn disk_of(&self, camera: &CameraName) -> Disk {
         let log = self.disk.as_ref().map(|(options, state_of)| {
             let files = LogFiles::reader(&options.folder, camera, state_of(camera).join(BOUNDS));
-            Box::new((files, StoreReader::new(camera.clone(), options.keys.clone())))
+            let reader = || StoreReader::new(camera.clone(), options.keys.clone());
+            let (decoder, stills) = (ChainDecoder::new(), PastStills::default());
+            Box::new((OnDisk { files, reader: reader(), again: reader(), decoder }, stills))
         });
         Disk { camera: camera.clone(), log, reads: Arc::clone(&self.disk_reads) }
     }
@@ -64,24 +69,75 @@ impl PastSources {
 /// One camera's log on this disk.
 struct Disk {
     camera: CameraName,
-    log: Option<Box<(LogFiles, StoreReader)>>,
+    log: Option<Box<(OnDisk, PastStills)>>,
     reads: Arc<Semaphore>,
 }
 
+/// A log on disk, and the decoder of its chains.
+struct OnDisk {
+    files: LogFiles,
+    reader: StoreReader,
+    /// For frames that are decoded again, whose reading leaves the place of `reader` alone.
+    again: StoreReader,
+    decoder: ChainDecoder,
+}
+
+impl PastFrames for OnDisk {
+    type Error = StorageError;
+
+    fn find(&mut self, query: &PastQuery) -> Result<PastAnswer, StorageError> {
+        self.reader.find(&mut self.files, query)
+    }
+
+    fn find_again(&mut self, query: &PastQuery) -> Result<PastAnswer, StorageError> {
+        self.again.find(&mut self.files, query)
+    }
+
+    fn decode(&mut self, record: &Record, task: PastTask) -> PastDecoded {
+        let PastTask { afresh, wanted } = task;
+        let task = Task::Decode { frame: Box::new(record.frame.clone()), afresh, wanted };
+        let (decoded, failure) = self.decoder.run(task);
+        match decoded {
+            Decoded::Still { payload, encoding, width, height } => {
+                let still = still_of(record, (payload, encoding), (width, height), Instant::ZERO);
+                PastDecoded::Still(Box::new(still))
+            }
+            Decoded::Passed => PastDecoded::Passed,
+            Decoded::NotHeld | Decoded::Failed => {
+                let why = failure.map(|failure| failure.to_string()).unwrap_or_default();
+                debug!(camera = %self.reader.camera(), frame = %record.frame.meta.id, "a frame of the log is not shown: {why}");
+                PastDecoded::Failed
+            }
+        }
+    }
+}
+
+/// How frames of chains are answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Chains {
+    /// With their stills.
+    AsStills,
+    /// As they are held.
+    AsHeld,
+}
+
 impl Disk {
-    async fn answer(&mut self, query: PastQuery) -> PastAnswer {
+    async fn answer(&mut self, query: PastQuery, chains: Chains) -> PastAnswer {
         let Some(mut log) = self.log.take() else { return PastAnswer::default() };
         // It is closed by nobody.
         let permit = Arc::clone(&self.reads).acquire_owned().await;
         let read = tokio::task::spawn_blocking(move || {
-            let (files, reader) = &mut *log;
-            let before = reader.damaged();
-            let answer = reader.find(files, &query);
+            let (on_disk, stills) = &mut *log;
+            let before = on_disk.reader.damaged();
+            let answer = match chains {
+                Chains::AsStills => stills.find(on_disk, &query),
+                Chains::AsHeld => on_disk.find(&query),
+            };
             drop(permit);
-            if before == 0 && reader.damaged() > 0 {
-                let folder = files.folder().display();
+            if before == 0 && on_disk.reader.damaged() > 0 {
+                let folder = on_disk.files.folder().display();
                 warn!(
-                    camera = %reader.camera(), %folder,
+                    camera = %on_disk.reader.camera(), %folder,
                     "frames of the log on disk cannot be read; the reader is told that they are damaged; `mez store verify` names them"
                 );
             }
@@ -131,7 +187,7 @@ impl LocalPast {
             return PastAnswer { record: in_memory, held_from, ..PastAnswer::default() };
         }
         let before = in_memory.as_ref().map(|record| record.frame.meta.id).or(query.before);
-        let on_disk = disk.answer(PastQuery { before, ..query }).await;
+        let on_disk = disk.answer(PastQuery { before, ..query }, Chains::AsHeld).await;
         let held_from = oldest_of(on_disk.held_from, held_from);
         PastAnswer { record: on_disk.record.or(in_memory), held_from, ..on_disk }
     }
@@ -155,7 +211,7 @@ impl Past {
         let on_disk = match ahead {
             Some(record) => PastAnswer { record: Some(record), ..PastAnswer::default() },
             None if !query.asks_disk() => PastAnswer::default(),
-            None => self.disk.answer(query).await,
+            None => self.disk.answer(query, Chains::AsStills).await,
         };
         let Some((cameras, asks)) = self.places.cameras.as_ref().zip(on_disk.left_to_ask(&query)) else {
             return on_disk;
@@ -171,6 +227,12 @@ fn oldest_of(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timesta
     one.into_iter().chain(other).min()
 }
 
+/// Who makes stills of frames in memory.
+pub(crate) trait AsksStills {
+    /// Asks for the still of a frame of a camera's log. `None`: nobody makes any.
+    fn still(&self, camera: &CameraName, frame: FrameId) -> Option<oneshot::Receiver<StillAnswer>>;
+}
+
 /// A session with its open questions.
 pub(crate) struct Reading {
     session: Session,
@@ -179,6 +241,8 @@ pub(crate) struct Reading {
     waiting: HashMap<CameraName, Past>,
     /// At most one for each camera, and one more for each time that it was forgotten meanwhile. With the camera's generation.
     asking: JoinSet<(u64, Past, PastAnswer)>,
+    /// Stills that are awaited: at most one for each camera.
+    stills: JoinSet<(CameraName, FrameId, StillAnswer)>,
     /// How often a camera was forgotten, of those that were: an answer of an earlier generation is about a log that was put aside.
     generations: HashMap<CameraName, u64>,
 }
@@ -192,8 +256,9 @@ impl Reading {
     ) -> Self {
         let tier_max = places.as_ref().map_or(Tier::Memory, |places| places.tier_max());
         spec.past.tier_max = spec.past.tier_max.min(tier_max);
-        let (waiting, asking, generations) = (HashMap::new(), JoinSet::new(), HashMap::new());
-        Self { session: open(&spec), places, waiting, asking, generations }
+        let (waiting, generations) = (HashMap::new(), HashMap::new());
+        let (asking, stills) = (JoinSet::new(), JoinSet::new());
+        Self { session: open(&spec), places, waiting, asking, stills, generations }
     }
 
     /// The session, to be told something.
@@ -213,7 +278,11 @@ impl Reading {
     }
 
     /// What there is now for an application that can take a frame. Puts the questions that have come up.
-    pub(crate) fn poll(&mut self, now: Instant, known: &impl KnownCameras) -> Option<SessionOutput> {
+    pub(crate) fn poll(
+        &mut self,
+        now: Instant,
+        known: &(impl KnownCameras + AsksStills),
+    ) -> Option<SessionOutput> {
         let output = self.session.poll(now, true, known);
         while let Some((camera, query)) = self.session.poll_past() {
             let past = self.waiting.remove(&camera);
@@ -227,6 +296,16 @@ impl Reading {
                     });
                 }
                 None => self.session.handle_past(&camera, PastAnswer::default()),
+            }
+        }
+        while let Some((camera, frame)) = self.session.poll_still() {
+            match known.still(&camera, frame) {
+                Some(still) => {
+                    let still =
+                        async move { (camera, frame, still.await.unwrap_or(StillAnswer::NotDecoded)) };
+                    self.stills.spawn(still);
+                }
+                None => self.session.handle_still(&camera, frame, StillAnswer::NotDecoded),
             }
         }
         output
@@ -252,6 +331,11 @@ impl Reading {
                     let camera = past.disk.camera.clone();
                     self.session.handle_past(&camera, answer);
                     self.waiting.insert(camera, past);
+                }
+            }
+            made = self.stills.join_next(), if !self.stills.is_empty() => {
+                if let Some(Ok((camera, frame, answer))) = made {
+                    self.session.handle_still(&camera, frame, answer);
                 }
             }
             () = due => {}

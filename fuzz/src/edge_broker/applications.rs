@@ -141,6 +141,9 @@ impl World {
                 assert!(range.count > 0 && range.end() <= id.sequence, "{range:?} with frame {id}");
             }
         }
+        while let Some((camera, frame)) = reader.session.poll_still() {
+            self.stills.push_back((id, camera, frame));
+        }
         if let Some(way) = way {
             self.broker.handle_way(id, way);
             self.drain();

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
-use mez_core::broker::edge::Decoded;
 use mez_core::contract::negotiation::ContractOutcome;
 use mez_core::controller::Calibration;
 use mez_core::controller::share::Step;
@@ -14,6 +13,7 @@ use mez_core::frame::{
 };
 use mez_core::profile::SizeDrift;
 use mez_core::source::SourceState;
+use mez_core::stills::StillAnswer;
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, Instant, Timestamp};
 use mez_core::wire::{
@@ -28,31 +28,32 @@ use crate::profiles::PROFILES;
 use crate::script::{NUMBERS, pick};
 
 impl World {
-    /// A decoder finishes a frame, with an outcome that depends on its sequence.
-    pub(super) fn decoded(&mut self) {
-        let outcome = self.decoding.front().map_or(0, |(.., frame)| frame.meta.id.sequence.0 as u8);
-        self.decoded_as(0, outcome);
+    /// A still is made, with an outcome that depends on the sequence of its frame.
+    pub(super) fn still_made(&mut self) {
+        let outcome = self.stills.front().map_or(0, |(.., frame)| frame.sequence.0 as u8);
+        self.still_made_as(0, outcome);
     }
 
-    /// A decoder finishes one of its frames: b selects the frame, c the outcome.
-    pub(super) fn decoded_as(&mut self, b: u8, c: u8) {
-        let place = usize::from(b) % self.decoding.len().max(1);
-        let Some((camera, link, frame)) = self.decoding.remove(place) else { return };
-        let FrameMeta { id, width, height, .. } = frame.meta;
-        let payload = frame.payload;
-        let decoded = match c % 8 {
-            0 => Decoded::NotHeld,
-            1 => Decoded::Failed,
-            2 => Decoded::Passed,
-            // A senseless result: the frame must not be shown, like any that cannot be decoded.
-            3 if c & 0x80 != 0 => Decoded::Still { payload, encoding: Encoding::Tiles, width, height },
-            3 if c & 0x40 != 0 => {
-                let payload = vec![0; 1 << 16].into();
-                Decoded::Still { payload, encoding: Encoding::Jpeg, width, height }
+    /// A question for a still is answered: b selects it, c the outcome.
+    pub(super) fn still_made_as(&mut self, b: u8, c: u8) {
+        let place = usize::from(b) % self.stills.len().max(1);
+        let Some((reader, camera, frame)) = self.stills.remove(place) else { return };
+        let record = self.logs.get(&camera).and_then(|log| log.get_frame(frame));
+        let answer = match (c % 8, record) {
+            (0, _) => StillAnswer::NotDecoded,
+            (1, _) | (_, None) => StillAnswer::Gone,
+            (_, Some(mut record)) => {
+                record.frame.meta.encoding = Encoding::Jpeg;
+                record.frame.meta.chain = ChainLink::still(frame.sequence);
+                StillAnswer::Still(Box::new(record), None)
             }
-            _ => Decoded::Still { payload, encoding: Encoding::Jpeg, width, height },
         };
-        self.broker.handle_decoded(self.now, &camera, link, id, decoded);
+        if let Some(reader) = self.readers.get_mut(&reader) {
+            reader.session.handle_still(&camera, frame, answer);
+        }
+        if c & 0x40 != 0 {
+            self.broker.handle_chain_lost(self.now, &camera);
+        }
         self.drain();
     }
 

@@ -1,6 +1,6 @@
 //! Checks every output of the edge broker before carrying it out, and the state at the end.
 
-use mez_core::broker::edge::{DECODING_FRAMES_MAX, EdgeOutput, Peer, SubscriptionId};
+use mez_core::broker::edge::{EdgeOutput, Peer, SubscriptionId};
 use mez_core::broker::{EPOCH_MAX, LinkId};
 use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::history::PastAnswer;
@@ -47,22 +47,11 @@ impl World {
                         reader.session.handle_attach(self.now, camera, log, present);
                     }
                 }
-                EdgeOutput::Decode { camera, link, frame } => {
-                    assert!(frame.meta.encoding.is_chained());
-                    self.decoding.push_back((camera, link, *frame));
-                    assert!(self.decoding.len() <= CAMERAS_MAX * DECODING_FRAMES_MAX);
-                }
                 EdgeOutput::History { request, answer } => self.answered(request, &answer),
-                EdgeOutput::AttachChains { subscription, camera, log, kinds } => {
-                    if let Some(reader) = self.readers.get_mut(&subscription) {
-                        reader.session.handle_chains(&camera, log, kinds);
-                    }
-                }
                 // A reset may end a subscription before it has read what it was given.
                 EdgeOutput::Ended { subscription, .. } => drop(self.readers.remove(&subscription)),
                 EdgeOutput::Appended { .. }
                 | EdgeOutput::Started { .. }
-                | EdgeOutput::Came { .. }
                 | EdgeOutput::ViewChanged { .. }
                 | EdgeOutput::SourceChanged { .. }
                 | EdgeOutput::Detach { .. }
@@ -117,8 +106,8 @@ impl World {
         let name: CameraName = name.parse().unwrap();
         let id = SubscriptionId(u64::from(SUBSCRIPTIONS));
         self.subscribe_to_all(id);
-        while !self.decoding.is_empty() {
-            self.decoded();
+        while !self.stills.is_empty() {
+            self.still_made();
         }
         let mut epoch = Epoch(1);
         for _ in 0..3 {

@@ -20,7 +20,7 @@
 //! | 2–6, 12, 13 | what cameras say: `cameras.rs`; cameras are reset |
 //! | 7–11, 17, 20, 24 | what applications ask: `applications.rs` |
 //! | 18, 19, 21, 22 | questions for the past, and their answers |
-//! | 23 | decoders are done |
+//! | 23 | stills are made |
 
 mod applications;
 mod cameras;
@@ -85,9 +85,9 @@ pub fn play(bytes: &[u8]) -> u64 {
     for step in steps(bytes) {
         world.step(step);
         world.drain();
-        // A decoder takes a few steps for a frame.
-        if world.decoding.len() > 2 {
-            world.decoded();
+        // A still takes a few steps.
+        if world.stills.len() > 2 {
+            world.still_made();
         }
         world.check();
     }
@@ -109,8 +109,8 @@ struct World {
     readers: BTreeMap<SubscriptionId, Reader>,
     logs: BTreeMap<CameraName, LogReader>,
     delivered: u64,
-    /// The frames in decoders.
-    decoding: VecDeque<(CameraName, LinkId, Frame)>,
+    /// The stills that applications wait for.
+    stills: VecDeque<(SubscriptionId, CameraName, FrameId)>,
     /// Requests for the past that wait for an answer.
     questions: BTreeMap<u64, PastQuery>,
     /// The last past frame that came as an answer.
@@ -149,7 +149,7 @@ impl World {
             readers: BTreeMap::new(),
             logs: BTreeMap::new(),
             delivered: 0,
-            decoding: VecDeque::new(),
+            stills: VecDeque::new(),
             questions: BTreeMap::new(),
             last_past: None,
             asked: BTreeMap::new(),
@@ -269,7 +269,7 @@ impl World {
             20 => self.update(a, b, c),
             21 => self.answers(link, frame, b, c, a & 0x40 == 0),
             22 => self.past_arrived(b, c),
-            23 => self.decoded_as(b, c),
+            23 => self.still_made_as(b, c),
             _ => self.profiles(b, c),
         }
     }

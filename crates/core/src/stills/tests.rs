@@ -9,12 +9,12 @@ use crate::units::Timestamp;
 
 const MS: Duration = Duration::from_millis(1);
 
-fn id(sequence: u64) -> FrameId {
+pub(super) fn id(sequence: u64) -> FrameId {
     FrameId { epoch: Epoch(1), sequence: Sequence(sequence) }
 }
 
 /// A frame of a chain, or a still if it has none.
-fn record(sequence: u64, chain: Option<(u64, u32)>, bytes: usize) -> Record {
+pub(super) fn record(sequence: u64, chain: Option<(u64, u32)>, bytes: usize) -> Record {
     let link = |(first, index): (u64, u32)| ChainLink {
         chain: Sequence(first),
         index,

@@ -457,7 +457,7 @@ impl StoreReader {
 
     // ---- the newest of a span -----------------------------------------------------------------------------
 
-    /// The newest frame of the span that can be decoded on its own.
+    /// The newest frame of the span. It may need others to be decoded.
     fn find_newest(
         &mut self,
         storage: &mut impl Storage,
@@ -492,8 +492,7 @@ impl StoreReader {
     ) -> (Option<Record>, bool) {
         let Ok(mut scan) = self.open(storage, part) else { return (None, false) };
         let records = self.records(storage, part, &mut scan);
-        let records =
-            records.filter(|(record, _)| record.meta.chain.index == 0 && query.admits(&record.meta));
+        let records = records.filter(|(record, _)| query.admits(&record.meta));
         let spots: Vec<Spot> = records.map(|(_, spot)| spot).collect();
         // If the payload of the newest is damaged, the one before takes its place.
         let mut damaged = false;

@@ -122,6 +122,12 @@ impl H264Decoder {
         Ok(())
     }
 
+    /// The planes of the picture that [`H264Decoder::decode_planes`] decoded last.
+    #[must_use]
+    pub fn planes(&self) -> &Yuv420 {
+        &self.planes
+    }
+
     /// Forgets all frames, and frees the codec's memory.
     pub fn forget(&mut self) {
         self.native = None;

@@ -195,6 +195,17 @@ impl StreamDecoder {
         settle(&mut self.held, (encoding, sequence, link), shown)
     }
 
+    /// The picture that [`StreamDecoder::advance`] decoded last, if that was of frame `sequence` and nothing else was decoded
+    /// since.
+    #[must_use]
+    pub fn advanced(&self, sequence: Sequence) -> Option<Picture<'_>> {
+        let held = self.held.filter(|held| held.sequence == sequence)?;
+        Some(match held.encoding {
+            Encoding::H264 => Picture::Planes(self.h264.planes()),
+            _ => Picture::Image(self.tiles.held()),
+        })
+    }
+
     /// Forgets all frames, and frees the codecs' memory.
     pub fn forget(&mut self) {
         self.held = None;

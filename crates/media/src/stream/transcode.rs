@@ -12,7 +12,7 @@ use crate::jpeg::{EncodeError, Encoder, PIXELS_MAX_DEFAULT};
 use crate::png;
 
 /// The JPEG quality of stills made of chained frames. The loss that it adds is too small for a detector to notice
-/// (`docs/decisions/0009-chains-end-at-the-edge.md`).
+/// (`docs/decisions/0043-video-stays-video.md`).
 pub const TRANSCODED_QUALITY: u8 = 95;
 
 /// A still was not made.
@@ -83,25 +83,38 @@ impl Transcoder {
         if !wanted {
             return Ok(None);
         }
-        match picture {
-            Picture::Planes(planes) => {
-                self.jpeg.set_sampling(Sampling::Yuv420);
-                let payload = self.jpeg.encode_yuv420(&planes.view()?)?;
-                Ok(Some(Still { payload, width: planes.width(), height: planes.height() }))
-            }
-            Picture::Image(image) => {
-                self.jpeg.set_sampling(sampling_of(image));
-                let (width, height) = (image.width(), image.height());
-                let view = image.view().ok_or(ImageError::ZeroSized { width, height })?;
-                let payload = self.jpeg.encode(&view)?;
-                Ok(Some(Still { payload, width, height }))
-            }
-        }
+        still(&mut self.jpeg, &picture).map(Some)
+    }
+
+    /// Makes a JPEG of the frame that was decoded last, which has to be `sequence`.
+    ///
+    /// # Errors
+    /// [`StreamDecodeError::NotHeld`] if it is another one; and those of [`Transcoder::transcode`].
+    pub fn show(&mut self, sequence: Sequence) -> Result<Still, TranscodeError> {
+        let not_held = StreamDecodeError::NotHeld { sequence, chain: sequence };
+        still(&mut self.jpeg, &self.decoder.advanced(sequence).ok_or(not_held)?)
     }
 
     /// Forgets all frames, and frees the codecs' memory.
     pub fn forget(&mut self) {
         self.decoder.forget();
+    }
+}
+
+fn still(jpeg: &mut Encoder, picture: &Picture<'_>) -> Result<Still, TranscodeError> {
+    match picture {
+        Picture::Planes(planes) => {
+            jpeg.set_sampling(Sampling::Yuv420);
+            let payload = jpeg.encode_yuv420(&planes.view()?)?;
+            Ok(Still { payload, width: planes.width(), height: planes.height() })
+        }
+        Picture::Image(image) => {
+            jpeg.set_sampling(sampling_of(image));
+            let (width, height) = (image.width(), image.height());
+            let view = image.view().ok_or(ImageError::ZeroSized { width, height })?;
+            let payload = jpeg.encode(&view)?;
+            Ok(Still { payload, width, height })
+        }
     }
 }
 

@@ -85,6 +85,12 @@ impl TileDecoder {
         Ok(&self.held)
     }
 
+    /// The held picture. Empty if there is none.
+    #[must_use]
+    pub fn held(&self) -> &Image {
+        &self.held
+    }
+
     /// Forgets the picture.
     pub fn forget(&mut self) {
         self.held = Image::empty();

@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mez_core::broker::edge::CameraView;
-use mez_core::frame::ClockSource;
+use mez_core::frame::{ClockSource, FrameId};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::session::{FrameTimes, KnownCameras, Session};
+use mez_core::stills::StillAnswer;
 use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::Instant;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::subscriptions::ControlRequests;
 use crate::clock::{anchor, monotonic_now};
 use crate::edge::{EdgeSubscription, Served, Stopped};
-use crate::reading::{PastSources, Reading};
+use crate::reading::{AsksStills, PastSources, Reading};
 
 /// The source of a feed's frames.
 pub(super) enum Source {
@@ -98,6 +99,13 @@ impl CameraLog {
 /// A camera's own clock. A frame that this start stamped itself was captured when it was appended. For any
 /// other frame, the two times cannot be compared.
 struct OwnClock;
+
+impl AsksStills for OwnClock {
+    /// A camera's own log is read as it is.
+    fn still(&self, _: &CameraName, _: FrameId) -> Option<oneshot::Receiver<StillAnswer>> {
+        None
+    }
+}
 
 impl KnownCameras for OwnClock {
     fn times(&self, _: &CameraName, record: &Record) -> FrameTimes {

@@ -24,8 +24,8 @@ use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::sources::NotedSources;
 use super::starts::{CameraReset, CameraStart, Starts};
+use super::stills::Stills;
 use super::subscribers::{Attached, SharedCamera, Subscribers};
-use super::transcode::{Answer, Decoders};
 use crate::audit::Audit;
 use crate::clock::{monotonic_now, sleep_until, wall_now};
 use crate::identity::refusals::Refusals;
@@ -60,16 +60,14 @@ pub(super) struct Driver {
     noted_sources: NotedSources,
     /// Whose which start of a camera was.
     pub(super) starts: Starts,
-    /// Of cameras whose frames need others.
-    decoders: Decoders,
+    /// The way to this loop, for those who make stills.
+    requests: mpsc::WeakSender<Request>,
     pub(super) links: HashMap<LinkId, CameraLink>,
     pub(super) renewals: Renewals,
     refusals: Refusals,
     /// Who was revoked.
     pub(super) revoked: LiveRevocations,
     pub(super) audit: Audit,
-    /// Connections that ended since the broker's last output, which may be about frames of theirs.
-    gone: Vec<LinkId>,
     shared: HashMap<CameraName, Arc<SharedCamera>>,
     subscribers: Subscribers,
     /// Which cameras are connected.
@@ -82,7 +80,7 @@ impl Driver {
     pub(super) fn new(
         broker: Broker,
         (replicas, notes): (Option<Replicas>, Option<Notes>),
-        decoders: Decoders,
+        requests: mpsc::WeakSender<Request>,
         (starts, audit): (Starts, Audit),
         (revoked, renewals): (LiveRevocations, Renewals),
     ) -> Self {
@@ -92,13 +90,12 @@ impl Driver {
             notes,
             noted_sources: NotedSources::default(),
             starts,
-            decoders,
+            requests,
             links: HashMap::new(),
             renewals,
             refusals: Refusals::default(),
             revoked,
             audit,
-            gone: Vec::new(),
             shared: HashMap::new(),
             subscribers: Subscribers::default(),
             up: HashMap::new(),
@@ -110,7 +107,7 @@ impl Driver {
     pub(super) async fn run(
         mut self,
         listener: Listener,
-        (mut events, mut decoded): (mpsc::Receiver<EdgeEvent>, mpsc::Receiver<Answer>),
+        mut events: mpsc::Receiver<EdgeEvent>,
         mut requests: mpsc::Receiver<Request>,
         mut stopped: watch::Receiver<bool>,
     ) {
@@ -122,7 +119,6 @@ impl Driver {
             while let Some(output) = self.broker.poll_output() {
                 self.perform(output);
             }
-            self.gone.drain(..).for_each(|link| self.decoders.release(link));
             let due = self.broker.poll_timeout();
             tokio::select! {
                 biased;
@@ -132,9 +128,6 @@ impl Driver {
                     self.apply_revocations();
                 }
                 Some(event) = events.recv() => self.handle(event),
-                Some((camera, link, frame, decoded)) = decoded.recv() => {
-                    self.broker.handle_decoded(monotonic_now(), &camera, link, frame, decoded);
-                }
                 request = requests.recv() => match request {
                     Some(request) => self.serve(request),
                     None => break,
@@ -325,15 +318,14 @@ impl Driver {
             EdgeOutput::Attach { subscription, camera, log } => {
                 let shared = Arc::clone(self.shared.entry(camera.clone()).or_default());
                 *lock(&shared.view) = Arc::new(self.broker.view(monotonic_now(), &camera));
+                {
+                    let mut stills = lock(&shared.stills);
+                    if stills.as_ref().is_none_or(|stills| !stills.is_of(&log)) {
+                        *stills = Some(Stills::new(camera.clone(), log.clone(), self.requests.clone()));
+                    }
+                }
                 let attached = Attached { camera, present: log.held().end, log, shared };
                 self.subscribers.attach(subscription, attached);
-            }
-            EdgeOutput::AttachChains { subscription, camera, log, kinds } => {
-                self.subscribers.attach_chains(subscription, (camera, log, kinds));
-            }
-            EdgeOutput::Came { camera } => {
-                self.set_clock(&camera);
-                self.subscribers.came(&camera);
             }
             EdgeOutput::Appended { camera } => {
                 if let Some(replicas) = &self.replicas {
@@ -341,12 +333,11 @@ impl Driver {
                 }
                 self.set_clock(&camera);
                 self.note_frames(&camera);
-                self.subscribers.appended(&camera);
-            }
-            EdgeOutput::Decode { camera, link, frame } => {
-                if let Some((camera, link, frame, decoded)) = self.decoders.decode(camera, link, frame) {
-                    self.broker.handle_decoded(monotonic_now(), &camera, link, frame, decoded);
+                if let Some(stills) = self.shared.get(&camera).and_then(|shared| lock(&shared.stills).clone())
+                {
+                    stills.wake();
                 }
+                self.subscribers.appended(&camera);
             }
             EdgeOutput::ViewChanged { camera } => {
                 let view = Arc::new(self.broker.view(monotonic_now(), &camera));
@@ -444,9 +435,7 @@ impl Driver {
     }
 
     fn forget(&mut self, link: LinkId) {
-        if self.links.remove(&link).is_some() {
-            self.gone.push(link);
-        }
+        self.links.remove(&link);
     }
 
     fn command(&mut self, link: LinkId, command: Command) {

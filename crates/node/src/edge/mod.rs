@@ -14,9 +14,9 @@ mod revoked;
 mod sources;
 mod standing;
 mod starts;
+mod stills;
 mod subscribers;
 mod subscription;
-mod transcode;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -37,7 +37,6 @@ pub use self::standing::Standing;
 use self::starts::Starts;
 pub use self::starts::{CameraRecord, CameraReset, CameraStart, RESETS_MAX, STARTS_MAX};
 pub use self::subscription::{EdgeSubscription, Served};
-use self::transcode::Decoders;
 use crate::audit::Audit;
 use crate::clock::monotonic_now;
 use crate::identity::Credentials;
@@ -147,17 +146,16 @@ impl EdgeBroker {
         };
         let keeper = replicas.as_ref().map(Replicas::keeper);
         let notes = replicas.as_ref().and_then(Replicas::notes);
-        let (decoders, decoded) = Decoders::new();
         let renewals = Renewals::new(audit.clone());
         let driver = Driver::new(
             broker,
             (replicas, notes.clone()),
-            decoders,
+            requests.downgrade(),
             (starts.clone(), audit.clone()),
             (revoked.clone(), renewals.clone()),
         );
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(driver.run(listener, (event_receiver, decoded), request_receiver, stopped));
+        tokio::spawn(driver.run(listener, event_receiver, request_receiver, stopped));
         Ok(EdgeHandle {
             requests,
             address,

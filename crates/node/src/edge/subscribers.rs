@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use mez_core::broker::edge::{CameraView, CaptureClock, SubscriptionId};
-use mez_core::frame::ChainKinds;
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::rights::Granted;
@@ -12,6 +11,7 @@ use mez_core::source::SourceStanding;
 use tokio::sync::Notify;
 
 use super::lock;
+use super::stills::Stills;
 use crate::profiles::HeldProfile;
 
 /// Camera changes that wait for an application. Beyond that the oldest is dropped.
@@ -23,6 +23,8 @@ const CHANGES_MAX: usize = 256;
 pub(super) struct SharedCamera {
     pub(super) clock: Mutex<Option<CaptureClock>>,
     pub(super) view: Mutex<Arc<CameraView>>,
+    /// Who makes stills of its frames, once somebody reads it.
+    pub(super) stills: Mutex<Option<Arc<Stills>>>,
 }
 
 /// What the driver has for a subscription. All but the notification is bounded: by the number of cameras, and by
@@ -49,8 +51,6 @@ impl Mailbox {
 #[derive(Default)]
 pub(super) struct Letters {
     pub(super) attached: Vec<Attached>,
-    /// Frames as they came, of cameras that were attached.
-    pub(super) chains: Vec<AttachedChains>,
     pub(super) changes: VecDeque<CameraNews>,
     /// Cameras that were forgotten. Letters about one that came again since stand in `attached`.
     pub(super) detached: Vec<CameraName>,
@@ -78,15 +78,10 @@ pub(super) struct Attached {
     pub(super) shared: Arc<SharedCamera>,
 }
 
-/// A camera's frames as they came that a subscription is to read beside its log, and which of them its application decodes.
-pub(super) type AttachedChains = (CameraName, LogReader, ChainKinds);
-
 struct Subscriber {
     pattern: CameraPattern,
     granted: Granted,
     mailbox: Arc<Mailbox>,
-    /// It reads frames as they come.
-    takes_chains: bool,
     /// Held for its cameras.
     profile: Option<Arc<HeldProfile>>,
 }
@@ -109,7 +104,7 @@ impl Subscribers {
         mailbox: Arc<Mailbox>,
         profile: Option<Arc<HeldProfile>>,
     ) {
-        self.0.insert(id, Subscriber { pattern, granted, mailbox, takes_chains: false, profile });
+        self.0.insert(id, Subscriber { pattern, granted, mailbox, profile });
     }
 
     /// Returns the profile of the removed subscription, if no other uses it.
@@ -145,21 +140,6 @@ impl Subscribers {
             lock(&mailbox.letters).attached.push(attached);
             mailbox.changed.notify_one();
         }
-    }
-
-    /// The same for frames as they come.
-    pub(super) fn attach_chains(&mut self, id: SubscriptionId, attached: AttachedChains) {
-        if let Some(Subscriber { mailbox, takes_chains, .. }) = self.0.get_mut(&id) {
-            *takes_chains = true;
-            lock(&mailbox.letters).chains.push(attached);
-            mailbox.changed.notify_one();
-        }
-    }
-
-    /// There is one more among a camera's frames as they came.
-    pub(super) fn came(&self, camera: &CameraName) {
-        let takes = self.0.values().filter(|known| known.takes_chains && known.selects(camera));
-        takes.for_each(|known| known.mailbox.changed.notify_one());
     }
 
     /// A frame has been appended to a camera's log.
@@ -198,7 +178,6 @@ impl Subscribers {
         if let Some(Subscriber { mailbox, .. }) = self.0.get(&id) {
             let mut letters = lock(&mailbox.letters);
             letters.attached.retain(|attached| attached.camera != camera);
-            letters.chains.retain(|(of, ..)| *of != camera);
             letters.detached.push(camera);
             mailbox.changed.notify_one();
         }

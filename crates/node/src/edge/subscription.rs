@@ -7,13 +7,15 @@ use mez_core::broker::edge::{CameraView, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::contract::monitor::TakenReport;
 use mez_core::contract::watch::{Change, FrameVerdict};
+use mez_core::frame::FrameId;
 use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::session::{CameraRest, FrameTimes, KnownCameras, SessionOutput};
 use mez_core::source::SourceStanding;
+use mez_core::stills::StillAnswer;
 use mez_core::subscription::Delivery;
 use mez_core::units::Instant;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
 use super::failure::Stopped;
@@ -24,7 +26,7 @@ use super::subscribers::{Attached, CameraNews, Mailbox, SharedCamera};
 use crate::clock::monotonic_now;
 use crate::notes::{NoteContent, NotedContract, Notes};
 use crate::profiles::HeldProfile;
-use crate::reading::Reading;
+use crate::reading::{AsksStills, Reading};
 
 /// What a broker serves to an application.
 #[derive(Debug)]
@@ -88,6 +90,13 @@ impl From<SessionOutput> for Served {
 /// What the driver knows of the cameras that a subscription reads.
 #[derive(Default)]
 pub(super) struct SharedCameras(HashMap<CameraName, Arc<SharedCamera>>);
+
+impl AsksStills for SharedCameras {
+    fn still(&self, camera: &CameraName, frame: FrameId) -> Option<oneshot::Receiver<StillAnswer>> {
+        let stills = self.0.get(camera).and_then(|shared| lock(&shared.stills).clone());
+        stills.map(|stills| stills.ask(frame))
+    }
+}
 
 impl KnownCameras for SharedCameras {
     fn times(&self, camera: &CameraName, record: &Record) -> FrameTimes {
@@ -216,9 +225,6 @@ impl EdgeSubscription {
         for Attached { camera, log, present, shared } in letters.attached.drain(..) {
             self.cameras.0.insert(camera.clone(), shared);
             session.handle_attach(now, camera, log, present);
-        }
-        for (camera, log, kinds) in letters.chains.drain(..) {
-            session.handle_chains(&camera, log, kinds);
         }
         if std::mem::take(&mut letters.view_changed) {
             session.handle_view_changed();

@@ -1,7 +1,7 @@
 //! Checks frames that need others: what they refer to, and whether it was there.
 
 use mez_core::broker::LinkId;
-use mez_core::frame::FrameId;
+use mez_core::frame::{FrameId, FrameMeta};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::wire::FrameHeader;
@@ -46,16 +46,16 @@ impl Checks {
     }
 
     /// Checks that a decoder could decode the frame that it says it has decoded.
-    pub(crate) fn decoded(&mut self, edge_run: u64, camera: &CameraName, (link, id): (LinkId, FrameId)) {
+    pub(crate) fn decoded(&mut self, edge_run: u64, (camera, decoder): (&CameraName, usize), id: FrameId) {
         let runs = self.published.get(&(camera.clone(), id.epoch)).into_iter().flatten();
         // If the camera lost its counter, either process may have made it.
         let made: Vec<_> = runs.filter_map(|run| run.frames.get(id.sequence.0 as usize)).collect();
-        let held = self.decoded.entry((edge_run, camera.clone())).or_default();
+        let held = self.decoded.entry((edge_run, camera.clone(), decoder)).or_default();
         let decodable = made.iter().any(|frame| match frame.refers {
-            Some(refers) => held.contains(&(FrameId { sequence: refers, ..id }, link)),
+            Some(refers) => held.contains(&FrameId { sequence: refers, ..id }),
             None => frame.encoding.is_chained(),
         });
-        held.insert((id, link));
+        held.insert(id);
         self.shown.entry((edge_run, camera.clone())).or_default().insert(id);
         self.expect(decodable, "decodable", || {
             format!("{id} of {camera} was decoded at the edge, but what it refers to was not")
@@ -63,25 +63,35 @@ impl Checks {
     }
 
     /// Notes that a decoder has lost what it held.
-    pub(crate) fn decoder_failed(&mut self, edge_run: u64, camera: &CameraName) {
-        self.decoded.remove(&(edge_run, camera.clone()));
+    pub(crate) fn decoder_failed(&mut self, edge_run: u64, camera: &CameraName, decoder: usize) {
+        self.decoded.remove(&(edge_run, camera.clone(), decoder));
     }
 
-    /// A replica log took a frame.
+    /// A replica log took a frame. All that it refers to is there, or was.
     pub(super) fn check_decodable(&mut self, edge_run: u64, camera: &CameraName, run: u64, record: &Record) {
         let meta = &record.frame.meta;
+        if !meta.encoding.is_chained() {
+            return;
+        }
+        let refers = self.published_frame(camera, run, meta.id).and_then(|frame| frame.refers);
+        let Some(refers) = refers.map(|sequence| FrameId { sequence, ..meta.id }) else { return };
+        let known = self.appended.get(&(edge_run, camera.clone()));
+        let has = known.is_some_and(|known| known.binary_search(&refers).is_ok());
+        self.expect(has, "decodable", || {
+            format!("the replica of {camera} has {}, and not {refers}, to which it refers", meta.id)
+        });
+    }
+
+    /// An application got a still of a frame of a chain. Somebody could decode that frame.
+    pub(super) fn check_still(&mut self, edge_run: u64, camera: &CameraName, run: u64, meta: &FrameMeta) {
         let made = self.published_frame(camera, run, meta.id);
-        let chained = made.is_some_and(|frame| {
+        let is_of_chain = made.is_some_and(|frame| {
             frame.encoding.is_chained() && frame.made.as_ref().is_some_and(|(rung, _)| *rung == meta.rung)
         });
-        self.expect(!meta.encoding.is_chained(), "decodable", || {
-            format!("the replica of {camera} has {} as {}", meta.id, meta.encoding.name())
-        });
-        // It may have waited for a newer one after a silence, and the decoder has failed on that meanwhile.
-        let decoded =
-            self.shown.get(&(edge_run, camera.clone())).is_some_and(|shown| shown.contains(&meta.id));
-        self.expect(!chained || decoded, "decodable", || {
-            format!("the replica of {camera} has {}, which was never decoded", meta.id)
+        let shown = self.shown.get(&(edge_run, camera.clone()));
+        let has = !is_of_chain || shown.is_some_and(|shown| shown.contains(&meta.id));
+        self.expect(has, "decodable", || {
+            format!("an application got {} of {camera} as a still, and nobody decoded it", meta.id)
         });
     }
 }

@@ -30,7 +30,6 @@ struct DeliveryPlace {
     asks: bool,
     /// Whether frames may come from elsewhere than the replica.
     past: bool,
-    chains: bool,
     /// The camera's run that published it.
     run: u64,
     /// The frame before it.
@@ -65,6 +64,10 @@ impl Checks {
 
         let place = self.place(subscription, delivery, &matching)?;
         self.check_given(subscription, delivery, place.run);
+        // What comes from a disk was decoded by its reading.
+        if !place.past && !meta.encoding.is_chained() {
+            self.check_still(place.edge_run, camera, place.run, meta);
+        }
         if self.violation().is_some() {
             return None;
         }
@@ -99,7 +102,6 @@ impl Checks {
         let (camera, id) = (&delivery.camera, delivery.record.frame.meta.id);
         let reading = self.readings.get_mut(&subscription)?;
         let (edge_run, span, asks) = (reading.edge_run, reading.span, reading.tier_max > Tier::Memory);
-        let chains = reading.chains;
         // Frames may come from others than the replica.
         let past = reading.fills || reading.resumes || reading.originals || span.begin.is_some();
         let place = reading.places.entry(camera.clone()).or_default();
@@ -123,7 +125,7 @@ impl Checks {
         self.expect(last.is_none_or(|last| last < id), "order", || {
             format!("subscription {subscription:?} got {id} of {camera} after {last:?}")
         });
-        Some(DeliveryPlace { edge_run, span, asks, past, chains, run, last })
+        Some(DeliveryPlace { edge_run, span, asks, past, run, last })
     }
 
     /// Checks that what is stated as skipped before a delivery is what lies there.
@@ -131,18 +133,6 @@ impl Checks {
         let (camera, id) = (&delivery.camera, delivery.record.frame.meta.id);
         let DeliveryPlace { edge_run, span, past, run, .. } = *place;
         match place.last {
-            // The replica accounts for no frames as they came.
-            Some(last) if place.chains => {
-                let gap = id.sequence.0.saturating_sub(last.sequence.0 + 1);
-                let holds = last.epoch != id.epoch || delivery.skipped.total() == gap;
-                self.expect(holds, "gaps", || {
-                    format!(
-                        "{gap} frames of {camera} lie between {last} and {id}, but {:?} are stated",
-                        delivery.skipped
-                    )
-                });
-            }
-            None if place.chains => {}
             Some(last) if last.epoch == id.epoch => {
                 self.check_gap(delivery, (edge_run, past), span, run, last);
             }
@@ -307,7 +297,11 @@ impl Checks {
         let Some(known) = self.run(camera, run, id) else { return };
         let (arrived, lost) = self.arrived_and_lost(known, edge_run, camera, from, id);
         let elsewhere = self.has_moved_between(camera, known, last, id);
-        let (busy, late) = (skipped.of(SkipReason::ApplicationBusy), skipped.of(SkipReason::LateOrLost));
+        // A newer frame came while the application was busy, or while a still was made for it.
+        let busy = skipped.of(SkipReason::ApplicationBusy) + skipped.of(SkipReason::EdgeBusy);
+        let late = skipped.of(SkipReason::LateOrLost);
+        // Of frames that are in the replica, and of others.
+        let not_decoded = skipped.of(SkipReason::NotDecoded);
         // Whoever takes the newest is not given those, and told that they came too late.
         let overtaken = self.overtaken_between(edge_run, camera, from, id);
         let ledger_full = known.ledger_full;
@@ -318,12 +312,12 @@ impl Checks {
         let passed = if span.deliver == Deliver::Newest { arrived } else { 0 };
         // What a contract did not want has arrived as well, but is not told apart from what the camera did not send for its sake.
         let withheld = skipped.of(SkipReason::Infeasible);
-        self.expect(busy <= passed && passed <= busy + withheld + overtaken, "reasons", || {
+        let told = busy + withheld + overtaken + not_decoded;
+        self.expect(busy <= passed && passed <= told, "reasons", || {
             format!("{busy} frames of {camera} before {id} passed by a busy application, but it was {passed}")
         });
         // The edge's own account of frames that it did not show is bounded as well: the oldest then count as late or lost.
-        let unshown = skipped.of(SkipReason::EdgeBusy) + skipped.of(SkipReason::NotDecoded);
-        let edge_full = unshown > 0 && gap > SKIP_RANGES_MAX as u64;
+        let edge_full = not_decoded > 0 && gap > SKIP_RANGES_MAX as u64;
         self.expect(ledger_full || edge_full || elsewhere || late <= lost + overtaken, "reasons", || {
             format!(
                 "{late} frames of {camera} between {last} and {id} are called late or lost, but of no more than {lost} \

@@ -30,7 +30,7 @@
 //! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
 //! | `cancels` | a frame that gets through is cancelled only while bytes of it are unsent and a newer one is there | `camera.rs` |
 //! | `references` | no frame is sent that refers to one that the camera has given up, or that went over another connection | `chains.rs` |
-//! | `decodable` | an application gets nothing but frames that decode by themselves, made of what could be decoded; one that decodes chains was given all that a frame of a chain refers to, since it last lost one | `chains.rs`, `deliveries.rs` |
+//! | `decodable` | a replica takes a frame of a chain if it has what that refers to; an application that does not decode chains gets nothing but frames that decode by themselves, made of what could be decoded; one that does was given all that a frame refers to, since it last lost one | `chains.rs`, `deliveries.rs` |
 //! | `replica` | what a record says is missing before it lies between it and the record before; what a replica has of an epoch is of one start | `frames.rs` |
 //! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `flow.rs`, `camera.rs` |
 //! | `replies` | a camera gets each reply once, as it was given | `deliveries.rs` |
@@ -63,7 +63,6 @@ mod revoked;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use mez_core::broker::LinkId;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::name::CameraName;
@@ -111,9 +110,9 @@ pub(crate) struct Checks {
     starts: BTreeMap<(u64, CameraName, Epoch), u64>,
     /// Frames of chains that each run of an edge has received whole.
     whole: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
-    /// Frames of chains that each run of an edge has decoded, and whose successors it can decode.
-    decoded: BTreeMap<(u64, CameraName), BTreeSet<(FrameId, LinkId)>>,
-    /// Frames of chains that each run of an edge has decoded, whatever came of its decoder since.
+    /// Frames of chains that each decoder of each run of an edge holds, so that it can decode their successors.
+    decoded: BTreeMap<(u64, CameraName, usize), BTreeSet<FrameId>>,
+    /// Frames of chains of which each run of an edge could make stills.
     shown: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
     readings: BTreeMap<SubscriptionId, Reading>,
     contracts: BTreeMap<SubscriptionId, Kept>,

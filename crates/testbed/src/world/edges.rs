@@ -212,11 +212,6 @@ impl World {
                     self.applications[application].handle_attach(camera, log, &mut stage!(self));
                 }
             }
-            Effect::AttachChains { subscription, camera, chains } => {
-                if let Some(application) = self.application_of(subscription) {
-                    self.applications[application].handle_attach_chains(&camera, chains);
-                }
-            }
             Effect::Wake { camera, of } => self.wake_readers(index, &camera, of),
             Effect::Again => self.touch(Node::Edge(index)),
             Effect::TurnedAway { visitor } => self.visitors.handle_turned_away(visitor, &mut stage!(self)),
@@ -236,7 +231,6 @@ impl World {
             let known = &self.applications[application];
             let concerned = match of {
                 Readers::All => true,
-                Readers::OfChains => known.spec.chains,
                 Readers::WithContract => !known.spec.contract.asks_nothing(),
             };
             if concerned && known.reads(edge, camera) {
@@ -245,14 +239,14 @@ impl World {
         }
     }
 
-    /// An edge's decoder is done with the oldest frame of a camera that it was given.
-    pub(super) fn decoded(&mut self, edge: usize, run: u64, camera: &CameraName, fails: bool) {
+    /// An edge's decoder is done with the frame that it was given.
+    pub(super) fn decoded(&mut self, edge: usize, run: u64, of: (&CameraName, usize), fails: bool) {
         let (host, mut stage) = self.edge_at(edge);
-        if !host.handle_decoded(run, camera, fails, &mut stage) {
+        if !host.handle_decoded(run, of, fails, &mut stage) {
             return;
         }
         for index in (0..self.cameras.len()).filter(|_| fails) {
-            if self.cameras[index].name == *camera {
+            if self.cameras[index].name == *of.0 {
                 self.disturb(index);
             }
         }

@@ -11,6 +11,7 @@ use mez_core::contract::monitor::TakenReport;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::name::CameraName;
+use mez_core::stills::StillAnswer;
 
 use super::action::Action;
 use super::node::{Node, Owner};
@@ -35,6 +36,15 @@ pub(super) struct Took {
     pub(super) report: TakenReport,
 }
 
+/// The answer to a question for a still.
+#[derive(Clone, Debug)]
+pub(super) struct StillMade {
+    pub(super) subscription: SubscriptionId,
+    pub(super) camera: CameraName,
+    pub(super) frame: FrameId,
+    pub(super) answer: StillAnswer,
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     /// The node's timer, unless it was set anew since.
@@ -53,8 +63,12 @@ pub(super) enum Event {
     PastMade { camera: usize, run: u64, ticket: u64, made: Box<Transformed> },
     /// An application's question for the past is answered.
     Answered { application: usize, request: u64, answer: Box<PastAnswer> },
-    /// An edge's decoder is done with the oldest frame of a camera that it was given.
-    Decoded { edge: usize, run: u64, camera: CameraName, fails: bool },
+    /// An edge's decoder is done with the frame of a camera that it was given.
+    Decoded { edge: usize, run: u64, camera: CameraName, decoder: usize, fails: bool },
+    /// Who makes stills of a camera at an edge has something to do.
+    Stills { edge: usize, run: u64, camera: CameraName },
+    /// A subscription's question for a still is answered.
+    Still { application: usize, made: Box<StillMade> },
     /// The counter above `above` is on the disk.
     EpochPersisted { camera: usize, run: u64, above: Epoch },
     /// The writer of a log on disk has something to do.

@@ -355,7 +355,15 @@ impl World {
             Event::Answered { application, request, answer } => {
                 self.applications[application].handle_answer(request, *answer, &mut stage!(self));
             }
-            Event::Decoded { edge, run, camera, fails } => self.decoded(edge, run, &camera, fails),
+            Event::Decoded { edge, run, camera, decoder, fails } => {
+                self.decoded(edge, run, (&camera, decoder), fails);
+            }
+            Event::Stills { edge, run, camera } => {
+                self.with_edge_host(edge, |edge, stage| edge.handle_stills(run, &camera, stage));
+            }
+            Event::Still { application, made } => {
+                self.applications[application].handle_still(*made, &mut stage!(self));
+            }
             Event::EpochPersisted { camera, run, above } => self.raise_epoch(camera, run, above),
             Event::Store { owner, run } => self.handle_store(&owner, run),
             Event::Wake { application } => self.touch(Node::Application(application)),

@@ -257,10 +257,20 @@ impl KeptLog {
     /// What it has of the past.
     pub(super) fn find(&mut self, query: &PastQuery) -> PastAnswer {
         let Self { state, reader, .. } = self;
-        let State::Written(writer) = state else { return PastAnswer::default() };
-        let broken = PastAnswer { broken: true, ..PastAnswer::default() };
-        reader.find(writer.storage(), query).unwrap_or(broken)
+        find(state, reader, query)
     }
+
+    /// The same, for who reads a frame again to decode those behind it.
+    pub(super) fn find_again(&mut self, query: &PastQuery) -> PastAnswer {
+        let mut again = StoreReader::new(self.camera.clone(), self.keys.clone());
+        find(&mut self.state, &mut again, query)
+    }
+}
+
+fn find(state: &mut State, reader: &mut StoreReader, query: &PastQuery) -> PastAnswer {
+    let State::Written(writer) = state else { return PastAnswer::default() };
+    let broken = PastAnswer { broken: true, ..PastAnswer::default() };
+    reader.find(writer.storage(), query).unwrap_or(broken)
 }
 
 /// What a camera broker has of its own past, in memory and on disk: as its driver looks for it.

@@ -48,7 +48,7 @@ const MODULES: &[(&str, &[&str])] = &[
     // Frames that are kept.
     ("log", &["buffer", "chain", "frame", "sync", "trace", "units", "reader_memory"]),
     ("history", &["frame", "log", "name", "setting", "units"]),
-    ("stills", &["chain", "frame", "log", "trace", "units"]),
+    ("stills", &["chain", "frame", "history", "log", "trace", "units"]),
     (
         "subscription",
         &["chain", "contract", "frame", "history", "log", "name", "rights", "stills", "units"],

@@ -52,9 +52,6 @@ impl Application {
         let now = edge.clock.monotonic(stage.now);
         for letter in self.letters.extract_if(.., |letter| letter.arrives <= stage.now) {
             session.handle_attach(now, letter.camera.clone(), letter.log, letter.present);
-            if let Some((log, kinds)) = letter.chains {
-                session.handle_chains(&letter.camera, log, kinds);
-            }
         }
         if !self.letters.is_empty() && session.cameras().next().is_none() {
             // The first logs are there before anybody looks.
@@ -79,7 +76,7 @@ impl Application {
                 }
             }
         }
-        self.ask_past(edge, stage);
+        self.ask(edge, stage);
         Effect::Nothing
     }
 
@@ -97,7 +94,7 @@ impl Application {
                 of_it.map(|camera| self.questions.misled.remove(camera));
                 self.tell_contract(edge, stage);
                 // Another camera may lack something meanwhile.
-                self.ask_past(edge, stage);
+                self.ask(edge, stage);
             }
             Effect::Ended => {
                 self.ended = true;

@@ -44,7 +44,7 @@ pub(super) use self::frames::Effect;
 use self::past::Questions;
 use super::bug::Bug;
 use super::edge::EdgeHost;
-use super::events::Event;
+use super::events::{Event, StillMade};
 use super::node::Node;
 use super::spec::{ApplicationSpec, PROFILE_BYTES, Resumes};
 use super::stage::Stage;
@@ -108,8 +108,6 @@ struct Letter {
     log: LogReader,
     /// The end of the log when the subscription began to want it.
     present: u64,
-    /// The log of frames as they came, for an application that decodes chains.
-    chains: Option<(LogReader, ChainKinds)>,
 }
 
 impl Application {
@@ -272,23 +270,28 @@ impl Application {
     pub(super) fn handle_attach(&mut self, camera: CameraName, log: LogReader, stage: &mut Stage<'_>) {
         let arrives = stage.now + self.random.duration(Duration::ZERO..=LETTER_TIME_MAX);
         let present = log.held().end;
-        self.letters.push(Letter { arrives, camera, log, present, chains: None });
+        self.letters.push(Letter { arrives, camera, log, present });
         stage.events.push(arrives, Event::Wake { application: self.index });
     }
 
-    /// The same, of frames as they came, for an application that decodes chains.
-    pub(super) fn handle_attach_chains(&mut self, camera: &CameraName, chains: (LogReader, ChainKinds)) {
-        if let Some(letter) = self.letters.iter_mut().find(|letter| letter.camera == *camera) {
-            letter.chains = Some(chains);
+    // ---- the past, and stills -----------------------------------------------------------------------------
+
+    /// Puts the questions of its reading.
+    fn ask(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+        if let Some((id, session)) = &mut self.reading {
+            self.questions.put((self.index, *id), session, edge, stage);
+            while let Some((camera, frame)) = session.poll_still() {
+                edge.ask_still((self.index, *id), &camera, frame, stage);
+            }
         }
     }
 
-    // ---- the past -----------------------------------------------------------------------------------------
-
-    /// Puts the questions of its reading.
-    fn ask_past(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
-        if let Some((id, session)) = &mut self.reading {
-            self.questions.put((self.index, *id), session, edge, stage);
+    /// Its edge has a still for it, or cannot make it.
+    pub(super) fn handle_still(&mut self, made: StillMade, stage: &mut Stage<'_>) {
+        let StillMade { subscription, camera, frame, answer } = made;
+        if let Some((_, session)) = self.reading.as_mut().filter(|(id, _)| *id == subscription) {
+            session.handle_still(&camera, frame, answer);
+            stage.touch(Node::Application(self.index));
         }
     }
 

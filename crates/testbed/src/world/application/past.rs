@@ -17,7 +17,7 @@ use crate::random::Random;
 use crate::time::{Moment, ms};
 use crate::trace::What;
 use crate::world::bug::Bug;
-use crate::world::edge::EdgeHost;
+use crate::world::edge::{DiskStills, EdgeHost};
 use crate::world::node::Node;
 use crate::world::stage::Stage;
 
@@ -38,6 +38,8 @@ pub(in crate::world) struct Questions {
     count: u64,
     /// Those that are not answered yet, by request.
     open: BTreeMap<u64, Asked>,
+    /// What decodes frames from the edge's disk.
+    stills: BTreeMap<CameraName, DiskStills>,
     /// Frames from the edge's disk. They come after what a camera was asked for.
     ahead: BTreeMap<CameraName, Record>,
     /// Whether one was not answered in time or in full. There may then be holes.
@@ -53,6 +55,7 @@ impl Questions {
         Self {
             count: 0,
             open: BTreeMap::new(),
+            stills: BTreeMap::new(),
             ahead: BTreeMap::new(),
             excused: false,
             misled: BTreeSet::new(),
@@ -85,7 +88,7 @@ impl Questions {
             let on_disk = match ahead {
                 Some(record) => PastAnswer { record: Some(record), ..PastAnswer::default() },
                 None if !query.asks_disk() => PastAnswer::default(),
-                None => edge.find(&camera, &query),
+                None => edge.find(&camera, &query, self.stills.entry(camera.clone()).or_default()),
             };
             let asks = on_disk.left_to_ask(&query).filter(|_| !lost);
             stage.checks.asks_past(subscription, &camera, asks.map(|asks| asks.rung()));
@@ -148,6 +151,7 @@ impl Questions {
     /// Drops all. Nobody waits for the answers any more.
     pub(super) fn drop_all(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         let open = std::mem::take(&mut self.open);
+        self.stills.clear();
         self.excused = false;
         self.misled.clear();
         edge.with_process(stage, |process, _| {
@@ -158,6 +162,7 @@ impl Questions {
     /// The edge's process is gone, and they with it.
     pub(super) fn lose(&mut self) {
         self.open.clear();
+        self.stills.clear();
         self.ahead.clear();
         self.excused = false;
         self.misled.clear();

@@ -1,22 +1,34 @@
 //! Models an edge's decoders without any pixels: what can be decoded.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
-use mez_core::broker::LinkId;
-use mez_core::frame::{Epoch, Frame, Reference, Sequence};
-use mez_core::name::CameraName;
+use mez_core::frame::{Epoch, Frame, FrameId, FrameMeta, Reference, Sequence};
 
-use crate::time::Moment;
-
-/// An edge's decoder of one camera's chains.
+/// A decoder of one camera's chains.
 #[derive(Default)]
-pub(in crate::world) struct Decoder {
-    pub(super) queue: VecDeque<(LinkId, Frame)>,
-    /// When it finishes what it has begun.
-    pub(super) busy_until: Moment,
-    of: Option<(LinkId, Epoch)>,
+pub(super) struct Decoder {
+    /// What it is working on.
+    pub(super) work: Option<Work>,
     /// The chain, the index of its last decoded frame, and all decoded frames.
-    held: Option<(Sequence, u32, BTreeSet<Sequence>)>,
+    held: Option<(Epoch, Sequence, u32, BTreeSet<Sequence>)>,
+}
+
+/// What a decoder was told to do.
+pub(super) enum Work {
+    /// To decode a frame.
+    Decode { frame: Frame, wanted: bool },
+    /// To make a still of the frame that it decoded last.
+    Show(FrameId),
+}
+
+impl Work {
+    /// The frame that it is about.
+    pub(super) fn frame(&self) -> FrameId {
+        match self {
+            Self::Decode { frame, .. } => frame.meta.id,
+            Self::Show(frame) => *frame,
+        }
+    }
 }
 
 impl Decoder {
@@ -26,17 +38,14 @@ impl Decoder {
     }
 
     /// Decodes a frame if it can, and then holds it. Returns whether it could.
-    pub(super) fn take(&mut self, link: LinkId, frame: &Frame) -> bool {
-        let meta = &frame.meta;
-        if self.of.replace((link, meta.id.epoch)) != Some((link, meta.id.epoch)) {
-            self.held = None;
-        }
+    pub(super) fn take(&mut self, meta: &FrameMeta) -> bool {
         if meta.chain.reference == Reference::Independent {
-            self.held = Some((meta.chain.chain, 0, BTreeSet::from([meta.id.sequence])));
+            let frames = BTreeSet::from([meta.id.sequence]);
+            self.held = Some((meta.id.epoch, meta.chain.chain, 0, frames));
             return true;
         }
-        let Some((chain, index, decoded)) = &mut self.held else { return false };
-        let decodable = *chain == meta.chain.chain
+        let Some((epoch, chain, index, decoded)) = &mut self.held else { return false };
+        let decodable = (*epoch, *chain) == (meta.id.epoch, meta.chain.chain)
             && match meta.chain.reference {
                 Reference::Previous => meta.chain.index == *index + 1,
                 Reference::Acknowledged(refers) => meta.chain.index > *index && decoded.contains(&refers),
@@ -49,6 +58,3 @@ impl Decoder {
         decodable
     }
 }
-
-/// The decoders of an edge's process.
-pub(in crate::world) type Decoders = BTreeMap<CameraName, Decoder>;

@@ -1,17 +1,27 @@
-//! Decodes frames of chains to stills, as the edge's driver has it done.
+//! Makes stills of frames of chains, as the edge's driver has it done.
 
-use bytes::Bytes;
-use mez_core::broker::LinkId;
-use mez_core::broker::edge::Decoded;
-use mez_core::frame::{Encoding, Frame};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::frame::{ChainLink, Encoding, Frame, FrameId};
+use mez_core::history::{PastAnswer, PastQuery};
+use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
+use mez_core::stills::{
+    DECODERS_MAX, Decoded, PastDecoded, PastFrames, PastStills, PastTask, StillMaker, StillOutput,
+};
+use mez_core::units::Instant;
 
-use super::EdgeHost;
+use super::decoder::{Decoder, Work};
+use super::{EdgeHost, EdgeProcess};
 use crate::time::ms;
 use crate::trace::What;
 use crate::world::bug::Bug;
-use crate::world::events::Event;
+use crate::world::events::{Event, StillMade};
+use crate::world::node::Node;
 use crate::world::stage::Stage;
+use crate::world::storage::KeptLog;
 
 /// How long a decoder takes for a frame.
 const DECODING_MS: std::ops::RangeInclusive<u64> = 1..=8;
@@ -22,52 +32,230 @@ const DECODER_FAILS_ONCE_IN: u64 = 500;
 /// One frame in this many makes a decoder hang.
 const DECODER_HANGS_ONCE_IN: u64 = 1_000;
 
+/// Who makes the stills of one camera, and who waits for them.
+pub(in crate::world) struct Stills {
+    maker: StillMaker,
+    /// The log whose frames they are of.
+    log: LogReader,
+    decoders: [Decoder; DECODERS_MAX],
+    /// Who asked what, by the number of the question.
+    asked: BTreeMap<u64, Asked>,
+    questions: u64,
+    /// When its timer is set.
+    armed: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+struct Asked {
+    application: usize,
+    subscription: SubscriptionId,
+    frame: FrameId,
+}
+
+impl Stills {
+    fn new(log: LogReader) -> Self {
+        let (maker, decoders, asked) = (StillMaker::new(log.clone()), Default::default(), BTreeMap::new());
+        Self { maker, log, decoders, asked, questions: 0, armed: None }
+    }
+}
+
+impl EdgeProcess {
+    /// Who makes the stills of a camera's frames. A camera that was reset has another log.
+    fn stills_of(&mut self, camera: &CameraName) -> Option<&mut Stills> {
+        let log = self.logs.get(camera)?;
+        let stills = self.stills.entry(camera.clone()).or_insert_with(|| Stills::new(log.clone()));
+        if stills.log.share().log != log.share().log {
+            *stills = Stills::new(log.clone());
+        }
+        Some(stills)
+    }
+}
+
 impl EdgeHost {
-    /// Gives a frame to its camera's decoder.
-    pub(super) fn decode(&mut self, camera: CameraName, link: LinkId, frame: Frame, stage: &mut Stage<'_>) {
-        let fails = stage.codecs_fail && stage.random.one_in(DECODER_FAILS_ONCE_IN);
-        let hangs = stage.codecs_fail && stage.random.one_in(DECODER_HANGS_ONCE_IN);
-        let takes = if hangs { HANG_MS } else { stage.random.within(DECODING_MS) };
-        let Some(process) = &mut self.process else { return };
-        let (edge, run) = (self.index, process.run);
-        let decoder = process.decoders.entry(camera.clone()).or_default();
-        decoder.queue.push_back((link, frame));
-        decoder.busy_until = decoder.busy_until.max(stage.now) + ms(takes);
-        let done = decoder.busy_until;
-        stage.events.push(done, Event::Decoded { edge, run, camera, fails: fails || hangs });
+    /// A subscription of an application asks for the still of a frame.
+    pub(in crate::world) fn ask_still(
+        &mut self,
+        (application, subscription): (usize, SubscriptionId),
+        camera: &CameraName,
+        frame: FrameId,
+        stage: &mut Stage<'_>,
+    ) {
+        let now = self.clock.monotonic(stage.now);
+        let Some(stills) = self.process.as_mut().and_then(|process| process.stills_of(camera)) else {
+            return;
+        };
+        stills.questions += 1;
+        stills.asked.insert(stills.questions, Asked { application, subscription, frame });
+        stills.maker.handle_query(now, stills.questions, frame);
+        self.make_stills(camera, stage);
     }
 
-    /// Ends a decoder's work on the oldest frame that it was given. Returns whether the process that gave it still runs.
+    /// A camera's log has grown.
+    pub(super) fn tell_stills(&mut self, camera: &CameraName, stage: &mut Stage<'_>) {
+        let now = self.clock.monotonic(stage.now);
+        let stills = self.process.as_mut().and_then(|process| process.stills.get_mut(camera));
+        if let Some(stills) = stills {
+            stills.maker.handle_appended(now);
+            self.make_stills(camera, stage);
+        }
+    }
+
+    /// The timer of who makes a camera's stills.
+    pub(in crate::world) fn handle_stills(&mut self, run: u64, camera: &CameraName, stage: &mut Stage<'_>) {
+        let now = self.clock.monotonic(stage.now);
+        let process = self.process.as_mut().filter(|process| process.run == run);
+        if let Some(stills) = process.and_then(|process| process.stills.get_mut(camera)) {
+            stills.armed = None;
+            stills.maker.handle_timeout(now);
+            self.make_stills(camera, stage);
+        }
+    }
+
+    /// Carries out what the maker of a camera's stills wants.
+    fn make_stills(&mut self, camera: &CameraName, stage: &mut Stage<'_>) {
+        let now = self.clock.monotonic(stage.now);
+        let Some(process) = &mut self.process else { return };
+        let (edge, run) = (self.index, process.run);
+        let Some(stills) = process.stills.get_mut(camera) else { return };
+        while let Some(output) = stills.maker.poll_output() {
+            match output {
+                StillOutput::Decode { decoder, frame, afresh, wanted } => {
+                    if afresh {
+                        stills.decoders[decoder].fail();
+                        stage.checks.decoder_failed(run, camera, decoder);
+                    }
+                    stills.decoders[decoder].work = Some(Work::Decode { frame: *frame, wanted });
+                    begin(stage, (edge, run, camera), decoder);
+                }
+                StillOutput::Show { decoder, frame } => {
+                    stills.decoders[decoder].work = Some(Work::Show(frame));
+                    begin(stage, (edge, run, camera), decoder);
+                }
+                StillOutput::Release { decoder } => {
+                    stills.decoders[decoder] = Decoder::default();
+                    stage.checks.decoder_failed(run, camera, decoder);
+                }
+                StillOutput::Answer { question, answer } => {
+                    let Some(Asked { application, subscription, frame }) = stills.asked.remove(&question)
+                    else {
+                        continue;
+                    };
+                    let made = StillMade { subscription, camera: camera.clone(), frame, answer };
+                    stage.events.push(stage.now, Event::Still { application, made: Box::new(made) });
+                }
+                StillOutput::ChainLost => {
+                    process.broker.handle_chain_lost(now, camera);
+                    stage.touch(Node::Edge(edge));
+                }
+            }
+        }
+        if let Some(due) =
+            stills.maker.poll_timeout().filter(|due| stills.armed.is_none_or(|armed| *due < armed))
+        {
+            stills.armed = Some(due);
+            let at = self.clock.moment_of(due).max(stage.now);
+            stage.events.push(at, Event::Stills { edge, run, camera: camera.clone() });
+        }
+    }
+
+    /// Ends a decoder's work. Returns whether the process that gave it still runs.
     pub(in crate::world) fn handle_decoded(
         &mut self,
         run: u64,
-        camera: &CameraName,
+        (camera, decoder): (&CameraName, usize),
         fails: bool,
         stage: &mut Stage<'_>,
     ) -> bool {
+        let now = self.clock.monotonic(stage.now);
         let Some(process) = self.process.as_mut().filter(|process| process.run == run) else { return false };
-        let Some(decoder) = process.decoders.get_mut(camera) else { return false };
-        let Some((link, frame)) = decoder.queue.pop_front() else { return false };
-        let id = frame.meta.id;
-        let decoded = if fails {
-            decoder.fail();
-            stage.checks.decoder_failed(run, camera);
-            Decoded::Failed
-        } else if decoder.take(link, &frame) || stage.bug == Some(Bug::UndecodableShown) {
-            stage.checks.decoded(run, camera, (link, id));
-            if decoder.queue.is_empty() { still(frame) } else { Decoded::Passed }
-        } else {
-            Decoded::NotHeld
+        let Some(stills) = process.stills.get_mut(camera) else { return false };
+        let place = &mut stills.decoders[decoder];
+        let Some(work) = place.work.take() else { return false };
+        let id = work.frame();
+        let shows_all = stage.bug == Some(Bug::UndecodableShown);
+        let decoded = match work {
+            _ if fails && !shows_all => {
+                place.fail();
+                stage.checks.decoder_failed(run, camera, decoder);
+                Decoded::Failed
+            }
+            Work::Decode { frame, wanted } => {
+                if fails {
+                    place.fail();
+                    stage.checks.decoder_failed(run, camera, decoder);
+                }
+                if place.take(&frame.meta) || shows_all {
+                    stage.checks.decoded(run, (camera, decoder), id);
+                    if wanted { still(&frame) } else { Decoded::Passed }
+                } else {
+                    Decoded::NotHeld
+                }
+            }
+            Work::Show(_) => match stills.log.get_frame(id) {
+                Some(record) => still(&record.frame),
+                None => Decoded::Failed,
+            },
         };
         let shown = matches!(decoded, Decoded::Still { .. });
         stage.trace.record(stage.now, What::Decoded { edge: self.index, frame: id, shown });
-        process.broker.handle_decoded(self.clock.monotonic(stage.now), camera, link, id, decoded);
+        stills.maker.handle_decoded(now, decoder, id, decoded);
+        self.make_stills(camera, stage);
         true
     }
 }
 
+/// A decoder begins, and is done later.
+fn begin(stage: &mut Stage<'_>, (edge, run, camera): (usize, u64, &CameraName), decoder: usize) {
+    let fails = stage.codecs_fail && stage.random.one_in(DECODER_FAILS_ONCE_IN);
+    let hangs = stage.codecs_fail && stage.random.one_in(DECODER_HANGS_ONCE_IN);
+    let takes: Duration = ms(if hangs { HANG_MS } else { stage.random.within(DECODING_MS) });
+    let fails = fails || hangs;
+    stage
+        .events
+        .push(stage.now + takes, Event::Decoded { edge, run, camera: camera.clone(), decoder, fails });
+}
+
 /// Makes a still of a decoded frame: the same bytes, because there are no pixels.
-fn still(frame: Frame) -> Decoded {
-    let (payload, encoding): (Bytes, _) = (frame.payload, Encoding::Jpeg);
+fn still(frame: &Frame) -> Decoded {
+    let (payload, encoding) = (frame.payload.clone(), Encoding::Jpeg);
     Decoded::Still { payload, encoding, width: frame.meta.width, height: frame.meta.height }
+}
+
+/// The decoder of a reading of the past.
+#[derive(Default)]
+pub(in crate::world) struct DiskStills {
+    pub(super) place: PastStills,
+    pub(super) decoder: Decoder,
+}
+
+/// One camera's log on disk, for a reading that decodes no chains.
+pub(super) struct OnDisk<'a>(pub(super) &'a mut KeptLog, pub(super) &'a mut Decoder);
+
+impl PastFrames for OnDisk<'_> {
+    type Error = std::convert::Infallible;
+
+    fn find(&mut self, query: &PastQuery) -> Result<PastAnswer, Self::Error> {
+        Ok(self.0.find(query))
+    }
+
+    fn find_again(&mut self, query: &PastQuery) -> Result<PastAnswer, Self::Error> {
+        Ok(self.0.find_again(query))
+    }
+
+    fn decode(&mut self, record: &Record, task: PastTask) -> PastDecoded {
+        if task.afresh {
+            self.1.fail();
+        }
+        let meta = &record.frame.meta;
+        if !self.1.take(meta) {
+            return PastDecoded::Failed;
+        }
+        if !task.wanted {
+            return PastDecoded::Passed;
+        }
+        let mut still = record.clone();
+        still.frame.meta.encoding = Encoding::Jpeg;
+        still.frame.meta.chain = ChainLink::still(meta.id.sequence);
+        PastDecoded::Still(Box::new(still))
+    }
 }

@@ -7,6 +7,7 @@ use mez_core::store::Resume;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 use super::EdgeHost;
+use super::decoding::{DiskStills, OnDisk};
 use crate::disk::Faults;
 use crate::world::node::Owner;
 use crate::world::stage::Stage;
@@ -79,9 +80,16 @@ impl EdgeHost {
         }
     }
 
-    /// What the disk has of a camera's past.
-    pub(in crate::world) fn find(&mut self, camera: &CameraName, query: &PastQuery) -> PastAnswer {
-        self.kept.get_mut(camera).map(|kept| kept.find(query)).unwrap_or_default()
+    /// What the disk has of a camera's past, as stills. `stills` is what the reading has of decoders.
+    pub(in crate::world) fn find(
+        &mut self,
+        camera: &CameraName,
+        query: &PastQuery,
+        stills: &mut DiskStills,
+    ) -> PastAnswer {
+        let Some(kept) = self.kept.get_mut(camera) else { return PastAnswer::default() };
+        let Ok(answer) = stills.place.find(&mut OnDisk(kept, &mut stills.decoder), query);
+        answer
     }
 
     /// The disk does this wrong from now on, or nothing.

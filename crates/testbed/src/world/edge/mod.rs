@@ -10,7 +10,7 @@
 //! | `door.rs` | decides who may wait without having proved who it is |
 //! | `logs.rs` | keeps replica logs on disk |
 //! | `lent.rs` | accounts for what is held for applications that stand still |
-//! | `decoder.rs`, `decoding.rs` | decodes frames of chains |
+//! | `decoder.rs`, `decoding.rs` | makes stills of frames of chains |
 //! | `rights.rs` | knows who may do what |
 //! | `lists.rs` | knows who was revoked |
 //! | `reset.rs` | takes up a state that no broker wrote, and resets cameras |
@@ -37,7 +37,8 @@ use mez_core::revocation::Certificate;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::MessageBuffer;
 
-use self::decoder::Decoders;
+pub(super) use self::decoding::DiskStills;
+use self::decoding::Stills;
 use self::door::Door;
 use self::lent::Lent;
 pub(super) use self::link::Opened;
@@ -94,7 +95,7 @@ pub(in crate::world) struct EdgeProcess {
     pub(super) appended: BTreeMap<CameraName, u64>,
     /// The connection of each camera's newest start, as the broker said.
     pub(super) holders: BTreeMap<CameraName, LinkId>,
-    decoders: Decoders,
+    stills: BTreeMap<CameraName, Stills>,
     pub(super) door: Door,
 }
 
@@ -278,7 +279,7 @@ impl EdgeHost {
             lent: Lent::new(),
             appended: BTreeMap::new(),
             holders: BTreeMap::new(),
-            decoders: Decoders::new(),
+            stills: BTreeMap::new(),
             door: Door::new(stage.bug),
         });
     }

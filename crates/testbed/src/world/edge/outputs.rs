@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::{EdgeOutput, SubscriptionId};
-use mez_core::frame::ChainKinds;
 use mez_core::history::PastAnswer;
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
@@ -25,8 +24,6 @@ pub(in crate::world) enum Effect {
     Close { link: usize, connection: LinkId },
     /// A subscription reads a camera's log from now on.
     Attach { subscription: SubscriptionId, camera: CameraName, log: LogReader },
-    /// The same, of frames as they came.
-    AttachChains { subscription: SubscriptionId, camera: CameraName, chains: (LogReader, ChainKinds) },
     /// Some applications that read a camera may have something to do.
     Wake { camera: CameraName, of: Readers },
     /// The edge itself may have something to do.
@@ -46,8 +43,6 @@ pub(in crate::world) enum Effect {
 pub(in crate::world) enum Readers {
     /// All.
     All,
-    /// Those that decode chains themselves.
-    OfChains,
     /// Those that ask something of the camera.
     WithContract,
 }
@@ -74,15 +69,7 @@ impl EdgeHost {
                 process.logs.insert(camera.clone(), log.clone());
                 Effect::Attach { subscription, camera, log }
             }
-            EdgeOutput::AttachChains { subscription, camera, log, kinds } => {
-                Effect::AttachChains { subscription, camera, chains: (log, kinds) }
-            }
-            EdgeOutput::Came { camera } => Effect::Wake { camera, of: Readers::OfChains },
             EdgeOutput::ViewChanged { camera } => Effect::Wake { camera, of: Readers::WithContract },
-            EdgeOutput::Decode { camera, link, frame } => {
-                self.decode(camera, link, *frame, stage);
-                Effect::Nothing
-            }
             EdgeOutput::Appended { camera } => self.appended(camera, stage),
             EdgeOutput::Started { camera, link, .. } => {
                 process.holders.insert(camera, link);
@@ -144,6 +131,7 @@ impl EdgeHost {
             let owner = Owner::Edge(self.index, camera.clone());
             kept.handle_entered((frame, payload), self.clock, (owner, run), stage);
         }
+        self.tell_stills(&camera, stage);
         Effect::Wake { camera, of: Readers::All }
     }
 }

@@ -1,0 +1,262 @@
+//! Makes stills of frames of the past for one reading, where a log on disk is read record by record.
+//!
+//! Records come in order, from the beginning of a chain on, so that a decoder of the reading's own goes along. Where a
+//! reading jumps into a chain, that is read from its beginning first.
+
+use crate::chain::{ChainFollower, ChainId};
+use crate::frame::{FrameId, FrameMeta, Sequence};
+use crate::history::{PastAnswer, PastQuery};
+use crate::log::Record;
+
+/// What a decoder is to do with a frame of the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PastTask {
+    /// It must forget what it holds first.
+    pub afresh: bool,
+    /// A still is wanted. Otherwise the frame is decoded for those behind it.
+    pub wanted: bool,
+}
+
+/// What came of a frame of the past.
+#[derive(Clone, Debug)]
+pub enum PastDecoded {
+    /// Its still.
+    Still(Box<Record>),
+    /// It was decoded, and no still was wanted.
+    Passed,
+    /// It could not be decoded. The decoder holds nothing now.
+    Failed,
+}
+
+/// A log of the past, and a decoder, as one reading has them.
+pub trait PastFrames {
+    /// Why the log cannot be read.
+    type Error;
+
+    /// Finds the next frame for the reading.
+    fn find(&mut self, query: &PastQuery) -> Result<PastAnswer, Self::Error>;
+    /// Finds a frame that the reading has passed, without moving its place.
+    fn find_again(&mut self, query: &PastQuery) -> Result<PastAnswer, Self::Error>;
+    /// Decodes a frame.
+    fn decode(&mut self, record: &Record, task: PastTask) -> PastDecoded;
+}
+
+/// Where the decoder of a reading is.
+#[derive(Debug, Default)]
+pub struct PastStills {
+    follower: ChainFollower,
+    /// The decoder holds frames that the follower does not know of.
+    is_dirty: bool,
+    /// From which frame on a chain could not be decoded.
+    lost: Option<(ChainId, FrameId)>,
+}
+
+impl PastStills {
+    /// The answer to a query, with a still in place of a frame that needs others. Frames before the beginning are only
+    /// decoded. If no still can be made, the frame comes as it is held, and the reader counts it.
+    pub fn find<P: PastFrames>(&mut self, frames: &mut P, query: &PastQuery) -> Result<PastAnswer, P::Error> {
+        let (mut asked, mut broken) = (*query, false);
+        loop {
+            let answer = frames.find(&asked)?;
+            broken |= answer.broken;
+            let Some(record) = &answer.record else { return Ok(PastAnswer { broken, ..answer }) };
+            let meta = record.frame.meta.clone();
+            if !meta.encoding.is_chained() {
+                return Ok(PastAnswer { broken, ..answer });
+            }
+            let wanted = meta.captured >= query.begin;
+            match self.decode(frames, record, wanted)? {
+                PastDecoded::Still(still) => {
+                    return Ok(PastAnswer { broken, record: Some(*still), ..answer });
+                }
+                _ if wanted => return Ok(PastAnswer { broken, ..answer }),
+                PastDecoded::Passed | PastDecoded::Failed => asked.after = Some(meta.id),
+            }
+        }
+    }
+
+    fn decode<P: PastFrames>(
+        &mut self,
+        frames: &mut P,
+        record: &Record,
+        wanted: bool,
+    ) -> Result<PastDecoded, P::Error> {
+        let meta = &record.frame.meta;
+        let Some(chain) = ChainId::of(meta) else { return Ok(PastDecoded::Failed) };
+        if self.lost.is_some_and(|(of, from)| of == chain && from <= meta.id) {
+            return Ok(PastDecoded::Failed);
+        }
+        if !self.follower.allows(meta) {
+            self.go_to(frames, chain, meta.id)?;
+        }
+        Ok(self.step(frames, record, wanted))
+    }
+
+    /// Decodes a chain from its beginning up to before a frame.
+    fn go_to<P: PastFrames>(&mut self, frames: &mut P, chain: ChainId, to: FrameId) -> Result<(), P::Error> {
+        self.forget();
+        let first = chain.first_frame();
+        let before_first = first.sequence.0.checked_sub(1);
+        let mut after = before_first.map(|sequence| FrameId { sequence: Sequence(sequence), ..first });
+        while let Some(record) =
+            frames.find_again(&PastQuery { after, before: Some(to), ..PastQuery::EVERY })?.record
+        {
+            let meta = &record.frame.meta;
+            if self.follower.chain().is_none() && meta.id != first {
+                // The beginning has gone.
+                return Ok(());
+            }
+            after = Some(meta.id);
+            let is_of_chain = ChainId::of(meta) == Some(chain) && self.follower.allows(meta);
+            if is_of_chain && matches!(self.step(frames, &record, false), PastDecoded::Failed) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes a frame, if it is the turn of it.
+    fn step<P: PastFrames>(&mut self, frames: &mut P, record: &Record, wanted: bool) -> PastDecoded {
+        let meta = &record.frame.meta;
+        if !self.follower.allows(meta) {
+            self.fail(meta);
+            return PastDecoded::Failed;
+        }
+        let decoded = frames.decode(record, PastTask { afresh: self.is_dirty, wanted });
+        self.is_dirty = false;
+        match &decoded {
+            PastDecoded::Still(_) | PastDecoded::Passed => self.follower.note(meta),
+            PastDecoded::Failed => self.fail(meta),
+        }
+        decoded
+    }
+
+    fn fail(&mut self, meta: &FrameMeta) {
+        self.lost = ChainId::of(meta).map(|chain| (chain, meta.id));
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.follower.forget();
+        self.is_dirty = true;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+    use crate::stills::tests::{id, record};
+    use crate::units::Timestamp;
+
+    /// Records in order, and a decoder that fails on some frames.
+    struct Shelf {
+        records: Vec<Record>,
+        damaged: Vec<u64>,
+        decoded: Vec<u64>,
+        stills: Vec<u64>,
+        held: Option<u64>,
+    }
+
+    impl PastFrames for Shelf {
+        type Error = Infallible;
+
+        fn find(&mut self, query: &PastQuery) -> Result<PastAnswer, Infallible> {
+            let spans = |record: &&Record| query.spans(record.frame.meta.id);
+            let first =
+                self.records.iter().filter(spans).find(|record| record.frame.meta.captured >= query.begin);
+            // Reading begins where the chain begins, unless it goes on behind a frame.
+            let first = first.map(|record| match query.after {
+                None => record.frame.meta.chain.chain.0,
+                Some(_) => record.frame.meta.id.sequence.0,
+            });
+            let record = self
+                .records
+                .iter()
+                .filter(spans)
+                .find(|record| Some(record.frame.meta.id.sequence.0) >= first && first.is_some());
+            Ok(PastAnswer { record: record.cloned(), ..PastAnswer::default() })
+        }
+
+        fn find_again(&mut self, query: &PastQuery) -> Result<PastAnswer, Infallible> {
+            self.find(query)
+        }
+
+        fn decode(&mut self, record: &Record, task: PastTask) -> PastDecoded {
+            let sequence = record.frame.meta.id.sequence.0;
+            if task.afresh {
+                self.held = None;
+            }
+            let index = record.frame.meta.chain.index;
+            assert!(index == 0 || self.held == Some(sequence - 1), "{sequence} behind {:?}", self.held);
+            self.decoded.push(sequence);
+            if self.damaged.contains(&sequence) {
+                self.held = None;
+                return PastDecoded::Failed;
+            }
+            self.held = Some(sequence);
+            if !task.wanted {
+                return PastDecoded::Passed;
+            }
+            self.stills.push(sequence);
+            PastDecoded::Still(Box::new(super::super::tests::record(sequence, None, 5)))
+        }
+    }
+
+    fn shelf(count: u64, chain: u64) -> Shelf {
+        let records = (0..count).map(|sequence| {
+            let first = sequence / chain * chain;
+            record(sequence, Some((first, (sequence - first) as u32)), 10)
+        });
+        Shelf { records: records.collect(), damaged: vec![], decoded: vec![], stills: vec![], held: None }
+    }
+
+    /// Reads everything from a time on. A frame that comes as it is held has a minus.
+    fn read(shelf: &mut Shelf, begin: u64) -> Vec<i64> {
+        let mut stills = PastStills::default();
+        let mut query = PastQuery { begin: Timestamp::from_nanos(begin + 1), ..PastQuery::EVERY };
+        let mut got = Vec::new();
+        while let Ok(PastAnswer { record: Some(record), .. }) = stills.find(shelf, &query) {
+            let meta = &record.frame.meta;
+            let sequence = meta.id.sequence.0 as i64;
+            got.push(if meta.encoding.is_chained() { -sequence } else { sequence });
+            query.after = Some(meta.id);
+        }
+        got
+    }
+
+    #[test]
+    fn a_reading_in_order_decodes_each_frame_once() {
+        let mut shelf = shelf(20, 8);
+        assert_eq!(read(&mut shelf, 11), (11..20).collect::<Vec<_>>());
+        assert_eq!(shelf.decoded, (8..20).collect::<Vec<_>>(), "from where the chain begins");
+        assert_eq!(shelf.stills, (11..20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn who_jumps_into_a_chain_pays_for_its_beginning() {
+        let (mut shelf, mut stills) = (shelf(20, 8), PastStills::default());
+        let mut ask = |shelf: &mut Shelf, after: u64| {
+            let query = PastQuery { after: Some(id(after)), ..PastQuery::EVERY };
+            let Ok(answer) = stills.find(shelf, &query);
+            std::mem::take(&mut shelf.decoded).len() as u64
+                + 100 * answer.record.unwrap().frame.meta.id.sequence.0
+        };
+        assert_eq!([ask(&mut shelf, 11), ask(&mut shelf, 12), ask(&mut shelf, 2)], [1205, 1301, 304]);
+        assert_eq!(shelf.stills, [12, 13, 3]);
+    }
+
+    #[test]
+    fn a_damaged_frame_costs_its_chain_from_there_on() {
+        let mut shelf = shelf(20, 8);
+        shelf.damaged.push(10);
+        let expected: Vec<i64> = (0..10).chain((10..16).map(|lost| -lost)).chain(16..20).collect();
+        assert_eq!(read(&mut shelf, 0), expected);
+        assert_eq!(shelf.decoded.len(), 20 - 5, "nobody tries what is behind it");
+        let mut cut = self::shelf(20, 8);
+        cut.records.retain(|record| ![8, 13].contains(&record.frame.meta.id.sequence.0));
+        let expected: Vec<i64> = (0..8).chain([-9, -10, -11, -12, -14, -15]).chain(16..20).collect();
+        assert_eq!(read(&mut cut, 0), expected);
+    }
+}

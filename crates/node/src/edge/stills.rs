@@ -1,0 +1,259 @@
+//! Makes stills of frames of chains for readers that do not decode them, on demand.
+//!
+//! Each camera has a thread for that while somebody asks. It drives the state machine of `mez-core` and has frames decoded on threads
+//! of their own. A decoder that panics or hangs costs its frame and its chain (`transcode.rs`).
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+
+use mez_core::frame::FrameId;
+use mez_core::log::LogReader;
+use mez_core::name::CameraName;
+use mez_core::stills::{DECODERS_MAX, Decoded, StillAnswer, StillMaker, StillOutput};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{debug, warn};
+
+use super::lock;
+use super::request::Request;
+use crate::clock::monotonic_now;
+use crate::transcode::{ChainDecoder, Task};
+
+/// Questions that may wait for the thread. Each reader of the camera has at most one.
+const JOBS_MAX: usize = 1024;
+/// A repeated failure of one camera is logged once in this many.
+const LOGGED_ONCE_IN: u64 = 100;
+
+/// Who makes the stills of one camera's frames.
+pub(super) struct Stills {
+    camera: CameraName,
+    log: LogReader,
+    /// The loop, which asks the camera for another chain.
+    requests: mpsc::WeakSender<Request>,
+    /// The way to the thread, if it runs.
+    thread: Mutex<Option<SyncSender<Job>>>,
+}
+
+enum Job {
+    Ask(FrameId, oneshot::Sender<StillAnswer>),
+    /// The log has grown.
+    Appended,
+}
+
+impl Stills {
+    /// Of the frames of this log. Nothing runs until somebody asks.
+    pub(super) fn new(camera: CameraName, log: LogReader, requests: mpsc::WeakSender<Request>) -> Arc<Self> {
+        Arc::new(Self { camera, log, requests, thread: Mutex::default() })
+    }
+
+    /// Asks for the still of a frame. The sender goes without an answer if none can be made.
+    pub(super) fn ask(self: &Arc<Self>, frame: FrameId) -> oneshot::Receiver<StillAnswer> {
+        let (answer, answered) = oneshot::channel();
+        let mut thread = lock(&self.thread);
+        let job = Job::Ask(frame, answer);
+        let left = match &*thread {
+            Some(running) => running.try_send(job).err(),
+            None => Some(std::sync::mpsc::TrySendError::Disconnected(job)),
+        };
+        if let Some(std::sync::mpsc::TrySendError::Disconnected(job)) = left {
+            let (sender, jobs) = sync_channel(JOBS_MAX);
+            // There is room in a new channel.
+            let _ = sender.try_send(job);
+            let (shared, camera) = (Arc::downgrade(self), self.camera.clone());
+            let (log, requests) = (self.log.clone(), self.requests.clone());
+            let serve = move || Service::new(camera, log, requests).serve(&shared, &jobs);
+            *thread = match thread::Builder::new().name("mez stills".into()).spawn(serve) {
+                Ok(_) => Some(sender),
+                Err(error) => {
+                    warn!(camera = %self.camera, "no stills can be made of this camera: {error}");
+                    None
+                }
+            };
+        }
+        answered
+    }
+
+    /// The log has grown.
+    pub(super) fn wake(&self) {
+        if let Some(running) = &*lock(&self.thread) {
+            // With so many questions before it, it looks anyway.
+            let _ = running.try_send(Job::Appended);
+        }
+    }
+
+    /// Whether this is of the frames of a log.
+    pub(super) fn is_of(&self, log: &LogReader) -> bool {
+        self.log.share().log == log.share().log
+    }
+}
+
+/// What the thread has.
+struct Service {
+    camera: CameraName,
+    maker: StillMaker,
+    requests: mpsc::WeakSender<Request>,
+    decoders: [ChainDecoder; DECODERS_MAX],
+    /// Who waits, by the number of the question.
+    waiting: HashMap<u64, oneshot::Sender<StillAnswer>>,
+    questions: u64,
+    failures: u64,
+}
+
+impl Service {
+    fn new(camera: CameraName, log: LogReader, requests: mpsc::WeakSender<Request>) -> Self {
+        let decoders = std::array::from_fn(|_| ChainDecoder::new());
+        let (maker, waiting) = (StillMaker::new(log), HashMap::new());
+        Self { camera, maker, requests, decoders, waiting, questions: 0, failures: 0 }
+    }
+
+    /// Works until nobody has asked for a while, or the camera is forgotten.
+    fn serve(mut self, shared: &Weak<Stills>, jobs: &Receiver<Job>) {
+        loop {
+            let job = match self.maker.poll_timeout() {
+                Some(due) => jobs.recv_timeout(due.saturating_since(monotonic_now())),
+                None if self.maker.is_idle() => match rest(shared, jobs) {
+                    Some(job) => Ok(job),
+                    None => return,
+                },
+                None => jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match job {
+                Ok(job) => self.take(job),
+                Err(RecvTimeoutError::Timeout) => self.maker.handle_timeout(monotonic_now()),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            while let Some(output) = self.maker.poll_output() {
+                self.perform(output);
+                // Who asks for the newest frame does not wait for all that somebody else needs.
+                while let Ok(job) = jobs.try_recv() {
+                    self.take(job);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, job: Job) {
+        let now = monotonic_now();
+        match job {
+            Job::Ask(frame, answer) => {
+                let gone: Vec<u64> =
+                    self.waiting.extract_if(|_, waiting| waiting.is_closed()).map(|(gone, _)| gone).collect();
+                gone.into_iter().for_each(|question| self.maker.handle_dropped(question));
+                self.questions += 1;
+                self.waiting.insert(self.questions, answer);
+                self.maker.handle_query(now, self.questions, frame);
+            }
+            Job::Appended => self.maker.handle_appended(now),
+        }
+    }
+
+    fn perform(&mut self, output: StillOutput) {
+        match output {
+            StillOutput::Decode { decoder, frame, afresh, wanted } => {
+                let id = frame.meta.id;
+                self.run(decoder, id, Task::Decode { frame, afresh, wanted });
+            }
+            StillOutput::Show { decoder, frame } => self.run(decoder, frame, Task::Show(frame.sequence)),
+            StillOutput::Release { decoder } => {
+                self.decoders[decoder] = ChainDecoder::new();
+            }
+            StillOutput::Answer { question, answer } => {
+                if let Some(waiting) = self.waiting.remove(&question) {
+                    let _ = waiting.send(answer);
+                }
+            }
+            StillOutput::ChainLost => {
+                if let Some(requests) = self.requests.upgrade() {
+                    // Where the broker has too much to do, the chain ends by itself after a while.
+                    let _ = requests.try_send(Request::ChainLost(self.camera.clone()));
+                }
+            }
+        }
+    }
+
+    /// Has a decoder do something, and tells the maker what came of it.
+    fn run(&mut self, decoder: usize, frame: FrameId, task: Task) {
+        let (decoded, failure) = self.decoders[decoder].run(task);
+        let (camera, failures) = (&self.camera, self.failures);
+        match (&decoded, failure) {
+            (Decoded::Failed, Some(error)) => {
+                if failures.is_multiple_of(LOGGED_ONCE_IN) {
+                    warn!(%camera, %frame, failures, "a frame was not decoded: {error}");
+                }
+                self.failures += 1;
+            }
+            (_, Some(error)) => debug!(%camera, %frame, "a frame is not shown: {error}"),
+            (_, None) => {}
+        }
+        self.maker.handle_decoded(monotonic_now(), decoder, frame, decoded);
+    }
+}
+
+/// Ends the thread, unless somebody has asked meanwhile.
+fn rest(shared: &Weak<Stills>, jobs: &Receiver<Job>) -> Option<Job> {
+    let shared = shared.upgrade()?;
+    let mut thread = lock(&shared.thread);
+    while let Ok(job) = jobs.try_recv() {
+        if matches!(job, Job::Ask(..)) {
+            return Some(job);
+        }
+    }
+    *thread = None;
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::frame::{
+        ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Rung, Sequence,
+    };
+    use mez_core::log::{LogConfig, LogWriter, Record, log};
+    use mez_core::units::{Instant, Timestamp};
+
+    use super::*;
+
+    fn id(sequence: u64) -> FrameId {
+        FrameId { epoch: Epoch(1), sequence: Sequence(sequence) }
+    }
+
+    /// Bytes that no decoder takes.
+    fn append(writer: &mut LogWriter, sequence: u64, encoding: Encoding) {
+        let meta = FrameMeta {
+            id: id(sequence),
+            captured: Timestamp::from_nanos(sequence),
+            clock_source: ClockSource::Broker,
+            width: 64,
+            height: 64,
+            published: (64, 64),
+            encoding,
+            rung: Rung::original(),
+            chain: ChainLink::still(Sequence(sequence)),
+        };
+        let record = Record {
+            frame: Frame { meta, payload: vec![0; 8].into() },
+            skipped: [].into(),
+            quality: Quality::default(),
+            trace: None,
+            link_bytes: None,
+            arrived: Instant::ZERO,
+        };
+        writer.append_record(record).unwrap();
+    }
+
+    /// What cannot be decoded is answered all the same, and the camera is asked for another chain.
+    #[tokio::test]
+    async fn every_question_is_answered() {
+        let (mut writer, reader) = log(LogConfig::default());
+        append(&mut writer, 1, Encoding::H264);
+        append(&mut writer, 2, Encoding::Jpeg);
+        let (requests, mut asked) = mpsc::channel(8);
+        let stills = Stills::new("a".parse().unwrap(), reader, requests.downgrade());
+        assert!(lock(&stills.thread).is_none(), "nobody has asked");
+        assert!(matches!(stills.ask(id(1)).await, Ok(StillAnswer::NotDecoded)));
+        assert!(matches!(stills.ask(id(2)).await, Ok(StillAnswer::Still(..))));
+        assert!(matches!(stills.ask(id(3)).await, Ok(StillAnswer::Gone)));
+        assert!(matches!(asked.recv().await, Some(Request::ChainLost(_))));
+        stills.wake();
+    }
+}

@@ -1,0 +1,67 @@
+//! Makes stills of frames of chains, on threads under a deadline ([`mez_media::worker`]).
+
+use std::time::Duration;
+
+use mez_core::frame::{Encoding, Frame, Sequence};
+use mez_core::stills::Decoded;
+use mez_media::jpeg::PIXELS_MAX_DEFAULT;
+use mez_media::stream::{Still, TranscodeError, Transcoder};
+use mez_media::worker::Worker;
+
+/// The deadline for decoding and encoding one frame. At 1080p both together take about 10 ms.
+const TIME_MAX: Duration = Duration::from_millis(250);
+
+/// What a decoder is to do.
+pub(crate) enum Task {
+    /// To decode a frame, after it has forgotten what it holds if `afresh`, and to make a still of it if `wanted`.
+    Decode { frame: Box<Frame>, afresh: bool, wanted: bool },
+    /// To make a still of the frame that it decoded last.
+    Show(Sequence),
+}
+
+/// Why a frame was not decoded, for people.
+pub(crate) type Failure = Box<dyn std::error::Error>;
+
+/// A decoder of one camera's chains.
+pub(crate) struct ChainDecoder(Worker<Task, Result<Option<Still>, TranscodeError>>);
+
+impl ChainDecoder {
+    /// One that holds nothing. Its thread starts with its first frame.
+    pub(crate) fn new() -> Self {
+        Self(Worker::new("mez decode", transcoder))
+    }
+
+    /// What comes of a task, and why it failed.
+    pub(crate) fn run(&mut self, task: Task) -> (Decoded, Option<Failure>) {
+        match self.0.run(task, TIME_MAX) {
+            Ok(Ok(Some(Still { payload, width, height }))) => {
+                (Decoded::Still { payload, encoding: Encoding::Jpeg, width, height }, None)
+            }
+            Ok(Ok(None)) => (Decoded::Passed, None),
+            Ok(Err(error)) if error.is_not_held() => (Decoded::NotHeld, Some(error.into())),
+            Ok(Err(error)) => (Decoded::Failed, Some(error.into())),
+            Err(error) => (Decoded::Failed, Some(error.into())),
+        }
+    }
+}
+
+/// The state and the work of a decoder's thread.
+fn transcoder() -> impl FnMut(Task) -> Result<Option<Still>, TranscodeError> {
+    let mut state: Option<Transcoder> = None;
+    move |task| {
+        let transcoder = match &mut state {
+            Some(transcoder) => transcoder,
+            None => state.insert(Transcoder::new(PIXELS_MAX_DEFAULT)?),
+        };
+        match task {
+            Task::Decode { frame, afresh, wanted } => {
+                if afresh {
+                    transcoder.forget();
+                }
+                let place = (frame.meta.id.sequence, &frame.meta.chain);
+                transcoder.transcode(frame.meta.encoding, place, &frame.payload, wanted)
+            }
+            Task::Show(sequence) => transcoder.show(sequence).map(Some),
+        }
+    }
+}
