@@ -288,6 +288,21 @@ fn a_frame_that_could_not_be_decoded_is_noticed() {
     assert_noticed_in_chains(Bug::UndecodableShown, "decodable");
 }
 
+#[test]
+fn a_replica_that_takes_what_nobody_can_decode_is_noticed() {
+    assert_noticed_in_chains(Bug::ParentMisnamed, "decodable");
+}
+
+#[test]
+fn a_still_of_another_frame_is_noticed() {
+    assert_noticed_in_chains(Bug::StillMixedUp, "bytes");
+}
+
+#[test]
+fn a_still_that_never_comes_is_noticed() {
+    assert_noticed_in_chains(Bug::StillForgotten, "resumes");
+}
+
 /// A camera whose link becomes slow again and again, so that what is on its way is too late and gives way to newer frames. Gives how
 /// many did.
 fn run_cancelling(bug: Option<Bug>) -> Result<u64, Box<Failure>> {

@@ -219,6 +219,8 @@ impl StillMaker {
 
     /// Answers what can be answered, and sends decoders to what cannot.
     fn go_on(&mut self, now: Instant) {
+        // The camera's share may have changed.
+        self.made.set_bytes_max(still_bytes_max(self.log.share().bytes_max));
         loop {
             self.answer(now);
             self.places.forget_targets();
@@ -285,7 +287,6 @@ impl StillMaker {
     /// Keeps a still for others who ask, and answers those who have asked.
     fn keep(&mut self, still: Record) {
         let id = still.frame.meta.id;
-        self.made.set_bytes_max(still_bytes_max(self.log.share().bytes_max));
         if self.made.append(still.clone()) {
             return;
         }

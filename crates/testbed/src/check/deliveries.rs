@@ -64,8 +64,7 @@ impl Checks {
 
         let place = self.place(subscription, delivery, &matching)?;
         self.check_given(subscription, delivery, place.run);
-        // What comes from a disk was decoded by its reading.
-        if !place.past && !meta.encoding.is_chained() {
+        if !meta.encoding.is_chained() {
             self.check_still(place.edge_run, camera, place.run, meta);
         }
         if self.violation().is_some() {

@@ -115,10 +115,14 @@ impl Checks {
 
     /// Begins a replica log with the frames that a disk gave back.
     pub(crate) fn restored(&mut self, edge_run: u64, camera: &CameraName, records: &[Record]) {
-        for Record { frame: Frame { meta, payload }, .. } in records {
+        for record in records {
+            let Frame { meta, payload } = &record.frame;
             self.appended.entry((edge_run, camera.clone())).or_default().push(meta.id);
             let runs = self.matching_runs(camera, meta, payload, "a replica begins with");
             self.is_of_one_start(edge_run, camera, meta.id, &runs);
+            if let Some(run) = runs.first() {
+                self.check_decodable(edge_run, camera, *run, record);
+            }
         }
     }
 

@@ -105,4 +105,10 @@ pub enum Bug {
     ListNotHandedOn,
     /// An edge refuses a member by its name, whatever certificate it shows.
     NewcomerRefused,
+    /// An edge believes that every frame of a chain needs the first one alone.
+    ParentMisnamed,
+    /// Every twentieth still is of another frame.
+    StillMixedUp,
+    /// Every twentieth question for a still is never answered.
+    StillForgotten,
 }

@@ -105,7 +105,7 @@ impl Event {
             Self::Found { camera, .. }
             | Self::PastMade { camera, .. }
             | Self::EpochPersisted { camera, .. } => Some((Node::Camera(*camera), ms(20))),
-            Self::Decoded { edge, .. } => Some((Node::Edge(*edge), ms(8))),
+            Self::Decoded { edge, .. } | Self::Stills { edge, .. } => Some((Node::Edge(*edge), ms(8))),
             Self::ListWritten { edge } => Some((Node::Edge(*edge), ms(30))),
             _ => None,
         }

@@ -88,7 +88,10 @@ impl Questions {
             let on_disk = match ahead {
                 Some(record) => PastAnswer { record: Some(record), ..PastAnswer::default() },
                 None if !query.asks_disk() => PastAnswer::default(),
-                None => edge.find(&camera, &query, self.stills.entry(camera.clone()).or_default()),
+                None => {
+                    let stills = self.stills.entry(camera.clone()).or_default();
+                    edge.find((&camera, application), &query, stills, stage)
+                }
             };
             let asks = on_disk.left_to_ask(&query).filter(|_| !lost);
             stage.checks.asks_past(subscription, &camera, asks.map(|asks| asks.rung()));

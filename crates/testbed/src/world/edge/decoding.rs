@@ -15,6 +15,8 @@ use mez_core::units::Instant;
 
 use super::decoder::{Decoder, Work};
 use super::{EdgeHost, EdgeProcess};
+use crate::check::Checks;
+use crate::payload::reduced;
 use crate::time::ms;
 use crate::trace::What;
 use crate::world::bug::Bug;
@@ -85,6 +87,9 @@ impl EdgeHost {
             return;
         };
         stills.questions += 1;
+        if stage.bug == Some(Bug::StillForgotten) && stills.questions.is_multiple_of(20) {
+            return;
+        }
         stills.asked.insert(stills.questions, Asked { application, subscription, frame });
         stills.maker.handle_query(now, stills.questions, frame);
         self.make_stills(camera, stage);
@@ -196,6 +201,14 @@ impl EdgeHost {
                 None => Decoded::Failed,
             },
         };
+        let decoded = match decoded {
+            Decoded::Still { payload, encoding, width, height }
+                if stage.bug == Some(Bug::StillMixedUp) && id.sequence.0.is_multiple_of(20) =>
+            {
+                Decoded::Still { payload: reduced(&payload), encoding, width, height }
+            }
+            decoded => decoded,
+        };
         let shown = matches!(decoded, Decoded::Still { .. });
         stage.trace.record(stage.now, What::Decoded { edge: self.index, frame: id, shown });
         stills.maker.handle_decoded(now, decoder, id, decoded);
@@ -229,27 +242,36 @@ pub(in crate::world) struct DiskStills {
 }
 
 /// One camera's log on disk, for a reading that decodes no chains.
-pub(super) struct OnDisk<'a>(pub(super) &'a mut KeptLog, pub(super) &'a mut Decoder);
+pub(super) struct OnDisk<'a> {
+    pub(super) log: &'a mut KeptLog,
+    pub(super) decoder: &'a mut Decoder,
+    /// Whose decoder it is: the edge's run, and the camera with the number of the decoder.
+    pub(super) of: (u64, (&'a CameraName, usize)),
+    pub(super) checks: &'a mut Checks,
+}
 
 impl PastFrames for OnDisk<'_> {
     type Error = std::convert::Infallible;
 
     fn find(&mut self, query: &PastQuery) -> Result<PastAnswer, Self::Error> {
-        Ok(self.0.find(query))
+        Ok(self.log.find(query))
     }
 
     fn find_again(&mut self, query: &PastQuery) -> Result<PastAnswer, Self::Error> {
-        Ok(self.0.find_again(query))
+        Ok(self.log.find_again(query))
     }
 
     fn decode(&mut self, record: &Record, task: PastTask) -> PastDecoded {
+        let (run, (camera, decoder)) = self.of;
         if task.afresh {
-            self.1.fail();
+            self.decoder.fail();
+            self.checks.decoder_failed(run, camera, decoder);
         }
         let meta = &record.frame.meta;
-        if !self.1.take(meta) {
+        if !self.decoder.take(meta) {
             return PastDecoded::Failed;
         }
+        self.checks.decoded(run, (camera, decoder), meta.id);
         if !task.wanted {
             return PastDecoded::Passed;
         }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::Peer;
-use mez_core::frame::{Epoch, FrameId, Sequence};
+use mez_core::frame::{Epoch, FrameId, Reference, Sequence};
 use mez_core::name::CameraName;
 use mez_core::revocation::Certificate;
 use mez_core::wire::{FrameHeader, Message, MessageBuffer};
@@ -142,6 +142,10 @@ impl EdgeHost {
         };
         if stage.bug == Some(Bug::LostSkipRanges) {
             header.skipped.clear();
+        }
+        let chain = &mut header.meta.chain;
+        if stage.bug == Some(Bug::ParentMisnamed) && chain.index > 0 {
+            chain.reference = Reference::Acknowledged(chain.chain);
         }
         let (frame, past) = (header.meta.id, header.history);
         let now = self.clock.monotonic(stage.now);

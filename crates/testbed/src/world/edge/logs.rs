@@ -3,6 +3,7 @@
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
+use mez_core::stills::DECODERS_MAX;
 use mez_core::store::Resume;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
@@ -80,15 +81,20 @@ impl EdgeHost {
         }
     }
 
-    /// What the disk has of a camera's past, as stills. `stills` is what the reading has of decoders.
+    /// What the disk has of a camera's past, as stills. `stills` is what the reading of an application has of decoders.
     pub(in crate::world) fn find(
         &mut self,
-        camera: &CameraName,
+        (camera, application): (&CameraName, usize),
         query: &PastQuery,
         stills: &mut DiskStills,
+        stage: &mut Stage<'_>,
     ) -> PastAnswer {
-        let Some(kept) = self.kept.get_mut(camera) else { return PastAnswer::default() };
-        let Ok(answer) = stills.place.find(&mut OnDisk(kept, &mut stills.decoder), query);
+        let Some((kept, process)) = self.kept.get_mut(camera).zip(self.process.as_ref()) else {
+            return PastAnswer::default();
+        };
+        let of = (process.run, (camera, DECODERS_MAX + application));
+        let DiskStills { place, decoder } = stills;
+        let Ok(answer) = place.find(&mut OnDisk { log: kept, decoder, of, checks: &mut *stage.checks }, query);
         answer
     }
 
