@@ -97,6 +97,11 @@ impl ChainFollower {
         self.chain
     }
 
+    /// The index in its chain of the last frame that it holds.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
     /// The last frame of a chain that it holds.
     pub fn last(&self) -> Option<FrameId> {
         let chain = self.chain?;

@@ -13,7 +13,9 @@ use mez_core::history::{PastAnswer, PastQuery, Tier};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::session::{KnownCameras, Session, SessionOutput};
-use mez_core::stills::{Decoded, PastDecoded, PastFrames, PastStills, PastTask, StillAnswer, still_of};
+use mez_core::stills::{
+    Decoded, PastDecoded, PastFrames, PastStills, PastTask, StillAnswer, StillQuery, still_of,
+};
 use mez_core::store::{StorageError, StorageErrorKind, StoreReader};
 use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::{Instant, Timestamp};
@@ -230,7 +232,7 @@ fn oldest_of(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timesta
 /// Who makes stills of frames in memory.
 pub(crate) trait AsksStills {
     /// Asks for the still of a frame of a camera's log. `None`: nobody makes any.
-    fn still(&self, camera: &CameraName, frame: FrameId) -> Option<oneshot::Receiver<StillAnswer>>;
+    fn still(&self, camera: &CameraName, query: StillQuery) -> Option<oneshot::Receiver<StillAnswer>>;
 }
 
 /// A session with its open questions.
@@ -298,8 +300,9 @@ impl Reading {
                 None => self.session.handle_past(&camera, PastAnswer::default()),
             }
         }
-        while let Some((camera, frame)) = self.session.poll_still() {
-            match known.still(&camera, frame) {
+        while let Some((camera, query)) = self.session.poll_still() {
+            let frame = query.frame;
+            match known.still(&camera, query) {
                 Some(still) => {
                     let still =
                         async move { (camera, frame, still.await.unwrap_or(StillAnswer::NotDecoded)) };

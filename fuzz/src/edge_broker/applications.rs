@@ -141,8 +141,8 @@ impl World {
                 assert!(range.count > 0 && range.end() <= id.sequence, "{range:?} with frame {id}");
             }
         }
-        while let Some((camera, frame)) = reader.session.poll_still() {
-            self.stills.push_back((id, camera, frame));
+        while let Some((camera, query)) = reader.session.poll_still() {
+            self.stills.push_back((id, camera, query.frame));
         }
         if let Some(way) = way {
             self.broker.handle_way(id, way);

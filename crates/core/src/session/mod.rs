@@ -29,7 +29,7 @@ use crate::history::{PastAnswer, PastQuery};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
 use crate::profile::SizedProfile;
-use crate::stills::StillAnswer;
+use crate::stills::{StillAnswer, StillQuery};
 use crate::subscription::{Delivery, Next, NotHeld, NotHeldReason, Span, Subscription, SubscriptionSpec};
 use crate::trace::Trace;
 use crate::units::{ClockAnchor, Instant, Timestamp};
@@ -292,7 +292,7 @@ impl Session {
     }
 
     /// A frame of a camera's log of which the application needs a still. At most one per camera is open.
-    pub fn poll_still(&mut self) -> Option<(CameraName, FrameId)> {
+    pub fn poll_still(&mut self) -> Option<(CameraName, StillQuery)> {
         self.subscription.poll_still()
     }
 

@@ -33,6 +33,8 @@ use crate::units::Instant;
 const FOLLOW_MAX: Duration = Duration::from_secs(2);
 /// The most bytes of stills made lately. If a sixteenth of the camera's share is less, that is the bound.
 const MADE_BYTES_MAX: u64 = 8 << 20;
+/// Who wants the newest still and needs more frames decoded than this is better served by another chain.
+const FAR_FRAMES: u32 = 64;
 /// The most chains and frames of which it is remembered that a decoder failed on them.
 const FAILED_MAX: usize = 32;
 
@@ -64,6 +66,15 @@ pub enum Decoded {
     Failed,
 }
 
+/// A question for the still of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StillQuery {
+    /// The frame, which is in the log.
+    pub frame: FrameId,
+    /// It is asked for because it is the newest: a newer one that is there sooner would be better.
+    pub newest: bool,
+}
+
 /// What there is of a still that was asked for.
 #[derive(Clone, Debug)]
 pub enum StillAnswer {
@@ -71,6 +82,8 @@ pub enum StillAnswer {
     Still(Box<Record>, Option<LogReader>),
     /// It cannot be made: the frame, or one that it needs, is damaged or gone.
     NotDecoded,
+    /// It would take long, and a newer chain has begun of which a still is made at once.
+    Overtaken,
     /// The frame is in the log no more.
     Gone,
 }
@@ -116,7 +129,7 @@ pub enum StillOutput {
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     question: u64,
-    frame: FrameId,
+    query: StillQuery,
 }
 
 /// Makes the stills of one camera's frames.
@@ -131,6 +144,8 @@ pub struct StillMaker {
     lost: VecDeque<(ChainId, FrameId)>,
     /// Frames that cannot be decoded although their chains go on.
     refused: VecDeque<FrameId>,
+    /// The chain whose beginning was too far away last: the camera was asked for another.
+    far: Option<ChainId>,
     outputs: VecDeque<StillOutput>,
 }
 
@@ -146,6 +161,7 @@ impl StillMaker {
             reads_made,
             lost: VecDeque::new(),
             refused: VecDeque::new(),
+            far: None,
             outputs: VecDeque::new(),
         }
     }
@@ -164,9 +180,10 @@ impl StillMaker {
 
     // ---- what happened ------------------------------------------------------------------------------------
 
-    /// A reader asks for the still of a frame in the log. Each question is answered once, under its number.
-    pub fn handle_query(&mut self, now: Instant, question: u64, frame: FrameId) {
-        self.asked.push(Asked { question, frame });
+    /// A reader asks for the still of a frame. Each question is answered once, under its number.
+    pub fn handle_query(&mut self, now: Instant, question: u64, query: StillQuery) {
+        self.asked.push(Asked { question, query });
+        self.look_how_far(query);
         self.go_on(now);
     }
 
@@ -224,8 +241,8 @@ impl StillMaker {
         loop {
             self.answer(now);
             self.places.forget_targets();
-            for Asked { frame, .. } in &self.asked {
-                if let Some(record) = self.log.get_frame(*frame) {
+            for Asked { query, .. } in &self.asked {
+                if let Some(record) = self.log.get_frame(query.frame) {
                     self.places.head_for(now, &record.frame.meta);
                 }
             }
@@ -244,7 +261,7 @@ impl StillMaker {
             Path::Rest => {}
             Path::Decode { record, afresh } => {
                 let id = record.frame.meta.id;
-                let wanted = self.asked.iter().any(|asked| asked.frame == id);
+                let wanted = self.asked.iter().any(|asked| asked.query.frame == id);
                 let frame = Box::new(record.frame);
                 self.outputs.push_back(StillOutput::Decode { decoder, frame, afresh, wanted });
             }
@@ -260,10 +277,10 @@ impl StillMaker {
 
     fn answer(&mut self, now: Instant) {
         for asked in std::mem::take(&mut self.asked) {
-            match self.answer_to(asked.frame) {
+            match self.answer_to(asked.query) {
                 Some(answer) => {
-                    let Asked { question, frame } = asked;
-                    self.places.served(frame, &self.log, now + FOLLOW_MAX);
+                    let Asked { question, query } = asked;
+                    self.places.served(query.frame, &self.log, now + FOLLOW_MAX);
                     self.outputs.push_back(StillOutput::Answer { question, answer });
                 }
                 None => self.asked.push(asked),
@@ -272,7 +289,8 @@ impl StillMaker {
     }
 
     /// The answer to a question, if it is known.
-    fn answer_to(&self, frame: FrameId) -> Option<StillAnswer> {
+    fn answer_to(&self, query: StillQuery) -> Option<StillAnswer> {
+        let frame = query.frame;
         if let Some(made) = self.reads_made.get_frame(frame) {
             return Some(StillAnswer::Still(Box::new(made), Some(self.reads_made.clone())));
         }
@@ -281,7 +299,34 @@ impl StillMaker {
             return Some(StillAnswer::Still(Box::new(record), Some(self.log.clone())));
         };
         let is_lost = self.lost.iter().any(|(of, from)| *of == chain && *from <= frame);
-        (is_lost || self.refused.contains(&frame)).then_some(StillAnswer::NotDecoded)
+        if is_lost || self.refused.contains(&frame) {
+            return Some(StillAnswer::NotDecoded);
+        }
+        let is_far = query.newest && self.is_far(&record.frame.meta);
+        (is_far && self.has_begun_since(chain)).then_some(StillAnswer::Overtaken)
+    }
+
+    /// Asks the camera for another chain if the newest frame is far from the beginning of its own, and no decoder is
+    /// near.
+    fn look_how_far(&mut self, query: StillQuery) {
+        let record = self.log.get_frame(query.frame).filter(|_| query.newest);
+        let Some(meta) = record.map(|record| record.frame.meta) else { return };
+        let chain = ChainId::of(&meta);
+        if self.far != chain && self.is_far(&meta) {
+            self.far = chain;
+            self.outputs.push_back(StillOutput::ChainLost);
+        }
+    }
+
+    /// Whether so many frames have to be decoded first that another chain is there sooner.
+    fn is_far(&self, meta: &FrameMeta) -> bool {
+        self.places.distance(meta) > FAR_FRAMES
+    }
+
+    /// Whether a later chain than this one has begun.
+    fn has_begun_since(&self, chain: ChainId) -> bool {
+        let newest = self.log.newest().and_then(|newest| ChainId::of(&newest.frame.meta));
+        newest.is_some_and(|newest| newest.first_frame() > chain.first_frame())
     }
 
     /// Keeps a still for others who ask, and answers those who have asked.
@@ -291,7 +336,7 @@ impl StillMaker {
             return;
         }
         // It is older than others, or readers hold too many of them: those who wait get memory of their own.
-        let waiting = self.asked.extract_if(.., |asked| asked.frame == id);
+        let waiting = self.asked.extract_if(.., |asked| asked.query.frame == id);
         let answers = waiting.map(|Asked { question, .. }| {
             let answer = StillAnswer::Still(Box::new(still.clone()), None);
             StillOutput::Answer { question, answer }

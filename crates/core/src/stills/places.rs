@@ -77,6 +77,15 @@ impl Places {
         self.0.iter().all(|place| !place.runs)
     }
 
+    /// How many frames have to be decoded for one, as far as its chain tells.
+    pub(super) fn distance(&self, meta: &FrameMeta) -> u32 {
+        let chain = ChainId::of(meta);
+        let inside = self.0.iter().filter(|place| place.follower.chain() == chain);
+        let nearest =
+            inside.map(|place| place.follower.index()).filter(|index| *index <= meta.chain.index).max();
+        nearest.map_or(meta.chain.index.saturating_add(1), |index| meta.chain.index - index)
+    }
+
     /// No decoder is on its way: those who ask say anew where to go.
     pub(super) fn forget_targets(&mut self) {
         self.0.iter_mut().for_each(|place| place.target = None);

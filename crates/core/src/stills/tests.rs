@@ -101,9 +101,13 @@ impl Rig {
     }
 
     fn ask(&mut self, sequence: u64) -> u64 {
+        self.ask_as(sequence, false)
+    }
+
+    fn ask_as(&mut self, sequence: u64, newest: bool) -> u64 {
         let question = self.asked;
         self.asked += 1;
-        self.maker.handle_query(self.now, question, id(sequence));
+        self.maker.handle_query(self.now, question, StillQuery { frame: id(sequence), newest });
         self.perform();
         question
     }
@@ -147,7 +151,7 @@ impl Rig {
                             assert_eq!(record.frame.payload.first(), Some(&(meta.id.sequence.0 as u8)));
                             Some(meta.id.sequence.0)
                         }
-                        StillAnswer::NotDecoded | StillAnswer::Gone => None,
+                        StillAnswer::NotDecoded | StillAnswer::Overtaken | StillAnswer::Gone => None,
                     };
                     assert!(self.answers.insert(question, got).is_none(), "a question is answered twice");
                 }
@@ -303,6 +307,33 @@ fn a_chain_without_its_beginning_is_for_the_decoder_inside() {
     assert_eq!(rig.answer(0), None, "evicted");
 }
 
+/// Who wants the newest still and comes late into a long chain does not pay for all of it: the camera is asked for another.
+#[test]
+fn who_comes_late_into_a_long_chain_is_served_by_the_next() {
+    let mut rig = Rig::new(1 << 20);
+    for sequence in 0..300 {
+        rig.comes(sequence == 0, false);
+    }
+    let late = rig.ask_as(299, true);
+    assert_eq!(rig.chains_lost, 1);
+    (0..20).for_each(|_| drop(rig.work()));
+    assert!(!rig.answers.contains_key(&late));
+    let begins = rig.comes(true, false);
+    assert_eq!(rig.answers.get(&late), Some(&None), "it takes the newer one");
+    let newest = rig.ask_as(begins, true);
+    rig.settle();
+    assert_eq!((rig.answers[&newest], rig.decoded.len() < 40), (Some(begins), true));
+    assert_eq!(rig.answer(280), Some(280), "who wants that one and no other gets it");
+    // Without another chain, the old one is gone through.
+    let mut rig = Rig::new(1 << 20);
+    for sequence in 0..100 {
+        rig.comes(sequence == 0, false);
+    }
+    let late = rig.ask_as(99, true);
+    rig.settle();
+    assert_eq!((rig.answers[&late], rig.chains_lost), (Some(99), 1));
+}
+
 /// A still in the log is its own answer.
 #[test]
 fn a_still_needs_no_decoder() {
@@ -330,7 +361,7 @@ proptest! {
                 0..=2 => _ = rig.comes(chance < 3, chance == 29),
                 3..=5 => {
                     let frame = rig.next.saturating_sub(1 + back);
-                    let question = rig.ask(frame);
+                    let question = rig.ask_as(frame, chance % 2 == 0);
                     questions.insert(question, frame);
                 }
                 6 | 7 => _ = rig.work(),

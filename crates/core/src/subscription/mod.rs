@@ -30,7 +30,7 @@ use crate::frame::{ChainKinds, FrameId};
 use crate::history::{PastAnswer, PastOptions, PastQuery, Tier};
 use crate::log::LogReader;
 use crate::name::CameraName;
-use crate::stills::StillAnswer;
+use crate::stills::{StillAnswer, StillQuery};
 use crate::units::Timestamp;
 
 /// One application's place in the logs that it reads.
@@ -178,7 +178,7 @@ impl Subscription {
     /// A frame of a camera's log of which the application needs a still. The answer goes to
     /// [`Subscription::handle_still`]. Call this until it returns nothing, after every [`Subscription::next`]. At most one
     /// such question per camera is open.
-    pub fn poll_still(&mut self) -> Option<(CameraName, FrameId)> {
+    pub fn poll_still(&mut self) -> Option<(CameraName, StillQuery)> {
         self.feeds.iter_mut().find_map(|feed| Some((feed.camera.clone(), feed.poll_still()?)))
     }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mez_core::broker::edge::CameraView;
-use mez_core::frame::{ClockSource, FrameId};
+use mez_core::frame::ClockSource;
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::session::{FrameTimes, KnownCameras, Session};
-use mez_core::stills::StillAnswer;
+use mez_core::stills::{StillAnswer, StillQuery};
 use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::Instant;
 use tokio::sync::{oneshot, watch};
@@ -102,7 +102,7 @@ struct OwnClock;
 
 impl AsksStills for OwnClock {
     /// A camera's own log is read as it is.
-    fn still(&self, _: &CameraName, _: FrameId) -> Option<oneshot::Receiver<StillAnswer>> {
+    fn still(&self, _: &CameraName, _: StillQuery) -> Option<oneshot::Receiver<StillAnswer>> {
         None
     }
 }

@@ -11,7 +11,7 @@ use std::thread;
 use mez_core::frame::FrameId;
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
-use mez_core::stills::{DECODERS_MAX, Decoded, StillAnswer, StillMaker, StillOutput};
+use mez_core::stills::{DECODERS_MAX, Decoded, StillAnswer, StillMaker, StillOutput, StillQuery};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, warn};
 
@@ -36,7 +36,7 @@ pub(super) struct Stills {
 }
 
 enum Job {
-    Ask(FrameId, oneshot::Sender<StillAnswer>),
+    Ask(StillQuery, oneshot::Sender<StillAnswer>),
     /// The log has grown.
     Appended,
 }
@@ -48,10 +48,10 @@ impl Stills {
     }
 
     /// Asks for the still of a frame. The sender goes without an answer if none can be made.
-    pub(super) fn ask(self: &Arc<Self>, frame: FrameId) -> oneshot::Receiver<StillAnswer> {
+    pub(super) fn ask(self: &Arc<Self>, query: StillQuery) -> oneshot::Receiver<StillAnswer> {
         let (answer, answered) = oneshot::channel();
         let mut thread = lock(&self.thread);
-        let job = Job::Ask(frame, answer);
+        let job = Job::Ask(query, answer);
         let left = match &*thread {
             Some(running) => running.try_send(job).err(),
             None => Some(std::sync::mpsc::TrySendError::Disconnected(job)),
@@ -136,13 +136,13 @@ impl Service {
     fn take(&mut self, job: Job) {
         let now = monotonic_now();
         match job {
-            Job::Ask(frame, answer) => {
+            Job::Ask(query, answer) => {
                 let gone: Vec<u64> =
                     self.waiting.extract_if(|_, waiting| waiting.is_closed()).map(|(gone, _)| gone).collect();
                 gone.into_iter().for_each(|question| self.maker.handle_dropped(question));
                 self.questions += 1;
                 self.waiting.insert(self.questions, answer);
-                self.maker.handle_query(now, self.questions, frame);
+                self.maker.handle_query(now, self.questions, query);
             }
             Job::Appended => self.maker.handle_appended(now),
         }
@@ -217,6 +217,10 @@ mod tests {
         FrameId { epoch: Epoch(1), sequence: Sequence(sequence) }
     }
 
+    fn query(sequence: u64) -> StillQuery {
+        StillQuery { frame: id(sequence), newest: true }
+    }
+
     /// Bytes that no decoder takes.
     fn append(writer: &mut LogWriter, sequence: u64, encoding: Encoding) {
         let meta = FrameMeta {
@@ -250,9 +254,9 @@ mod tests {
         let (requests, mut asked) = mpsc::channel(8);
         let stills = Stills::new("a".parse().unwrap(), reader, requests.downgrade());
         assert!(lock(&stills.thread).is_none(), "nobody has asked");
-        assert!(matches!(stills.ask(id(1)).await, Ok(StillAnswer::NotDecoded)));
-        assert!(matches!(stills.ask(id(2)).await, Ok(StillAnswer::Still(..))));
-        assert!(matches!(stills.ask(id(3)).await, Ok(StillAnswer::Gone)));
+        assert!(matches!(stills.ask(query(1)).await, Ok(StillAnswer::NotDecoded)));
+        assert!(matches!(stills.ask(query(2)).await, Ok(StillAnswer::Still(..))));
+        assert!(matches!(stills.ask(query(3)).await, Ok(StillAnswer::Gone)));
         assert!(matches!(asked.recv().await, Some(Request::ChainLost(_))));
         stills.wake();
     }

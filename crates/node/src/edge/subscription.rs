@@ -7,12 +7,11 @@ use mez_core::broker::edge::{CameraView, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::contract::monitor::TakenReport;
 use mez_core::contract::watch::{Change, FrameVerdict};
-use mez_core::frame::FrameId;
 use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::session::{CameraRest, FrameTimes, KnownCameras, SessionOutput};
 use mez_core::source::SourceStanding;
-use mez_core::stills::StillAnswer;
+use mez_core::stills::{StillAnswer, StillQuery};
 use mez_core::subscription::Delivery;
 use mez_core::units::Instant;
 use tokio::sync::{mpsc, oneshot};
@@ -92,9 +91,9 @@ impl From<SessionOutput> for Served {
 pub(super) struct SharedCameras(HashMap<CameraName, Arc<SharedCamera>>);
 
 impl AsksStills for SharedCameras {
-    fn still(&self, camera: &CameraName, frame: FrameId) -> Option<oneshot::Receiver<StillAnswer>> {
+    fn still(&self, camera: &CameraName, query: StillQuery) -> Option<oneshot::Receiver<StillAnswer>> {
         let stills = self.0.get(camera).and_then(|shared| lock(&shared.stills).clone());
-        stills.map(|stills| stills.ask(frame))
+        stills.map(|stills| stills.ask(query))
     }
 }
 

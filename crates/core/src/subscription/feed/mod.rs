@@ -208,7 +208,7 @@ impl Feed {
             return None;
         }
         let log = (self.elsewhere != Some(record.frame.meta.id)).then(|| self.reader.clone());
-        self.hand(record, log)
+        self.hand(record, log, span.deliver)
     }
 
     /// The frame of the present at an index, as it came. Those before it are passed over.
@@ -216,7 +216,7 @@ impl Feed {
         while let Some(record) = self.step_live(span) {
             self.account_before(&record);
             if self.live > to {
-                return self.hand(record, Some(self.reader.clone()));
+                return self.hand(record, Some(self.reader.clone()), span.deliver);
             }
             self.tally.skip(self.passed_over(&record, self.live));
             self.has_read(&record.frame.meta);

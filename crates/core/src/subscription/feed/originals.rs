@@ -59,7 +59,7 @@ impl Feed {
             originals.handle_delivered(end);
         }
         let log = from_memory.then(|| self.reader.clone());
-        self.hand(record, log)
+        self.hand(record, log, span.deliver)
     }
 
     /// Takes in the answer to a question for the newest original.

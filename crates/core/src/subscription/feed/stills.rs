@@ -5,8 +5,8 @@
 use super::Feed;
 use crate::frame::{FrameId, SkipReason};
 use crate::log::{LogReader, Record};
-use crate::stills::StillAnswer;
-use crate::subscription::Delivery;
+use crate::stills::{StillAnswer, StillQuery};
+use crate::subscription::{Deliver, Delivery};
 
 /// A frame that was chosen, and how far its still has got.
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub(super) enum Chosen {
     #[default]
     None,
     /// To be asked for.
-    Due(FrameId),
+    Due(StillQuery),
     /// Asked for; the answer is still to come.
     Open(FrameId),
     /// It is there, with the log that holds it.
@@ -23,10 +23,10 @@ pub(super) enum Chosen {
 }
 
 impl Feed {
-    pub(in crate::subscription) fn poll_still(&mut self) -> Option<FrameId> {
-        let Chosen::Due(frame) = self.chosen else { return None };
-        self.chosen = Chosen::Open(frame);
-        Some(frame)
+    pub(in crate::subscription) fn poll_still(&mut self) -> Option<StillQuery> {
+        let Chosen::Due(query) = self.chosen else { return None };
+        self.chosen = Chosen::Open(query.frame);
+        Some(query)
     }
 
     pub(in crate::subscription) fn handle_still(&mut self, frame: FrameId, answer: StillAnswer) {
@@ -38,6 +38,7 @@ impl Feed {
         match answer {
             StillAnswer::Still(still, log) => self.chosen = Chosen::Made(still, log),
             StillAnswer::NotDecoded => self.tally.skip(SkipReason::NotDecoded),
+            StillAnswer::Overtaken => self.tally.skip(SkipReason::EdgeBusy),
             StillAnswer::Gone => self.tally.skip(SkipReason::Evicted),
         }
     }
@@ -57,7 +58,12 @@ impl Feed {
     }
 
     /// Delivers a frame that was accounted for: as it is, or as its still once that is there. `log` holds its memory.
-    pub(super) fn hand(&mut self, record: Record, log: Option<LogReader>) -> Option<Delivery> {
+    pub(super) fn hand(
+        &mut self,
+        record: Record,
+        log: Option<LogReader>,
+        deliver: Deliver,
+    ) -> Option<Delivery> {
         let meta = &record.frame.meta;
         if !meta.encoding.is_chained() {
             return Some(self.delivery(record, log));
@@ -69,7 +75,8 @@ impl Feed {
         let id = meta.id;
         self.has_read(&record.frame.meta);
         if log.is_some() {
-            self.chosen = Chosen::Due(id);
+            let newest = self.is_live && deliver == Deliver::Newest;
+            self.chosen = Chosen::Due(StillQuery { frame: id, newest });
         } else {
             // It is of the past, and whoever holds it could make no still of it.
             self.tally.skip(SkipReason::NotDecoded);

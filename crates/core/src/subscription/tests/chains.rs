@@ -43,7 +43,7 @@ impl Rig {
 
     /// The frame of which a still is wanted, and its still is made or not.
     fn answer(&mut self, is_made: bool) -> Option<u64> {
-        let (camera, frame) = self.reading.poll_still()?;
+        let (camera, StillQuery { frame, .. }) = self.reading.poll_still()?;
         let still = record(frame.sequence.0, Encoding::Jpeg, ChainLink::still(frame.sequence));
         let answer =
             if is_made { StillAnswer::Still(Box::new(still), None) } else { StillAnswer::NotDecoded };
@@ -259,7 +259,7 @@ fn a_reading_does_not_end_before_its_last_still() {
         match reading.next(LATER) {
             Next::Frame(delivery) => got.push(delivery.record.frame.meta.id.sequence.0),
             Next::Pending => {
-                let (_, frame) = reading.poll_still().expect("it waits for a still");
+                let (_, StillQuery { frame, .. }) = reading.poll_still().expect("it waits for a still");
                 let still = record(frame.sequence.0, Jpeg, ChainLink::still(frame.sequence));
                 reading.handle_still(&camera, frame, StillAnswer::Still(Box::new(still), None));
             }

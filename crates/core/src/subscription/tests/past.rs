@@ -301,7 +301,7 @@ proptest! {
                             Next::Pending => if let Some((camera, query)) = subscription.poll_past() {
                                 let answer = disk.find(rig.store.storage(), &query).unwrap();
                                 subscription.handle_past(&camera, answer);
-                            } else if let Some((camera, frame)) = subscription.poll_still() {
+                            } else if let Some((camera, StillQuery { frame, .. })) = subscription.poll_still() {
                                 // What it needs has gone.
                                 subscription.handle_still(&camera, frame, StillAnswer::NotDecoded);
                             } else {

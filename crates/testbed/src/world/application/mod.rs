@@ -280,8 +280,8 @@ impl Application {
     fn ask(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         if let Some((id, session)) = &mut self.reading {
             self.questions.put((self.index, *id), session, edge, stage);
-            while let Some((camera, frame)) = session.poll_still() {
-                edge.ask_still((self.index, *id), &camera, frame, stage);
+            while let Some((camera, query)) = session.poll_still() {
+                edge.ask_still((self.index, *id), &camera, query, stage);
             }
         }
     }

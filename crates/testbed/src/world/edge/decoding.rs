@@ -9,7 +9,7 @@ use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::stills::{
-    DECODERS_MAX, Decoded, PastDecoded, PastFrames, PastStills, PastTask, StillMaker, StillOutput,
+    DECODERS_MAX, Decoded, PastDecoded, PastFrames, PastStills, PastTask, StillMaker, StillOutput, StillQuery,
 };
 use mez_core::units::Instant;
 
@@ -79,7 +79,7 @@ impl EdgeHost {
         &mut self,
         (application, subscription): (usize, SubscriptionId),
         camera: &CameraName,
-        frame: FrameId,
+        query: StillQuery,
         stage: &mut Stage<'_>,
     ) {
         let now = self.clock.monotonic(stage.now);
@@ -90,8 +90,8 @@ impl EdgeHost {
         if stage.bug == Some(Bug::StillForgotten) && stills.questions.is_multiple_of(20) {
             return;
         }
-        stills.asked.insert(stills.questions, Asked { application, subscription, frame });
-        stills.maker.handle_query(now, stills.questions, frame);
+        stills.asked.insert(stills.questions, Asked { application, subscription, frame: query.frame });
+        stills.maker.handle_query(now, stills.questions, query);
         self.make_stills(camera, stage);
     }
 

@@ -94,7 +94,8 @@ impl EdgeHost {
         };
         let of = (process.run, (camera, DECODERS_MAX + application));
         let DiskStills { place, decoder } = stills;
-        let Ok(answer) = place.find(&mut OnDisk { log: kept, decoder, of, checks: &mut *stage.checks }, query);
+        let Ok(answer) =
+            place.find(&mut OnDisk { log: kept, decoder, of, checks: &mut *stage.checks }, query);
         answer
     }
 

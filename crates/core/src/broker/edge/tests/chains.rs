@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::frame::{ChainKinds, ChainLink, Encoding, Reference, Sequence, SkipRange, SkipReason};
-use crate::stills::StillAnswer;
+use crate::stills::{StillAnswer, StillQuery};
 use crate::subscription::{Deliver, Delivery, Next, Span, Subscription};
 use crate::units::Timestamp;
 use crate::wire::FrameHeader;
@@ -112,7 +112,7 @@ fn who_decodes_no_chains_gets_a_still() {
     attach(&mut rig, 1, &mut reading);
     rig.frame(1, member(0, 0, 0, 30)).unwrap();
     assert!(next(&mut reading).is_none());
-    assert_eq!(reading.poll_still(), Some((camera(), frame(0))));
+    assert_eq!(reading.poll_still(), Some((camera(), StillQuery { frame: frame(0), newest: true })));
     assert_eq!(reading.poll_still(), None, "it is asked for once");
     rig.frame(1, member(0, 1, 1, 30)).unwrap();
     assert!(next(&mut reading).is_none(), "it waits");
@@ -126,7 +126,7 @@ fn who_decodes_no_chains_gets_a_still() {
     }
     assert!(next(&mut reading).is_none());
     reading.handle_still(&camera(), frame(3), StillAnswer::NotDecoded);
-    assert_eq!(reading.poll_still(), Some((camera(), frame(3))));
+    assert_eq!(reading.poll_still(), Some((camera(), StillQuery { frame: frame(3), newest: true })));
     reading.handle_still(&camera(), frame(3), StillAnswer::NotDecoded);
     rig.frame(1, header(3, 4, 10, vec![])).unwrap();
     let got = next(&mut reading).expect("a still needs nobody");
@@ -353,7 +353,7 @@ struct Reader {
 impl Reader {
     fn take(&mut self) -> bool {
         let delivery = next(&mut self.reading);
-        self.awaits = self.reading.poll_still().map(|(_, frame)| frame).or(self.awaits);
+        self.awaits = self.reading.poll_still().map(|(_, query)| query.frame).or(self.awaits);
         let Some(delivery) = delivery else { return false };
         let meta = &delivery.record.frame.meta;
         let sequence = meta.id.sequence.0;
