@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::Decoded;
+use super::types::Decoded;
 use crate::chain::{ChainFollower, ChainId};
 use crate::frame::{FrameId, FrameMeta};
 use crate::log::{LogReader, Record};

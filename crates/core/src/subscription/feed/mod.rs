@@ -11,7 +11,6 @@ mod stills;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use self::stills::Chosen;
 use super::chains::{ChainPlace, Look, Unread};
 use super::holes::NotHeld;
 use super::originals::Originals;
@@ -21,6 +20,7 @@ use crate::frame::{ChainKinds, Epoch, FrameId, FrameMeta, SkipCounts, SkipReason
 use crate::history::{PastOptions, PastQuery, Tier};
 use crate::log::{LogReader, Record};
 use crate::name::CameraName;
+use crate::stills::StillQuery;
 use crate::units::Timestamp;
 
 /// A question of a feed to others, and how far it has got.
@@ -36,6 +36,20 @@ enum Question {
     /// Answered with a frame, which comes next once the camera has said whether it holds what was published between the beginning and that
     /// frame. The last field says whether the camera was asked.
     Verify(Record, PastQuery, bool),
+}
+
+/// A frame that was chosen, and how far its still has got.
+#[derive(Default)]
+enum Chosen {
+    /// There is none.
+    #[default]
+    None,
+    /// To be asked for.
+    Due(StillQuery),
+    /// Asked for; the answer is still to come.
+    Open(FrameId),
+    /// It is there, with the log that holds it.
+    Made(Box<Record>, Option<LogReader>),
 }
 
 pub(super) struct Feed {

@@ -2,25 +2,11 @@
 //!
 //! The frame is accounted for when it is chosen, and delivered when its still is there. What comes meanwhile waits.
 
-use super::Feed;
+use super::{Chosen, Feed};
 use crate::frame::{FrameId, SkipReason};
 use crate::log::{LogReader, Record};
 use crate::stills::{StillAnswer, StillQuery};
 use crate::subscription::{Deliver, Delivery};
-
-/// A frame that was chosen, and how far its still has got.
-#[derive(Default)]
-pub(super) enum Chosen {
-    /// There is none.
-    #[default]
-    None,
-    /// To be asked for.
-    Due(StillQuery),
-    /// Asked for; the answer is still to come.
-    Open(FrameId),
-    /// It is there, with the log that holds it.
-    Made(Box<Record>, Option<LogReader>),
-}
 
 impl Feed {
     pub(in crate::subscription) fn poll_still(&mut self) -> Option<StillQuery> {

@@ -1,8 +1,12 @@
 //! Models an edge's decoders without any pixels: what can be decoded.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{Epoch, Frame, FrameId, FrameMeta, Reference, Sequence};
+use mez_core::log::LogReader;
+use mez_core::stills::{DECODERS_MAX, PastStills, StillMaker};
+use mez_core::units::Instant;
 
 /// A decoder of one camera's chains.
 #[derive(Default)]
@@ -57,4 +61,39 @@ impl Decoder {
         }
         decodable
     }
+}
+
+/// Who makes the stills of one camera, and who waits for them.
+pub(super) struct Stills {
+    pub(super) maker: StillMaker,
+    /// The log whose frames they are of.
+    pub(super) log: LogReader,
+    pub(super) decoders: [Decoder; DECODERS_MAX],
+    /// Who asked what, by the number of the question.
+    pub(super) asked: BTreeMap<u64, Asked>,
+    pub(super) questions: u64,
+    /// When its timer is set.
+    pub(super) armed: Option<Instant>,
+}
+
+/// A question for a still.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) application: usize,
+    pub(super) subscription: SubscriptionId,
+    pub(super) frame: FrameId,
+}
+
+impl Stills {
+    pub(super) fn new(log: LogReader) -> Self {
+        let (maker, decoders, asked) = (StillMaker::new(log.clone()), Default::default(), BTreeMap::new());
+        Self { maker, log, decoders, asked, questions: 0, armed: None }
+    }
+}
+
+/// The decoder of a reading of the past.
+#[derive(Default)]
+pub(in crate::world) struct DiskStills {
+    pub(super) place: PastStills,
+    pub(super) decoder: Decoder,
 }

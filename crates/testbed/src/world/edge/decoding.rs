@@ -13,7 +13,7 @@ use mez_core::stills::{
 };
 use mez_core::units::Instant;
 
-use super::decoder::{Decoder, Work};
+use super::decoder::{Asked, Decoder, Stills, Work};
 use super::{EdgeHost, EdgeProcess};
 use crate::check::Checks;
 use crate::payload::reduced;
@@ -33,33 +33,6 @@ const HANG_MS: u64 = 250;
 const DECODER_FAILS_ONCE_IN: u64 = 500;
 /// One frame in this many makes a decoder hang.
 const DECODER_HANGS_ONCE_IN: u64 = 1_000;
-
-/// Who makes the stills of one camera, and who waits for them.
-pub(in crate::world) struct Stills {
-    maker: StillMaker,
-    /// The log whose frames they are of.
-    log: LogReader,
-    decoders: [Decoder; DECODERS_MAX],
-    /// Who asked what, by the number of the question.
-    asked: BTreeMap<u64, Asked>,
-    questions: u64,
-    /// When its timer is set.
-    armed: Option<Instant>,
-}
-
-#[derive(Clone, Copy)]
-struct Asked {
-    application: usize,
-    subscription: SubscriptionId,
-    frame: FrameId,
-}
-
-impl Stills {
-    fn new(log: LogReader) -> Self {
-        let (maker, decoders, asked) = (StillMaker::new(log.clone()), Default::default(), BTreeMap::new());
-        Self { maker, log, decoders, asked, questions: 0, armed: None }
-    }
-}
 
 impl EdgeProcess {
     /// Who makes the stills of a camera's frames. A camera that was reset has another log.
@@ -158,7 +131,7 @@ impl EdgeHost {
             stills.maker.poll_timeout().filter(|due| stills.armed.is_none_or(|armed| *due < armed))
         {
             stills.armed = Some(due);
-            let at = self.clock.moment_of(due).max(stage.now);
+            let at = self.clock.moment_of(due).max(stage.now + ms(1));
             stage.events.push(at, Event::Stills { edge, run, camera: camera.clone() });
         }
     }
@@ -232,13 +205,6 @@ fn begin(stage: &mut Stage<'_>, (edge, run, camera): (usize, u64, &CameraName), 
 fn still(frame: &Frame) -> Decoded {
     let (payload, encoding) = (frame.payload.clone(), Encoding::Jpeg);
     Decoded::Still { payload, encoding, width: frame.meta.width, height: frame.meta.height }
-}
-
-/// The decoder of a reading of the past.
-#[derive(Default)]
-pub(in crate::world) struct DiskStills {
-    pub(super) place: PastStills,
-    pub(super) decoder: Decoder,
 }
 
 /// One camera's log on disk, for a reading that decodes no chains.

@@ -8,7 +8,8 @@ use mez_core::store::Resume;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
 use super::EdgeHost;
-use super::decoding::{DiskStills, OnDisk};
+use super::decoder::DiskStills;
+use super::decoding::OnDisk;
 use crate::disk::Faults;
 use crate::world::node::Owner;
 use crate::world::stage::Stage;

@@ -37,8 +37,8 @@ use mez_core::revocation::Certificate;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::MessageBuffer;
 
-pub(super) use self::decoding::DiskStills;
-use self::decoding::Stills;
+pub(super) use self::decoder::DiskStills;
+use self::decoder::Stills;
 use self::door::Door;
 use self::lent::Lent;
 pub(super) use self::link::Opened;

@@ -1,0 +1,87 @@
+//! What makers of stills are asked, told and want done.
+
+use bytes::Bytes;
+
+use crate::frame::{Encoding, Frame, FrameId};
+use crate::log::{LogReader, Record};
+
+/// What came of a frame that a decoder was given.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decoded {
+    /// The frame, in a form that decodes by itself.
+    Still {
+        /// Its bytes.
+        payload: Bytes,
+        /// The encoding of the decoded frame. It is never one that [`Encoding::is_chained`].
+        encoding: Encoding,
+        /// Pixels in a row.
+        width: u32,
+        /// Rows.
+        height: u32,
+    },
+    /// It was decoded, and no still was wanted.
+    Passed,
+    /// It needs frames that the decoder does not hold. The decoder's state is unchanged.
+    NotHeld,
+    /// It is damaged, or the decoder failed or took too long. The decoder's state is lost.
+    Failed,
+}
+
+/// A question for the still of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StillQuery {
+    /// The frame, which is in the log.
+    pub frame: FrameId,
+    /// It is asked for because it is the newest: a newer one that is there sooner would be better.
+    pub newest: bool,
+}
+
+/// What there is of a still that was asked for.
+#[derive(Clone, Debug)]
+pub enum StillAnswer {
+    /// The still, and the log that holds its memory. Without a log the memory is the reader's own.
+    Still(Box<Record>, Option<LogReader>),
+    /// It cannot be made: the frame, or one that it needs, is damaged or gone.
+    NotDecoded,
+    /// It would take long, and a newer chain has begun of which a still is made at once.
+    Overtaken,
+    /// The frame is in the log no more.
+    Gone,
+}
+
+/// What a maker of stills wants done.
+#[derive(Clone, Debug)]
+pub enum StillOutput {
+    /// Give a decoder a frame, and report the outcome with [`StillMaker::handle_decoded`](super::StillMaker::handle_decoded).
+    Decode {
+        /// Which decoder, below [`DECODERS_MAX`](super::DECODERS_MAX).
+        decoder: usize,
+        /// The frame as it came.
+        frame: Box<Frame>,
+        /// The decoder must forget what it holds first.
+        afresh: bool,
+        /// A still is wanted. Otherwise the frame is decoded for those behind it.
+        wanted: bool,
+    },
+    /// Make a still of the frame that a decoder decoded last, and report it in the same way.
+    Show {
+        /// Which decoder.
+        decoder: usize,
+        /// The frame.
+        frame: FrameId,
+    },
+    /// A decoder is not needed now: free its memory.
+    Release {
+        /// Which decoder.
+        decoder: usize,
+    },
+    /// A question is answered.
+    Answer {
+        /// Its number.
+        question: u64,
+        /// The answer.
+        answer: StillAnswer,
+    },
+    /// A chain cannot be decoded any further: the camera must be asked for another.
+    ChainLost,
+}
