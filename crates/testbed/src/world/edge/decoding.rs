@@ -1,17 +1,13 @@
 //! Makes stills of frames of chains, as the edge's driver has it done.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{ChainLink, Encoding, Frame, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
-use mez_core::log::{LogReader, Record};
+use mez_core::log::Record;
 use mez_core::name::CameraName;
-use mez_core::stills::{
-    DECODERS_MAX, Decoded, PastDecoded, PastFrames, PastStills, PastTask, StillMaker, StillOutput, StillQuery,
-};
-use mez_core::units::Instant;
+use mez_core::stills::{Decoded, PastDecoded, PastFrames, PastTask, StillOutput, StillQuery};
 
 use super::decoder::{Asked, Decoder, Stills, Work};
 use super::{EdgeHost, EdgeProcess};
