@@ -56,7 +56,7 @@ const MODULES: &[(&str, &[&str])] = &[
     // What is sent, and as what.
     ("controller", &["contract", "frame", "name", "profile", "setting", "units"]),
     ("wire", &["contract", "controller", "frame", "history", "name", "profile", "source", "trace", "units"]),
-    ("store", &["frame", "history", "log", "name", "units", "wire"]),
+    ("store", &["chain", "frame", "history", "log", "name", "units", "wire"]),
     ("revocation", &["name", "units", "wire"]),
     // The brokers, from their smallest parts up. Their own rows say what each part uses of its broker; of the modules above, all.
     ("broker", &[]),

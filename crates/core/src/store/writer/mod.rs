@@ -16,7 +16,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::frame::{Epoch, FrameId, SkipRange, SkipReason};
+use crate::chain::begins_chain;
+use crate::frame::{Epoch, FrameId, FrameMeta, SkipRange, SkipReason};
 use crate::log::Record;
 use crate::log::{Cursor, Read};
 use crate::store::config::{Durability, StoreConfig};
@@ -339,7 +340,7 @@ impl<S: Storage> StoreWriter<S> {
                 }
                 Read::Record(record) => {
                     let epoch = record.frame.meta.id.epoch;
-                    if !self.fits(now, epoch) {
+                    if !self.fits(now, &record.frame.meta) {
                         self.flush()?;
                         if !self.close_segment(now) || !self.secure_before(now)? {
                             // Read again once all of the segment before is durable.
@@ -355,11 +356,15 @@ impl<S: Storage> StoreWriter<S> {
         Ok(())
     }
 
-    /// Whether a record of this epoch fits into the current segment.
-    fn fits(&self, now: Instant, epoch: Epoch) -> bool {
+    /// Whether this frame goes into the current segment. Segments are removed whole, so that one which ends within a
+    /// chain leaves the rest of that without its beginning: a full segment waits for the next chain to begin, until
+    /// it is twice as large.
+    fn fits(&self, now: Instant, meta: &FrameMeta) -> bool {
         let Some(open) = &self.open else { return false };
         let bytes = open.bytes + self.batch.len() as u64;
-        open.epoch == epoch && bytes < self.config.segment_bytes && !self.outlived(now)
+        let goes_on = meta.encoding.is_chained() && !begins_chain(meta);
+        let bytes_max = self.config.segment_bytes.saturating_mul(if goes_on { 2 } else { 1 });
+        open.epoch == meta.id.epoch && bytes < bytes_max && !self.outlived(now)
     }
 
     /// Whether the current segment has been open for so long that its frames would expire too late.

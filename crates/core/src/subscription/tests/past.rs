@@ -12,8 +12,8 @@ use crate::frame::{
 };
 use crate::log::{LogConfig, LogWriter, log};
 use crate::store::{
-    Bounds, KEY_BYTES, KeyRing, MasterKey, Resume, SegmentNumber, Storage, StorageError, StorageErrorKind,
-    StoreConfig, StoreReader, StoreWriter,
+    Bounds, KEY_BYTES, KeyRing, MasterKey, Resume, Scanned, SegmentNumber, SegmentScan, Storage,
+    StorageError, StorageErrorKind, StoreConfig, StoreReader, StoreWriter,
 };
 use crate::units::Instant;
 
@@ -446,6 +446,29 @@ fn what_is_removed_while_it_is_read_is_stated() {
     let (before, after) = (&gaps[0][0], &gaps[0][1]);
     assert_eq!(after.1[..], [(SkipReason::NotHeld, after.0 - before.0 - 1)]);
     assert_eq!(deliveries.last().unwrap().0, 59);
+}
+
+/// Segments of the disk are removed whole: they begin where chains begin, unless a chain is longer than a segment.
+#[test]
+fn segments_of_the_disk_begin_where_chains_begin() {
+    let mut rig = Rig::new(1 << 20, 1 << 20, 4_000);
+    for sequence in 0..200 {
+        // Chains of 21 frames, and at the end one that is longer than any segment.
+        rig.publish(100, sequence % 21 != 0 || sequence > 100);
+        rig.write();
+    }
+    let storage = rig.store.storage();
+    let sizes: Vec<(SegmentNumber, u64)> = storage.list().unwrap();
+    let mut firsts = Vec::new();
+    for (number, bytes) in sizes {
+        let mut scan = SegmentScan::open(storage, &camera(), &keys(), number, bytes).unwrap();
+        if let Some(Scanned::Record(first)) = scan.next(storage, false) {
+            firsts.push((first.meta.id.sequence.0, first.meta.chain.index, bytes));
+        }
+    }
+    assert!(firsts.len() > 4, "{firsts:?}");
+    assert!(firsts.iter().all(|(sequence, index, _)| *index == 0 || *sequence > 100), "{firsts:?}");
+    assert!(firsts.iter().all(|(.., bytes)| *bytes < 3 * 4_000), "{firsts:?}");
 }
 
 /// Somebody asks for the newest frame of the past, and the same frame crosses before the answer is there.
