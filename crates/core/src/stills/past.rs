@@ -163,19 +163,14 @@ mod tests {
         type Error = Infallible;
 
         fn find(&mut self, query: &PastQuery) -> Result<PastAnswer, Infallible> {
-            let spans = |record: &&Record| query.spans(record.frame.meta.id);
-            let first =
-                self.records.iter().filter(spans).find(|record| record.frame.meta.captured >= query.begin);
-            // Reading begins where the chain begins, unless it goes on behind a frame.
-            let first = first.map(|record| match query.after {
-                None => record.frame.meta.chain.chain.0,
-                Some(_) => record.frame.meta.id.sequence.0,
-            });
-            let record = self
-                .records
-                .iter()
-                .filter(spans)
-                .find(|record| Some(record.frame.meta.id.sequence.0) >= first && first.is_some());
+            let mut spanned = self.records.iter().filter(|record| query.spans(record.frame.meta.id));
+            let first = spanned.clone().find(|record| record.frame.meta.captured >= query.begin);
+            let first = first.map_or(u64::MAX, |record| record.frame.meta.chain.chain.0);
+            // Reading begins where a chain begins, and goes on behind a frame.
+            let record = match query.after {
+                Some(_) => spanned.next(),
+                None => spanned.find(|record| record.frame.meta.id.sequence.0 >= first),
+            };
             Ok(PastAnswer { record: record.cloned(), ..PastAnswer::default() })
         }
 

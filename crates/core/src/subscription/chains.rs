@@ -61,6 +61,10 @@ impl ChainPlace {
         let held = log.held();
         if self.is_inside() {
             let is_behind = deliver == Deliver::Newest && held.end.saturating_sub(next) > BEHIND_FRAMES_MAX;
+            if next < held.start && deliver == Deliver::Every {
+                // The rest of its chain may be on disk.
+                return Look::Still;
+            }
             if next < held.start || is_behind {
                 self.lost += 1;
             } else if next >= held.end {

@@ -164,7 +164,7 @@ impl World {
     }
 
     /// Does something with an edge that may give its broker something to say.
-    fn with_edge_host(&mut self, index: usize, f: impl FnOnce(&mut EdgeHost, &mut Stage<'_>)) {
+    pub(super) fn with_edge_host(&mut self, index: usize, f: impl FnOnce(&mut EdgeHost, &mut Stage<'_>)) {
         let (edge, mut stage) = self.edge_at(index);
         f(edge, &mut stage);
         self.touch(Node::Edge(index));

@@ -61,6 +61,8 @@ pub(super) struct Feed {
     chosen: Chosen,
     /// The end of memory when the last still was there.
     made_to: u64,
+    /// Whether a frame was just passed over, so that the next one is looked for.
+    goes_on: bool,
     /// What is known of originals, if these are wanted and nothing else.
     originals: Option<Originals>,
     past_options: PastOptions,
@@ -127,6 +129,7 @@ impl Feed {
             chains: (!kinds.is_none() && !wants_originals).then(|| ChainPlace::new(kinds)),
             chosen: Chosen::None,
             made_to: 0,
+            goes_on: false,
             originals: wants_originals.then(|| Originals::new(present)),
             past_options: PastOptions {
                 tier_max: if begin.is_some() || past.fill || wants_originals {
@@ -173,6 +176,17 @@ impl Feed {
     pub(super) fn next(&mut self, span: Span, begun: bool, now: Timestamp) -> Option<Delivery> {
         self.begun |= begun;
         let span = self.own(span);
+        loop {
+            self.goes_on = false;
+            let delivery = self.look(span, now);
+            if delivery.is_some() || !self.goes_on {
+                return delivery;
+            }
+        }
+    }
+
+    /// The next delivery, unless a frame had to be passed over for which nobody can do anything.
+    fn look(&mut self, span: Span, now: Timestamp) -> Option<Delivery> {
         if let Some(still) = self.take_still() {
             return Some(still);
         }

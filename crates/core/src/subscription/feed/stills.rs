@@ -66,6 +66,7 @@ impl Feed {
         } else {
             // It is of the past, and whoever holds it could make no still of it.
             self.tally.skip(SkipReason::NotDecoded);
+            self.goes_on = true;
         }
         None
     }

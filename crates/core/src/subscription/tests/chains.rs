@@ -236,7 +236,7 @@ fn a_still_that_is_not_made_is_counted() {
     rig.log = again;
     rig.reading.attach("dock/cam1".parse().unwrap(), reader);
     rig.crossed(5);
-    let told = vec![(SkipReason::LateOrLost, 1), (SkipReason::Evicted, 1)];
+    let told = vec![(SkipReason::LinkDown, 1), (SkipReason::Evicted, 1)];
     assert_eq!(rig.next(), Some((5, Jpeg, told)));
 }
 

@@ -76,7 +76,7 @@ impl Application {
                 }
             }
         }
-        self.ask(edge, stage);
+        self.put_questions(edge, stage);
         Effect::Nothing
     }
 
@@ -94,7 +94,7 @@ impl Application {
                 of_it.map(|camera| self.questions.misled.remove(camera));
                 self.tell_contract(edge, stage);
                 // Another camera may lack something meanwhile.
-                self.ask(edge, stage);
+                self.put_questions(edge, stage);
             }
             Effect::Ended => {
                 self.ended = true;

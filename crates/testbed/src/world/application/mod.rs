@@ -277,7 +277,7 @@ impl Application {
     // ---- the past, and stills -----------------------------------------------------------------------------
 
     /// Puts the questions of its reading.
-    fn ask(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+    fn put_questions(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         if let Some((id, session)) = &mut self.reading {
             self.questions.put((self.index, *id), session, edge, stage);
             while let Some((camera, query)) = session.poll_still() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mez_core::broker::edge::SubscriptionId;
-use mez_core::frame::{ChainLink, Encoding, Frame, FrameId};
+use mez_core::frame::{ChainLink, Encoding, Frame};
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::log::Record;
 use mez_core::name::CameraName;

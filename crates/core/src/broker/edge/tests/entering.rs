@@ -119,7 +119,7 @@ fn what_cannot_be_decoded_is_not_restored() {
         member(10, 10, vec![]),
         member(10, 11, vec![]),
     ];
-    let start = (Epoch(3), ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO });
+    let start = (Epoch(3), hello("dock/cam1", 3, 1, 10).anchor);
     let left_out = edge.broker.restore(vec![("dock/cam1".parse().unwrap(), start, back.map(record).into())]);
     assert_eq!((left_out, held(&edge)), (3, vec![4, 5, 9, 10, 11]));
     let told = counts(&[(SkipReason::Damaged, 1), (SkipReason::NotDecoded, 2)]);
