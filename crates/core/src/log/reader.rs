@@ -46,9 +46,11 @@ impl LogReader {
     /// The index of the first frame of a chain, for one of its frames. `None` if that is not held. A still is a
     /// chain of its own.
     pub fn beginning_of(&self, meta: &FrameMeta) -> Option<u64> {
-        let first = ChainId::of(meta).map_or(meta.id, |chain| chain.first_frame());
+        let chain = ChainId::of(meta);
+        let first = chain.map_or(meta.id, |chain| chain.first_frame());
         let index = self.index_of(first);
-        self.ring.read(index, |record| record.frame.meta.id == first).unwrap_or(false).then_some(index)
+        let is_first = |found: &FrameMeta| found.id == first && ChainId::of(found) == chain;
+        self.ring.read(index, |record| is_first(&record.frame.meta)).unwrap_or(false).then_some(index)
     }
 
     /// The record at `index`, if it is held.

@@ -147,6 +147,21 @@ fn a_chain_longer_than_its_log_is_for_those_inside() {
     assert_eq!((reader.entry(), reader.held_from()), (99, Some(Timestamp::from_nanos(200))));
 }
 
+/// A chain whose beginning never came is behind stills that can be read. Once those have gone, nobody enters it.
+#[test]
+fn what_never_had_a_beginning_is_no_entry_when_all_before_it_has_gone() {
+    let (mut writer, reader) = log(LogConfig { bytes_max: 20_000, segment_bytes: 2_000 });
+    for sequence in 0..8 {
+        append(&mut writer, frame(1, sequence, 10 + sequence, 700)).unwrap();
+    }
+    for sequence in 8..40 {
+        append(&mut writer, chained(sequence, (sequence - 7) as u32, 700)).unwrap();
+        let entry = reader.get(reader.entry()).map(|record| record.frame.meta.id.sequence.0);
+        assert!(entry.is_none_or(|entry| entry < 8), "{entry:?} can be entered");
+    }
+    assert_eq!((reader.held().end, reader.entry()), (40, 40));
+}
+
 proptest! {
     /// Whatever lies between chains, and however long they are: what is held from the entry on has its beginning
     /// there too, and nothing before the entry could have been entered that can still be reached.

@@ -112,8 +112,8 @@ enum Beginning {
     At(u64),
     /// It was evicted.
     Evicted,
-    /// It never was in the log.
-    Missing,
+    /// It never was in the log. The first of its frames that came is at this index.
+    Missing(u64),
 }
 
 /// A chain of which frames are in the log.
@@ -245,14 +245,14 @@ impl LogWriter {
         if let Some(run) = self.chains.back_mut().filter(|run| run.chain == chain && !begins) {
             (run.last, run.bytes) = (index, run.bytes + bytes);
         } else {
-            let begins = if begins { Beginning::At(index) } else { Beginning::Missing };
+            let begins = if begins { Beginning::At(index) } else { Beginning::Missing(index) };
             self.chains.push_back(Run { chain, begins, last: index, bytes });
         }
         let begins = self.chains.back().map(|run| run.begins);
         let is_passed_over = match begins {
             Some(Beginning::Evicted) => true,
             // Something else that can be entered may lie before it.
-            Some(Beginning::Missing) => self.reader.entry() == index,
+            Some(Beginning::Missing(_)) => self.reader.entry() == index,
             Some(Beginning::At(_)) | None => false,
         };
         if is_passed_over {
@@ -266,11 +266,13 @@ impl LogWriter {
         while let Some(run) = self.chains.front_mut() {
             match run.begins {
                 Beginning::At(begins) if begins >= head => break,
-                Beginning::At(_) => {
+                // Something that can be entered lies before it.
+                Beginning::Missing(first) if first > head => break,
+                Beginning::At(_) | Beginning::Missing(_) => {
                     run.begins = Beginning::Evicted;
                     self.reader.entry.fetch_max(run.last + 1, Ordering::Release);
                 }
-                Beginning::Evicted | Beginning::Missing => {}
+                Beginning::Evicted => {}
             }
             let goes_on = self.chains.len() == 1;
             if goes_on || self.chains.front().is_some_and(|run| run.last >= head) {

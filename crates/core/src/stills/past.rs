@@ -142,7 +142,7 @@ impl PastStills {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::convert::Infallible;
 
