@@ -49,10 +49,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("log", &["buffer", "chain", "frame", "sync", "trace", "units", "reader_memory"]),
     ("history", &["frame", "log", "name", "setting", "units"]),
     ("stills", &["chain", "frame", "history", "log", "trace", "units"]),
-    (
-        "subscription",
-        &["chain", "contract", "frame", "history", "log", "name", "rights", "stills", "units"],
-    ),
+    ("subscription", &["chain", "contract", "frame", "history", "log", "name", "rights", "stills", "units"]),
     // What is sent, and as what.
     ("controller", &["contract", "frame", "name", "profile", "setting", "units"]),
     ("wire", &["contract", "controller", "frame", "history", "name", "profile", "source", "trace", "units"]),
