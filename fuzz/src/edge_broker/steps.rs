@@ -35,6 +35,6 @@ pub const KINDS: [Kind; 25] = [
     kind("update", ["application", "terms", "contract"]),
     kind("answer", ["slot", "sequence", "answer"]),
     kind("rest", ["", "answer", "outcome"]),
-    kind("decoded", ["", "frame", "outcome"]),
+    kind("still", ["", "question", "outcome"]),
     kind("profile", ["", "profile", "size"]),
 ];
