@@ -387,8 +387,10 @@ impl Feed {
             let present = self.live.max(self.reader.held().start);
             let before = self.reader.get(present).map(|record| record.frame.meta.id);
             self.ask(span, before);
+            return None;
         }
-        None
+        self.past.extend(self.rest_in_memory(span));
+        if self.past.is_empty() { None } else { self.step_past(span) }
     }
 
     fn take_from_past(&mut self) {
@@ -493,10 +495,25 @@ impl Feed {
         ranges.filter(|range| !range.is_empty()).collect()
     }
 
+    /// What memory holds behind the last frame of a chain whose beginning has gone from there, for who was given the
+    /// beginning from elsewhere. Later frames are read as the present.
+    fn rest_in_memory(&self, span: Span) -> Option<Range<u64>> {
+        let last = self.tally.last().filter(|_| span.deliver == Deliver::Every)?;
+        let start = self.reader.index_of(last.next());
+        let (begin, end) = (span.begin.unwrap_or(Timestamp::MIN), span.end.unwrap_or(Timestamp::MAX));
+        let is_within = |index: &u64| {
+            let record = self.reader.get(*index);
+            record.is_some_and(|record| (begin..=end).contains(&record.frame.meta.captured))
+        };
+        let count = (start..self.live).take_while(is_within).count() as u64;
+        (count > 0).then_some(start..start + count)
+    }
+
     /// Continues at `index`. What the log holds before it is outside the span, so it does not count as
-    /// skipped.
+    /// skipped. What is left of a chain without its beginning is not outside: it counts as evicted.
     fn pass_over(&mut self, index: u64) {
-        let before = index.checked_sub(1).and_then(|before| self.reader.get(before));
+        let before = index.checked_sub(1).filter(|before| *before >= self.reader.entry());
+        let before = before.and_then(|before| self.reader.get(before));
         let Some(before) = before.map(|record| record.frame.meta) else { return };
         if let Some(last) = self.tally.last().filter(|last| *last < before.id) {
             // Later frames of the same epoch in memory are outside the span too.

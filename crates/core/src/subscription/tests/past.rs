@@ -214,6 +214,42 @@ fn every() -> PastQuery {
     }
 }
 
+/// Memory has only the rest of a long chain, and the disk has not yet the newest frames of it.
+#[test]
+fn who_has_the_beginning_of_a_chain_from_disk_reads_on_in_memory() {
+    let mut rig = Rig::new(6_000, 1 << 20, 1 << 20);
+    for _ in 0..16 {
+        rig.publish(600, true);
+        rig.write();
+    }
+    (0..2).for_each(|_| rig.publish(600, true));
+    let log = rig.writer.reader();
+    assert!(log.held().start > 0 && log.entry() == 18, "nobody enters in memory");
+    let span = Span { begin: Some(Timestamp::MIN), end: None, deliver: Deliver::Every };
+    let mut reading = Subscription::with_tier_max(span, Tier::Disk).taking_chains(CHAINS);
+    reading.attach(camera(), log);
+    let mut disk = StoreReader::new(camera(), keys());
+    let mut read = |rig: &mut Rig| {
+        let mut got = Vec::new();
+        loop {
+            match reading.next(Timestamp::MAX) {
+                Next::Frame(delivery) => {
+                    assert_eq!(delivery.skipped.total(), 0);
+                    got.push(delivery.record.frame.meta.id.sequence.0);
+                }
+                Next::Pending => {
+                    let Some((camera, query)) = reading.poll_past() else { return got };
+                    reading.handle_past(&camera, disk.find(rig.store.storage(), &query).unwrap());
+                }
+                Next::Ended { .. } => panic!("it has no end"),
+            }
+        }
+    };
+    assert_eq!(read(&mut rig), (0..18).collect::<Vec<_>>());
+    rig.publish(600, true);
+    assert_eq!(read(&mut rig), [18], "and so in the present");
+}
+
 #[derive(Clone, Debug)]
 enum Event {
     Publish {
