@@ -1,10 +1,12 @@
 //! Brokers that keep their logs on disk, as stories on a virtual clock; and bugs of such logs, which the rules notice.
 
+use mez_core::contract::Contract;
+use mez_core::frame::SkipReason;
 use mez_core::store::Durability;
 use mez_testbed::disk::{DiskBug, Faults};
 use mez_testbed::{
     Action, ApplicationSpec, CameraId, CameraSpec, Counter, DiskSpec, EdgeId, EdgeSpec, Failure, Host,
-    HostClock, World, ms, secs,
+    HostClock, World, mbps, ms, secs,
 };
 
 /// Times of the past are the same for camera and edge.
@@ -87,6 +89,31 @@ fn an_edge_that_was_killed_has_its_replicas_again() {
     world.run(secs(2));
     let back = world.deliveries(reader).len();
     assert!(back + 6 >= crossed && back <= crossed, "{back} of {crossed} frames");
+}
+
+/// An edge that loses its power has video again as it came, up to the last sync. Who reads it gets a picture of each frame, or is told of
+/// those that need one which has gone.
+#[test]
+fn an_edge_whose_power_was_cut_has_video_again() {
+    for seed in 75..81 {
+        let mut world = world(seed, Some(DiskSpec::default()));
+        let spec = CameraSpec { clock: SAME_CLOCK, ..CameraSpec::frames(20, 200_000).at_rate(mbps(2)) };
+        let dock = world.camera("dock/cam1", spec);
+        let contract =
+            Contract { latency_bound: Some(ms(100)), accuracy_floor: Some(0.9), ..Contract::default() };
+        let live = world.application(ApplicationSpec { contract, ..ApplicationSpec::every("dock/*") });
+        world.run(secs(6)).cut(dock);
+        let crossed = world.deliveries(live).len();
+        world.act(Action::CutPower(Host::Edge(EdgeId::default()))).run(ms(100));
+        world.act(Action::StartEdge(EdgeId::default())).run(secs(1));
+        let reader = world.application(ApplicationSpec::since("dock/*", secs(10)));
+        world.run(secs(2));
+        let got = world.deliveries(reader);
+        let video = got.iter().filter(|got| got.rung.as_str().starts_with("h264/")).count();
+        let untold: u64 = got.iter().map(|got| got.skipped.of(SkipReason::NotDecoded)).sum();
+        assert!(crossed > 80 && video > 60, "{video} of {crossed} frames are of video");
+        assert!(got.len() + untold as usize + 26 >= crossed, "{} of {crossed} frames", got.len());
+    }
 }
 
 /// What expired on a small disk does not come back, whatever the power does.

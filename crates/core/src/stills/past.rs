@@ -5,7 +5,7 @@
 
 use crate::chain::{ChainFollower, ChainId};
 use crate::frame::{FrameId, FrameMeta, Sequence};
-use crate::history::{PastAnswer, PastQuery};
+use crate::history::{PastAnswer, PastQuery, Tier};
 use crate::log::Record;
 
 /// What a decoder is to do with a frame of the past.
@@ -53,7 +53,8 @@ pub struct PastStills {
 
 impl PastStills {
     /// The answer to a query, with a still in place of a frame that needs others. Frames before the beginning are only
-    /// decoded. If no still can be made, the frame comes as it is held, and the reader counts it.
+    /// decoded. If no still can be made, the frame comes as it is held, and the reader counts it; but if the camera is
+    /// asked too, the frame counts as not held here, so that the camera gives it.
     pub fn find<P: PastFrames>(&mut self, frames: &mut P, query: &PastQuery) -> Result<PastAnswer, P::Error> {
         let (mut asked, mut broken) = (*query, false);
         loop {
@@ -69,7 +70,7 @@ impl PastStills {
                 PastDecoded::Still(still) => {
                     return Ok(PastAnswer { broken, record: Some(*still), ..answer });
                 }
-                _ if wanted => return Ok(PastAnswer { broken, ..answer }),
+                _ if wanted && query.tier_max < Tier::Camera => return Ok(PastAnswer { broken, ..answer }),
                 PastDecoded::Passed | PastDecoded::Failed => asked.after = Some(meta.id),
             }
         }
@@ -240,6 +241,17 @@ mod tests {
         };
         assert_eq!([ask(&mut shelf, 11), ask(&mut shelf, 12), ask(&mut shelf, 2)], [1205, 1301, 304]);
         assert_eq!(shelf.stills, [12, 13, 3]);
+    }
+
+    /// Where the camera is asked too, what cannot be decoded here is left to it.
+    #[test]
+    fn the_camera_is_asked_for_what_cannot_be_decoded() {
+        let (mut shelf, mut stills) = (shelf(20, 8), PastStills::default());
+        shelf.damaged.push(10);
+        let query = PastQuery { after: Some(id(9)), tier_max: Tier::Camera, ..PastQuery::EVERY };
+        let Ok(answer) = stills.find(&mut shelf, &query);
+        assert_eq!(answer.record.as_ref().map(|found| found.frame.meta.id), Some(id(16)));
+        assert_eq!(answer.left_to_ask(&query), Some(PastQuery { before: Some(id(16)), ..query }));
     }
 
     #[test]

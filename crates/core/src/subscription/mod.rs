@@ -185,7 +185,7 @@ impl Subscription {
     /// Takes in the still of a frame, or that there is none.
     pub fn handle_still(&mut self, camera: &CameraName, frame: FrameId, answer: StillAnswer) {
         if let Some(feed) = self.feeds.iter_mut().find(|feed| feed.camera == *camera) {
-            feed.handle_still(frame, answer);
+            feed.handle_still(self.span, frame, answer);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::holes::{Holes, NotHeld, NotHeldReason};
 use super::types::LastFrame;
 use crate::frame::{FrameId, FrameMeta, Sequence, SkipCounts, SkipReason};
-use crate::history::PastAnswer;
+use crate::history::{PastAnswer, Unanswered};
 use crate::log::Record;
 use crate::units::Timestamp;
 
@@ -76,6 +76,15 @@ impl Tally {
     /// Counts a frame as skipped after [`Self::before`] has accounted for those before it.
     pub(super) fn skip(&mut self, reason: SkipReason) {
         self.skipped.add(reason, 1);
+    }
+
+    /// Counts the last frame, which is not delivered although others were asked for it too. If one that may hold it
+    /// could not be asked, that is told with its time.
+    pub(super) fn skip_unheld(&mut self, reason: SkipReason, unanswered: Option<Unanswered>) {
+        self.skip(reason);
+        if let (Some(why), Some(begin)) = (unanswered, self.last_captured) {
+            self.holes.add(NotHeld { begin, end: begin + Duration::from_nanos(1), reason: why.into() });
+        }
     }
 
     /// Makes a frame the last one, after [`Self::before`] has accounted for those before it.

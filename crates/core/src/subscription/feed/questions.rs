@@ -30,6 +30,9 @@ impl Feed {
                 return;
             }
         };
+        if self.handle_found_elsewhere(&answer) {
+            return;
+        }
         if self.originals.is_some() {
             return self.handle_original(span, query, answer);
         }

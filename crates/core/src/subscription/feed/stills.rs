@@ -2,11 +2,12 @@
 //!
 //! The frame is accounted for when it is chosen, and delivered when its still is there. What comes meanwhile waits.
 
-use super::{Chosen, Feed};
-use crate::frame::{FrameId, SkipReason};
+use super::{Chosen, Feed, Question};
+use crate::frame::{FrameId, FrameMeta, Sequence, SkipReason};
+use crate::history::{PastAnswer, PastQuery, Tier};
 use crate::log::{LogReader, Record};
 use crate::stills::{StillAnswer, StillQuery};
-use crate::subscription::{Deliver, Delivery};
+use crate::subscription::{Deliver, Delivery, Span};
 
 impl Feed {
     pub(in crate::subscription) fn poll_still(&mut self) -> Option<StillQuery> {
@@ -15,7 +16,7 @@ impl Feed {
         Some(query)
     }
 
-    pub(in crate::subscription) fn handle_still(&mut self, frame: FrameId, answer: StillAnswer) {
+    pub(in crate::subscription) fn handle_still(&mut self, span: Span, frame: FrameId, answer: StillAnswer) {
         if !matches!(self.chosen, Chosen::Open(asked) if asked == frame) {
             return;
         }
@@ -23,10 +24,46 @@ impl Feed {
         self.made_to = self.reader.held().end;
         match answer {
             StillAnswer::Still(still, log) => self.chosen = Chosen::Made(still, log),
-            StillAnswer::NotDecoded => self.tally.skip(SkipReason::NotDecoded),
+            StillAnswer::NotDecoded => self.look_elsewhere(span, frame, SkipReason::NotDecoded),
             StillAnswer::Overtaken => self.tally.skip(SkipReason::EdgeBusy),
-            StillAnswer::Gone => self.tally.skip(SkipReason::Evicted),
+            StillAnswer::Gone => self.look_elsewhere(span, frame, SkipReason::Evicted),
         }
+    }
+
+    /// No still could be made of the frame that was chosen. If every frame is wanted from as far as the camera, others
+    /// are asked for it. Otherwise it counts as skipped.
+    fn look_elsewhere(&mut self, span: Span, frame: FrameId, why: SkipReason) {
+        let wants_it = span.deliver == Deliver::Every && (!self.is_live || self.wants_all());
+        let captured = self.tally.last_known().filter(|(last, _)| *last == frame).and_then(|(_, at)| at);
+        let asks = wants_it && self.past_options.tier_max == Tier::Camera;
+        let Some(captured) = captured.filter(|_| asks && matches!(self.question, Question::None)) else {
+            return self.tally.skip(why);
+        };
+        let before = frame.sequence.0.checked_sub(1);
+        self.question = Question::Due(PastQuery {
+            after: before.map(|sequence| FrameId { sequence: Sequence(sequence), ..frame }),
+            before: Some(frame.next()),
+            begin: captured,
+            end: captured,
+            newest: false,
+            tier_max: Tier::Camera,
+            quality: self.past_options.quality,
+        });
+        self.chosen = Chosen::Elsewhere(frame, why);
+    }
+
+    /// Takes in the answer to the question of others for the frame that was chosen. False if that was not the question.
+    pub(super) fn handle_found_elsewhere(&mut self, answer: &PastAnswer) -> bool {
+        let Chosen::Elsewhere(frame, why) = self.chosen else { return false };
+        let is_it = |meta: &FrameMeta| meta.id == frame && !meta.encoding.is_chained();
+        self.chosen = match &answer.record {
+            Some(record) if is_it(&record.frame.meta) => Chosen::Made(Box::new(record.clone()), None),
+            _ => {
+                self.tally.skip_unheld(why, answer.unanswered);
+                Chosen::None
+            }
+        };
+        true
     }
 
     /// Whether the still of a chosen frame is awaited.
@@ -85,8 +122,13 @@ impl Feed {
 
     /// Counts the frame that was chosen, when nothing more is delivered.
     pub(super) fn drop_chosen(&mut self) {
-        if !matches!(std::mem::take(&mut self.chosen), Chosen::None) {
-            self.tally.skip(SkipReason::Evicted);
+        match std::mem::take(&mut self.chosen) {
+            Chosen::None => {}
+            Chosen::Elsewhere(_, why) => {
+                self.question = Question::None;
+                self.tally.skip(why);
+            }
+            Chosen::Due(_) | Chosen::Open(_) | Chosen::Made(..) => self.tally.skip(SkipReason::Evicted),
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Reference, Rung, Sequence,
     SkipReason,
 };
+use crate::history::Unanswered;
 use crate::log::{LogConfig, LogWriter, Record, log};
 use crate::units::Instant;
 
@@ -267,4 +268,37 @@ fn a_reading_does_not_end_before_its_last_still() {
         }
     }
     assert_eq!(got, [0, 1]);
+}
+
+/// Who wants every frame from as far as its camera gets the camera's own frame where no still can be made here. If the camera cannot be
+/// asked, that is told.
+#[test]
+fn who_fills_asks_the_camera_for_what_cannot_be_decoded() {
+    for holds in [true, false] {
+        let (log, reader) = log(LogConfig::default());
+        let span = Span { deliver: Deliver::Every, ..Span::LIVE };
+        let mut rig = Rig { log, reading: Subscription::with_past(span, PastOptions::FILLED) };
+        rig.reading.attach("dock/cam1".parse().unwrap(), reader);
+        (0..3).for_each(|sequence| rig.came(0, sequence));
+        assert_eq!(rig.next_made(), Some((0, Jpeg, vec![])));
+        assert_eq!((rig.next(), rig.answer(false), rig.next()), (None, Some(1), None));
+        let (camera, query) = rig.reading.poll_past().expect("the camera is asked");
+        let id = |sequence| FrameId { epoch: Epoch(1), sequence: Sequence(sequence) };
+        let asked = (0..5).filter(|sequence| query.spans(id(*sequence))).collect::<Vec<_>>();
+        assert_eq!((asked, query.tier_max), (vec![1], Tier::Camera));
+        let still = || record(1, Jpeg, ChainLink::still(Sequence(1)));
+        let absent = PastAnswer::unanswered(Unanswered::CameraAbsent);
+        let answer =
+            if holds { PastAnswer { record: Some(still()), ..PastAnswer::default() } } else { absent };
+        rig.reading.handle_past(&camera, answer);
+        if holds {
+            assert_eq!(rig.next(), Some((1, Jpeg, vec![])));
+            assert_eq!(rig.next_made(), Some((2, Jpeg, vec![])));
+            continue;
+        }
+        assert_eq!((rig.next(), rig.answer(true)), (None, Some(2)));
+        let Next::Frame(delivery) = rig.reading.next(LATER) else { panic!("its still was made") };
+        assert_eq!(delivery.skipped.iter().collect::<Vec<_>>(), [(SkipReason::NotDecoded, 1)]);
+        assert_eq!(delivery.not_held.map(|told| told.reason), Some(NotHeldReason::CameraAbsent));
+    }
 }
