@@ -48,6 +48,8 @@ enum Chosen {
     Due(StillQuery),
     /// Asked for; the answer is still to come.
     Open(FrameId),
+    /// None can be made here, for this reason: others are asked for the frame.
+    Elsewhere(FrameId, SkipReason),
     /// It is there, with the log that holds it.
     Made(Box<Record>, Option<LogReader>),
 }
