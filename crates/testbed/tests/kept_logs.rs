@@ -95,8 +95,9 @@ fn an_edge_that_was_killed_has_its_replicas_again() {
 /// those that need one which has gone.
 #[test]
 fn an_edge_whose_power_was_cut_has_video_again() {
+    let large = DiskSpec { disk_bytes_max: 256 << 20, ..DiskSpec::default() };
     for seed in 75..81 {
-        let mut world = world(seed, Some(DiskSpec::default()));
+        let mut world = world(seed, Some(large.clone()));
         let spec = CameraSpec { clock: SAME_CLOCK, ..CameraSpec::frames(20, 200_000).at_rate(mbps(2)) };
         let dock = world.camera("dock/cam1", spec);
         let contract =
