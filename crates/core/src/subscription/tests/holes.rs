@@ -381,7 +381,7 @@ fn an_absent_camera_is_told_before_frames_behind_the_end() {
 fn what_is_held_behind_a_question_does_not_answer_it() {
     let (mut writer, reader) = log(LogConfig::default());
     append(&mut writer, id(6, 0), at(100));
-    let held_from =
-        |before| PastQuery { before: Some(before), ..PastQuery::EVERY }.held_from(reader.oldest());
+    let oldest = reader.oldest().map(|oldest| (oldest.id, oldest.captured));
+    let held_from = |before| PastQuery { before: Some(before), ..PastQuery::EVERY }.held_from(oldest);
     assert_eq!((held_from(id(5, 1)), held_from(id(6, 1))), (None, Some(at(100))));
 }
