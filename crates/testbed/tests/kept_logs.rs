@@ -108,7 +108,7 @@ fn an_edge_whose_power_was_cut_has_video_again() {
         world.act(Action::CutPower(Host::Edge(EdgeId::default()))).run(ms(100));
         world.act(Action::StartEdge(EdgeId::default())).run(secs(1));
         let reader = world.application(ApplicationSpec::since("dock/*", secs(10)));
-        world.run(secs(2));
+        world.run(secs(6));
         let got = world.deliveries(reader);
         let video = got.iter().filter(|got| got.rung.as_str().starts_with("h264/")).count();
         let untold: u64 = got.iter().map(|got| got.skipped.of(SkipReason::NotDecoded)).sum();
