@@ -30,4 +30,5 @@ pub mod rights;
 pub mod runtime;
 pub mod source;
 pub mod state;
+mod stills;
 mod transcode;

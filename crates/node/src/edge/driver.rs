@@ -11,6 +11,7 @@ use mez_core::broker::edge::{EdgeBroker as Broker, EdgeOutput, ReplyError, Subsc
 use mez_core::contract::Contract;
 use mez_core::frame::FrameId;
 use mez_core::history::PastAnswer;
+use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::source::{SourceStanding, SourceState};
 use mez_core::wire::{Inquiry, Message, RefuseCode};
@@ -24,7 +25,6 @@ use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::sources::NotedSources;
 use super::starts::{CameraReset, CameraStart, Starts};
-use super::stills::Stills;
 use super::subscribers::{Attached, SharedCamera, Subscribers};
 use crate::audit::Audit;
 use crate::clock::{monotonic_now, sleep_until, wall_now};
@@ -34,6 +34,7 @@ use crate::notes::{NoteContent, NotedReply, Notes};
 use crate::persist::replicas::Replicas;
 use crate::profiles::HeldProfile;
 use crate::reply::ReplyContent;
+use crate::stills::Stills;
 use crate::revocation::LiveRevocations;
 
 /// How often to look for cameras that have been gone for too long.
@@ -318,12 +319,7 @@ impl Driver {
             EdgeOutput::Attach { subscription, camera, log } => {
                 let shared = Arc::clone(self.shared.entry(camera.clone()).or_default());
                 *lock(&shared.view) = Arc::new(self.broker.view(monotonic_now(), &camera));
-                {
-                    let mut stills = lock(&shared.stills);
-                    if stills.as_ref().is_none_or(|stills| !stills.is_of(&log)) {
-                        *stills = Some(Stills::new(camera.clone(), log.clone(), self.requests.clone()));
-                    }
-                }
+                self.make_stills(&camera, &log, &shared);
                 let attached = Attached { camera, present: log.held().end, log, shared };
                 self.subscribers.attach(subscription, attached);
             }
@@ -333,8 +329,7 @@ impl Driver {
                 }
                 self.set_clock(&camera);
                 self.note_frames(&camera);
-                if let Some(stills) = self.shared.get(&camera).and_then(|shared| lock(&shared.stills).clone())
-                {
+                if let Some(stills) = self.shared.get(&camera).and_then(|shared| shared.stills()) {
                     stills.wake();
                 }
                 self.subscribers.appended(&camera);
@@ -379,6 +374,20 @@ impl Driver {
                 self.subscribers.camera_changed(&camera, up, reason.as_ref());
             }
         }
+    }
+
+    /// Somebody reads a camera's log, and may need stills of its frames.
+    fn make_stills(&self, camera: &CameraName, log: &LogReader, shared: &SharedCamera) {
+        let mut stills = lock(&shared.stills);
+        if stills.as_ref().is_some_and(|stills| stills.is_of(log)) {
+            return;
+        }
+        let (lost, requests) = (camera.clone(), self.requests.clone());
+        let ask_for_chain = move || {
+            // Where the loop has too much to do, the chain ends by itself after a while.
+            let _ = requests.upgrade().map(|requests| requests.try_send(Request::ChainLost(lost.clone())));
+        };
+        *stills = Some(Stills::new(camera.clone(), log.clone(), ask_for_chain));
     }
 
     /// A camera's source gives frames, or no longer: operators and readers are told.

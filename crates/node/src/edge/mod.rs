@@ -14,7 +14,6 @@ mod revoked;
 mod sources;
 mod standing;
 mod starts;
-mod stills;
 mod subscribers;
 mod subscription;
 

@@ -11,8 +11,8 @@ use mez_core::source::SourceStanding;
 use tokio::sync::Notify;
 
 use super::lock;
-use super::stills::Stills;
 use crate::profiles::HeldProfile;
+use crate::stills::Stills;
 
 /// Camera changes that wait for an application. Beyond that the oldest is dropped.
 const CHANGES_MAX: usize = 256;
@@ -25,6 +25,13 @@ pub(super) struct SharedCamera {
     pub(super) view: Mutex<Arc<CameraView>>,
     /// Who makes stills of its frames, once somebody reads it.
     pub(super) stills: Mutex<Option<Arc<Stills>>>,
+}
+
+impl SharedCamera {
+    /// Who makes stills of its frames, if somebody has read it.
+    pub(super) fn stills(&self) -> Option<Arc<Stills>> {
+        lock(&self.stills).clone()
+    }
 }
 
 /// What the driver has for a subscription. All but the notification is bounded: by the number of cameras, and by

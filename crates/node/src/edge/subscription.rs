@@ -92,8 +92,7 @@ pub(super) struct SharedCameras(HashMap<CameraName, Arc<SharedCamera>>);
 
 impl AsksStills for SharedCameras {
     fn still(&self, camera: &CameraName, query: StillQuery) -> Option<oneshot::Receiver<StillAnswer>> {
-        let stills = self.0.get(camera).and_then(|shared| lock(&shared.stills).clone());
-        stills.map(|stills| stills.ask(query))
+        self.0.get(camera)?.stills().map(|stills| stills.ask(query))
     }
 }
 

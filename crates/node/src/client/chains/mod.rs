@@ -1,6 +1,6 @@
 //! Decodes every frame of a chain, and gives the program pictures, of which the newest wins.
 //!
-//! Each camera has a decoder on threads of its own, as at the edge (`edge/transcode.rs`). A decoder that
+//! Each camera has a decoder on threads of its own, as those that make stills (`transcode.rs`). A decoder that
 //! panics or hangs costs its frame. Stills follow until the camera begins another chain.
 
 use std::collections::HashMap;

@@ -1,22 +1,21 @@
 //! Makes stills of frames of chains for readers that do not decode them, on demand.
 //!
-//! Each camera has a thread for that while somebody asks. It drives the state machine of `mez-core` and has frames decoded on threads
-//! of their own. A decoder that panics or hangs costs its frame and its chain (`transcode.rs`).
+//! Each camera has a thread for that while somebody asks, at the edge and at the camera's own broker. It drives the state machine of
+//! `mez-core` and has frames decoded on threads of their own. A decoder that panics or hangs costs its frame and its chain
+//! (`transcode.rs`).
 
 use std::collections::HashMap;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use mez_core::frame::FrameId;
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::stills::{DECODERS_MAX, Decoded, StillAnswer, StillMaker, StillOutput, StillQuery};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
-use super::lock;
-use super::request::Request;
 use crate::clock::monotonic_now;
 use crate::transcode::{ChainDecoder, Task};
 
@@ -25,12 +24,14 @@ const JOBS_MAX: usize = 1024;
 /// A repeated failure of one camera is logged once in this many.
 const LOGGED_ONCE_IN: u64 = 100;
 
+/// Asks for another chain of the camera. It must not wait.
+type AskForChain = Arc<dyn Fn() + Send + Sync>;
+
 /// Who makes the stills of one camera's frames.
-pub(super) struct Stills {
+pub(crate) struct Stills {
     camera: CameraName,
     log: LogReader,
-    /// The loop, which asks the camera for another chain.
-    requests: mpsc::WeakSender<Request>,
+    ask_for_chain: AskForChain,
     /// The way to the thread, if it runs.
     thread: Mutex<Option<SyncSender<Job>>>,
 }
@@ -42,27 +43,32 @@ enum Job {
 }
 
 impl Stills {
-    /// Of the frames of this log. Nothing runs until somebody asks.
-    pub(super) fn new(camera: CameraName, log: LogReader, requests: mpsc::WeakSender<Request>) -> Arc<Self> {
-        Arc::new(Self { camera, log, requests, thread: Mutex::default() })
+    /// Of the frames of this log. Nothing runs until somebody asks. `ask_for_chain` is called where a chain cannot be decoded any
+    /// further, or is long before it could be. It must not wait.
+    pub(crate) fn new(
+        camera: CameraName,
+        log: LogReader,
+        ask_for_chain: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { camera, log, ask_for_chain: Arc::new(ask_for_chain), thread: Mutex::default() })
     }
 
     /// Asks for the still of a frame. The sender goes without an answer if none can be made.
-    pub(super) fn ask(self: &Arc<Self>, query: StillQuery) -> oneshot::Receiver<StillAnswer> {
+    pub(crate) fn ask(self: &Arc<Self>, query: StillQuery) -> oneshot::Receiver<StillAnswer> {
         let (answer, answered) = oneshot::channel();
         let mut thread = lock(&self.thread);
         let job = Job::Ask(query, answer);
         let left = match &*thread {
             Some(running) => running.try_send(job).err(),
-            None => Some(std::sync::mpsc::TrySendError::Disconnected(job)),
+            None => Some(TrySendError::Disconnected(job)),
         };
-        if let Some(std::sync::mpsc::TrySendError::Disconnected(job)) = left {
+        if let Some(TrySendError::Disconnected(job)) = left {
             let (sender, jobs) = sync_channel(JOBS_MAX);
             // There is room in a new channel.
             let _ = sender.try_send(job);
             let (shared, camera) = (Arc::downgrade(self), self.camera.clone());
-            let (log, requests) = (self.log.clone(), self.requests.clone());
-            let serve = move || Service::new(camera, log, requests).serve(&shared, &jobs);
+            let (log, ask_for_chain) = (self.log.clone(), Arc::clone(&self.ask_for_chain));
+            let serve = move || Service::new(camera, log, ask_for_chain).serve(&shared, &jobs);
             *thread = match thread::Builder::new().name("mez stills".into()).spawn(serve) {
                 Ok(_) => Some(sender),
                 Err(error) => {
@@ -75,7 +81,7 @@ impl Stills {
     }
 
     /// The log has grown.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         if let Some(running) = &*lock(&self.thread) {
             // With so many questions before it, it looks anyway.
             let _ = running.try_send(Job::Appended);
@@ -83,7 +89,7 @@ impl Stills {
     }
 
     /// Whether this is of the frames of a log.
-    pub(super) fn is_of(&self, log: &LogReader) -> bool {
+    pub(crate) fn is_of(&self, log: &LogReader) -> bool {
         self.log.share().log == log.share().log
     }
 }
@@ -92,7 +98,7 @@ impl Stills {
 struct Service {
     camera: CameraName,
     maker: StillMaker,
-    requests: mpsc::WeakSender<Request>,
+    ask_for_chain: AskForChain,
     decoders: [ChainDecoder; DECODERS_MAX],
     /// Who waits, by the number of the question.
     waiting: HashMap<u64, oneshot::Sender<StillAnswer>>,
@@ -101,10 +107,10 @@ struct Service {
 }
 
 impl Service {
-    fn new(camera: CameraName, log: LogReader, requests: mpsc::WeakSender<Request>) -> Self {
+    fn new(camera: CameraName, log: LogReader, ask_for_chain: AskForChain) -> Self {
         let decoders = std::array::from_fn(|_| ChainDecoder::new());
         let (maker, waiting) = (StillMaker::new(log), HashMap::new());
-        Self { camera, maker, requests, decoders, waiting, questions: 0, failures: 0 }
+        Self { camera, maker, ask_for_chain, decoders, waiting, questions: 0, failures: 0 }
     }
 
     /// Works until nobody has asked for a while, or the camera is forgotten.
@@ -163,12 +169,7 @@ impl Service {
                     let _ = waiting.send(answer);
                 }
             }
-            StillOutput::ChainLost => {
-                if let Some(requests) = self.requests.upgrade() {
-                    // Where the broker has too much to do, the chain ends by itself after a while.
-                    let _ = requests.try_send(Request::ChainLost(self.camera.clone()));
-                }
-            }
+            StillOutput::ChainLost => (self.ask_for_chain)(),
         }
     }
 
@@ -203,8 +204,15 @@ fn rest(shared: &Weak<Stills>, jobs: &Receiver<Job>) -> Option<Job> {
     None
 }
 
+/// The fields are whole at any time: no code in between can panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use mez_core::frame::{
         ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Rung, Sequence,
     };
@@ -251,13 +259,15 @@ mod tests {
         let (mut writer, reader) = log(LogConfig::default());
         append(&mut writer, 1, Encoding::H264);
         append(&mut writer, 2, Encoding::Jpeg);
-        let (requests, mut asked) = mpsc::channel(8);
-        let stills = Stills::new("a".parse().unwrap(), reader, requests.downgrade());
+        let asked = Arc::new(AtomicU32::new(0));
+        let asks = Arc::clone(&asked);
+        let ask_for_chain = move || _ = asks.fetch_add(1, Ordering::Relaxed);
+        let stills = Stills::new("a".parse().unwrap(), reader, ask_for_chain);
         assert!(lock(&stills.thread).is_none(), "nobody has asked");
         assert!(matches!(stills.ask(query(1)).await, Ok(StillAnswer::NotDecoded)));
         assert!(matches!(stills.ask(query(2)).await, Ok(StillAnswer::Still(..))));
         assert!(matches!(stills.ask(query(3)).await, Ok(StillAnswer::Gone)));
-        assert!(matches!(asked.recv().await, Some(Request::ChainLost(_))));
+        assert!(asked.load(Ordering::Relaxed) > 0, "the camera is asked for another chain");
         stills.wake();
     }
 }
