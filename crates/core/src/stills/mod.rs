@@ -274,7 +274,8 @@ impl StillMaker {
     }
 }
 
-/// A still of a frame, made at `now`: the frame with other bytes, which says what was done to it, and when.
+/// A still of a frame, made at `now`: the frame with other bytes, which says what was done to it, and when. It arrived when the
+/// frame did.
 pub fn still_of(
     record: &Record,
     (payload, encoding): (Bytes, Encoding),
@@ -287,8 +288,6 @@ pub fn still_of(
     Record {
         frame: Frame { meta: FrameMeta { encoding, width, height, chain, ..meta }, payload },
         trace: record.trace.as_ref().map(made).map(Arc::new),
-        // A frame that an earlier start of the broker appended says so.
-        arrived: if record.arrived == Instant::ZERO { Instant::ZERO } else { now },
         ..record.clone()
     }
 }

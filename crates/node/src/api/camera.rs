@@ -20,6 +20,7 @@ use super::subscriptions::Subscriptions;
 use super::{ApiError, ApiLimits, pb};
 use crate::camera::{CameraHandle, SourceNews};
 use crate::clock::{monotonic_now, wall_now};
+use crate::stills::Stills;
 
 /// The most answers that a publisher has not read. Beyond that, the oldest is dropped.
 const PUBLISH_EVENTS_MAX: usize = 1024;
@@ -28,13 +29,17 @@ const PUBLISH_EVENTS_MAX: usize = 1024;
 #[derive(Clone)]
 pub struct CameraApi {
     pub(super) camera: CameraHandle,
+    /// Who makes stills of its frames, for readers that do not decode chains.
+    stills: Arc<Stills>,
     subscriptions: Arc<Subscriptions>,
     pub(super) stopping: watch::Receiver<bool>,
 }
 
 impl CameraApi {
     pub(super) fn new(camera: CameraHandle, limits: ApiLimits, stopping: watch::Receiver<bool>) -> Self {
-        Self { camera, subscriptions: Subscriptions::new(limits), stopping }
+        // A source's next key frame comes by itself.
+        let stills = Stills::new(camera.name().clone(), camera.log(), || {});
+        Self { camera, stills, subscriptions: Subscriptions::new(limits), stopping }
     }
 
     pub(super) fn set_limits(&self, limits: ApiLimits) {
@@ -65,7 +70,8 @@ impl CameraApi {
         let matches = subscribe.spec.cameras.matches(name);
         let log = matches.then(|| (name.clone(), self.camera.log()));
         let cameras = matches.then(|| name.to_string()).into_iter().collect();
-        let source = CameraLog::new(&subscribe.spec, log, self.camera.past(), self.camera.appended());
+        let (places, appended) = (self.camera.past(), self.camera.appended());
+        let source = CameraLog::new(&subscribe.spec, (log, Arc::clone(&self.stills)), places, appended);
         // Whoever came so far may read all of it: there are no grants at a camera.
         let source = (Source::Camera(Box::new(source)), None);
         Ok(Feed::new(source, place, &subscribe, cameras, self.stopping.clone()))

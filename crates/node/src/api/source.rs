@@ -18,6 +18,7 @@ use super::subscriptions::ControlRequests;
 use crate::clock::{anchor, monotonic_now};
 use crate::edge::{EdgeSubscription, Served, Stopped};
 use crate::reading::{AsksStills, PastSources, Reading};
+use crate::stills::Stills;
 
 /// The source of a feed's frames.
 pub(super) enum Source {
@@ -28,11 +29,16 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Takes in requests to the subscription from outside its stream. A camera's own log knows no contracts
-    /// and no chains.
+    /// Takes in requests to the subscription from outside its stream. A camera's own log knows no contracts.
     pub(super) async fn handle_control(&mut self, requests: ControlRequests) -> Result<(), Stopped> {
-        let Self::Edge(subscription) = self else { return Ok(()) };
         let ControlRequests { update, accuracies, taken, undecodable, brings_profile: _ } = requests;
+        let subscription = match self {
+            Self::Edge(subscription) => subscription,
+            Self::Camera(log) => {
+                undecodable.iter().for_each(|camera| log.restart_chain(camera));
+                return Ok(());
+            }
+        };
         subscription.handle_accuracies(accuracies);
         subscription.handle_taken(taken);
         undecodable.into_iter().for_each(|camera| subscription.restart_chain(camera));
@@ -54,16 +60,17 @@ impl Source {
 /// A subscription to the log of a camera in this process.
 pub(super) struct CameraLog {
     reading: Reading,
+    own: Own,
     appended: watch::Receiver<u64>,
     /// That there is no camera is still to be told.
     waiting: bool,
 }
 
 impl CameraLog {
-    /// Reads `log`, if there is one: if the camera of this process is one that was asked for.
+    /// Reads `log`, if there is one: if the camera of this process is one that was asked for. `stills` are of that log.
     pub(super) fn new(
         spec: &SubscriptionSpec,
-        log: Option<(CameraName, LogReader)>,
+        (log, stills): (Option<(CameraName, LogReader)>, Arc<Stills>),
         places: Option<Arc<PastSources>>,
         appended: watch::Receiver<u64>,
     ) -> Self {
@@ -73,7 +80,12 @@ impl CameraLog {
             let present = log.held().end;
             reading.session().handle_attach(monotonic_now(), camera, log, present);
         }
-        Self { reading, appended, waiting }
+        Self { reading, own: Own { stills }, appended, waiting }
+    }
+
+    /// The application could not decode a chain of the camera. It gets stills until another one begins.
+    fn restart_chain(&mut self, camera: &CameraName) {
+        self.reading.session().handle_chain_lost(camera);
     }
 
     async fn next(&mut self) -> Served {
@@ -82,11 +94,14 @@ impl CameraLog {
                 return Served::Waiting { matching: 0 };
             }
             let looked = monotonic_now();
-            if let Some(output) = self.reading.poll(looked, &OwnClock) {
+            if let Some(output) = self.reading.poll(looked, &self.own) {
                 return output.into();
             }
             let changed = tokio::select! {
-                changed = self.appended.changed() => changed,
+                changed = self.appended.changed() => {
+                    self.own.stills.wake();
+                    changed
+                }
                 () = self.reading.stirs(looked) => Ok(()),
             };
             if changed.is_err() {
@@ -96,18 +111,19 @@ impl CameraLog {
     }
 }
 
-/// A camera's own clock. A frame that this start stamped itself was captured when it was appended. For any
-/// other frame, the two times cannot be compared.
-struct OwnClock;
+/// What a camera broker knows of its own camera. A frame that this start stamped itself was captured when it was appended.
+/// For any other frame, the two times cannot be compared.
+struct Own {
+    stills: Arc<Stills>,
+}
 
-impl AsksStills for OwnClock {
-    /// A camera's own log is read as it is.
-    fn still(&self, _: &CameraName, _: StillQuery) -> Option<oneshot::Receiver<StillAnswer>> {
-        None
+impl AsksStills for Own {
+    fn still(&self, _: &CameraName, query: StillQuery) -> Option<oneshot::Receiver<StillAnswer>> {
+        Some(self.stills.ask(query))
     }
 }
 
-impl KnownCameras for OwnClock {
+impl KnownCameras for Own {
     fn times(&self, _: &CameraName, record: &Record) -> FrameTimes {
         let stamped_here =
             record.frame.meta.clock_source == ClockSource::Broker && record.arrived > Instant::ZERO;
@@ -116,5 +132,125 @@ impl KnownCameras for OwnClock {
 
     fn view(&self, _: &CameraName) -> Arc<CameraView> {
         Arc::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::frame::{ChainKinds, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Rung, Sequence};
+    use mez_core::log::{LogConfig, LogWriter, log};
+    use mez_core::subscription::{Deliver, Delivery, Span};
+    use mez_core::units::Timestamp;
+    use mez_media::image::{ImageView, PixelFormat};
+    use mez_media::stream::{Encoded, Outcome, Request, Source as Pictures, StreamEncoder};
+
+    use super::*;
+
+    const SIZE: (u32, u32) = (64, 48);
+
+    /// A camera whose source gives video: grey pictures, each brighter than the one before.
+    struct Video {
+        writer: LogWriter,
+        encoder: StreamEncoder,
+        appended: watch::Sender<u64>,
+    }
+
+    impl Video {
+        fn append(&mut self, sequence: u64) {
+            let pixels = vec![shade(sequence); (SIZE.0 * SIZE.1) as usize];
+            let view = ImageView::packed(&pixels, SIZE.0, SIZE.1, PixelFormat::Gray8).unwrap();
+            let (setting, at) = ("h264/q20".parse().unwrap(), Instant::from_nanos(1 + sequence * 40_000_000));
+            let request = Request {
+                sequence: Sequence(sequence),
+                captured: at,
+                setting: &setting,
+                bytes_max: None,
+                reference: mez_core::frame::Reference::Previous,
+            };
+            let Outcome::Frame(made) = self.encoder.encode(&Pictures::Pixels(view), &request).unwrap() else {
+                panic!("{sequence} was not made")
+            };
+            let Encoded { payload, encoding, width, height, chain, .. } = made;
+            let meta = FrameMeta {
+                id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+                captured: Timestamp::from_nanos(at.as_nanos()),
+                clock_source: ClockSource::Broker,
+                width,
+                height,
+                published: SIZE,
+                encoding,
+                rung: Rung::original(),
+                chain,
+            };
+            let record = Record {
+                frame: Frame { meta, payload },
+                skipped: [].into(),
+                quality: Quality::default(),
+                trace: None,
+                link_bytes: None,
+                arrived: at,
+            };
+            self.writer.append_record(record).unwrap();
+            self.appended.send_modify(|count| *count += 1);
+        }
+    }
+
+    fn shade(sequence: u64) -> u8 {
+        40 + 10 * sequence as u8
+    }
+
+    fn video() -> (Video, Arc<Stills>, LogReader) {
+        let (writer, reader) = log(LogConfig::default());
+        let encoder = StreamEncoder::new(1 << 20).unwrap();
+        let stills = Stills::new("dock".parse().unwrap(), reader.clone(), || {});
+        (Video { writer, encoder, appended: watch::Sender::new(0) }, stills, reader)
+    }
+
+    async fn frame(reading: &mut CameraLog) -> Box<Delivery> {
+        match reading.next().await {
+            Served::Frame { delivery, times, .. } => {
+                let captured = delivery.record.frame.meta.captured.as_nanos();
+                let (at, _) = times.captured.expect("this start stamped it");
+                assert_eq!(at.as_nanos(), captured, "a still is as old as its frame");
+                delivery
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A source's own video stands in the camera's log as it is. Who reads that on the camera's host and decodes no video gets stills.
+    #[tokio::test]
+    async fn a_camera_makes_stills_of_its_own_video() {
+        let (mut video, stills, log) = video();
+        let live = SubscriptionSpec {
+            span: Span { deliver: Deliver::Every, ..Span::LIVE },
+            ..SubscriptionSpec::live("dock".parse().unwrap())
+        };
+        let decodes = ChainKinds { h264: true, tiles: false };
+        let open = |spec: &SubscriptionSpec| {
+            let of = Some(("dock".parse().unwrap(), log.clone()));
+            CameraLog::new(spec, (of, Arc::clone(&stills)), None, video.appended.subscribe())
+        };
+        let mut pictures = open(&live);
+        let mut packets = open(&SubscriptionSpec { chains: decodes, ..live });
+        for sequence in 0..6 {
+            video.append(sequence);
+            let Frame { meta, payload } = frame(&mut packets).await.record.frame;
+            assert_eq!((meta.encoding, meta.id.sequence), (Encoding::H264, Sequence(sequence)));
+            let held = log.get_frame(meta.id).unwrap();
+            assert_eq!(payload, held.frame.payload, "packets are what the source gave");
+
+            let Frame { meta, payload } = frame(&mut pictures).await.record.frame;
+            assert_eq!((meta.encoding, meta.id.sequence), (Encoding::Jpeg, Sequence(sequence)));
+            let mut image = mez_media::Image::empty();
+            mez_media::jpeg::Decoder::new(1 << 20).decode_bgr(&payload, &mut image).unwrap();
+            assert_eq!((image.width(), image.height()), SIZE);
+            let shown = image.data()[image.data().len() / 2];
+            assert!(shown.abs_diff(shade(sequence)) <= 3, "{sequence} shows {shown}");
+        }
+        // A program whose decoder failed gets stills until another chain begins.
+        packets.restart_chain(&"dock".parse().unwrap());
+        video.append(6);
+        assert_eq!(frame(&mut packets).await.record.frame.meta.encoding, Encoding::Jpeg);
     }
 }

@@ -34,8 +34,8 @@ use crate::notes::{NoteContent, NotedReply, Notes};
 use crate::persist::replicas::Replicas;
 use crate::profiles::HeldProfile;
 use crate::reply::ReplyContent;
-use crate::stills::Stills;
 use crate::revocation::LiveRevocations;
+use crate::stills::Stills;
 
 /// How often to look for cameras that have been gone for too long.
 const STALE_INTERVAL: Duration = Duration::from_secs(1);
