@@ -180,8 +180,8 @@ class Frame:
         height: Rows of `payload`.
         published_size: Width and height of the frame as it was published, in pixels: those of the picture
             that the camera has. `rung` says whether the frame was made smaller.
-        encoding: `"jpeg"`, `"png"`, `"bgr8"` or `"gray8"`: what `payload` is. Of video that was decoded here
-            (`accept` of `subscribe`) it is `"bgr8"`.
+        encoding: What `payload` is: `"jpeg"`, `"png"`, `"bgr8"` or `"gray8"`; or `"h264"` or `"tiles"`, of
+            video that came as it crossed the link and was decoded here (`accept` of `subscribe`).
         rung: What was done to the frame that was published: `"original"`, or a name such as
             `"jpeg/w1920/q80/420"`.
         expected_accuracy: The accuracy to expect, in 0..1: by the subscription's profile, else by what the
@@ -208,13 +208,15 @@ class Frame:
         link_bytes: What of it crossed the link between camera and edge, in bytes: less than `payload` where
             it crossed as video. `None` if nobody knows: a frame that was read at the camera, or from the
             edge's disk.
-        payload: The coded image, read-only and without a copy. `bytes(frame.payload)` copies it.
+        payload: The coded image as it came, read-only and without a copy. `bytes(frame.payload)` copies it.
+            That of video is of no use without the frames before it; `image` has been decoded with them.
     """
 
     __slots__ = (
         "_captured_monotonic_ns",
         "_image",
         "_image_size",
+        "_picture",
         "_replier",
         "age_error_ms",
         "age_ms",
@@ -290,12 +292,14 @@ class Frame:
         frame.payload = memoryview(arrival.payload)
         frame._captured_monotonic_ns = arrival.captured_monotonic_ns
         frame._image = None
+        frame._picture = arrival.picture
         frame._replier = replier
         return frame
 
     _captured_monotonic_ns: int | None
     _image: "NDArray[np.uint8] | None"
     _image_size: tuple[int, int]
+    _picture: _native.Picture | None
     _replier: Replier | None
 
     @property
@@ -329,6 +333,8 @@ class Frame:
         """
         if self._image is None:
             self._image = self._decode()
+            # The pixels are enough.
+            self._picture = None
             self._opened()
         return self._image
 
@@ -419,7 +425,10 @@ class Frame:
             )
         image = np.empty((self.height, self.width, 3), np.uint8)
         try:
-            _native.decode_into(self.encoding, self.payload, image)
+            if self._picture is not None:
+                self._picture.show_into(image)
+            else:
+                _native.decode_into(self.encoding, self.payload, image)
             if (wide, high) == (self.width, self.height):
                 return image
             scaled = np.empty((high, wide, 3), np.uint8)
@@ -480,7 +489,9 @@ class Frame:
             for name in self.__slots__
             if not name.startswith("_") and name != "payload"
         }
-        return _restore, (state, bytes(self.payload), self._image_size)
+        # Nobody else has the frames that video needs.
+        image = self.image if self.encoding in ("h264", "tiles") else None
+        return _restore, (state, bytes(self.payload), self._image_size, image)
 
     def __repr__(self) -> str:
         parts = [self.camera, str(self.id), f"{self.width}x{self.height}", self.encoding, self.rung]
@@ -498,7 +509,12 @@ class Frame:
         return f"<Frame {' '.join(parts)}>"
 
 
-def _restore(state: dict[str, Any], payload: bytes, image_size: tuple[int, int]) -> Frame:
+def _restore(
+    state: dict[str, Any],
+    payload: bytes,
+    image_size: tuple[int, int],
+    image: "NDArray[np.uint8] | None" = None,
+) -> Frame:
     """A frame that was pickled."""
     frame = Frame.__new__(Frame)
     for name, value in state.items():
@@ -506,8 +522,9 @@ def _restore(state: dict[str, Any], payload: bytes, image_size: tuple[int, int])
     frame.payload = memoryview(payload)
     # The clock of another host would say nothing.
     frame._captured_monotonic_ns = None
-    frame._image = None
+    frame._image = image
     frame._image_size = image_size
+    frame._picture = None
     frame._replier = None
     return frame
 

@@ -25,6 +25,7 @@ __all__ = [
     "Ending",
     "Notice",
     "Payload",
+    "Picture",
     "Publisher",
     "Stream",
     "Subscription",
@@ -86,6 +87,10 @@ class Payload(Buffer):
     def __len__(self) -> int: ...
 
 @final
+class Picture:
+    def show_into(self, image: _Buffer) -> None: ...
+
+@final
 class Arrival:
     accuracy_expected: Final[float | None]
     age_error_ms: Final[float | None]
@@ -103,6 +108,7 @@ class Arrival:
     link_bytes: Final[int | None]
     not_held: Final[tuple[int, int, str] | None]
     payload: Final[Payload]
+    picture: Final[Picture | None]
     published_size: Final[tuple[int, int]]
     rung: Final[str]
     sequence: Final[int]
@@ -218,7 +224,7 @@ class Client:
         min_fps: float,
         on_infeasible: str,
         deliver: str | None,
-        accept: Sequence[str],
+        accept: Sequence[str] | None,
         priority: int,
         reconnect: bool,
         quality: str | None,

@@ -28,7 +28,7 @@ def subscribe(
     after: Mapping[str, Frame | Sequence[int]] | None = None,
     since: arguments.Time | None = None,
     until: arguments.Time | None = None,
-    accept: Sequence[str] = (),
+    accept: Sequence[str] | None = None,
     size: Literal["sent", "published"] = "sent",
     for_export: bool = False,
     priority: int = 0,
@@ -88,13 +88,13 @@ def subscribe(
         since: The first capture time that is wanted. Default: frames that are published from now on. It does
             not apply to cameras in `after`.
         until: The last capture time that is wanted. Default: none.
-        accept: The encodings that may come. Default: stills in every encoding, which `image` decodes; the
-            edge turns video into stills. `["h264", "jpeg"]`, for an edge on another host: video comes as the
-            camera sent it, with a tenth of the bytes or less, and is decoded in this process, in Rust. You
-            get the newest picture (`frame.encoding` is `"bgr8"`, `rung` says what the camera did). Stills
-            come until a chain begins, and while you are too slow for one, so a list of only `"h264"` and
-            `"tiles"` is refused. `["jpeg"]`, for programs that decode `payload` themselves: the edge turns
-            all other encodings into JPEG of quality 95.
+        accept: The encodings that may come. Default: all. Video then comes as it crossed the link, with a
+            tenth of the bytes of stills or less, and is decoded in this process, in Rust: every frame of it,
+            of which you get the newest (`frame.encoding` says how it came, `rung` what the camera did).
+            Pixels are made of those at which you look. Stills come until a chain begins, and while you are
+            too slow for one, so a list of only `"h264"` and `"tiles"` is refused. `[]`: stills in every
+            encoding; the edge turns video into JPEG of quality 95. `["jpeg"]`, for programs that decode
+            `payload` themselves: the edge turns all other encodings into that.
         size: The size of `frame.image`, in whose pixels you give boxes to `frame.reply`. `"sent"`: that of
             the frame as it came, which may be smaller than it was published. `"published"`: the image is
             scaled to the size of the frame as it was published, the same at every rung.
@@ -138,7 +138,7 @@ def subscribe(
         since_ns=arguments.optional_utc_ns("since", since),
         until_ns=arguments.optional_utc_ns("until", until),
         deliver=arguments.optional_text("deliver", deliver),
-        accept=arguments.texts("accept", accept),
+        accept=None if accept is None else arguments.texts("accept", accept),
         reconnect=bool(reconnect),
         quality=arguments.optional_text("quality", quality),
         held_only=False,
@@ -230,7 +230,7 @@ def read(
         since_ns=since_ns,
         until_ns=until_ns,
         deliver="every",
-        accept=(),
+        accept=None,
         reconnect=True,
         quality=arguments.optional_text("quality", quality),
         held_only=bool(held_only),

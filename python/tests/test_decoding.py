@@ -1,5 +1,8 @@
 """What an application sees of each encoding, and which it may ask for."""
 
+import pickle
+from pathlib import Path
+
 import cv2
 import numpy as np
 import pytest
@@ -75,8 +78,8 @@ def test_an_application_says_which_encodings_it_takes(edge: mez.Edge) -> None:
         edge.subscribe("cam", accept="jpeg")
 
 
-def test_video_comes_as_video_where_it_is_accepted_and_is_decoded_here(edge: mez.Edge) -> None:
-    """For one program; beside it another gets the edge's stills of the same frames."""
+def test_video_comes_as_video_and_is_decoded_here(edge: mez.Edge, tmp_path: Path) -> None:
+    """For one program; beside it another wants stills, and gets the edge's of the same frames."""
     profile = profile_of(64, 48)
     profile["rungs"] = [
         {
@@ -87,10 +90,8 @@ def test_video_comes_as_video_where_it_is_accepted_and_is_decoded_here(edge: mez
     ]
     with (
         mez.publisher("cam", edge=edge) as camera,
-        edge.subscribe(
-            "cam", accuracy=0.9, latency_ms=1000, profile=profile, accept=["h264", "jpeg"]
-        ) as video,
-        edge.subscribe("cam", accuracy=0.9, latency_ms=1000, profile=profile) as stills,
+        edge.subscribe("cam", accuracy=0.9, latency_ms=1000, profile=profile) as video,
+        edge.subscribe("cam", accuracy=0.9, latency_ms=1000, profile=profile, accept=[]) as stills,
     ):
         camera.wait_connected(timeout=30)
         pictures: list[mez.Frame] = []
@@ -108,13 +109,19 @@ def test_video_comes_as_video_where_it_is_accepted_and_is_decoded_here(edge: mez
             last = frame.sequence
             came += 1
             # Until the camera has the profile, its frames are of the ladder that it has without.
-            if frame.encoding == "bgr8" and (pictures or frame.rung == "h264/q24"):
+            if frame.encoding == "h264" and (pictures or frame.rung == "h264/q24"):
                 assert frame.rung == "h264/q24"
-                assert frame.payload.nbytes == 64 * 48 * 3
+                assert frame.payload.nbytes == frame.link_bytes, "what crossed the link came here"
                 pictures.append(frame)
                 if len(pictures) == 20:
                     break
         assert len(pictures) == 20, f"{came} frames came, {len(pictures)} of them as video"
+        copy = pickle.loads(pickle.dumps(frame))
+        assert np.array_equal(copy.image, frame.image), (
+            "another process has no decoder with the frames before"
+        )
+        frame.save(tmp_path / "frame.png")
+        assert np.array_equal(cv2.imread(str(tmp_path / "frame.png")), frame.image)
         beside = stills.next(timeout=5)
         assert (beside.encoding, beside.rung) == ("jpeg", "h264/q24")
         assert abs(number_of(beside.image) - beside.sequence % 90) <= 1

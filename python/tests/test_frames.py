@@ -279,7 +279,7 @@ def test_what_the_edge_knows_of_its_cameras(edge: mez.Edge) -> None:
 
 
 def test_what_video_saves_is_told(edge: mez.Edge) -> None:
-    """Stills are handed on, of which only video crossed the link. The frame and the columns say how much."""
+    """Who wants stills gets them, and only video crossed the link. The frame and the columns say how much."""
     profile = profile_of(640, 480, rung="h264/q34")
     number = itertools.count()
 
@@ -290,7 +290,9 @@ def test_what_video_saves_is_told(edge: mez.Edge) -> None:
     over = threading.Event()
     with (
         mez.publisher("cam", edge=edge, quality=98) as camera,
-        edge.subscribe("cam", accuracy=0.9, latency_ms=5000, profile=profile, timeout=30) as frames,
+        edge.subscribe(
+            "cam", accuracy=0.9, latency_ms=5000, profile=profile, timeout=30, accept=[]
+        ) as frames,
     ):
         camera.wait_connected(timeout=30)
         thread = threading.Thread(target=publish)

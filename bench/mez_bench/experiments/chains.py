@@ -98,7 +98,7 @@ def _turn(run: Run, brokers: Brokers, relay: Relay, rungs: str, arm: str, second
         answer = program.ask("end")
         ended = _counts(brokers, relay, program)
         frames = int(answer["frames"])
-        expected = "bgr8" if ARMS[arm] else "jpeg"
+        expected = "h264" if ARMS[arm] else "jpeg"
         if frames == 0 or answer["encodings"].get(expected, 0) < frames / 2:
             raise ExperimentError(f"{arm}: {answer} came, and not mostly {expected}")
         each = [(after - before) / frames for before, after in zip(begun, ended, strict=True)]

@@ -113,7 +113,11 @@ enum ResumeArg {
 }
 
 pub(crate) fn run(args: SubscribeArgs) -> Result<(), Failure> {
-    let options = SubscribeOptions { for_export: args.save.is_some(), ..options(&args)? };
+    let mut options = SubscribeOptions { for_export: args.save.is_some(), ..options(&args)? };
+    if options.for_export {
+        // Files are to be images that others can open.
+        options.accept_encodings = Vec::new();
+    }
     let past = options.begin.is_some() && options.end.is_some_and(|end| end <= wall_now());
     let originals = options.quality.is_some() && options.begin.is_none();
     block_on(async {

@@ -14,6 +14,7 @@ use chain_support::{INTERVAL, jpeg_shows, picture, shows, slow_network};
 use mez_core::contract::Contract;
 use mez_core::frame::{ChainKinds, Encoding, FrameMeta, Reference};
 use mez_core::subscription::{Deliver, Delivery, SubscriptionSpec};
+use mez_media::{ImageViewMut, PixelFormat};
 use mez_node::api::ApiServer;
 use mez_node::camera::{CameraHandle, Transport};
 use mez_node::client::{Address, ClientError, Event, ReceivedFrame, SubscribeOptions};
@@ -84,10 +85,12 @@ impl Seen {
         let FrameMeta { id, width, height, encoding, rung, .. } = &frame.meta;
         let (number, what) = (id.sequence.0, format!("{id} of {}", rung.as_str()));
         match encoding {
-            Encoding::Bgr8 => {
+            Encoding::H264 => {
                 assert!(rung.as_str().starts_with("h264/"), "{what}");
-                assert_eq!(frame.payload.len() as u32, width * height * 3, "{what}");
-                shows(&frame.payload, (*width, *height), number, &what);
+                let mut pixels = vec![0; (width * height * 3) as usize];
+                let view = ImageViewMut::packed(&mut pixels, *width, *height, PixelFormat::Bgr8);
+                frame.show(&mut view.unwrap()).unwrap();
+                shows(&pixels, (*width, *height), number, &what);
                 self.pictures += 1;
             }
             Encoding::Jpeg => {

@@ -10,7 +10,9 @@ use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, Span};
 use mez_core::units::Timestamp;
-use mez_node::client::{Address, CameraSummary, ClientOptions, EdgeClient, Resume, SubscribeOptions, Which};
+use mez_node::client::{
+    Address, CameraSummary, ClientOptions, DECODED_HERE, EdgeClient, Resume, SubscribeOptions, Which,
+};
 use mez_node::identity::Role;
 use pyo3::prelude::*;
 
@@ -23,6 +25,10 @@ use crate::{error, keys, note, reply};
 
 /// What frames may come as.
 const ENCODINGS: &str = r#""jpeg", "png", "bgr8", "gray8", "h264" or "tiles""#;
+
+fn accepted(py: Python<'_>, name: &str) -> PyResult<Encoding> {
+    Encoding::from_name(name).ok_or_else(|| choice(py, "accept", name, ENCODINGS))
+}
 
 /// A connection to an edge broker: cameras, subscriptions, replies.
 #[pyclass(frozen, module = "mez._native")]
@@ -133,7 +139,7 @@ impl Client {
         min_fps: f64,
         on_infeasible: &str,
         deliver: Option<&str>,
-        accept: Vec<String>,
+        accept: Option<Vec<String>>,
         priority: i32,
         reconnect: bool,
         quality: Option<&str>,
@@ -164,13 +170,10 @@ impl Client {
                 Some("every") => Some(Deliver::Every),
                 Some(other) => return Err(choice(py, "deliver", other, r#""newest" or "every""#)),
             },
-            accept_encodings: accept
-                .iter()
-                .map(|name| {
-                    let known = Encoding::from_name(name);
-                    known.ok_or_else(|| choice(py, "accept", name, ENCODINGS))
-                })
-                .collect::<PyResult<_>>()?,
+            accept_encodings: match accept {
+                None => DECODED_HERE.to_vec(),
+                Some(names) => names.iter().map(|name| accepted(py, name)).collect::<PyResult<_>>()?,
+            },
             reconnect,
             quality: quality.map(|rung| self::quality(py, rung)).transpose()?,
             held_only,

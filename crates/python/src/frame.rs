@@ -1,12 +1,17 @@
 //! Hands frames to Python.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use mez_media::stream::{OwnedPicture, StreamDecodeError};
 use mez_node::client::ReceivedFrame;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::{Py, ffi};
+
+use crate::error;
+use crate::pixels::Target;
 
 /// The bytes of a frame. Offers them to Python without a copy, read-only.
 #[pyclass(frozen, module = "mez._native")]
@@ -38,6 +43,22 @@ impl Payload {
     }
 }
 
+/// The decoded picture of a frame of video, which nobody has converted to pixels yet.
+#[pyclass(frozen, module = "mez._native")]
+pub(crate) struct Picture(Arc<OwnedPicture>);
+
+#[pymethods]
+impl Picture {
+    /// Converts it into `image`, an array of shape (height, width, 3) of its size whose memory has no gaps, as BGR. Does not hold the
+    /// interpreter.
+    fn show_into(&self, image: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = image.py();
+        let mut target = Target::read(image)?;
+        py.detach(|| self.0.show(&mut target.view()?))
+            .map_err(|failure: StreamDecodeError| error::raise(py, "ImageError", failure))
+    }
+}
+
 /// A frame that was received: all that `mez.Frame` needs to know.
 #[pyclass(frozen, get_all, module = "mez._native")]
 pub(crate) struct Arrival {
@@ -51,7 +72,7 @@ pub(crate) struct Arrival {
     height: u32,
     /// Width and height of the frame as it was published.
     published_size: (u32, u32),
-    /// `jpeg`, `png`, `bgr8` or `gray8`.
+    /// `jpeg`, `png`, `bgr8` or `gray8`; with a `picture`, `h264` or `tiles`.
     encoding: &'static str,
     rung: String,
     accuracy_expected: Option<f64>,
@@ -72,6 +93,8 @@ pub(crate) struct Arrival {
     /// Payload bytes that crossed the link.
     link_bytes: Option<u64>,
     payload: Py<Payload>,
+    /// Of video, whose payload is of no use without the frames before it.
+    picture: Option<Py<Picture>>,
 }
 
 impl Arrival {
@@ -109,6 +132,7 @@ impl Arrival {
             captured_monotonic_ns: frame.captured_at.map(|(at, _)| at.as_nanos()),
             link_bytes: frame.link_bytes,
             payload: Py::new(py, Payload(frame.payload))?,
+            picture: frame.picture.map(|picture| Py::new(py, Picture(picture))).transpose()?,
         })
     }
 }

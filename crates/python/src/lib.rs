@@ -49,7 +49,7 @@ mod _native {
     #[pymodule_export]
     use crate::edge::Edge;
     #[pymodule_export]
-    use crate::frame::{Arrival, Payload};
+    use crate::frame::{Arrival, Payload, Picture};
     #[pymodule_export]
     use crate::pixels::{decode_into, encode_jpeg, encode_png, resize_into};
     #[pymodule_export]

@@ -3,12 +3,12 @@
 use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
 use thiserror::Error;
 
+use super::picture::Picture;
 use crate::h264::{H264Decoder, H264Error};
 use crate::image::{Image, ImageError, ImageView, PixelFormat};
 use crate::jpeg::{self, DecodeError};
 use crate::png::{self, PngError};
 use crate::tiles::{TileDecoder, TileError};
-use crate::yuv::Yuv420;
 
 /// A frame could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -77,15 +77,6 @@ pub enum StreamDecodeError {
     /// Raw pixels of another size than stated.
     #[error(transparent)]
     Image(#[from] ImageError),
-}
-
-/// A decoded picture in the form that its encoding has.
-#[derive(Debug)]
-pub enum Picture<'a> {
-    /// Of H.264.
-    Planes(&'a Yuv420),
-    /// Of tiles: BGR, or grey.
-    Image(&'a Image),
 }
 
 /// Why a decoder of chains failed.

@@ -10,15 +10,17 @@
 mod decode;
 mod encode;
 mod error;
+mod picture;
 mod show;
 mod source;
 mod transcode;
 
 use std::time::Duration;
 
-pub use decode::{Picture, StreamDecodeError, StreamDecoder};
+pub use decode::{StreamDecodeError, StreamDecoder};
 pub use encode::{Encoded, Outcome, Request, StreamEncoder};
 pub use error::StreamEncodeError;
+pub use picture::{OwnedPicture, Picture};
 pub use show::show;
 pub use source::Source;
 pub use transcode::{Still, TRANSCODED_QUALITY, TranscodeError, Transcoder, jpeg_of};

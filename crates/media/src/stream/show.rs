@@ -55,7 +55,7 @@ pub(super) fn raw(
 }
 
 /// Copies pixels of the same size, grey to all three channels.
-fn copy(from: &ImageView<'_>, to: &mut ImageViewMut<'_>) {
+pub(super) fn copy(from: &ImageView<'_>, to: &mut ImageViewMut<'_>) {
     let (stride, row_bytes) = (to.row_stride_bytes(), to.width() as usize * 3);
     // The last row need not be followed by a gap.
     let rows = to.data_mut().chunks_mut(stride).map(|row| &mut row[..row_bytes]);

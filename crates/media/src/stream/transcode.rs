@@ -5,7 +5,8 @@ use mez_core::frame::{ChainLink, Encoding, Sequence};
 use mez_core::setting::Sampling;
 use thiserror::Error;
 
-use super::decode::{Picture, StreamDecodeError, StreamDecoder};
+use super::decode::{StreamDecodeError, StreamDecoder};
+use super::picture::Picture;
 use super::show::raw;
 use crate::image::{Image, ImageError, PixelFormat};
 use crate::jpeg::{EncodeError, Encoder, PIXELS_MAX_DEFAULT};

@@ -131,11 +131,19 @@ impl Yuv420 {
 
     /// Converts the planes to BGR, as a decoder for applications does.
     pub fn to_bgr(&self, target: &mut Image) {
-        let (luma, rest) = self.data.split_at(self.width as usize * self.height as usize);
-        let (blue, red) = rest.split_at(rest.len() / 2);
-        let (luma_stride, chroma_stride) = (self.width as usize, self.width.div_ceil(2) as usize);
-        to_bgr(&Planes { luma, luma_stride, blue, red, chroma_stride }, self.width, self.height, target);
+        to_bgr(&self.planes(), self.width, self.height, target);
     }
+
+    fn planes(&self) -> Planes<'_> {
+        packed(&self.data, self.width, self.height)
+    }
+}
+
+/// The planes that lie in memory one behind the other, without gaps.
+pub(crate) fn packed(data: &[u8], width: u32, height: u32) -> Planes<'_> {
+    let (luma, rest) = data.split_at(width as usize * height as usize);
+    let (blue, red) = rest.split_at(rest.len() / 2);
+    Planes { luma, luma_stride: width as usize, blue, red, chroma_stride: width.div_ceil(2) as usize }
 }
 
 /// Blue and red difference of four pixels' summed channels. Coefficients of JFIF in 1/65536.
@@ -148,9 +156,13 @@ fn chroma(b: i32, g: i32, r: i32) -> (u8, u8) {
 
 /// Converts planes to BGR. Every chroma sample serves its four pixels as it is.
 pub(crate) fn to_bgr(planes: &Planes<'_>, width: u32, height: u32, target: &mut Image) {
-    let mut output = target.reset(width, height, PixelFormat::Bgr8);
-    if !native::to_bgr(planes, (width, height), output.data_mut()) {
-        to_bgr_plain(planes, width, output.data_mut());
+    write_bgr(planes, (width, height), target.reset(width, height, PixelFormat::Bgr8).data_mut());
+}
+
+/// The same into memory of three bytes for each pixel, row after row.
+pub(crate) fn write_bgr(planes: &Planes<'_>, size: (u32, u32), output: &mut [u8]) {
+    if !native::to_bgr(planes, size, output) {
+        to_bgr_plain(planes, size.0, output);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Converts messages into the frames and cameras that a program gets.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +14,8 @@ use mez_core::source::SourceStanding;
 use mez_core::subscription::NotHeld;
 use mez_core::trace::{Stage, Trace};
 use mez_core::units::{Instant, Timestamp};
+use mez_media::ImageViewMut;
+use mez_media::stream::{OwnedPicture, StreamDecodeError, show};
 
 use crate::api::{contract, convert, pb};
 use crate::clock::monotonic_now;
@@ -24,8 +27,10 @@ pub struct ReceivedFrame {
     pub camera: CameraName,
     /// All that is known of the frame but its bytes.
     pub meta: FrameMeta,
-    /// The coded pixels.
+    /// The coded pixels, as they came. Those of a chain are of no use without the frames before them.
     pub payload: Bytes,
+    /// The decoded picture of a frame of a chain. `None` for a still, whose `payload` decodes by itself.
+    pub picture: Option<Arc<OwnedPicture>>,
     /// When it was captured, by this machine's monotonic clock, and the largest error. `None` until the
     /// clocks on the way have been compared.
     pub captured_at: Option<(Instant, Duration)>,
@@ -69,6 +74,17 @@ impl ReceivedFrame {
     pub fn age(&self) -> Option<(Duration, Duration)> {
         let (at, error) = self.captured_at?;
         Some((monotonic_now().saturating_since(at), error))
+    }
+
+    /// Writes its pixels, blue, green and red, into memory of its size. Decodes a still; converts the picture of a chain.
+    ///
+    /// # Panics
+    /// If `target` is not BGR.
+    pub fn show(&self, target: &mut ImageViewMut<'_>) -> Result<(), StreamDecodeError> {
+        match &self.picture {
+            Some(picture) => picture.show(target),
+            None => show(self.meta.encoding, &self.payload, target),
+        }
     }
 
     /// Notes in its trace that the frame is at a stage now: that its pixels have been decoded, for example.
@@ -143,6 +159,7 @@ impl ReceivedFrame {
             trace,
             link_bytes: frame.link_bytes,
             payload: frame.payload,
+            picture: None,
         })
     }
 }

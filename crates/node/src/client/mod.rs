@@ -46,7 +46,9 @@ pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, Publ
 pub(crate) use self::revocations::OtherEdge;
 pub use self::signer::signer_at;
 pub use self::starts::{CameraReset, CameraStart, CameraStarts, ForgottenCamera, ResetCamera};
-pub use self::subscription::{Event, Resume, SubscribeOptions, Subscription, SubscriptionControl};
+pub use self::subscription::{
+    DECODED_HERE, Event, Resume, SubscribeOptions, Subscription, SubscriptionControl,
+};
 pub use crate::api::contract::Profile;
 pub use crate::api::socket::Which;
 

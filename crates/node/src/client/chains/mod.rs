@@ -1,4 +1,5 @@
-//! Decodes every frame of a chain, and gives the program pictures, of which the newest wins.
+//! Decodes every frame of a chain, and gives the program pictures, of which the newest wins. They stay as the codec gives
+//! them until the program looks at them.
 //!
 //! Each camera has a decoder on threads of its own, as those that make stills (`transcode.rs`). A decoder that
 //! panics or hangs costs its frame. Stills follow until the camera begins another chain.
@@ -14,7 +15,7 @@ use mez_core::frame::{ChainLink, Encoding, Epoch, Sequence, SkipReason};
 use mez_core::name::CameraName;
 use mez_core::subscription::Missing;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
-use mez_media::stream::{StreamDecodeError, StreamDecoder};
+use mez_media::stream::{OwnedPicture, StreamDecodeError, StreamDecoder};
 use mez_media::worker::Worker;
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
@@ -31,7 +32,7 @@ const LOGGED_ONCE_IN: u64 = 100;
 
 /// Takes in what decoders make.
 pub(super) trait Sink: Send + Sync + 'static {
-    /// A frame that decodes by itself: one that came so, or the pixels of one that did not.
+    /// A frame that the program can look at: one that decodes by itself, or one with its picture.
     fn put(&self, frame: Box<ReceivedFrame>);
     /// A camera's chain cannot be decoded any further.
     fn restart(&self, camera: &CameraName);
@@ -173,12 +174,15 @@ impl<S: Sink> Serving<S> {
                 encoding: frame.meta.encoding,
                 sequence: frame.meta.id.sequence,
                 chain: frame.meta.chain,
-                payload: std::mem::take(&mut frame.payload),
+                payload: frame.payload.clone(),
                 afresh: self.last.replace(epoch).is_some_and(|last| last != epoch),
                 wanted,
             };
             match self.decoded(&frame, task) {
-                Ok(Some(picture)) => show(&mut frame, picture),
+                Ok(Some(picture)) => {
+                    (frame.meta.width, frame.meta.height) = picture.size();
+                    frame.picture = Some(Arc::new(picture));
+                }
                 Ok(None) => return self.not_put(&frame, SkipReason::ApplicationBusy),
                 Err(()) => {
                     self.not_put(&frame, SkipReason::NotDecoded);
@@ -191,7 +195,7 @@ impl<S: Sink> Serving<S> {
         self.sink.put(frame);
     }
 
-    fn decoded(&mut self, frame: &ReceivedFrame, task: Task) -> Result<Option<Picture>, ()> {
+    fn decoded(&mut self, frame: &ReceivedFrame, task: Task) -> Result<Option<OwnedPicture>, ()> {
         let error: Box<dyn std::error::Error> = match self.worker.run(task, TIME_MAX) {
             Ok(Ok(picture)) => return Ok(picture),
             Ok(Err(error)) => error.into(),
@@ -211,15 +215,6 @@ impl<S: Sink> Serving<S> {
     }
 }
 
-/// Replaces a frame's payload by the decoded picture. Its rung still says what the camera did.
-fn show(frame: &mut ReceivedFrame, picture: Picture) {
-    let Picture { pixels, width, height } = picture;
-    frame.payload = pixels;
-    frame.meta.encoding = Encoding::Bgr8;
-    frame.meta.chain = ChainLink::still(frame.meta.id.sequence);
-    (frame.meta.width, frame.meta.height) = (width, height);
-}
-
 /// A frame of a chain for the thread that decodes.
 struct Task {
     encoding: Encoding,
@@ -232,33 +227,26 @@ struct Task {
     wanted: bool,
 }
 
-/// Pixels: blue, green and red, 8 bits each, row after row.
-struct Picture {
-    pixels: Bytes,
-    width: u32,
-    height: u32,
-}
-
-type Work = Worker<Task, Result<Option<Picture>, StreamDecodeError>>;
+type Work = Worker<Task, Result<Option<OwnedPicture>, StreamDecodeError>>;
 
 /// The state and the work of the thread that decodes.
-fn decoder() -> impl FnMut(Task) -> Result<Option<Picture>, StreamDecodeError> {
+fn decoder() -> impl FnMut(Task) -> Result<Option<OwnedPicture>, StreamDecodeError> {
     let mut decoder = StreamDecoder::new(PIXELS_MAX_DEFAULT);
     move |task| {
         let Task { encoding, sequence, chain, payload, afresh, wanted } = task;
         if afresh {
             decoder.forget();
         }
-        if !wanted {
-            decoder.advance(encoding, sequence, &chain, &payload)?;
-            return Ok(None);
-        }
-        // Only pixels that are not coded need to be told their size.
-        let image = decoder.decode(encoding, sequence, &chain, (0, 0), &payload)?;
-        let mut pixels = buffer(image.data().len());
-        pixels.extend_from_slice(image.data());
-        Ok(Some(Picture { pixels: pixels.freeze(), width: image.width(), height: image.height() }))
+        let picture = decoder.advance(encoding, sequence, &chain, &payload)?;
+        Ok(wanted.then(|| picture.keep(pooled)))
     }
+}
+
+/// A copy in memory of the pool.
+fn pooled(data: &[u8]) -> Bytes {
+    let mut copy = buffer(data.len());
+    copy.extend_from_slice(data);
+    copy.freeze()
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub use self::control::SubscriptionControl;
 use self::decoded::DecodedFrames;
 pub use self::event::Event;
 use self::event_reader::EventReader;
-pub use self::options::{Resume, SubscribeOptions};
+pub use self::options::{DECODED_HERE, Resume, SubscribeOptions};
 use self::reporter::report;
 use self::shared::{Opened, Shared};
 use self::taken::TakenFrames;

@@ -9,6 +9,10 @@ use mez_core::units::Timestamp;
 use crate::api::contract::Profile;
 use crate::api::{contract, convert, pb};
 
+/// The encodings that this library decodes: all.
+pub const DECODED_HERE: [Encoding; 6] =
+    [Encoding::Jpeg, Encoding::Png, Encoding::Bgr8, Encoding::Gray8, Encoding::H264, Encoding::Tiles];
+
 /// What to subscribe to, and how.
 #[derive(Clone, Debug)]
 pub struct SubscribeOptions {
@@ -27,9 +31,9 @@ pub struct SubscribeOptions {
     /// Whether the newest frame or every frame is delivered. Default: every frame if `begin` lies in the
     /// past, else the newest.
     pub deliver: Option<Deliver>,
-    /// The encodings that may come. Default: all stills. If H.264 or tiles are listed beside a still, whole
-    /// chains come and are decoded here. Their frames have pixels ([`Encoding::Bgr8`]), and a rung that says
-    /// what the camera did.
+    /// The encodings that may come. Default: all ([`DECODED_HERE`]). Where H.264 or tiles are listed beside a still, whole
+    /// chains come as they crossed the link, and are decoded here: such a frame has its picture beside its payload
+    /// ([`ReceivedFrame::picture`](super::super::ReceivedFrame::picture)). None: every still; the edge makes stills of chains.
     pub accept_encodings: Vec<Encoding>,
     /// The rung of frames of the past. Its frames must need no others. Default: as the edge holds them, or as
     /// they were published if it has to ask the camera. For the newest frames of the present: `original`, or
@@ -65,7 +69,7 @@ impl SubscribeOptions {
             contract: Contract::default(),
             profile: None,
             deliver: None,
-            accept_encodings: Vec::new(),
+            accept_encodings: DECODED_HERE.to_vec(),
             quality: None,
             held_only: false,
             for_export: false,
