@@ -30,7 +30,8 @@ Examples:
   jq 'select(.detections) | {video_seconds, detections}' cam1.mp4.jsonl
 
 MP4 needs ffmpeg. The video shows each frame at its capture time, so pauses keep their length. Frames are encoded as H.264. With \
---codec jpeg they are copied unchanged; the file is then larger, and fewer programs play it.
+--codec jpeg they are copied unchanged; the file is then larger, and fewer programs play it. With --codec copy the video of a log is copied \
+unchanged, from where a chain begins, up to ten seconds before --since.
 
 What applications found in the frames (replies), how their contracts changed, and why there were no frames (source) comes along if an edge \
 kept it. A video has it as subtitles, and whole in FILE.jsonl beside it: one JSON object on each line, with `kind` (reply, contract or source), \
@@ -87,8 +88,10 @@ enum Format {
 enum Codec {
     /// Encoded again: small, and every program plays it
     H264,
-    /// Copied unchanged
+    /// JPEG copied unchanged
     Jpeg,
+    /// H.264 copied unchanged; other frames are left out
+    Copy,
 }
 
 pub(super) fn run(args: ExportArgs) -> Result<(), Failure> {
@@ -163,6 +166,7 @@ fn options(args: ExportArgs) -> Result<ExportOptions, Failure> {
         codec: match args.codec {
             Codec::H264 => VideoCodec::H264,
             Codec::Jpeg => VideoCodec::Jpeg,
+            Codec::Copy => VideoCodec::Copy,
         },
         overwrite: args.force,
         ..ExportOptions::new(args.folder.store, keys, args.camera, args.output, format)
@@ -187,7 +191,9 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
             (ExportFormat::Mp4, VideoCodec::H264) => {
                 format!("; the video shows all at {width}x{height}, as published")
             }
-            (ExportFormat::Mp4, VideoCodec::Jpeg) | (ExportFormat::Mcap, _) => String::new(),
+            (ExportFormat::Mp4, VideoCodec::Jpeg | VideoCodec::Copy) | (ExportFormat::Mcap, _) => {
+                String::new()
+            }
         };
         lines.push(format!(
             "  frames have several sizes, as they crossed the link: {}{shown}",
@@ -213,6 +219,7 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
         ),
         (summary.damaged, "frames are damaged or missing; mez store verify names them"),
         (summary.undecodable, "frames are left out: the store does not hold what they need to be decoded"),
+        (summary.not_h264, "frames are left out: they are not H.264 (--codec h264 encodes all again)"),
         (summary.recoded, "frames were encoded again"),
         (
             summary.moved,

@@ -1,6 +1,7 @@
-//! Reads a span of a log, oldest frame first, and turns each frame into a still.
+//! Reads a span of a log, oldest frame first, and turns each frame into a still, or leaves it as it is where a video is copied.
 
 use bytes::Bytes;
+use mez_core::chain::ChainFollower;
 use mez_core::frame::{Encoding, Frame, FrameId, FrameMeta, SkipCounts};
 use mez_core::history::{PastQuery, Tier};
 use mez_core::name::CameraName;
@@ -29,12 +30,14 @@ pub(super) enum StillKind {
     Jpeg,
     /// JPEG or PNG.
     Image,
+    /// None: the pictures of H.264 as they are, from where a chain begins that reaches into the span.
+    Packet,
 }
 
-/// A frame as a still.
+/// A frame as a still, or as it is.
 pub(super) struct Still {
     pub(super) meta: FrameMeta,
-    /// `jpeg` or `png`.
+    /// `jpeg`, `png` or `h264`.
     pub(super) format: &'static str,
     pub(super) image: Bytes,
     /// The log holds another encoding of it.
@@ -47,6 +50,7 @@ pub(super) struct Still {
 pub(super) struct Rest {
     pub(super) damaged: u64,
     pub(super) undecodable: u64,
+    pub(super) not_h264: u64,
     /// The oldest and the newest capture time in the log.
     pub(super) held: Option<(Timestamp, Timestamp)>,
 }
@@ -144,7 +148,7 @@ struct Reading {
 
 impl Reading {
     fn run(&mut self, mut query: PastQuery) -> Result<Rest, StorageError> {
-        let mut rest = Rest { damaged: 0, undecodable: 0, held: None };
+        let mut rest = Rest { damaged: 0, undecodable: 0, not_h264: 0, held: None };
         let mut last: Option<FrameId> = None;
         // Of frames that are left out.
         let mut missing = SkipCounts::default();
@@ -155,10 +159,19 @@ impl Reading {
             query.after = Some(id);
             missing.merge(&missing_between(last, &record, answer.broken));
             last = Some(id);
+            let is_before = record.frame.meta.captured < query.begin;
             match self.maker.make(&record.frame) {
+                Made::Image("h264", packet) if is_before => {
+                    // A player needs them as well.
+                    let (meta, missing) = (record.frame.meta, std::mem::take(&mut missing));
+                    let still = Still { meta, format: "h264", image: packet, recoded: false, missing };
+                    if self.stills.blocking_send(still).is_err() {
+                        break;
+                    }
+                }
                 // Only needed to decode what follows.
-                _ if record.frame.meta.captured < query.begin => {}
-                Some((format, image)) => {
+                _ if is_before => {}
+                Made::Image(format, image) => {
                     let meta = record.frame.meta;
                     let recoded = image != record.frame.payload;
                     let missing = std::mem::take(&mut missing);
@@ -167,7 +180,8 @@ impl Reading {
                         break;
                     }
                 }
-                None => rest.undecodable += 1,
+                Made::Undecodable => rest.undecodable += 1,
+                Made::NotH264 => rest.not_h264 += 1,
             }
         }
         rest.damaged = self.reader.damaged();
@@ -179,9 +193,19 @@ impl Reading {
     }
 }
 
-/// Makes images that stand by themselves.
+/// What becomes of a frame.
+enum Made {
+    /// Its format and its bytes.
+    Image(&'static str, Bytes),
+    Undecodable,
+    /// It has no place in a video that is copied.
+    NotH264,
+}
+
+/// Makes images that stand by themselves, or sees to it that packets can be decoded.
 struct Maker {
     kind: StillKind,
+    follower: ChainFollower,
     decoder: StreamDecoder,
     jpeg: Option<Encoder>,
 }
@@ -190,11 +214,34 @@ impl Maker {
     fn new(kind: StillKind) -> Self {
         // Its quality is within the range, so only memory can be lacking; then every frame that needs it is left out.
         let jpeg = Encoder::new(QUALITY, Sampling::Yuv420).ok();
-        Self { kind, decoder: StreamDecoder::new(PIXELS_MAX_DEFAULT), jpeg }
+        Self {
+            kind,
+            follower: ChainFollower::default(),
+            decoder: StreamDecoder::new(PIXELS_MAX_DEFAULT),
+            jpeg,
+        }
+    }
+
+    fn make(&mut self, frame: &Frame) -> Made {
+        if self.kind == StillKind::Packet {
+            return self.packet(frame);
+        }
+        self.image(frame).map_or(Made::Undecodable, |(format, image)| Made::Image(format, image))
+    }
+
+    fn packet(&mut self, frame: &Frame) -> Made {
+        match frame.meta.encoding {
+            Encoding::H264 if self.follower.allows(&frame.meta) => {
+                self.follower.note(&frame.meta);
+                Made::Image("h264", frame.payload.clone())
+            }
+            Encoding::H264 => Made::Undecodable,
+            _ => Made::NotH264,
+        }
     }
 
     /// The format and the bytes of an image, if one can be made.
-    fn make(&mut self, frame: &Frame) -> Option<(&'static str, Bytes)> {
+    fn image(&mut self, frame: &Frame) -> Option<(&'static str, Bytes)> {
         let meta = &frame.meta;
         match (meta.encoding, self.kind) {
             (Encoding::Jpeg, _) => return Some(("jpeg", frame.payload.clone())),

@@ -1,6 +1,6 @@
-//! Writes just enough Matroska (RFC 9559) to hand JPEG images with their capture times to ffmpeg through a pipe.
+//! Writes just enough Matroska (RFC 9559) to hand pictures with their capture times to ffmpeg through a pipe.
 //!
-//! Plain Motion JPEG carries no times. The stream has one element of each kind and one cluster for each image. Sizes that are not known
+//! Plain Motion JPEG and plain H.264 carry no times. The stream has one element of each kind and one cluster for each image. Sizes that are not known
 //! in advance stay open.
 
 use std::time::Duration;
@@ -30,6 +30,7 @@ mod id {
     pub(super) const TRACK_UID: u32 = 0x73C5;
     pub(super) const TRACK_TYPE: u32 = 0x83;
     pub(super) const CODEC_ID: u32 = 0x86;
+    pub(super) const CODEC_PRIVATE: u32 = 0x63A2;
     pub(super) const VIDEO: u32 = 0xE0;
     pub(super) const PIXEL_WIDTH: u32 = 0xB0;
     pub(super) const PIXEL_HEIGHT: u32 = 0xBA;
@@ -40,8 +41,15 @@ mod id {
     pub(super) const BLOCK_DURATION: u32 = 0x9B;
 }
 
-/// What comes before the first image. With `captions`, there is a second track for subtitles.
-pub(super) fn head(width: u32, height: u32, captions: bool) -> Vec<u8> {
+/// What pictures are.
+pub(super) enum Pictures {
+    Jpeg,
+    /// With the description of the stream.
+    H264(Vec<u8>),
+}
+
+/// What comes before the first picture. With `captions`, there is a second track for subtitles.
+pub(super) fn head(pictures: &Pictures, (width, height): (u32, u32), captions: bool) -> Vec<u8> {
     let ebml = [
         number(id::READ_VERSION, 1),
         element(id::DOC_TYPE, b"matroska"),
@@ -54,11 +62,17 @@ pub(super) fn head(width: u32, height: u32, captions: bool) -> Vec<u8> {
         element(id::WRITING_APP, b"mez"),
     ];
     let video = [number(id::PIXEL_WIDTH, width.into()), number(id::PIXEL_HEIGHT, height.into())];
+    let codec = match pictures {
+        Pictures::Jpeg => element(id::CODEC_ID, b"V_MJPEG"),
+        Pictures::H264(description) => {
+            [element(id::CODEC_ID, b"V_MPEG4/ISO/AVC"), element(id::CODEC_PRIVATE, description)].concat()
+        }
+    };
     let track = [
         number(id::TRACK_NUMBER, 1),
         number(id::TRACK_UID, 1),
         number(id::TRACK_TYPE, 1),
-        element(id::CODEC_ID, b"V_MJPEG"),
+        codec,
         element(id::VIDEO, &video.concat()),
     ];
     let mut out = element(id::EBML, &ebml.concat());

@@ -3,7 +3,7 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `frames` | reads the log on a thread of its own, and turns its frames into stills |
-//! | `mp4`, `matroska` | a video that shows each frame at its capture time |
+//! | `mp4`, `matroska`, `packets` | a video that shows each frame at its capture time, encoded again or copied |
 //! | `mcap` | `foxglove.CompressedImage` messages, with the gaps beside them |
 //! | `said` | what was said of the frames: results of applications, changes of contracts, why there are none |
 //! | `captions`, `side_file` | the same as subtitles of a video, and in a file beside it |
@@ -17,6 +17,7 @@ mod matroska;
 mod mcap;
 mod mcap_said;
 mod mp4;
+mod packets;
 mod said;
 mod side_file;
 #[cfg(test)]
@@ -69,6 +70,8 @@ pub enum VideoCodec {
     H264,
     /// The JPEG images of the log, to the last byte: several times as large, and fewer programs play it.
     Jpeg,
+    /// The H.264 pictures of the log, to the last byte, from where a chain begins. All other frames are left out.
+    Copy,
 }
 
 /// What is exported, and where to.
@@ -171,6 +174,11 @@ pub enum ExportError {
         "none of the {0} frames in that span can be decoded; export from the camera's own log, which holds originals"
     )]
     Undecodable(u64),
+    /// A video was to be copied, and the span has no H.264.
+    #[error(
+        "none of the {0} frames in that span is H.264, which alone can be copied; encode them again (--codec h264)"
+    )]
+    NothingToCopy(u64),
     /// ffmpeg is missing or cannot be started.
     #[error(transparent)]
     NoFfmpeg(#[from] SourceError),
@@ -236,6 +244,8 @@ pub struct ExportSummary {
     pub recoded: u64,
     /// Frames that are left out because the log does not hold what they need to be decoded.
     pub undecodable: u64,
+    /// Frames that are left out of a copied video because they are not H.264.
+    pub not_h264: u64,
     /// Frames of a video that are shown later than their capture time, because the clock had been set back.
     pub moved: u64,
     /// How many frames have each width and height. Frames of a log have several where some were made smaller for the link.
@@ -271,6 +281,7 @@ impl ExportSummary {
             "damaged_records": self.damaged,
             "recoded_frames": self.recoded,
             "undecodable_frames": self.undecodable,
+            "not_h264_frames": self.not_h264,
             "moved_frames": self.moved,
             "frames_by_size": sizes,
             "replies": self.replies,
@@ -321,9 +332,10 @@ pub async fn export(
     mut progress: impl FnMut(ExportProgress),
 ) -> Result<ExportSummary, ExportError> {
     refuse_existing(options)?;
-    let kind = match options.format {
-        ExportFormat::Mp4 => StillKind::Jpeg,
-        ExportFormat::Mcap => StillKind::Image,
+    let kind = match (options.format, options.codec) {
+        (ExportFormat::Mp4, VideoCodec::Copy) => StillKind::Packet,
+        (ExportFormat::Mp4, VideoCodec::H264 | VideoCodec::Jpeg) => StillKind::Jpeg,
+        (ExportFormat::Mcap, _) => StillKind::Image,
     };
     let end = options.end.unwrap_or_else(wall_now);
     let span = (options.begin.unwrap_or(Timestamp::MIN), end);
@@ -347,10 +359,12 @@ pub async fn export(
     }
     let rest = frames.finish(&options.camera).await?;
     (summary.damaged, summary.undecodable) = (rest.damaged, rest.undecodable);
+    summary.not_h264 = rest.not_h264;
     if summary.frames == 0 {
-        return Err(match rest.undecodable {
-            0 => ExportError::Nothing { camera: options.camera.clone(), held: rest.held },
-            frames => ExportError::Undecodable(frames),
+        return Err(match (rest.undecodable, rest.not_h264) {
+            (0, 0) => ExportError::Nothing { camera: options.camera.clone(), held: rest.held },
+            (0, frames) => ExportError::NothingToCopy(frames),
+            (frames, _) => ExportError::Undecodable(frames),
         });
     }
     summary.moved = out.moved();

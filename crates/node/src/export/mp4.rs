@@ -12,8 +12,9 @@ use tokio::process::{Child, ChildStdin};
 use tokio::task::JoinHandle;
 
 use super::captions::{Caption, Captions};
+use super::matroska::Pictures;
 use super::said::{Due, Said};
-use super::{ExportError, VideoCodec, matroska};
+use super::{ExportError, VideoCodec, matroska, packets};
 use crate::notes::NotedReply;
 use crate::source::child::{LastLines, spawn_fed_child};
 
@@ -28,6 +29,7 @@ const SHOWN_ALONE: Duration = Duration::from_millis(40);
 
 /// A video that is being made.
 pub(super) struct Mp4 {
+    codec: VideoCodec,
     ffmpeg: PathBuf,
     child: Child,
     stdin: ChildStdin,
@@ -58,7 +60,7 @@ impl Mp4 {
         let listening = child.stderr.take().map(|stderr| tokio::spawn(lines.clone().read(stderr)));
         let ffmpeg = ffmpeg.into();
         let (last, shift, captions) = (None, Duration::ZERO, captions.then(Captions::default));
-        Ok(Self { ffmpeg, child, stdin, lines, listening, last, shift, moved: 0, captions })
+        Ok(Self { codec, ffmpeg, child, stdin, lines, listening, last, shift, moved: 0, captions })
     }
 
     /// The number of images that are shown later than their capture time, because the clock had been set back.
@@ -66,23 +68,31 @@ impl Mp4 {
         self.moved
     }
 
-    /// Adds an image, and returns when it is shown.
+    /// Adds a picture, and returns when it is shown.
     pub(super) async fn add(
         &mut self,
         captured: Timestamp,
-        (width, height): (u32, u32),
-        jpeg: &Bytes,
+        size: (u32, u32),
+        picture: &Bytes,
     ) -> Result<Duration, ExportError> {
         let before = self.last.map(|(_, before)| before);
         let is_first = before.is_none();
         let at = self.place(captured);
         let shown = before.map_or(SHOWN_ALONE, |before| (at - before).min(SHOWN_MAX));
+        let (pictures, picture) = match self.codec {
+            VideoCodec::H264 | VideoCodec::Jpeg => (Pictures::Jpeg, picture.clone()),
+            VideoCodec::Copy => {
+                // A video begins with a picture that brings its parameter sets.
+                let description = packets::description(picture).unwrap_or_default();
+                (Pictures::H264(description), packets::with_lengths(picture))
+            }
+        };
         let mut head =
-            if is_first { matroska::head(width, height, self.captions.is_some()) } else { Vec::new() };
-        head.extend(matroska::image_head(at, shown, jpeg.len()));
+            if is_first { matroska::head(&pictures, size, self.captions.is_some()) } else { Vec::new() };
+        head.extend(matroska::image_head(at, shown, picture.len()));
         let written = async {
             self.stdin.write_all(&head).await?;
-            self.stdin.write_all(jpeg).await
+            self.stdin.write_all(&picture).await
         };
         match written.await {
             Ok(()) => Ok(at),
@@ -173,7 +183,7 @@ fn args((codec, (width, height)): (VideoCodec, (u32, u32)), output: &Path, capti
     let filter = format!("{scale},pad=ceil(iw/2)*2:ceil(ih/2)*2,format=yuv420p");
     let mut args = vec!["-hide_banner", "-v", "error", "-f", "matroska", "-i", "pipe:0", "-map", "0:v"];
     match codec {
-        VideoCodec::Jpeg => args.extend(["-c:v", "copy"]),
+        VideoCodec::Jpeg | VideoCodec::Copy => args.extend(["-c:v", "copy"]),
         VideoCodec::H264 => args.extend([
             "-vsync",
             "passthrough",

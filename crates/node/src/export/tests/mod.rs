@@ -1,5 +1,6 @@
 //! Logs written by the real writer, exported by the real programs, and read back by others than who wrote them.
 
+mod copied;
 mod said;
 
 use std::fs;

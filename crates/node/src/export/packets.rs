@@ -1,0 +1,52 @@
+//! H.264 as files have it: units behind their lengths, and the parameter sets of the first picture apart (ISO/IEC 14496-15).
+
+use bytes::Bytes;
+use mez_media::bitstream::UnitSplitter;
+
+/// Types of units with parameter sets (ITU-T H.264, table 7-1).
+const SEQUENCE: u8 = 7;
+const PICTURE: u8 = 8;
+
+/// The units of a picture.
+fn units(payload: &Bytes) -> Vec<Bytes> {
+    let mut splitter = UnitSplitter::new(payload.len());
+    splitter.push(payload);
+    splitter.finish();
+    let mut units = Vec::new();
+    while let Some(unit) = splitter.next_unit() {
+        units.push(Bytes::copy_from_slice(unit));
+    }
+    units
+}
+
+/// What a file says of a stream that begins with this picture: its parameter sets. `None` if it brings none.
+pub(super) fn description(key_frame: &Bytes) -> Option<Vec<u8>> {
+    let units = units(key_frame);
+    let set = |kind: u8| {
+        units
+            .iter()
+            .find(|unit| unit.first().is_some_and(|head| head & 0x1f == kind))
+            .filter(|unit| unit.len() > 3)
+    };
+    let (sequence, picture) = (set(SEQUENCE)?, set(PICTURE)?);
+    let length = |unit: &Bytes| u16::try_from(unit.len()).ok().map(u16::to_be_bytes);
+    // Version 1; profile and level as the set has them; lengths of four bytes; one set of each kind.
+    let mut out = vec![1, sequence[1], sequence[2], sequence[3], 0xff, 0xe1];
+    out.extend(length(sequence)?);
+    out.extend_from_slice(sequence);
+    out.push(1);
+    out.extend(length(picture)?);
+    out.extend_from_slice(picture);
+    Some(out)
+}
+
+/// A picture with lengths in place of start codes. Its units stay what they are.
+pub(super) fn with_lengths(payload: &Bytes) -> Bytes {
+    let mut out = Vec::with_capacity(payload.len() + 16);
+    for unit in units(payload) {
+        // No frame is as large.
+        out.extend(u32::try_from(unit.len()).unwrap_or(u32::MAX).to_be_bytes());
+        out.extend_from_slice(&unit);
+    }
+    out.into()
+}
