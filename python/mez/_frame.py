@@ -115,13 +115,13 @@ class Trace:
     | `sent` | the first byte was given to the transport |
     | **stage** | **at the edge** |
     | `arriving`, `arrived` | the header was there, and the last byte |
-    | `decoded` | it had been decoded and made a still, where it does not decode by itself |
+    | `decoded` | a still had been made of it, where it is video and the application takes stills |
     | `logged` | it stood in the replica log |
     | `handed` | it was taken from there for this subscription, and began to be handed over |
     | **stage** | **in this program** |
     | `received` | the client library had all of it |
-    | `taken` | the application had it |
-    | `opened` | `Frame.image` had been decoded, once it was used |
+    | `taken` | the application had it; video has been decoded by then |
+    | `opened` | `Frame.image` was there, once it was used |
 
     Attributes:
         ms: Milliseconds since the capture, by stage, in the order of the way; they never decrease. Empty

@@ -43,6 +43,22 @@ def deliver(
     raise AssertionError("nothing was delivered")
 
 
+def video(
+    camera: mez.Publisher, frames: mez.Subscription, width: int = 64, height: int = 48
+) -> Iterator[mez.Frame]:
+    """Publish, and give those frames that come as video. Pictures tell their number modulo 90."""
+    camera.wait_connected(timeout=30)
+    for _ in range(600):
+        camera.send(picture(camera.published % 90, width, height))
+        try:
+            frame = frames.next(timeout=0.1)
+        except mez.WaitTimeoutError:
+            continue
+        if frame.encoding == "h264":
+            yield frame
+    raise AssertionError("too little came as video")
+
+
 @contextmanager
 def camera_broker(camera: str, edge: mez.Edge, socket: Path) -> Iterator[subprocess.Popen[str]]:
     """`mez camera` without a source, as a process of its own, which is killed in the end."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import mez
 from mez import _native
-from tests.support import deliver, number_of, picture, profile_of
+from tests.support import deliver, number_of, picture, profile_of, video
 
 
 def decode(encoding: str, payload: bytes, width: int = 64, height: int = 48) -> NDArray[np.uint8]:
@@ -125,3 +125,35 @@ def test_video_comes_as_video_and_is_decoded_here(edge: mez.Edge, tmp_path: Path
         beside = stills.next(timeout=5)
         assert (beside.encoding, beside.rung) == ("jpeg", "h264/q24")
         assert abs(number_of(beside.image) - beside.sequence % 90) <= 1
+
+
+class _Counted:
+    """A picture of video that counts how often pixels are made of it."""
+
+    def __init__(self, picture: _native.Picture) -> None:
+        self._picture = picture
+        self.conversions = 0
+
+    def show_into(self, image: NDArray[np.uint8]) -> None:
+        self.conversions += 1
+        self._picture.show_into(image)
+
+
+def test_pixels_are_made_of_what_is_looked_at(edge: mez.Edge) -> None:
+    """A program that looks at every third frame has all of them decoded, and a third converted, each once."""
+    contract = {"accuracy": 0.9, "latency_ms": 5000, "profile": profile_of(64, 48, rung="h264/q24")}
+    with (
+        mez.publisher("cam", edge=edge) as camera,
+        edge.subscribe("cam", deliver="every", **contract) as frames,
+    ):
+        pictures: list[_Counted] = []
+        for number, frame in zip(range(30), video(camera, frames), strict=False):
+            assert frame._picture is not None
+            counted = _Counted(frame._picture)
+            pictures.append(counted)
+            frame._picture = counted  # type: ignore[assignment]
+            if number % 3 == 2:
+                assert abs(number_of(frame.image) - frame.sequence % 90) <= 1
+                assert frame.image is frame.image and frame.rgb.shape == (48, 64, 3)
+                assert frame._picture is None, "its memory is given back"
+    assert [counted.conversions for counted in pictures] == [0, 0, 1] * 10

@@ -62,7 +62,7 @@ def test_a_frame_is_saved_as_it_came_or_encoded(frame: mez.Frame, tmp_path: Path
     frame.save(str(tmp_path / "encoded.png"))
     with PIL.Image.open(tmp_path / "encoded.png") as opened:
         assert np.array_equal(np.asarray(opened)[:, :, ::-1], frame.image)
-    # As video that was decoded here comes.
+    # As pixels that were published raw.
     pixels = picture(20)
     frame.encoding, frame.payload, frame._image = "bgr8", memoryview(pixels.tobytes()), None
     frame.save(tmp_path / "encoded.jpeg", quality=50)

@@ -12,7 +12,7 @@ import pytest
 
 import mez
 from mez import _native
-from tests.support import deliver, picture
+from tests.support import deliver, picture, profile_of, video
 
 
 @contextmanager
@@ -45,6 +45,15 @@ def _decodes_png(_: mez.Edge) -> Callable[[], object]:
     return lambda: _native.decode_into("png", png.tobytes(), image)
 
 
+def _shows_video(edge: mez.Edge) -> Callable[[], object]:
+    contract = {"accuracy": 0.9, "latency_ms": 5000, "profile": profile_of(1920, 1080, rung="h264/q24")}
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam", **contract) as frames:
+        frame = next(video(camera, frames, 1920, 1080))
+    shown, image = frame._picture, np.empty((1080, 1920, 3), np.uint8)
+    assert shown is not None
+    return lambda: shown.show_into(image)
+
+
 def _sends(edge: mez.Edge) -> Callable[[], object]:
     image, camera = _large(), mez.publisher("cam", edge=edge)
     return lambda: camera.send(image)
@@ -60,7 +69,7 @@ def _waits(edge: mez.Edge) -> Callable[[], object]:
     return wait
 
 
-@pytest.mark.parametrize("prepare", [_encodes, _decodes, _decodes_png, _sends, _waits])
+@pytest.mark.parametrize("prepare", [_encodes, _decodes, _decodes_png, _shows_video, _sends, _waits])
 def test_other_threads_run_meanwhile(
     edge: mez.Edge, prepare: Callable[[mez.Edge], Callable[[], object]]
 ) -> None:
