@@ -45,14 +45,13 @@ PARTS: Final[Mapping[str, Sequence[str]]] = {
     "controller": ("chosen", "queued"),
     "camera's codec": ("encoding", "encoded"),
     "network": ("sent", "arriving", "arrived"),
-    "edge's codec": ("decoded",),
-    "edge": ("logged", "handed"),
-    "application": ("received", "taken"),
-    "application's decoder": ("opened",),
+    "edge": ("decoded", "logged", "handed"),
+    "application": ("received",),
+    "application's decoder": ("taken", "opened"),
 }
 """Which stages a part of the way ends with. `queued` is the broker's work behind the codec: what the
 controller learns from the frame is in it. Where frames go as they are there is no `considered`, and the
-waiting is in `queued`."""
+waiting is in `queued`. Video has been decoded when the frame is `taken`; then pixels are made of it."""
 
 Frames = dict[str, list[float]]
 """By part, milliseconds of each frame; `total` too."""
@@ -161,8 +160,8 @@ def _share(of: Mapping[str, Sequence[Values]], part: str) -> Interval:
 
 
 def _pixel_work(of: Mapping[str, Sequence[Values]]) -> list[Values]:
-    codecs = zip(of["camera's codec"], of["edge's codec"], strict=True)
-    return [camera + edge for camera, edge in codecs]
+    codecs = zip(of["camera's codec"], of["application's decoder"], strict=True)
+    return [camera + application for camera, application in codecs]
 
 
 def _row(arm: str, part: str, rounds: Sequence[Values]) -> dict[str, Cell]:

@@ -414,7 +414,9 @@ async fn a_frame_says_where_it_was_when() {
         let edge = site.edge();
         let rig = Served::with(site, edge, |options| options.transport = transport).await;
         let options = SubscribeOptions { profile: None, ..asked(0.9, profile(SIZE, 0.9, 1.0)) };
-        let mut subscription = rig.client().await.subscribe(options.clone()).await.unwrap();
+        // As a still that the edge makes.
+        let stills = SubscribeOptions { accept_encodings: Vec::new(), ..options.clone() };
+        let mut subscription = rig.client().await.subscribe(stills).await.unwrap();
         let video =
             a_frame(|frame| frame.meta.rung.as_str().starts_with("h264") && frame.captured_at.is_some());
         let frame = until(&rig.camera, &mut subscription, video).await;
@@ -430,6 +432,16 @@ async fn a_frame_says_where_it_was_when() {
         let mut frame = frame;
         frame.stamp(Opened);
         assert!(frame.trace.get(Opened) >= frame.trace.get(Taken));
+
+        // As video that is decoded here.
+        let mut decodes = rig.client().await.subscribe(options.clone()).await.unwrap();
+        let video = a_frame(|frame| frame.picture.is_some() && frame.captured_at.is_some());
+        let frame = until(&rig.camera, &mut decodes, video).await;
+        let stages: Vec<_> = frame.trace.iter().map(|(stage, _)| stage).collect();
+        let expected: Vec<_> =
+            Stage::ALL[..Taken as usize].iter().copied().filter(|stage| *stage != Decoded).collect();
+        assert_eq!(stages, expected, "the edge had nothing to do with it");
+        drop(decodes);
 
         // As they are, and through gRPC.
         let as_they_are = SubscribeOptions { contract: within_a_second(), ..options };
