@@ -324,15 +324,17 @@ class Frame:
         Of the size of `payload`; with `size="published"` of `subscribe`, scaled to `published_size`. An
         orientation that a JPEG states in EXIF is not applied.
 
-        Decoded at the first use, in Rust and without holding up other Python threads, and kept. The array
-        is the frame's own and may be drawn on. A grey image has three equal channels; of a PNG, alpha is
-        dropped, and 16 bits become 8.
+        Decoded at the first use, in Rust and without holding up other Python threads, and kept; video has
+        been decoded before, and is converted to pixels. The array is the frame's own and may be drawn on. A
+        grey image has three equal channels; of a PNG, alpha is dropped, and 16 bits become 8.
 
         Raises:
             ImageError: It is damaged, or too large (above 67 megapixels); `payload` is there all the same.
         """
+        # In this order: whoever finds no pixels has the picture, also if another thread is just done with it.
+        shown = self._picture
         if self._image is None:
-            self._image = self._decode()
+            self._image = self._decode(shown)
             # The pixels are enough.
             self._picture = None
             self._opened()
@@ -413,7 +415,7 @@ class Frame:
             last_ms = max(self.trace.ms.values(), default=0.0)
             self.trace = Trace({**self.trace.ms, "opened": max(ms, last_ms)}, self.trace.error_ms)
 
-    def _decode(self) -> "NDArray[np.uint8]":
+    def _decode(self, shown: _native.Picture | None) -> "NDArray[np.uint8]":
         # Here, so that a program that never looks at pixels does not load it.
         import numpy as np
 
@@ -425,8 +427,8 @@ class Frame:
             )
         image = np.empty((self.height, self.width, 3), np.uint8)
         try:
-            if self._picture is not None:
-                self._picture.show_into(image)
+            if shown is not None:
+                shown.show_into(image)
             else:
                 _native.decode_into(self.encoding, self.payload, image)
             if (wide, high) == (self.width, self.height):

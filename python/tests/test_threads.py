@@ -12,7 +12,7 @@ import pytest
 
 import mez
 from mez import _native
-from tests.support import deliver, picture, profile_of, video
+from tests.support import deliver, number_of, picture, profile_of, video
 
 
 @contextmanager
@@ -119,6 +119,34 @@ def test_many_threads_publish_and_subscribe_at_once(edge: mez.Edge) -> None:
             thread.join()
         assert sorted(number.sequence for number in numbers if number) == list(range(100))
         assert camera.published == 100
+
+
+def test_threads_look_at_the_same_frame_of_video(edge: mez.Edge) -> None:
+    """Whoever is first lets go of the decoded picture; the others have their pixels all the same."""
+    contract = {"accuracy": 0.9, "latency_ms": 5000, "profile": profile_of(64, 48, rung="h264/q24")}
+    failures: list[Exception] = []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam", **contract) as frames:
+            for _, frame in zip(range(50), video(camera, frames), strict=False):
+                together = threading.Barrier(8)
+
+                def look(frame: mez.Frame = frame, together: threading.Barrier = together) -> None:
+                    together.wait()
+                    try:
+                        assert abs(number_of(frame.image) - frame.sequence % 90) <= 1
+                    except Exception as failure:
+                        failures.append(failure)
+
+                threads = [threading.Thread(target=look) for _ in range(8)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not failures, failures
 
 
 def test_two_threads_cannot_share_a_subscription(edge: mez.Edge) -> None:
