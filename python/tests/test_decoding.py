@@ -121,7 +121,8 @@ def test_video_comes_as_video_and_is_decoded_here(edge: mez.Edge, tmp_path: Path
             "another process has no decoder with the frames before"
         )
         frame.save(tmp_path / "frame.png")
-        assert np.array_equal(cv2.imread(str(tmp_path / "frame.png")), frame.image)
+        saved = cv2.imread(str(tmp_path / "frame.png"))
+        assert saved is not None and np.array_equal(saved, frame.image)
         beside = stills.next(timeout=5)
         assert (beside.encoding, beside.rung) == ("jpeg", "h264/q24")
         assert abs(number_of(beside.image) - beside.sequence % 90) <= 1
