@@ -31,7 +31,7 @@ pub enum Stage {
     Arriving = 8,
     /// The edge had received the frame's last byte.
     Arrived = 9,
-    /// The edge had decoded the frame and encoded it as a still. Absent if the frame already was one.
+    /// The edge had made a still of the frame. Absent if it already was one, and where the application decodes video itself.
     Decoded = 10,
     /// The frame was in the edge's replica log.
     Logged = 11,

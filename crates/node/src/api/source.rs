@@ -137,6 +137,8 @@ impl KnownCameras for Own {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use mez_core::frame::{ChainKinds, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Rung, Sequence};
     use mez_core::log::{LogConfig, LogWriter, log};
     use mez_core::subscription::{Deliver, Delivery, Span};
@@ -207,7 +209,8 @@ mod tests {
     }
 
     async fn frame(reading: &mut CameraLog) -> Box<Delivery> {
-        match reading.next().await {
+        let served = tokio::time::timeout(Duration::from_secs(10), reading.next()).await;
+        match served.expect("a frame comes") {
             Served::Frame { delivery, times, .. } => {
                 let captured = delivery.record.frame.meta.captured.as_nanos();
                 let (at, _) = times.captured.expect("this start stamped it");

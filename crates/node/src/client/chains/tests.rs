@@ -145,6 +145,27 @@ async fn the_newest_picture_wins_and_order_is_kept() {
     );
     let frames = out.frames.lock().unwrap();
     frames.iter().filter(|frame| frame.meta.encoding == Encoding::H264).for_each(check);
+    assert!(frames.iter().all(|frame| frame.skipped.of(SkipReason::NotDecoded) == 0), "all are decoded");
+    assert_eq!(*out.restarts.lock().unwrap(), 0);
+}
+
+/// Who looks at every third frame has all of them decoded, and pictures kept of a third.
+#[test]
+fn pictures_are_kept_of_what_is_wanted() {
+    let (mut camera, mut decode) = (Camera::new(), decoder());
+    for place in 0..9 {
+        let mut frame = camera.chained();
+        let wanted = place % 3 == 2;
+        let (sequence, encoding) = (frame.meta.id.sequence, frame.meta.encoding);
+        let (chain, payload) = (frame.meta.chain, frame.payload.clone());
+        let task = Task { encoding, sequence, chain, payload, afresh: false, wanted };
+        let picture = decode(task).unwrap();
+        assert_eq!(picture.is_some(), wanted, "{place}");
+        if let Some(picture) = picture {
+            frame.picture = Some(Arc::new(picture));
+            check(&frame);
+        }
+    }
 }
 
 /// What cannot be decoded costs itself and those that need it. It is accounted for, another chain is asked for, and with that
