@@ -50,7 +50,13 @@ def main(edge: str, keys: str, profile: str, *accept: str) -> None:
     """Subscribe, and answer until nobody asks."""
     viewer = Viewer()
     with mez.subscribe(
-        "**", edge=edge, keys=keys, accept=accept, latency_ms=LATENCY_MS, accuracy=FLOOR, profile=profile
+        "**",
+        edge=edge,
+        keys=keys,
+        accept=accept or None,
+        latency_ms=LATENCY_MS,
+        accuracy=FLOOR,
+        profile=profile,
     ) as frames:
         threading.Thread(target=viewer.watch, args=(frames,), daemon=True).start()
         print("ready", flush=True)
