@@ -94,7 +94,7 @@ def subscribe(
             Pixels are made of those at which you look. Stills come until a chain begins, and while you are
             too slow for one, so a list of only `"h264"` and `"tiles"` is refused. `[]`: stills in every
             encoding; the edge turns video into JPEG of quality 95. `["jpeg"]`, for programs that decode
-            `payload` themselves: the edge turns all other encodings into that.
+            `payload` themselves: the edge turns all other encodings into that. The past comes as stills.
         size: The size of `frame.image`, in whose pixels you give boxes to `frame.reply`. `"sent"`: that of
             the frame as it came, which may be smaller than it was published. `"published"`: the image is
             scaled to the size of the frame as it was published, the same at every rung.
