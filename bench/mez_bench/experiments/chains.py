@@ -131,7 +131,7 @@ def _outcome(turns: Mapping[str, Sequence[Turn]]) -> Outcome:
         for name, label in COLUMNS.items()
     }
     outcome.plot = lambda drawing: bars(drawing, panels)
-    outcome.notes = ["the edge makes its stills in both cases: its log and every other program have them"]
+    outcome.notes = ["nobody else looks: an edge without a reader of stills makes none"]
     return outcome
 
 
