@@ -53,12 +53,16 @@ impl Place {
     /// How much is lost if it goes to a chain instead of where it is: the one that follows the newest chain loses
     /// nothing by going on to the next.
     fn cost_of_leaving(&self, now: Instant, chain: ChainId) -> u8 {
-        let goes_on = self.follower.last().is_some_and(|last| last < chain.first_frame());
         match now < self.follow_until {
-            true if goes_on => 0,
+            true if self.goes_on_to(chain) => 0,
             true => 2,
             false => 1,
         }
+    }
+
+    /// Whether a chain begins behind where it is.
+    fn goes_on_to(&self, chain: ChainId) -> bool {
+        self.follower.last().is_some_and(|last| last < chain.first_frame())
     }
 
     /// Whether it has passed a frame of a chain.
@@ -92,7 +96,8 @@ impl Places {
     }
 
     /// Sends a decoder to a frame: the one that is nearest in its chain, or one that is free. If there is none, the
-    /// frame waits.
+    /// frame waits. The decoder that follows the newest frames does not go back: all who take those would wait until
+    /// it is there again.
     pub(super) fn head_for(&mut self, now: Instant, meta: &FrameMeta) {
         let Some(chain) = ChainId::of(meta) else { return };
         let on_way = |place: &&mut Place| place.chain() == Some(chain) && !place.is_beyond(chain, meta.id);
@@ -100,13 +105,25 @@ impl Places {
         let place = match nearest {
             Some(place) => Some(place),
             None => {
-                let free = self.0.iter_mut().filter(|place| place.busy.is_none() && place.target.is_none());
-                free.min_by_key(|place| (place.cost_of_leaving(now, chain), place.used))
+                let foremost = self.foremost(now);
+                let is_free =
+                    |(_, place): &(usize, &mut Place)| place.busy.is_none() && place.target.is_none();
+                let free = self.0.iter_mut().enumerate().filter(is_free);
+                let free = free.filter(|(at, place)| Some(*at) != foremost || place.goes_on_to(chain));
+                let of_least_cost =
+                    free.min_by_key(|(_, place)| (place.cost_of_leaving(now, chain), place.used));
+                of_least_cost.map(|(_, place)| place)
             }
         };
         let Some(place) = place else { return };
         let further = place.target.map(|(_, to)| to).max(Some(meta.id));
         place.target = further.map(|to| (chain, to));
+    }
+
+    /// Of the decoders that follow the log, the one that is furthest.
+    fn foremost(&self, now: Instant) -> Option<usize> {
+        let follow = self.0.iter().enumerate().filter(|(_, place)| now < place.follow_until);
+        follow.max_by_key(|(_, place)| place.follower.last()).map(|(at, _)| at)
     }
 
     /// What a decoder does next, if it waits for something.

@@ -250,6 +250,26 @@ fn a_decoder_follows_whoever_takes_some_frames() {
     assert!(rig.decoded.values().all(|times| *times == 1));
 }
 
+/// Two who look at the past share what decoder there is beside that of the newest frames, which goes on.
+#[test]
+fn who_looks_at_the_past_does_not_hold_up_those_who_take_the_newest() {
+    let mut rig = Rig::new(1 << 20);
+    let mut past = Vec::new();
+    for sequence in 0..300 {
+        rig.comes(sequence % 100 == 0, false);
+        rig.settle();
+        if sequence % 50 == 49 {
+            past.extend([rig.ask(sequence - 40), rig.ask(sequence / 3)]);
+        }
+        let newest = rig.ask_as(sequence, true);
+        let decoded = (0..4).take_while(|_| !rig.answers.contains_key(&newest) && rig.work()).count();
+        assert!(rig.answers.contains_key(&newest), "{sequence} waits behind {decoded} others");
+        rig.now += MS * 33;
+    }
+    rig.settle();
+    assert!(past.iter().all(|question| rig.answers[question].is_some()));
+}
+
 /// Whoever looked once is not decoded for without end.
 #[test]
 fn decoders_rest_and_let_go() {
