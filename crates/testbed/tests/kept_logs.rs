@@ -91,13 +91,14 @@ fn an_edge_that_was_killed_has_its_replicas_again() {
     assert!(back + 6 >= crossed && back <= crossed, "{back} of {crossed} frames");
 }
 
-/// An edge that loses its power has video again as it came, up to the last sync. Who reads it gets a picture of each frame, or is told of
-/// those that need one which has gone.
+/// An edge that loses its power has video again as it came, up to the last sync. Who reads it gets a picture of each frame, and the camera goes
+/// on with another chain.
 #[test]
 fn an_edge_whose_power_was_cut_has_video_again() {
-    let large = DiskSpec { disk_bytes_max: 256 << 20, ..DiskSpec::default() };
     for seed in 75..81 {
-        let mut world = world(seed, Some(large.clone()));
+        let mut world = world(seed, Some(DiskSpec { disk_bytes_max: 256 << 20, ..DiskSpec::default() }));
+        // A decoder that fails ends its chain for stills. That is told with the next frame, which does not come while the camera is away.
+        world.codecs_fail(false);
         let spec = CameraSpec { clock: SAME_CLOCK, ..CameraSpec::frames(20, 200_000).at_rate(mbps(2)) };
         let dock = world.camera("dock/cam1", spec);
         let contract =
@@ -108,12 +109,18 @@ fn an_edge_whose_power_was_cut_has_video_again() {
         world.act(Action::CutPower(Host::Edge(EdgeId::default()))).run(ms(100));
         world.act(Action::StartEdge(EdgeId::default())).run(secs(1));
         let reader = world.application(ApplicationSpec::since("dock/*", secs(10)));
-        world.run(secs(6));
+        // Each picture takes a decoder some time.
+        world.run(secs(8));
         let got = world.deliveries(reader);
         let video = got.iter().filter(|got| got.rung.as_str().starts_with("h264/")).count();
-        let untold: u64 = got.iter().map(|got| got.skipped.of(SkipReason::NotDecoded)).sum();
-        assert!(crossed > 80 && video > 40, "{video} of {crossed} frames are of video");
-        assert!(got.len() + untold as usize + 26 >= crossed, "{} of {crossed} frames", got.len());
+        assert!(crossed > 80 && video + 5 > got.len(), "{video} of {crossed} frames are of video");
+        assert!(got.iter().all(|got| got.skipped.of(SkipReason::NotDecoded) == 0), "all can be decoded");
+        // The last second was not synced, and a few frames were being written.
+        let back = got.len();
+        assert!(back + 26 >= crossed && back <= crossed, "{back} of {crossed} frames");
+        let from = world.now();
+        world.restore(dock).run(secs(4));
+        assert!(world.deliveries_since(reader, from).len() > 40, "nothing follows");
     }
 }
 
