@@ -109,8 +109,8 @@ fn an_edge_whose_power_was_cut_has_video_again() {
         world.act(Action::CutPower(Host::Edge(EdgeId::default()))).run(ms(100));
         world.act(Action::StartEdge(EdgeId::default())).run(secs(1));
         let reader = world.application(ApplicationSpec::since("dock/*", secs(10)));
-        // Each picture takes a decoder some time.
-        world.run(secs(8));
+        // A decoder takes some milliseconds for each picture, and decodes each frame once.
+        world.run(secs(2));
         let got = world.deliveries(reader);
         let video = got.iter().filter(|got| got.rung.as_str().starts_with("h264/")).count();
         assert!(crossed > 80 && video + 5 > got.len(), "{video} of {crossed} frames are of video");

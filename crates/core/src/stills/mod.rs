@@ -31,7 +31,8 @@ use crate::log::{LogReader, Record, ShortLogWriter, short_log};
 use crate::trace::FrameTrace;
 use crate::units::Instant;
 
-/// For this long after a question, a decoder follows the newest chain, so that the next still costs one decoding.
+/// For this long after a question for the newest frame, a decoder follows the log, so that the next still costs one
+/// decoding. After other questions it stays where it is: the next frame is most likely the one that is wanted next.
 const FOLLOW_MAX: Duration = Duration::from_secs(2);
 /// The most bytes of stills made lately. If a sixteenth of the camera's share is less, that is the bound.
 const MADE_BYTES_MAX: u64 = 8 << 20;
@@ -201,7 +202,9 @@ impl StillMaker {
             match self.answer_to(asked.query) {
                 Some(answer) => {
                     let Asked { question, query } = asked;
-                    self.places.served(query.frame, &self.log, now + FOLLOW_MAX);
+                    if query.newest {
+                        self.places.served(query.frame, &self.log, now + FOLLOW_MAX);
+                    }
                     self.outputs.push_back(StillOutput::Answer { question, answer });
                 }
                 None => self.asked.push(asked),

@@ -50,13 +50,14 @@ impl Place {
         self.target.map(|(chain, _)| chain).or(begun).or(self.follower.chain())
     }
 
-    /// How much is lost if it goes to a chain instead of where it is: the one that follows the newest chain loses
-    /// nothing by going on to the next.
+    /// How much is lost if it goes to a chain instead of where it is. Nothing, if that chain begins right behind, or if it
+    /// follows the newest frames and the chain is newer.
     fn cost_of_leaving(&self, now: Instant, chain: ChainId) -> u8 {
-        match now < self.follow_until {
-            true if self.goes_on_to(chain) => 0,
-            true => 2,
-            false => 1,
+        let follows = now < self.follow_until;
+        let begins_next = self.follower.last().is_some_and(|last| last.next() == chain.first_frame());
+        match begins_next || follows && self.goes_on_to(chain) {
+            true => 0,
+            false => 1 + u8::from(follows),
         }
     }
 

@@ -194,7 +194,11 @@ impl Rig {
     }
 
     fn answer(&mut self, sequence: u64) -> Option<u64> {
-        let question = self.ask(sequence);
+        self.answer_as(sequence, false)
+    }
+
+    fn answer_as(&mut self, sequence: u64, newest: bool) -> Option<u64> {
+        let question = self.ask_as(sequence, newest);
         self.settle();
         self.answers[&question]
     }
@@ -241,13 +245,31 @@ fn a_decoder_follows_whoever_takes_some_frames() {
         rig.settle();
         if sequence % 3 == 2 {
             let before = rig.decoded.len();
-            assert_eq!(rig.answer(sequence), Some(sequence));
+            assert_eq!(rig.answer_as(sequence, true), Some(sequence));
             assert!(sequence == 2 || rig.decoded.len() - before == 1, "one decoding from the frame");
         }
         rig.now += MS * 33;
     }
     assert_eq!((rig.decoded.len(), rig.made.len()), (90, 30));
     assert!(rig.decoded.values().all(|times| *times == 1));
+}
+
+/// Who takes every frame, and is behind, finds the decoder where it left it.
+#[test]
+fn who_reads_on_behind_the_newest_frame_is_decoded_for_once() {
+    let mut rig = Rig::new(1 << 20);
+    for sequence in 0..100 {
+        rig.comes(sequence == 0, false);
+    }
+    for sequence in 0..100 {
+        assert_eq!(rig.answer(sequence), Some(sequence));
+        rig.now += MS;
+        if sequence % 4 == 0 {
+            rig.comes(false, false);
+            rig.settle();
+        }
+    }
+    assert!(rig.decoded.values().all(|times| *times == 1), "{:?}", rig.decoded);
 }
 
 /// Two who look at the past share what decoder there is beside that of the newest frames, which goes on.
@@ -275,7 +297,7 @@ fn who_looks_at_the_past_does_not_hold_up_those_who_take_the_newest() {
 fn decoders_rest_and_let_go() {
     let mut rig = Rig::new(1 << 20);
     rig.comes(true, false);
-    assert_eq!(rig.answer(0), Some(0));
+    assert_eq!(rig.answer_as(0, true), Some(0));
     let until = rig.now + FOLLOW_MAX;
     while rig.now < until + MS * 500 {
         rig.comes(false, false);
