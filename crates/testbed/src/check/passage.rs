@@ -26,6 +26,18 @@ pub(crate) struct Passage {
     pub(crate) next: Option<FrameId>,
     /// When that frame was captured. Of two starts with the same epoch, the edge has taken in one.
     pub(crate) captured: Option<Timestamp>,
+    /// How many frames before it were counted with it.
+    pub(crate) counted: u64,
+}
+
+impl Passage {
+    /// Whether a frame is among those that were counted with the next one: they lie right before it.
+    fn counts(&self, id: FrameId) -> bool {
+        let is_before = |next: FrameId| {
+            next.epoch == id.epoch && id < next && id.sequence.0 + self.counted >= next.sequence.0
+        };
+        self.next.is_some_and(is_before)
+    }
 }
 
 /// How an application reads.
@@ -216,7 +228,9 @@ impl Checks {
             use NotHeldReason::{Busy, CameraAbsent, NotAnswered};
             !reader.fills || matches!(told.reason, CameraAbsent | NotAnswered | Busy)
         };
-        let is_told = not_held.as_ref().is_some_and(|told| covers(told) && heard(told));
+        // A frame of which no still could be made is counted, also before the first one that comes.
+        let is_counted = !reader.fills && passage.counts(*id);
+        let is_told = is_counted || not_held.as_ref().is_some_and(|told| covers(told) && heard(told));
         let next_at = passage.captured.filter(|_| next.is_some_and(|next| next.epoch != id.epoch));
         let set_back = next_at.is_some_and(|next_at| next_at <= *captured);
         self.expect(is_told || set_back, if reader.fills { "filled" } else { "untold" }, || {

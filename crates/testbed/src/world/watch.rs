@@ -377,7 +377,7 @@ impl View<'_> {
             let Some(camera) = self.camera_named(&name) else { continue };
             let Some(reader) = self.passage_reader(index, camera) else { continue };
             let (seen, passage) =
-                (self.passage_camera(camera, edge), Passage { last, next: None, captured: None });
+                (self.passage_camera(camera, edge), Passage { last, next: None, captured: None, counted: 0 });
             checks.watch_holes(&reader, &seen, &passage);
             // Nothing is told of a camera that did not come during the reading.
             if let Some((.., told)) = application.rest.iter().find(|(camera, ..)| *camera == name) {
@@ -392,7 +392,8 @@ impl View<'_> {
         let (got, before) = application.deliveries.last()?;
         let had = had.filter(|_| application.spec.resumes != Resumes::Anew);
         let last = before.or(had.map(|had| had.id));
-        let passage = Passage { last, next: Some(got.frame), captured: Some(got.captured) };
+        let counted = got.skipped.total();
+        let passage = Passage { last, next: Some(got.frame), captured: Some(got.captured), counted };
         Some((self.camera_named(&got.camera)?, passage, got.not_held))
     }
 
