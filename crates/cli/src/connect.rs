@@ -1,27 +1,28 @@
 //! Options by which commands reach an edge broker.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use mez_node::client::{Address, ClientOptions, EdgeClient, Which};
 use mez_node::identity::{KeyFolder, Role};
 
 use crate::Application;
-use crate::config::{self, Contradictions, OfRole, Take};
+use crate::config::{self, Contradictions, EdgePlaces, OFF, OfRole, Take};
 use crate::failure::Failure;
 
 /// Where the edge is, and which keys to use.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
     /// The edge: a host name, an address, or unix:///PATH. Give several (repeated, or separated by commas) in order of preference [default: the
-    /// Unix socket of the edge on this host]
+    /// Unix socket of the edge on this host, as in `mez edge`]
     #[arg(long, value_name = "EDGE", env = "MEZ_EDGE", value_delimiter = ',', value_parser = parse_edge)]
     edge: Vec<String>,
     /// Folder with the keys of this host, which an edge on another host asks for [default: ~/.config/mez/keys]
     #[arg(long, value_name = "DIR", env = "MEZ_KEYS")]
     keys: Option<PathBuf>,
-    /// File of settings (TOML) that names edge and keys, or `off` for none [default: app.toml in ~/.config/mez, else in /etc/mez]
+    /// File of settings (TOML) that names edge and keys, or that of this host's edge, whose socket is used; or `off` for none [default: app.toml in
+    /// ~/.config/mez, else in /etc/mez; for the socket edge.toml there]
     #[arg(long, value_name = "FILE|off", env = "MEZ_APP_CONFIG")]
     config: Option<OsString>,
 }
@@ -36,11 +37,17 @@ impl OfRole for ConnectArgs {
     // Each command and program reads its settings when it begins.
     const RELOADED: &'static [(&'static str, Take<Self>)] = &[];
 
-    fn contradictions(&self, _: &dyn Fn(&str) -> bool) -> Contradictions {
+    fn contradictions(&self, given: &dyn Fn(&str) -> bool) -> Contradictions {
         let twice = (1..self.edge.len()).find(|place| self.edge[..*place].contains(&self.edge[*place]));
         let twice = twice
             .map(|place| ("edge", format!("{:?} stands here twice; name each edge once", self.edge[place])));
-        twice.into_iter().collect()
+        // What merely is not there was not meant to say anything.
+        let empty = self.edge.is_empty() && given("edge");
+        let empty = empty.then(|| {
+            let what = "the list is empty: there is no edge to go to; name one, or leave it out to use the edge on this host";
+            ("edge", what.to_owned())
+        });
+        twice.into_iter().chain(empty).collect()
     }
 
     fn computed(&self) -> Vec<(&'static str, String)> {
@@ -55,16 +62,31 @@ impl ConnectArgs {
         Application { edges: self.edge, keys: self.keys }
     }
 
+    /// The file of applications, and that of this host's edge. `--config` may name either.
+    fn files(&self) -> (Option<&OsStr>, Option<&OsStr>) {
+        let named = self.config.as_deref();
+        let off = OsStr::new(OFF);
+        match named {
+            Some(file) if file == off => (Some(off), Some(off)),
+            Some(file) if config::whose(Path::new(file)).is_ok_and(|role| role == config::Role::Edge) => {
+                (Some(off), Some(file))
+            }
+            named => (named, None),
+        }
+    }
+
     /// Connects; keys are only looked for where the edge asks for a certificate.
     pub(crate) async fn connect(&self, application: &str) -> Result<EdgeClient, Failure> {
+        let (of_applications, of_edge) = self.files();
         // Flags and variables are known already.
-        let file = config::of_applications(self.config.as_ref())?;
+        let file = config::of_applications(of_applications)?;
         let edges = if self.edge.is_empty() { &file.edge } else { &self.edge };
         let keys = self.keys.as_deref().or(file.keys.as_deref());
         let given = edges.iter().map(|text| Address::parse(text, Which::Edge));
         let mut addresses = given.collect::<Result<Vec<_>, _>>()?;
         if addresses.is_empty() {
-            addresses.push(Address::local(Which::Edge));
+            let socket = EdgePlaces::socket_for_applications(of_edge)?;
+            addresses.push(socket.map_or_else(|| Address::local(Which::Edge), Address::Unix));
         }
         let is_remote = addresses.iter().any(|address| address.as_unix().is_none());
         let credentials = match is_remote {

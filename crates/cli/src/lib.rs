@@ -17,6 +17,7 @@ mod logging;
 #[cfg(feature = "emulator")]
 mod measure;
 mod persist;
+mod place;
 mod store;
 mod subscribe;
 mod text;
@@ -110,6 +111,10 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
     // Brokers find in their settings how they log.
     if !matches!(cli.command, Command::Edge(_) | Command::Camera(_)) {
         cli.logs.start();
+        // It is a finding of the doctor's.
+        if !matches!(cli.command, Command::Doctor(_)) {
+            config::warn_of_variables();
+        }
     }
     match cli.command {
         Command::Edge(_) => edge::run(&typed(Role::Edge)),
@@ -119,7 +124,7 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
         Command::Store(args) => store::run(args),
         Command::Doctor(args) => doctor::run(*args),
         Command::Config(args) => own.map_or(Ok(()), |own| config::run(args, own)),
-        Command::Keys(args) => keys::run(args).map_err(Failure::new),
+        Command::Keys(args) => keys::run(args),
         Command::Demo(_) => Err(in_python("demo")),
         Command::Profile(_) => Err(in_python("profile")),
         Command::Bench(_) => Err(in_python("bench")),
@@ -157,6 +162,11 @@ pub struct Application {
 /// What the file of this user's applications says, if there is one. The error is a sentence.
 pub fn application() -> Result<Application, String> {
     config::of_applications(None).map(connect::ConnectArgs::named).map_err(|failure| failure.to_string())
+}
+
+/// The Unix socket of this host's edge, where its variable or its file of settings names one. The error is a sentence.
+pub fn edge_socket() -> Result<Option<PathBuf>, String> {
+    config::EdgePlaces::socket_for_applications(None).map_err(|failure| failure.to_string())
 }
 
 /// The error for a command that only the Python package has.

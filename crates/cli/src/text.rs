@@ -25,6 +25,11 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A number of things: `1 grant`, `2 grants`.
+pub(crate) fn counted(count: u64, thing: &str) -> String {
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
+
 /// Parses the size of something that holds many frames or records: a mebibyte or more.
 pub(crate) fn parse_room(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {

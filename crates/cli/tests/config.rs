@@ -128,6 +128,8 @@ const BROKEN: &[Broken] = &[
     ),
     ("role = \"camera\"\nedge = \"edge.local\"\n", 0, &["camera", "camera = \"dock/cam1\""]),
     ("role = \"camera\"\ncamera = \"dock/cam1\"\n", 0, &["edge", "edge = [\"HOST\"]"]),
+    ("role = \"app\"\nedge = []\n", 2, &["edge = []", "no edge to go to", "leave it out"]),
+    ("role = \"camera\"\ncamera = \"dock/cam1\"\nedge = []\n", 3, &["edge = []", "edge = [\"HOST\"]"]),
     ("role = \"camera\"\ncamera = \"dock/*\"\nedge = \"edge\"\n", 2, &["camera = \"dock/*\""]),
     ("role = \"camera\"\ncamera = \"a\"\nedge = [\"e\", \"e\"]\n", 3, &["edge", "twice"]),
     ("role = \"camera\"\ncamera = \"a\"\nedge = \"e\"\nfps = 10\n", 4, &["fps = 10", "name one with source"]),

@@ -261,7 +261,11 @@ fn addresses(py: Python<'_>, edges: &[String]) -> PyResult<Vec<Address>> {
     let file = mez_cli::application().map_err(|failure| error::argument(py, "edge", failure))?;
     let in_file = file.edges.iter().map(|edge| parse(edge)).collect::<Result<Vec<_>, _>>();
     let in_file = in_file.map_err(|failure| error::argument(py, "edge", failure))?;
-    Ok(if in_file.is_empty() { vec![Address::local(Which::Edge)] } else { in_file })
+    if !in_file.is_empty() {
+        return Ok(in_file);
+    }
+    let socket = mez_cli::edge_socket().map_err(|failure| error::argument(py, "edge", failure))?;
+    Ok(vec![socket.map_or_else(|| Address::local(Which::Edge), Address::Unix)])
 }
 
 /// What an edge broker knows of a camera.

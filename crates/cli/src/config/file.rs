@@ -19,6 +19,8 @@ use super::setting::{CONFIG, Role, Setting};
 const BYTES_MAX: u64 = 1 << 20;
 /// The most breaks of TOML's rules that are told. A file that is none has thousands.
 const SYNTAX_FAULTS_MAX: usize = 10;
+/// In place of a file: none.
+pub(crate) const OFF: &str = "off";
 /// The setting that says whose file it is.
 const ROLE: &str = "role";
 
@@ -267,7 +269,7 @@ fn unknown(role: Role, settings: &[Setting], name: &str, value: &DeValue<'_>) ->
 }
 
 /// The name that was probably meant.
-fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let reach = (typed.chars().count() / 4).clamp(1, 3);
     let near = names.map(|name| (distance(typed, name), name)).filter(|(far, _)| *far <= reach);
     near.min_by_key(|(far, _)| *far).map(|(_, name)| name)
@@ -295,9 +297,14 @@ fn distance(one: &str, other: &str) -> usize {
 /// none is wanted.
 pub(super) fn find(role: Role, named: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     if let Some(named) = named {
-        return (named != "off").then(|| named.into());
+        return (named != OFF).then(|| named.into());
     }
     places(role).into_iter().find(|path| path.exists())
+}
+
+/// Whether a file is there that this user may not read.
+pub(super) fn is_denied(path: &Path) -> bool {
+    File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// Where a file is looked for that nobody named.

@@ -8,8 +8,11 @@
 //! | `secret.rs` | finds secrets in it |
 //! | `fault.rs` | where something comes from, and what is wrong with it |
 //! | `resolve.rs` | which of all values is in force, and what may change later |
+//! | `edge_places.rs` | the folders of this host's edge, for other commands |
+//! | `variables.rs` | the environment variables that there are |
 //! | `show.rs`, `schema.rs` | what is in force, and what there is |
 
+mod edge_places;
 mod fault;
 mod file;
 mod resolve;
@@ -17,22 +20,28 @@ mod schema;
 mod secret;
 mod setting;
 mod show;
+mod variables;
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgMatches, Args, Subcommand, ValueEnum};
 use tracing::{error, info, warn};
 
+pub(crate) use self::edge_places::EdgePlaces;
 use self::fault::lines;
 pub(crate) use self::fault::{Fault, Origin};
+pub(crate) use self::file::OFF;
 use self::file::ReadFile;
 pub(crate) use self::resolve::{Contradictions, Examined, InForce, OfRole, Take, Typed, examine};
 pub(crate) use self::setting::{Role, without_env};
+pub(crate) use self::variables::unknown as unknown_variables;
 use crate::camera::CameraArgs;
 use crate::connect::ConnectArgs;
 use crate::edge::EdgeArgs;
 use crate::failure::Failure;
+use crate::place::Place;
+use crate::text::counted;
 
 /// Check files of settings, show which settings are in force, and print a schema of them for editors
 #[derive(Debug, Args)]
@@ -132,14 +141,36 @@ fn check(files: Vec<PathBuf>) -> Result<(), Failure> {
             Some(Role::Edge) => faults_of::<EdgeArgs>(&typed),
             Some(Role::Camera) => faults_of::<CameraArgs>(&typed),
             Some(Role::App) => faults_of::<ConnectArgs>(&typed),
-            None => read.faults,
+            None => read.faults.clone(),
         };
         if let (true, Some(role)) = (found.is_empty(), read.role) {
-            println!("{}: good: {} settings for {}", path.display(), read.given.len(), role.reader());
+            let settings = counted(read.given.len() as u64, "setting");
+            println!("{}: good: {settings} for {}", path.display(), role.reader());
+            // Whoever checks may be on another host than the one that the file is for.
+            places_in_the_way(role, &path, &read).iter().for_each(|warning| eprintln!("{warning}"));
         }
         faults.extend(found);
     }
     if faults.is_empty() { Ok(()) } else { Err(Failure::lines(lines(&faults))) }
+}
+
+/// Folders of a file that are not there, and that this host has no place for.
+fn places_in_the_way(role: Role, file: &Path, read: &ReadFile) -> Vec<Fault> {
+    let folders = role.settings().into_iter().filter(|setting| setting.value_name() == "DIR");
+    let given = folders.filter_map(|setting| read.given.get(&setting.key).map(|given| (setting.key, given)));
+    let warning = |(field, given): (String, &file::Given)| {
+        let obstacle = Place::of(given.raws.first()?.as_ref()).obstacle()?;
+        let what = format!(
+            "warning: there can be no such folder on this host, for this user: {obstacle}; write another one, if the file is for this host"
+        );
+        Some(Fault {
+            origin: Origin::File(file.to_owned(), given.line),
+            field,
+            value: Some(given.typed.clone()),
+            what,
+        })
+    };
+    given.filter_map(warning).collect()
 }
 
 /// Whose file a file is, or what is wrong with one that does not say so.
@@ -171,10 +202,18 @@ pub(crate) fn begin<A: OfRole>(typed: &Typed) -> Result<InForce<A>, Failure> {
     if let Some(logs) = &in_force.logs {
         logs.start();
     }
+    warn_of_variables();
     if let Some(path) = &in_force.file {
         info!("settings are read from {}", path.display());
     }
     Ok(in_force)
+}
+
+/// Tells of variables that somebody set for Mez and nothing reads. Once in a process, when it has begun to log.
+pub(crate) fn warn_of_variables() {
+    for unknown in unknown_variables() {
+        warn!("{unknown}; {}", unknown.remedy());
+    }
 }
 
 /// Reads the settings of a broker that runs again. Returns what to do with what has changed: nothing, if they make no sense.
@@ -201,7 +240,7 @@ pub(crate) fn reload<'a, A: OfRole>(in_force: &'a mut InForce<A>, typed: &Typed)
 }
 
 /// The edges and the folder of keys that the file of this user's applications names, without a look at flags and variables.
-pub(crate) fn of_applications(file: Option<&OsString>) -> Result<ConnectArgs, Failure> {
-    let typed = file.map_or_else(Typed::default, |file| Typed::only_file(file.clone()));
+pub(crate) fn of_applications(file: Option<&OsStr>) -> Result<ConnectArgs, Failure> {
+    let typed = file.map_or_else(Typed::default, |file| Typed::only_file(file.to_owned()));
     settle::<ConnectArgs>(&typed).map(|in_force| in_force.args)
 }

@@ -69,9 +69,10 @@ impl Typed {
         Self { config, given: given.map(|(id, raws)| (id.to_owned(), raws)).collect() }
     }
 
-    fn config(&self, role: Role) -> Option<OsString> {
-        let variable = format!("MEZ_{}_CONFIG", role.name().to_ascii_uppercase());
-        self.config.clone().or_else(|| std::env::var_os(variable).filter(|value| !value.is_empty()))
+    /// The file of settings that was named.
+    pub(super) fn config(&self, role: Role) -> Option<OsString> {
+        let variable = std::env::var_os(role.config_variable());
+        self.config.clone().or_else(|| variable.filter(|value| !value.is_empty()))
     }
 }
 
@@ -99,17 +100,17 @@ const HELD_BY_VARIABLES: [(&str, &str); 2] =
     [("store_key", "MEZ_STORE_KEY"), ("source_credentials", "MEZ_SOURCE_CREDENTIALS")];
 
 /// All values of a role's settings, and what is wrong with each by itself.
-struct Gathered {
-    lines: Vec<Line>,
+pub(super) struct Gathered {
+    pub(super) lines: Vec<Line>,
     path: Option<PathBuf>,
     read: ReadFile,
-    faults: Vec<Fault>,
+    pub(super) faults: Vec<Fault>,
     /// The settings that cannot be read, by name.
     faulty: Vec<String>,
 }
 
 impl Gathered {
-    fn of(role: Role, typed: &Typed) -> Self {
+    pub(super) fn of(role: Role, typed: &Typed) -> Self {
         let path = file::find(role, typed.config(role).as_deref());
         let read = path.as_deref().map_or_else(ReadFile::default, |path| ReadFile::read(path, Some(role)));
         let (mut faults, mut faulty) = (read.faults.clone(), read.faulty.clone());

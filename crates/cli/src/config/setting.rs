@@ -51,6 +51,17 @@ impl Role {
         }
     }
 
+    /// Who reads it, as the beginning of a sentence.
+    pub(crate) fn reads(self) -> String {
+        let verb = if self == Self::App { "read" } else { "reads" };
+        format!("{} {verb}", self.reader())
+    }
+
+    /// The variable that names its file.
+    pub(super) fn config_variable(self) -> String {
+        format!("MEZ_{}_CONFIG", self.name().to_ascii_uppercase())
+    }
+
     /// Parses the role's words, without a program's name, and without a look at the environment.
     pub(super) fn command(self) -> Command {
         let bare =

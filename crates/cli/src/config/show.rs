@@ -43,11 +43,11 @@ fn value(kind: Kind, text: &str) -> String {
 pub(super) fn text<A: OfRole>(in_force: &InForce<A>) -> String {
     let role: Role = A::ROLE;
     let mut text = match &in_force.file {
-        Some(path) => format!("# {} reads {}\n", role.reader(), path.display()),
+        Some(path) => format!("# {} {}\n", role.reads(), path.display()),
         None => {
             let places: Vec<_> =
                 super::file::places(role).iter().map(|path| path.display().to_string()).collect();
-            format!("# {} reads no file; there is none at {}\n", role.reader(), places.join(" or "))
+            format!("# {} no file; there is none at {}\n", role.reads(), places.join(" or "))
         }
     };
     text += &format!("role = \"{}\"\n", role.name());

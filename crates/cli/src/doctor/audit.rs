@@ -12,7 +12,7 @@ use rustix::fs::{Access, access, statvfs};
 
 use super::finding::{Check, Finding};
 use super::subject::{Side, Subject};
-use crate::text::bytes;
+use crate::text::{bytes, counted};
 
 /// With less, the next record may not find room.
 const SPACE_MIN: u64 = 1 << 20;
@@ -81,9 +81,10 @@ fn try_opening(folder: &Path) -> Result<(), (String, io::Error)> {
 fn verified(state: &Path, folder: &Path) -> Finding {
     let shown = folder.display();
     match AuditLog::of_state(state).and_then(|log| log.read(None, drop)) {
-        Ok(Report { records, flaws, .. }) if flaws.is_empty() => {
-            Finding::ok(Check::Audit, format!("{shown}: {records} records, and the chain is whole"))
-        }
+        Ok(Report { records, flaws, .. }) if flaws.is_empty() => Finding::ok(
+            Check::Audit,
+            format!("{shown}: {}, and the chain is whole", counted(records, "record")),
+        ),
         Ok(Report { flaws, .. }) => Finding::warning(
             Check::Audit,
             format!("{shown} is not what the edge wrote: {}", flaws[0]),

@@ -3,15 +3,16 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use mez_node::persist::keys::{StoreKeyError, find_store_keys};
 use mez_node::state;
-use rustix::fs::{Access, access, statvfs};
+use rustix::fs::statvfs;
 
 use super::finding::{Check, Finding};
 use super::subject::{Side, Subject};
+use crate::place::Place;
 use crate::text::{bytes, milliseconds};
 
 /// With less, a log loses its oldest frames within minutes.
@@ -70,13 +71,11 @@ fn folder(what: &str, path: &Path, option: &str, writes: bool) -> Finding {
             ),
         )
     };
-    let (there, exists) = nearest(path);
-    if !there.is_dir() {
-        return cannot(&format!("{} is no folder", there.display()));
+    let place = Place::of(path);
+    if let Some(obstacle) = place.obstacle() {
+        return cannot(&obstacle);
     }
-    if let Err(error) = access(&there, Access::WRITE_OK | Access::EXEC_OK) {
-        return cannot(&io::Error::from(error));
-    }
+    let Place { there, exists } = place;
     let room = statvfs(&there).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize)).unwrap_or(u64::MAX);
     let full = |found: String| {
         let remedy = format!(
@@ -124,15 +123,6 @@ fn folder(what: &str, path: &Path, option: &str, writes: bool) -> Finding {
     Finding::ok(Check::Disk, found)
 }
 
-/// The folder itself, or the nearest one above it that exists; and whether it is the folder itself.
-fn nearest(path: &Path) -> (PathBuf, bool) {
-    let path = if path.is_absolute() { path.to_owned() } else { PathBuf::from(".").join(path) };
-    let exists = |folder: &&Path| fs::metadata(folder).is_ok();
-    let there = path.ancestors().find(exists).map_or_else(|| PathBuf::from("/"), Path::to_owned);
-    let is_itself = there == path;
-    (there, is_itself)
-}
-
 /// How long the slowest of a few writes takes until it is safe. The file has no name any more while it is written, so that nothing is left
 /// however this ends.
 fn try_writing(folder: &Path) -> io::Result<Duration> {
@@ -175,5 +165,9 @@ mod tests {
             assert!(fault.level == Level::Fault && fault.found.contains("is no folder"), "{fault:?}");
             assert!(fault.remedy.unwrap().contains("--store"));
         }
+        // No disk is full where none is.
+        let fault = folder("store", Path::new("/proc/nope"), "--store", true);
+        assert!(fault.level == Level::Fault && fault.found.contains("belongs to the kernel"), "{fault:?}");
+        assert!(!fault.found.contains("full") && fault.remedy.unwrap().contains("--store"));
     }
 }

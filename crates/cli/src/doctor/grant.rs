@@ -11,6 +11,7 @@ use super::finding::{Check, Finding};
 use super::network::{Answers, AppAnswer};
 use super::revocation::JOIN_AGAIN;
 use super::subject::{Side, Subject};
+use crate::text::counted;
 
 pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -70,7 +71,7 @@ fn camera(place: &str, answer: &LinkReport) -> Option<Finding> {
 fn application(subject: &Subject, place: &str, checkup: &Checkup) -> Vec<Finding> {
     let Checkup { who, refused, .. } = checkup;
     if refused.is_empty() {
-        return vec![Finding::ok(Check::Grant, format!("{place}: {who} may do what it would"))];
+        return vec![Finding::ok(Check::Grant, format!("{place}: {who} may do all that was asked"))];
     }
     if subject.wanted.is_empty() {
         // Nobody said what it is for, and one verb is enough.
@@ -107,18 +108,22 @@ fn rights(keys: &KeyFolder) -> Finding {
         Ok(text) if text.stance == Stance::Open => Finding::warning(
             Check::Grant,
             format!(
-                "{shown}: every application may do everything, and {} grants restrict nothing",
-                text.grants.len()
+                "{shown}: every application may do everything; the {} in it {restrict} nothing",
+                counted(text.grants.len() as u64, "grant"),
+                restrict = if text.grants.len() == 1 { "restricts" } else { "restrict" },
             ),
             "give applications their grants with `mez keys grant`, then run `mez keys rights --strict`",
         ),
-        Ok(text) => Finding::ok(
-            Check::Grant,
-            format!("{shown}: {} grants, and nothing else is allowed", text.grants.len()),
-        ),
+        Ok(text) if text.grants.is_empty() => {
+            Finding::ok(Check::Grant, format!("{shown}: nothing is granted, so applications may do nothing"))
+        }
+        Ok(text) => {
+            let grants = counted(text.grants.len() as u64, "grant");
+            Finding::ok(Check::Grant, format!("{shown}: {grants}; everything else is refused"))
+        }
         Err(error) if error.is_absent() => Finding::skipped(
             Check::Grant,
-            format!("{shown} is not there yet: `mez edge` writes it at its start"),
+            format!("{shown} is not there: `mez edge` writes one at its first start"),
         ),
         Err(error) => Finding::fault_of(Check::Grant, error, "correct the file, or put it back from a copy"),
     }

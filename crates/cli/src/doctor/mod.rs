@@ -12,6 +12,7 @@ mod disk;
 mod ffmpeg;
 mod finding;
 mod grant;
+mod in_force;
 mod mtu;
 mod network;
 mod permissions;

@@ -13,7 +13,7 @@ use mez_node::runtime::block_on;
 use super::finding::{Check, Finding};
 use super::revocation::JOIN_AGAIN;
 use super::subject::Subject;
-use super::{clock, grant, mtu, reach, udp, version};
+use super::{clock, grant, in_force, mtu, reach, udp, version};
 
 /// What the edges answered.
 #[derive(Default)]
@@ -66,6 +66,7 @@ impl Answers {
             mtu::check(self),
             version::check(self),
             grant::check(subject, self),
+            in_force::check(subject, self),
         ]
         .concat()
     }

@@ -15,7 +15,7 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     let Ok(keys) = &subject.keys else { return Vec::new() };
     let mut findings = Vec::new();
     if subject.is(Side::Edge) {
-        // An edge does not start with a list that is none.
+        // An edge does not start with a list that is none. What one that runs makes of it, it is asked (`in_force.rs`).
         let file = RevokedFile::of(keys.path(), keys.trust());
         findings.extend(look(subject, &file, Finding::fault_of));
     }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use super::finding::{Check, Finding};
 use super::subject::{Side, Subject, SubjectArgs};
 use crate::camera::CameraArgs;
-use crate::config::{Examined, Fault, Origin, Role, Typed, examine, whose};
+use crate::config::{Examined, Fault, Origin, Role, Typed, examine, unknown_variables, whose};
 use crate::connect::ConnectArgs;
 use crate::edge::EdgeArgs;
 
@@ -98,11 +98,15 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
         let wrong = faults.iter().filter(matters).filter(is_there);
         let wrong: Vec<Finding> = wrong.map(|fault| finding(fault, &remedy)).collect();
         if let (true, Some(path)) = (wrong.is_empty(), file) {
-            let found = format!("{} reads {}", side.role().reader(), path.display());
+            let found = format!("{} {}", side.role().reads(), path.display());
             findings.push(Finding::ok(Check::Settings, found));
         }
         findings.extend(wrong);
     }
+    let variables = unknown_variables();
+    let unread =
+        variables.iter().map(|name| Finding::warning(Check::Settings, name.to_string(), name.remedy()));
+    findings.extend(unread);
     if findings.is_empty() {
         findings.push(Finding::ok(
             Check::Settings,

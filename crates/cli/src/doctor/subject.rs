@@ -350,7 +350,8 @@ fn addresses(
     if sides.contains(&Side::Edge) {
         edges.push(Address::Unix(own_socket.to_owned()));
     } else if sides.contains(&Side::App) && edges.is_empty() {
-        edges.push(Address::Unix(socket::find(Which::Edge)));
+        let socket = settings.path(Side::Edge, "socket").unwrap_or_else(|| socket::find(Which::Edge));
+        edges.push(Address::Unix(socket));
     }
     Ok((links, edges))
 }

@@ -1,6 +1,6 @@
 //! `mez keys audit`: prints the audit log of this host's edge, and verifies it.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -13,7 +13,7 @@ use mez_node::clock::wall_now;
 use mez_node::state::{self, StateError};
 
 use super::Terminal;
-use crate::text::parse_time;
+use crate::text::{counted, parse_time};
 
 /// How often `--follow` looks for new records.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
@@ -45,9 +45,6 @@ pub struct AuditArgs {
     /// With --verify: compare with a record's number and hash that an earlier --verify printed, and that you kept elsewhere
     #[arg(long, value_name = "NUMBER:HASH", requires = "verify", value_parser = parse_noted)]
     noted: Option<(u64, RecordHash)>,
-    /// The edge's folder for state [default: $MEZ_STATE, /var/lib/mez for root, else ~/.local/state/mez]
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
 }
 
 /// Why the audit log was not printed.
@@ -125,8 +122,8 @@ impl Wanted {
 }
 
 impl Terminal<'_> {
-    pub(super) fn audit(&mut self, args: &AuditArgs) -> Result<(), AuditFailure> {
-        let log = AuditLog::of_state(&state::folder(args.state.as_deref())?)?;
+    pub(super) fn audit(&mut self, args: &AuditArgs, state: Option<&Path>) -> Result<(), AuditFailure> {
+        let log = AuditLog::of_state(&state::folder(state)?)?;
         let wanted = Wanted::of(args, wall_now())?;
         let mut tail = log.tail(args.noted)?;
         if !args.json && !args.verify {
@@ -171,12 +168,12 @@ impl Terminal<'_> {
     fn verified(&mut self, report: &Report, noted: Option<(u64, RecordHash)>) -> Result<(), AuditFailure> {
         let (first, last) = (report.first.unwrap_or_default(), report.chain.last());
         let whole = if report.is_whole() { "the chain is whole" } else { "the chain is broken" };
-        writeln!(self.out, "{} records, {first} to {last}: {whole}", report.records)?;
+        writeln!(self.out, "{}, {first} to {last}: {whole}", counted(report.records, "record"))?;
         if report.torn > 0 {
             writeln!(
                 self.out,
-                "{} lines were never finished (a kill, a power cut); nothing is missing for them",
-                report.torn
+                "never finished, because of a kill or a power cut: {}; nothing is missing for it",
+                counted(report.torn, "line")
             )?;
         }
         if let (Some((number, _)), Some(false)) = (noted, report.compared)

@@ -9,6 +9,7 @@ mod show;
 mod tests;
 mod told;
 
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,9 @@ use mez_node::ports;
 use mez_node::revocation::RevokedError;
 use mez_node::rights::RightsError;
 
+use crate::config::EdgePlaces;
+use crate::failure::Failure;
+
 /// Make a site, let hosts and applications join it, and list the identities of this host.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -45,11 +49,20 @@ Examples:
   Then, while `mez edge` runs here, use the token on the camera's host:
     mez keys enrol TOKEN --edge HOST
 
-Mez looks for keys in --keys, then in MEZ_KEYS, then in $XDG_CONFIG_HOME/mez/keys or ~/.config/mez/keys.")]
+Mez looks for keys in --keys, then in MEZ_KEYS, then in the folder that the edge's file of settings names (edge.toml, if there is one), then in \
+$XDG_CONFIG_HOME/mez/keys or ~/.config/mez/keys. So the commands act on the edge that `mez edge` would start with the same --config.")]
 pub struct KeysArgs {
-    /// Folder with the keys of this host [default: $MEZ_KEYS, else ~/.config/mez/keys]
+    /// Folder with the keys of this host [default: $MEZ_KEYS, what edge.toml names, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR", global = true)]
     keys: Option<PathBuf>,
+    /// The edge's folder for state, where it keeps its audit log and hears who changed its rights [default: $MEZ_STATE, what edge.toml names, /var/lib/mez
+    /// for root, else ~/.local/state/mez]
+    #[arg(long, value_name = "DIR", global = true)]
+    state: Option<PathBuf>,
+    /// File of settings of this host's edge, which names these folders, or `off` for none [default: $MEZ_EDGE_CONFIG, edge.toml in ~/.config/mez, else in
+    /// /etc/mez]
+    #[arg(long, value_name = "FILE|off", global = true)]
+    config: Option<OsString>,
     #[command(subcommand)]
     command: Command,
 }
@@ -252,9 +265,32 @@ Examples:
 }
 
 /// Runs `mez keys`. Blocks until it is done; not to be called inside an asynchronous runtime.
-pub fn run(args: KeysArgs) -> Result<(), KeysError> {
+pub(crate) fn run(mut args: KeysArgs) -> Result<(), Failure> {
+    let edge = EdgePlaces::find(args.config.as_deref(), args.keys.as_deref(), args.state.as_deref())?;
+    // An edge with a signer has a folder of keys without the authority's.
+    if !(edge.has_signer && args.command.is_of_authority()) {
+        args.keys = edge.keys;
+    }
+    args.state = edge.state;
+    let (log, edge_name) = (told::log(args.state.as_deref()), edge.name);
     // Not locked: while it serves, other threads have log lines to write.
-    Terminal { out: &mut io::stdout(), notes: &mut io::stderr(), log: told::log() }.run(args)
+    let mut terminal = Terminal { out: &mut io::stdout(), notes: &mut io::stderr(), log, edge_name };
+    terminal.run(args).map_err(Failure::new)
+}
+
+impl Command {
+    /// Whether it needs the authority's key.
+    fn is_of_authority(&self) -> bool {
+        matches!(
+            self,
+            Self::Init { .. }
+                | Self::Token { .. }
+                | Self::Rotate(_)
+                | Self::Revoke(_)
+                | Self::Unrevoke { .. }
+                | Self::Serve { .. }
+        )
+    }
 }
 
 /// Why a command of `mez keys` failed. Every text says what to do.
@@ -348,6 +384,8 @@ struct Terminal<'a> {
     notes: &'a mut dyn Write,
     /// The audit log that is told who changed the rights, if an edge keeps it.
     log: Option<PathBuf>,
+    /// What the edge of this host is called, if its settings say so.
+    edge_name: Option<String>,
 }
 
 impl Terminal<'_> {
@@ -366,7 +404,7 @@ impl Terminal<'_> {
             Command::Revoke(args) => self.revoke(&KeyFolder::find(keys)?, &args),
             Command::Unrevoke { what } => self.unrevoke(&KeyFolder::find(keys)?, &what),
             Command::Revoked => self.revoked(&KeyFolder::find(keys)?),
-            Command::Audit(args) => Ok(self.audit(&args)?),
+            Command::Audit(audit) => Ok(self.audit(&audit, args.state.as_deref())?),
             Command::Enrol { token, edge } => self.enrol(keys, &token, &edge),
             Command::Serve { signer, listen } => self.serve(keys, signer.as_deref(), listen),
             Command::List => self.list(&KeyFolder::find(keys)?, SystemTime::now()),

@@ -38,7 +38,7 @@ impl Terminal<'_> {
         let subjects = subjects(keys, &args.what)?;
         whole(&subjects)?;
         if !args.own
-            && let Some(own) = own_edge(keys, &subjects)?
+            && let Some(own) = own_edge(keys, self.edge_name.as_deref(), &subjects)?
         {
             return Err(KeysError::OwnEdge { what: own.to_string() });
         }
@@ -160,12 +160,17 @@ fn whole(subjects: &[Subject]) -> Result<(), KeysError> {
 }
 
 /// The one of them that is the edge of this host. It has the authority's key, so whoever wants it out of the site has to do something else.
-fn own_edge<'a>(keys: &KeyFolder, subjects: &'a [Subject]) -> Result<Option<&'a Subject>, KeysError> {
+fn own_edge<'a>(
+    keys: &KeyFolder,
+    name: Option<&str>,
+    subjects: &'a [Subject],
+) -> Result<Option<&'a Subject>, KeysError> {
     let files = keys.identity_files()?;
     let held = files.iter().filter_map(|file| file.content.as_ref().ok());
     let held = held.filter(|held| held.identity().role == Role::Edge);
-    // What it is called without a file, and what it shows with one.
-    let mut own = vec![format!("{}/{}", Role::Edge, Name::from_host_name(&host_name()))];
+    // What its settings call it, what it is called without them, and what it shows with a certificate.
+    let name = name.map_or_else(|| Name::from_host_name(&host_name()).to_string(), str::to_owned);
+    let mut own = vec![format!("{}/{name}", Role::Edge)];
     own.extend(held.flat_map(|held| [held.identity().short(), held.facts().serial.clone()]));
     Ok(subjects.iter().find(|subject| own.contains(&subject.to_string())))
 }

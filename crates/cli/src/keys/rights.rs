@@ -12,6 +12,7 @@ use mez_node::rights::edit::{with_grant, with_stance, without_grant};
 use mez_node::rights::{RightsFile, RightsText};
 
 use super::{KeysError, Terminal};
+use crate::text::counted;
 
 /// Verbs with commas between them.
 #[derive(Clone, Debug)]
@@ -196,8 +197,8 @@ It may do nothing yet: name cameras with --watch and --reply, or run `mez keys g
         if !strict {
             let text = file.read_or_open()?.0;
             let rest = if text.stance == Stance::Open { "allowed as well" } else { "refused" };
-            let (path, grants) = (file.path().display(), text.grants.len());
-            writeln!(self.out, "{path}: {grants} grants. What no grant allows is {rest}.")?;
+            let (path, grants) = (file.path().display(), counted(text.grants.len() as u64, "grant"));
+            writeln!(self.out, "{path}: {grants}. What no grant allows is {rest}.")?;
             return self.say_stance(&file, &text);
         }
         let text = match file.create(Stance::Deny)? {
@@ -206,9 +207,9 @@ It may do nothing yet: name cameras with --watch and --reply, or run `mez keys g
         };
         writeln!(
             self.out,
-            "From now on what no grant allows is refused, within seconds also to streams that run. {} has {} grants; `mez keys grants` lists them.",
+            "From now on what no grant allows is refused, within seconds also to streams that run. {} has {}; `mez keys grants` lists what is allowed.",
             file.path().display(),
-            text.grants.len(),
+            counted(text.grants.len() as u64, "grant"),
         )?;
         let why = format!("in {}", file.path().display());
         self.tell(&Event::new(wall_now(), Kind::Rights, "").what("strict").why(why))

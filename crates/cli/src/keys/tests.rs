@@ -28,7 +28,7 @@ fn mez_keys(folder: &Path, arguments: &[&str]) -> Result<(String, String), Strin
     let line = ["mez", "keys"].iter().chain(arguments).chain(&at);
     let Top::Keys(args) = Mez::try_parse_from(line).map_err(|error| error.to_string())?.command;
     let (mut out, mut notes) = (Vec::new(), Vec::new());
-    let done = Terminal { out: &mut out, notes: &mut notes, log: None }.run(args);
+    let done = Terminal { out: &mut out, notes: &mut notes, log: None, edge_name: None }.run(args);
     done.map_err(|error| error.to_string())?;
     Ok((String::from_utf8(out).unwrap(), String::from_utf8(notes).unwrap()))
 }

@@ -1,6 +1,6 @@
 //! Tells the audit log of this host's edge who changed its rights or the deny list.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use mez_core::audit::{Event, Kind};
 use mez_core::rights::Grant;
@@ -12,9 +12,9 @@ use mez_node::state;
 
 use super::{KeysError, Terminal};
 
-/// The log of the edge whose folder for state this environment names.
-pub(super) fn log() -> Option<PathBuf> {
-    state::folder(None).ok().map(|state| audit_folder(&state))
+/// The log of the edge with this folder for state, or with the default one.
+pub(super) fn log(state: Option<&Path>) -> Option<PathBuf> {
+    state::folder(state).ok().map(|state| audit_folder(&state))
 }
 
 impl Terminal<'_> {

@@ -17,6 +17,7 @@ use mez_node::persist::LogKind;
 use mez_node::runtime::{block_on, until_stopped};
 
 use super::folder::Folder;
+use crate::config::EdgePlaces;
 use crate::failure::Failure;
 use crate::text::{bytes, milliseconds, parse_time};
 
@@ -96,7 +97,8 @@ enum Codec {
 
 pub(super) fn run(args: ExportArgs) -> Result<(), Failure> {
     let json = args.json;
-    let state = args.folder.state.clone();
+    // Whose log is told: that of the edge which runs on this host, if one does.
+    let state = EdgePlaces::find(None, None, args.folder.state.as_deref())?.state;
     let options = options(args)?;
     tell_audit_log(state.as_deref(), &options);
     let mut bar = Bar::new();

@@ -102,3 +102,42 @@ fn a_bundle_holds_the_settings_without_secrets() {
     let text = String::from_utf8_lossy(&unpacked.stdout).into_owned();
     assert!(text.contains("memory_bytes = \"64MiB\"") && !text.contains("Tr0ub4dor"), "{text}{unpacked:?}");
 }
+
+/// An application that is to be enrolled again keeps its name: that of the file that nobody can read.
+#[test]
+fn an_identity_that_cannot_be_read() {
+    let host = Site::new().host("app/none", DAY);
+    fs::rename(host.path("keys/app.none.pem"), host.path("keys/app+none.pem")).unwrap();
+    fs::write(host.path("keys/app+none.pem"), "").unwrap();
+    let found = host.doctor(&["--as", "app", "--edge", &closed_port().to_string()]);
+    let certificate = found.faults.iter().find(|(check, ..)| check == "certificate");
+    let (_, what, to_do) = certificate.unwrap_or_else(|| panic!("{}", found.all));
+    assert!(
+        what.contains("app+none.pem (unreadable)") && to_do.contains("`mez keys token app/none`"),
+        "{}",
+        found.all
+    );
+}
+
+/// A folder that there cannot be has no disk that could be full.
+#[test]
+fn a_store_where_no_folder_can_be() {
+    let site = Site::new();
+    said(&site.run(&["store", "key"]));
+    let found = site.doctor(&["--as", "edge", "--store", "/proc/nope"]);
+    found.fault("disk", "/proc belongs to the kernel", "--store");
+    assert!(!found.all.contains("is full"), "{}", found.all);
+}
+
+/// What is counted is counted in English.
+#[test]
+fn rights_are_told_in_words() {
+    let site = Site::new();
+    let told =
+        |words: &str| assert!(site.doctor(&["--as", "edge"]).all.contains(words), "{}", site.doctor(&[]).all);
+    told("rights.toml: nothing is granted, so applications may do nothing");
+    said(&site.run(&["keys", "grant", "app/counter", "watch", "dock/*"]));
+    told("rights.toml: 1 grant; everything else is refused");
+    said(&site.run(&["keys", "grant", "app/counter", "read", "dock/*"]));
+    told("rights.toml: 2 grants; everything else is refused");
+}

@@ -45,6 +45,51 @@ fn a_revoked_camera() {
     stolen.doctor(&["--camera", "dock/cam1"]).fault("revocation", "was revoked (stolen)", "mez keys revoked");
 }
 
+/// What the edge shows is asked of the edge itself: the folder may hold another certificate by now, or the authority's key.
+#[test]
+fn an_edge_that_runs_on_with_a_revoked_certificate() {
+    let site = Site::new();
+    let host = site.host("edge/main", DAY);
+    let _edge = host.edge();
+    host.doctor(&["--as", "edge"]).healthy();
+    said(&site.run(&["keys", "revoke", "edge/main", "--because", "leaked"]));
+    fs::copy(site.path("keys/revoked.list"), host.path("keys/revoked.list")).unwrap();
+    let found = host.doctor(&["--as", "edge"]);
+    let shown = found
+        .faults
+        .iter()
+        .find(|(_, what, _)| what.contains("the edge that runs here shows a certificate of edge/main"));
+    let (check, _, to_do) = shown.unwrap_or_else(|| panic!("{}", found.all));
+    assert!(check == "revocation" && to_do.contains("mez keys unrevoke"), "{}", found.all);
+}
+
+/// The rights in force are those that the edge had, or those of another folder. What it takes in a moment later is no fault.
+#[test]
+fn an_edge_that_runs_with_other_rights_than_the_file_says() {
+    let site = Site::new();
+    let _edge = site.edge();
+    said(&site.run(&["keys", "grant", "app/counter", "watch", "dock/*"]));
+    site.doctor(&["--as", "edge"]).healthy();
+    let file = site.path("keys/rights.toml");
+    let text = fs::read(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    site.doctor(&["--as", "edge"]).fault(
+        "grant",
+        "keeps the rights that it had (1 grant)",
+        "put the file back",
+    );
+    fs::write(&file, text).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    site.doctor(&["--as", "edge"]).healthy();
+    let other = Site::new();
+    let socket = site.text("edge.sock");
+    other.doctor(&["--as", "edge", "--socket", &socket]).fault(
+        "grant",
+        "has other rights (1 grant) than",
+        "with another folder of keys",
+    );
+}
+
 /// An edge does not start with a list that is cut.
 #[test]
 fn a_deny_list_that_is_cut() {

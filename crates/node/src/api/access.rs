@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use mez_core::audit::{Event, Kind, Span};
 use mez_core::name::{CameraName, CameraPattern};
-use mez_core::rights::{Granted, Lost, Refusal, StreamRights, Verb};
+use mez_core::revocation::Certificate;
+use mez_core::rights::{Bearer, Granted, Lost, Refusal, StreamRights, Verb};
 use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::Timestamp;
 use tonic::Code;
@@ -17,12 +18,12 @@ use tonic::Code;
 use super::contract::Profile;
 use super::principal::Principal;
 use super::request::Subscribe;
-use super::{ApiError, RIGHTS_CHANGED};
+use super::{ApiError, RIGHTS_CHANGED, pb};
 use crate::audit::Audit;
 use crate::clock::{monotonic_now, wall_now};
 use crate::identity::refusals::Refusals;
 use crate::revocation::LiveRevocations;
-use crate::rights::LiveRights;
+use crate::rights::{LiveRights, digest};
 
 /// Answers whether a principal may do something, by the rights in force. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -113,6 +114,23 @@ impl Access {
     pub(super) fn would(&self, principal: &Principal, verb: Verb, pattern: &CameraPattern) -> Option<String> {
         let selected = self.rights.now().select(&principal.bearer(), &[verb], pattern);
         selected.err().map(|refusal| refusal.to_string())
+    }
+
+    /// What is in force, for whoever may change it all.
+    pub(super) fn in_force(&self, principal: &Principal) -> Option<pb::InForce> {
+        (principal.bearer() == Bearer::Owner).then(|| {
+            let rights = self.rights.now();
+            let own = self.revoked.own();
+            let text = |part: fn(&Certificate) -> String| own.as_ref().map(part).unwrap_or_default();
+            pb::InForce {
+                member: text(|own| own.member.to_string()),
+                serial: text(|own| own.serial.to_string()),
+                issued_utc_ns: own.as_ref().map_or(0, |own| own.issued.as_nanos()),
+                revoked_version: self.revoked.now().list.version(),
+                grants: rights.grants().count() as u64,
+                rights_sha256: digest(&rights).to_vec().into(),
+            }
+        })
     }
 
     /// What `principal` may have of a subscription that it asks for at `now`, for as long as the stream runs.

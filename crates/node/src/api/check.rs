@@ -30,6 +30,7 @@ impl EdgeApi {
             Ok(self.access.would(principal, verb, &parse_pattern(&wanted.pattern)?).unwrap_or_default())
         };
         let refusals = request.wanted.into_iter().map(answer).collect::<Result<_, ApiError>>()?;
-        Ok(pb::CheckRightsResponse { who: principal.bearer().to_string(), refusals })
+        let in_force = self.access.in_force(principal);
+        Ok(pb::CheckRightsResponse { who: principal.bearer().to_string(), refusals, in_force })
     }
 }

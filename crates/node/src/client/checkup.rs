@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mez_core::name::CameraPattern;
+use mez_core::revocation::Certificate;
 use mez_core::rights::Verb;
 use mez_core::units::Timestamp;
 
@@ -25,6 +26,36 @@ pub struct Checkup {
     pub who: String,
     /// What was wanted and is refused, with the reason.
     pub refused: Vec<(Verb, CameraPattern, String)>,
+    /// What the edge goes by, if this program is its own user's.
+    pub in_force: Option<InForce>,
+}
+
+/// What an edge that runs goes by. Its files may say something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InForce {
+    /// The certificate that it shows. `None`: it cannot be read.
+    pub certificate: Option<Certificate>,
+    /// The version of its deny list.
+    pub revoked_version: u64,
+    /// The number of its grants.
+    pub grants: u64,
+    /// The [`digest()`](crate::rights::digest()) of its rights.
+    pub rights: Vec<u8>,
+}
+
+impl From<pb::InForce> for InForce {
+    fn from(answer: pb::InForce) -> Self {
+        let certificate = || {
+            let (member, serial) = (answer.member.parse().ok()?, answer.serial.parse().ok()?);
+            Some(Certificate { member, serial, issued: Timestamp::from_nanos(answer.issued_utc_ns) })
+        };
+        Self {
+            certificate: certificate(),
+            revoked_version: answer.revoked_version,
+            grants: answer.grants,
+            rights: answer.rights_sha256.to_vec(),
+        }
+    }
 }
 
 /// How the wall clock of another host differs from this host's.
@@ -67,7 +98,13 @@ pub async fn checkup(
     let (round_trip, ours) = (monotonic_now().saturating_since(asked), wall_now());
     let theirs = Timestamp::from_nanos(greeting.broker_utc_ns);
     let clock = WallDifference::new(theirs, ours, round_trip);
-    let mut found = Checkup { software: greeting.software, clock, who: String::new(), refused: Vec::new() };
+    let mut found = Checkup {
+        software: greeting.software,
+        clock,
+        who: String::new(),
+        refused: Vec::new(),
+        in_force: None,
+    };
     if wanted.is_empty() {
         return Ok(found);
     }
@@ -81,6 +118,7 @@ pub async fn checkup(
         return Err(edge.protocol("answers that do not fit the questions"));
     }
     found.who = answer.who;
+    found.in_force = answer.in_force.map(InForce::from);
     let refused = wanted.iter().zip(answer.refusals).filter(|(_, why)| !why.is_empty());
     found.refused = refused.map(|((verb, pattern), why)| (*verb, pattern.clone(), why)).collect();
     Ok(found)

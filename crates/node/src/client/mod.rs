@@ -36,7 +36,7 @@ use std::time::Duration;
 use tracing::warn;
 
 pub use self::address::{Address, AddressError};
-pub use self::checkup::{Checkup, WallDifference, checkup};
+pub use self::checkup::{Checkup, InForce, WallDifference, checkup};
 pub use self::edge::{ClientOptions, EdgeClient, ReplyCounts, ReplyError};
 pub use self::error::ClientError;
 pub use self::frame::{

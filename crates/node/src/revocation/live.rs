@@ -81,6 +81,12 @@ impl LiveRevocations {
         Arc::clone(&self.held.borrow())
     }
 
+    /// What this host itself shows now. `None`: it cannot be read.
+    pub fn own(&self) -> Option<Certificate> {
+        let credentials = &self.shared.credentials;
+        of_facts(&credentials.facts(), credentials.identity()).ok()
+    }
+
     /// The list of this moment, which counts as noticed.
     pub fn notice(&mut self) -> Arc<SignedList> {
         Arc::clone(&self.held.borrow_and_update())

@@ -2,13 +2,15 @@
 //!
 //! [`mez_core::rights`] decides. Here are the file `rights.toml` in the folder of keys ([`RightsFile`]), its text
 //! ([`text`]), changes to it that keep comments ([`edit`]), and the rights in force ([`LiveRights`]), which follow
-//! the file while the edge runs.
+//! the file while the edge runs. [`digest()`] tells whether two are the same.
 
+mod digest;
 pub mod edit;
 mod file;
 mod live;
 pub mod text;
 
+pub use self::digest::digest;
 pub use self::edit::EditError;
 pub use self::file::{RIGHTS, RightsError, RightsFile};
 pub use self::live::{LiveRights, follow};

@@ -237,7 +237,11 @@ impl KeyFolder {
             Role::Camera => "dock/cam1".into(),
             Role::Edge | Role::App => Name::from_host_name(&host_name()).to_string(),
         };
+        // Of a file that nobody can read, its name tells whose it was.
+        let was =
+            others.iter().filter(|file| file.identity.is_none()).find_map(|file| named_by(role, &file.path));
         let name = name.map(Name::to_string);
+        let example = was.unwrap_or(example);
         CredentialsError::Missing {
             wanted: format!("{role}/{}", name.as_deref().unwrap_or("…")),
             folder: self.path.clone(),
@@ -245,6 +249,13 @@ impl KeyFolder {
             token_for: format!("{role}/{}", name.unwrap_or(example)),
         }
     }
+}
+
+/// The name in the name of a role's file, if it can be one.
+fn named_by(role: Role, file: &Path) -> Option<String> {
+    let name = file.file_name()?.to_str()?.strip_suffix(".pem")?;
+    let name = name.strip_prefix(&format!("{role}+"))?.replace('+', "/");
+    name.parse::<Name>().ok().map(|name| name.to_string())
 }
 
 /// The name of this host, as the kernel has it.

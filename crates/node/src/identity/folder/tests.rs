@@ -151,6 +151,18 @@ fn an_exposed_key_is_refused_with_the_command_that_hides_it() {
     assert!(error.contains(&format!("chmod 700 {}", host.folder.path().display())), "{error}");
 }
 
+/// It is not the host's name that is wanted, but the name that the application had.
+#[test]
+fn the_name_of_a_file_that_nobody_can_read_tells_which_token_is_to_be_made() {
+    let host = Host::new();
+    let path = host.enrol("app/line1/none", DAY);
+    host.put(&path, "");
+    let error = host.keys().credentials(Role::App, None).unwrap_err().to_string();
+    assert!(error.contains("`mez keys token app/line1/none`"), "{error}");
+    let error = host.credentials(Role::App, "counter").unwrap_err().to_string();
+    assert!(error.contains("`mez keys token app/counter`"), "{error}");
+}
+
 #[test]
 fn parts_that_do_not_belong_together_are_refused() {
     let host = Host::new();

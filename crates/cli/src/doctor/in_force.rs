@@ -1,0 +1,109 @@
+//! Whether the edge that runs on this host goes by what its files say: the certificate that it shows, the deny list, the rights.
+
+use std::thread;
+use std::time::Duration;
+
+use mez_node::client::{Address, InForce, checkup};
+use mez_node::identity::KeyFolder;
+use mez_node::revocation::RevokedFile;
+use mez_node::rights::{RightsFile, digest};
+use mez_node::runtime::block_on;
+
+use super::finding::{Check, Finding};
+use super::network::{Answers, AppAnswer, wanted};
+use super::subject::{Side, Subject};
+use crate::text::counted;
+
+/// An edge takes in changed files within a second. It is asked again only after that.
+const TAKEN_WITHIN: Duration = Duration::from_millis(1_500);
+const OTHER_FOLDER: &str = "its log says why: with another folder of keys (--keys, or keys in its file of settings) run this with the same one; else start it again";
+
+pub(super) fn check(subject: &Subject, answers: &Answers) -> Vec<Finding> {
+    let (true, Ok(keys)) = (subject.is(Side::Edge), &subject.keys) else { return Vec::new() };
+    let own = answers.edges.iter().find_map(|(address, answer)| match answer {
+        AppAnswer::Asked(Ok(checkup)) if address.as_unix() == Some(&subject.socket) => {
+            checkup.in_force.clone()
+        }
+        _ => None,
+    });
+    let Some(first) = own else { return Vec::new() };
+    let found = compare(keys, &first);
+    if found.is_empty() {
+        return found;
+    }
+    // A file may have been changed a moment ago.
+    thread::sleep(TAKEN_WITHIN);
+    let asked = block_on(checkup(Address::Unix(subject.socket.clone()), None, &wanted(subject)));
+    let again = asked.ok().and_then(Result::ok).and_then(|checkup| checkup.in_force);
+    again.map_or(found, |again| compare(keys, &again))
+}
+
+/// Where the edge and the files in its folder of keys differ.
+fn compare(keys: &KeyFolder, running: &InForce) -> Vec<Finding> {
+    let findings = [shown(keys, running), deny_list(keys, running), rights(keys, running)];
+    findings.into_iter().flatten().collect()
+}
+
+/// Whether what it shows is revoked. The certificate in the folder, or one that the authority would make now, may be good.
+fn shown(keys: &KeyFolder, running: &InForce) -> Option<Finding> {
+    let held = RevokedFile::of(keys.path(), keys.trust()).read().ok()?;
+    let own = running.certificate.as_ref()?;
+    held.list.denies(own).map(|_| {
+        Finding::fault(
+            Check::Revocation,
+            format!(
+                "the edge that runs here shows a certificate of {} that is revoked (serial number {}): cameras stay away from it",
+                own.member, own.serial
+            ),
+            format!(
+                "an edge with a signer has it renewed within seconds; else enrol anew, and the edge takes that in within a minute (`mez keys token {}` where the site was made, then \
+                 `mez keys enrol TOKEN --edge HOST` here) ; if it was a mistake: `mez keys unrevoke`",
+                own.member
+            ),
+        )
+    })
+}
+
+fn deny_list(keys: &KeyFolder, running: &InForce) -> Option<Finding> {
+    let file = RevokedFile::of(keys.path(), keys.trust());
+    let version = file.read().ok()?.list.version();
+    (version > running.revoked_version).then(|| {
+        Finding::fault(
+            Check::Revocation,
+            format!(
+                "the edge that runs here has version {} of the deny list, and {} has version {version}",
+                running.revoked_version,
+                file.path().display()
+            ),
+            OTHER_FOLDER,
+        )
+    })
+}
+
+fn rights(keys: &KeyFolder, running: &InForce) -> Option<Finding> {
+    let file = RightsFile::of(keys.path());
+    let (shown, grants) = (file.path().display(), counted(running.grants, "grant"));
+    let text = match file.read() {
+        Ok(text) => text,
+        Err(error) if error.is_absent() => {
+            return Some(Finding::fault(
+                Check::Grant,
+                format!(
+                    "{shown} is not there, and the edge that runs here keeps the rights that it had ({grants})"
+                ),
+                "put the file back from a copy, or grant anew with `mez keys grant`: without it nothing can be granted, and at its next start the \
+                 edge has other rights",
+            ));
+        }
+        // What is wrong with it is told already.
+        Err(_) => return None,
+    };
+    (running.rights != digest(&text.rights())).then(|| {
+        let in_file = counted(text.grants.len() as u64, "grant");
+        Finding::fault(
+            Check::Grant,
+            format!("the edge that runs here has other rights ({grants}) than {shown} ({in_file})"),
+            OTHER_FOLDER,
+        )
+    })
+}

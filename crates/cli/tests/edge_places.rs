@@ -1,0 +1,240 @@
+//! Commands that change or show an edge's things find them where the edge keeps them: where its file of settings says.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+const MEZ: &str = env!("CARGO_BIN_EXE_mez");
+
+/// The command as a user of this home runs it.
+fn command(args: &[&str], home: &Path) -> Command {
+    let mut command = Command::new(MEZ);
+    command.args(args).current_dir(home).env_clear().env("HOME", home);
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+}
+
+fn run(args: &[&str], home: &Path) -> Output {
+    command(args, home).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+fn done(args: &[&str], home: &Path) -> String {
+    let output = run(args, home);
+    assert!(output.status.success(), "{args:?}: {}", text(&output));
+    text(&output)
+}
+
+/// An edge that ends with the test.
+struct Edge(Child);
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(args: &[&str], home: &Path) -> Edge {
+    let mut child = command(args, home).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let ready = BufReader::new(child.stdout.take().unwrap()).lines().next();
+    let edge = Edge(child);
+    ready.expect("it gets ready").unwrap();
+    edge
+}
+
+/// A file of settings whose folders are all below `place`.
+fn settings(place: &Path) -> String {
+    let [keys, state, socket] =
+        ["keys", "state", "e.sock"].map(|name| place.join(name).display().to_string());
+    format!(
+        "role = \"edge\"\nkeys = \"{keys}\"\nstate = \"{state}\"\nsocket = \"{socket}\"\nname = \"main\"\nlisten = \"127.0.0.1:0\"\n\
+         grpc = \"off\"\nenrol = \"off\"\n"
+    )
+}
+
+/// What a command says, once it says all of these words in one line.
+fn until_it_says(args: &[&str], words: &[&str], home: &Path) -> String {
+    let mut said = String::new();
+    for _ in 0..300 {
+        said = text(&run(args, home));
+        if said.lines().any(|line| words.iter().all(|word| line.contains(word))) {
+            return said;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("{args:?} never says {words:?}: {said}");
+}
+
+/// The file names all folders, and nobody repeats them: the edge, the commands and the audit log have the same.
+#[test]
+fn commands_act_on_the_edge_that_the_file_describes() {
+    let home = tempfile::tempdir().unwrap();
+    let (home, place) = (home.path(), home.path().join("place"));
+    fs::create_dir_all(home.join(".config/mez")).unwrap();
+    fs::write(home.join(".config/mez/edge.toml"), settings(&place)).unwrap();
+    done(&["keys", "init", "--site", "test"], home);
+    assert!(place.join("keys/authority.key").exists() && !home.join(".config/mez/keys").exists());
+    let _edge = start(&["edge"], home);
+
+    done(&["keys", "grant", "app/counter", "watch", "dock/*"], home);
+    let rights = || fs::read_to_string(place.join("keys/rights.toml")).unwrap();
+    assert!(rights().contains("app/counter"), "{}", rights());
+    assert!(done(&["keys", "grants"], home).contains("dock/*"));
+    let shown = done(&["keys", "rights"], home);
+    assert!(shown.contains("place/keys/rights.toml: 1 grant."), "{shown}");
+    let audit = &["keys", "audit"];
+    let log = until_it_says(audit, &["rights granted dock/*", "user/"], home);
+    assert!(log.lines().any(|line| line.contains("edge/main") || line.contains("started")), "{log}");
+
+    // Its name is in the file too: without --own it is not revoked.
+    let refused = text(&run(&["keys", "revoke", "edge/main"], home));
+    assert!(refused.contains("is the edge of this host"), "{refused}");
+    done(&["keys", "revoke", "app/counter", "--because", "sold"], home);
+    assert!(done(&["keys", "revoked"], home).contains("sold"));
+    until_it_says(audit, &["revoked app/counter", "sold"], home);
+    done(&["keys", "unrevoke", "app/counter"], home);
+    done(&["keys", "ungrant", "app/counter"], home);
+    until_it_says(audit, &["rights taken back"], home);
+    done(&["keys", "token", "app/other", "--watch", "yard/*"], home);
+    assert!(rights().contains("yard/*") && done(&["keys", "list"], home).contains("app/other"));
+
+    // Its socket as well, by either file's name; a variable goes before the file.
+    let nobody = "no camera; one joins";
+    let edge_toml = ".config/mez/edge.toml";
+    assert!(done(&["cameras"], home).contains(nobody));
+    assert!(done(&["cameras", "--config", edge_toml], home).contains(nobody));
+    for (variable, value) in [("MEZ_EDGE_SOCKET", "nowhere.sock"), ("MEZ_EDGE_CONFIG", "off")] {
+        let elsewhere = command(&["cameras"], home).env(variable, value).output().unwrap();
+        assert!(!elsewhere.status.success(), "{variable}: {}", text(&elsewhere));
+    }
+}
+
+/// Two edges on one host are told apart by the names of their files. With `off`, the defaults count.
+#[test]
+fn config_names_the_edge_that_is_meant() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    for edge in ["one", "two"] {
+        fs::write(home.join(edge).with_extension("toml"), settings(&home.join(edge))).unwrap();
+        done(&["keys", "init", "--site", edge, "--config", &format!("{edge}.toml")], home);
+        done(
+            &["keys", "--config", &format!("{edge}.toml"), "grant", &format!("app/{edge}"), "watch", "a"],
+            home,
+        );
+    }
+    let of_two = done(&["keys", "grants", "--config", "two.toml"], home);
+    assert!(of_two.contains("app/two") && !of_two.contains("app/one"), "{of_two}");
+    let by_variable = command(&["keys", "grants"], home).env("MEZ_EDGE_CONFIG", "one.toml").output().unwrap();
+    assert!(text(&by_variable).contains("app/one"), "{}", text(&by_variable));
+    // What a flag or a variable says goes before the file.
+    let folder = home.join("one/keys").display().to_string();
+    assert!(done(&["keys", "grants", "--config", "two.toml", "--keys", &folder], home).contains("app/one"));
+    let off = run(&["keys", "grants", "--config", "off"], home);
+    assert!(!off.status.success() && text(&off).contains(".config/mez/keys"), "{}", text(&off));
+    let state = home.join("two/state").display().to_string();
+    let told = text(&run(&["keys", "audit", "--state", &state], home));
+    assert!(told.contains("two/state") || told.contains("TIME"), "{told}");
+}
+
+/// A file that nobody can make sense of is no reason to change or show another edge.
+#[test]
+fn a_broken_file_is_told_and_nothing_is_done() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    done(&["keys", "init", "--site", "test"], home);
+    let rights = || fs::read_to_string(home.join(".config/mez/keys/rights.toml")).unwrap();
+    let before = rights();
+    fs::write(home.join(".config/mez/edge.toml"), "role = \"edge\"\nstaet = \"/var/lib/other\"\n").unwrap();
+    for args in [
+        &["keys", "grant", "app/counter", "watch", "dock/*"][..],
+        &["keys", "grants"],
+        &["keys", "rights", "--strict"],
+        &["keys", "revoke", "app/counter"],
+        &["keys", "token", "app/counter"],
+        &["keys", "audit"],
+        &["cameras"],
+    ] {
+        let refused = run(args, home);
+        let said = text(&refused);
+        assert_eq!(refused.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains("edge.toml:2: staet: there is no such setting; did you mean state?"), "{said}");
+    }
+    assert_eq!(rights(), before);
+    assert!(!home.join(".config/mez/keys/revoked.list").exists());
+    done(&["keys", "grants", "--config", "off"], home);
+    let missing = text(&run(&["keys", "grants", "--config", "nowhere.toml"], home));
+    assert!(missing.contains("nowhere.toml: there is no such file"), "{missing}");
+}
+
+/// Where a process of its own has the authority's key, the edge's folder of keys is not the authority's.
+#[test]
+fn an_edge_with_a_signer_leaves_the_authority_its_own_folder() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    done(&["keys", "init", "--site", "test"], home);
+    let place = home.join("place");
+    let signer = "signer = \"unix:///run/mez/signer.sock\"\n";
+    fs::write(home.join(".config/mez/edge.toml"), settings(&place) + signer).unwrap();
+    done(&["keys", "token", "edge/main"], home);
+    done(&["keys", "revoke", "app/counter"], home);
+    assert!(home.join(".config/mez/keys/revoked.list").exists());
+    // What the edge itself reads is in its own folder.
+    let grants = text(&run(&["keys", "grants"], home));
+    assert!(grants.contains("place/keys (does not exist)"), "{grants}");
+}
+
+/// A variable that nothing reads is told once, with the one that was meant; those of tests and secrets are not.
+#[test]
+fn a_misspelt_variable_is_told() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    let misspelt = ["MEZ_EDGE_", "MEMORYBYTES"].concat();
+    let with = |args: &[&str]| {
+        let mut command = command(args, home);
+        text(
+            &command.env(&misspelt, "4GiB").env("MEZ_SEEDS", "3").env("MEZ_STORE_KEY", "x").output().unwrap(),
+        )
+    };
+    done(&["keys", "init", "--site", "test"], home);
+    // The last one begins to log, and then finds no keys.
+    for args in [&["keys", "grants"][..], &["config", "show", "edge"], &["edge", "--keys", "nowhere"]] {
+        let said = with(args);
+        let told: Vec<&str> = said.lines().filter(|line| line.contains(&misspelt)).collect();
+        assert!(
+            matches!(&told[..], [line] if line.contains("did you mean MEZ_EDGE_MEMORY_BYTES?")),
+            "{said}"
+        );
+        assert_eq!(said.matches("has no effect, because no setting has this name").count(), 1, "{said}");
+    }
+    let found = with(&["doctor", "--as", "edge", "--json"]);
+    let finding = found.lines().find(|line| line.contains("found") && line.contains(&misspelt));
+    assert!(finding.is_some() && found.contains("did you mean MEZ_EDGE_MEMORY_BYTES?"), "{found}");
+}
+
+/// The file may be for another host, so this is no fault; but it is said.
+#[test]
+fn a_folder_that_there_cannot_be_is_told_with_its_line() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    fs::write(home.join("file"), "").unwrap();
+    fs::write(
+        home.join("edge.toml"),
+        "role = \"edge\"\nkeys = \"/proc/nope\"\nstate = \"file/state\"\nstore = \"new\"\n",
+    )
+    .unwrap();
+    let said = done(&["config", "check", "edge.toml"], home);
+    assert!(said.contains("edge.toml: good: 3 settings for mez edge"), "{said}");
+    let told = |words: [&str; 2]| said.lines().any(|line| words.iter().all(|word| line.contains(word)));
+    assert!(told(["edge.toml:2: keys = \"/proc/nope\": warning: ", "write another one"]), "{said}");
+    assert!(told(["edge.toml:3: state = \"file/state\": warning: ", "file is no folder"]), "{said}");
+    assert!(!said.contains("edge.toml:4") && !home.join("new").exists(), "{said}");
+    fs::write(home.join("app.toml"), "role = \"app\"\nedge = \"edge.local\"\n").unwrap();
+    assert!(done(&["config", "check", "app.toml"], home).contains("good: 1 setting for applications"));
+    assert!(done(&["config", "show", "app"], home).contains("# applications read no file"), "{said}");
+}
