@@ -269,5 +269,14 @@ mod tests {
         assert_eq!((error.code, error.reason.as_str()), (Code::PermissionDenied, "PERMISSION_DENIED"));
         assert!(error.message.contains("`mez keys grant user/"), "{error}");
         assert_eq!(access.check(&Principal::User { uid: own }, Verb::Operate, &camera), Ok(()));
+        // Who else has which rights is nobody else's business.
+        assert_eq!(access.in_force(&other), None);
+        let member = super::super::principal::Member {
+            identity: edge.identity().clone(),
+            certificate: access.revoked.own().unwrap(),
+        };
+        assert_eq!(access.in_force(&Principal::Member(member)), None);
+        let told = access.in_force(&Principal::User { uid: own }).unwrap();
+        assert_eq!((told.serial, told.revoked_version, told.grants), (edge.facts().serial.clone(), 0, 0));
     }
 }
