@@ -137,6 +137,14 @@ fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     let past = ["subscribe", "dock/cam1", "--edge", &grpc, "--since", "-1m", "--until", "now", "--held-only"];
     done(&past, other);
     recorded(site, &["app/counter", "read frames dock/cam1", "until 20"]);
+    // A pattern is recorded by the cameras that there are, and never as itself.
+    let socket = format!("unix://{}", edge.field("socket="));
+    for of in ["dock/*", "x/*"] {
+        let past = ["subscribe", of, "--edge", &socket, "--since", "-1m", "--until", "now", "--held-only"];
+        done(&past, site);
+    }
+    recorded(site, &["user/", "read frames dock/cam1", "until 20"]);
+    recorded(site, &["user/", "read frames  ", "no camera is known that x/* selects"]);
     let saves = [&past[..], &["--save", "frames"]].concat();
     let refused = run(&saves, other);
     assert!(text(&refused).contains("`mez keys grant app/counter export dock/cam1`"), "{}", text(&refused));
@@ -149,7 +157,6 @@ fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     assert!(!text(&run(&["keys", "audit"], site)).contains("refused observe"));
 
     drop(camera);
-    let socket = format!("unix://{}", site.join("edge.sock").display());
     while !run(&["cameras", "forget", "dock/cam1", "--edge", &socket], site).status.success() {
         std::thread::sleep(Duration::from_millis(100));
     }

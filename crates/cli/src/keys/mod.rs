@@ -199,7 +199,10 @@ Each record holds the hash of the one before it, so that a change of one is noti
 prints, names what is wrong, and then ends with status 1. Who can write the log can also write it anew from some record on: keep what --verify prints \
 somewhere else, and compare with --noted.
 
-Repeats are counted in one record: after a minute, two, four, at most an hour.")]
+Repeats are counted in one record: after a minute, two, four, at most an hour.
+
+Lines stand in the order in which the edge wrote them. A count has the time of the last that it counts, and what a command told the edge the time of the \
+command, so a line may have an earlier time than the one above it.")]
     Audit(audit::AuditArgs),
     /// Join a site with a token; the private key is made here and stays here
     #[command(after_help = "\

@@ -2,8 +2,8 @@
 //!
 //! Here is what needs no file: what a record says and how it is written ([`record`]), how records are chained so that a
 //! change of one is noticed ([`chain`]), the check of a whole log ([`verify`]), how repeats become one record
-//! ([`repeats`]), which frames a reading was for ([`span`]), and which files go when there are too many ([`rotation`]). The files are in `mez-node`;
-//! `docs/audit.md` describes the log for people.
+//! ([`repeats`]), which frames a reading was for ([`span`]), and which files go when there are too many ([`rotation`]).
+//! The files are in `mez-node`; `docs/audit.md` describes the log for people.
 
 pub mod chain;
 pub mod event;

@@ -3,7 +3,8 @@
 //! The first of a kind is recorded at once. What follows of the same is counted, and told in one record after a minute, then
 //! after two, four and so on, at most an hour. An hour without any, and it is forgotten. Only so many principals are told
 //! apart, and only so much of each kind of each; the rest of a kind counts as one. Kinds do not share this room: refusals do
-//! not push out readings. The rest of readings and exports names its cameras, and reaches from the first frame to the last.
+//! not push out readings. The rest of readings and exports names its cameras, in several records if one has no room for
+//! them, and reaches from the first frame to the last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,6 +25,9 @@ pub const MEMBERS_THINGS_MAX: usize = 8;
 pub const STRANGERS_MAX: usize = 8;
 /// Different things of each kind of one stranger that are told apart.
 pub const STRANGERS_THINGS_MAX: usize = 3;
+
+/// Cameras that the rest of one principal's readings or exports names.
+pub const CAMERAS_MAX: usize = 1_024;
 
 /// Different sorts of what was given out that one record names.
 const WHATS_MAX: usize = 4;
@@ -63,13 +67,16 @@ struct Untold {
     named: Named,
 }
 
-/// What the rest of readings or exports was of, as far as a record has room.
+/// What the rest of readings or exports was of.
 #[derive(Debug, Default)]
 struct Named {
-    cameras: BTreeSet<String>,
+    /// How often each was read, of at most [`CAMERAS_MAX`].
+    cameras: BTreeMap<String, u64>,
     whats: BTreeSet<String>,
-    /// How often a camera or a pattern is not named, for want of room.
+    /// How often cameras beyond those were read.
     left_out: u64,
+    /// How often a reading was of no camera.
+    of_none: u64,
 }
 
 /// What was recorded a short while ago, and its repeats.
@@ -134,7 +141,7 @@ impl Repeats {
                 let is_over = untold.is_none() && seen.interval >= INTERVAL_MAX;
                 seen.interval = (seen.interval * 2).min(INTERVAL_MAX);
                 seen.due = now + seen.interval;
-                told.extend(untold.map(|untold| untold.into_event(who, thing)));
+                told.extend(untold.into_iter().flat_map(|untold| untold.into_events(who, thing)));
                 !is_over
             });
         }
@@ -185,7 +192,7 @@ impl Untold {
         Self { first: before.first, count: before.count + event.count, span, named, last: event }
     }
 
-    fn into_event(self, who: &Who, thing: &Thing) -> Event {
+    fn into_events(self, who: &Who, thing: &Thing) -> Vec<Event> {
         let Self { last, first, count, span, named } = self;
         let others = match who {
             Who::Member(_) | Who::Stranger(_) => None,
@@ -193,14 +200,15 @@ impl Untold {
             Who::OtherStrangers => Some("other addresses"),
         };
         let why = span.map_or_else(|| last.why.clone(), |span| span.to_string());
+        let is_of_cameras = last.kind.is_of_cameras();
         let event = match (others, &thing.which) {
             (None, Some(_)) => last.why(why),
             (Some(others), _) => {
                 let why = format!("of several; the last was {}: {why}", last.who);
-                named.put(Event { who: others.into(), ..Event::new(last.at, last.kind, "") }.why(why))
+                Event { who: others.into(), ..Event::new(last.at, last.kind, "") }.why(why)
             }
-            (None, None) if last.kind.is_of_cameras() => {
-                named.put(Event::new(last.at, last.kind, last.who).why(format!("several together: {why}")))
+            (None, None) if is_of_cameras => {
+                Event::new(last.at, last.kind, last.who).why(format!("several together: {why}"))
             }
             (None, None) => {
                 let last_was = [last.what.as_str(), &last.cameras, &last.from];
@@ -209,7 +217,9 @@ impl Untold {
                 Event::new(last.at, last.kind, last.who).what("other").why(why)
             }
         };
-        Event { count, since: Some(first), ..event }
+        let event = Event { count, since: Some(first), ..event };
+        let is_alone = others.is_none() && thing.which.is_some();
+        if is_alone || !is_of_cameras { vec![event] } else { named.put(&event) }
     }
 }
 
@@ -221,27 +231,43 @@ impl Named {
         if self.whats.len() < WHATS_MAX {
             self.whats.insert(event.what.clone());
         }
-        let bytes: usize = self.cameras.iter().map(|camera| camera.len() + 2).sum();
-        if self.cameras.contains(&event.cameras) {
-            return;
-        }
-        if bytes + event.cameras.len() <= TEXT_BYTES_MAX {
-            self.cameras.insert(event.cameras.clone());
+        let has_room = self.cameras.len() < CAMERAS_MAX || self.cameras.contains_key(&event.cameras);
+        let counted = if event.cameras.is_empty() {
+            &mut self.of_none
+        } else if has_room {
+            self.cameras.entry(event.cameras.clone()).or_default()
         } else {
-            self.left_out += event.count;
-        }
+            &mut self.left_out
+        };
+        *counted += event.count;
     }
 
-    /// Names in a record what there was.
-    fn put(self, event: Event) -> Event {
-        if self.cameras.is_empty() {
-            return event;
+    /// The event as records that name all cameras, each as many as it has room for.
+    fn put(self, event: &Event) -> Vec<Event> {
+        let Self { cameras, whats, left_out, of_none } = self;
+        let what = format!("other: {}", whats.into_iter().collect::<Vec<String>>().join(", "));
+        let mut parts: Vec<(String, u64)> = Vec::new();
+        for (camera, count) in cameras {
+            match parts.last_mut() {
+                Some((names, counted)) if names.len() + 2 + camera.len() <= TEXT_BYTES_MAX => {
+                    *names = format!("{names}, {camera}");
+                    *counted += count;
+                }
+                _ => parts.push((camera, count)),
+            }
         }
-        let list = |texts: BTreeSet<String>| texts.into_iter().collect::<Vec<String>>().join(", ");
-        let why = match self.left_out {
-            0 => event.why.clone(),
-            more => format!("{}; {more} more of cameras that there is no room to name", event.why),
-        };
-        event.what(format!("other: {}", list(self.whats))).cameras(list(self.cameras)).why(why)
+        let mut told: Vec<Event> = parts
+            .into_iter()
+            .map(|(names, count)| Event { count, ..event.clone().what(&*what).cameras(names) })
+            .collect();
+        if left_out > 0 {
+            let why = format!("of cameras beyond the first {CAMERAS_MAX}; {}", event.why);
+            told.push(Event { count: left_out, ..event.clone().what(&*what).why(why) });
+        }
+        if of_none > 0 {
+            let why = "of cameras that do not exist";
+            told.push(Event { count: of_none, ..event.clone().what(&*what).why(why) });
+        }
+        told
     }
 }

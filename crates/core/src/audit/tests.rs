@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::event::{Event, Kind, TEXT_BYTES_MAX};
-use super::repeats::{STRANGERS_MAX, STRANGERS_THINGS_MAX};
+use super::repeats::{CAMERAS_MAX, STRANGERS_MAX, STRANGERS_THINGS_MAX};
 use super::*;
 use crate::units::{Instant, Timestamp};
 
@@ -245,16 +245,55 @@ fn readings_in_one_record_reach_from_the_first_frame_to_the_last() {
     assert_eq!(open.with(all).to_string(), "from the oldest, with no end");
 }
 
-/// More cameras than one record can name: it says how many it leaves out.
+/// More cameras than one record can name get several.
 #[test]
-fn readings_of_more_cameras_than_a_record_can_name_are_counted_in_it() {
+fn readings_of_more_cameras_than_a_record_can_name_get_more_records() {
     let mut repeats = Repeats::default();
     let camera = |number| format!("{}/cam{number}", "a-long-name-of-a-place".repeat(2));
-    let first: Vec<Event> = (0..60).filter_map(|n| repeats.handle(at(1), read(1, &camera(n), 5))).collect();
-    let told = repeats.handle_timeout(at(70));
-    let (named, text) = (told[0].cameras.split(", ").count(), &told[0].why);
-    assert!(text.contains(&format!("; {} more of cameras", 60 - first.len() - named)), "{told:?}");
-    assert!(told[0].cameras.len() <= TEXT_BYTES_MAX && !told[0].cameras.ends_with('…'), "{told:?}");
+    let mut told: Vec<Event> =
+        (0..60).filter_map(|n| repeats.handle(at(1), read(1, &camera(n), 5))).collect();
+    told.extend(repeats.handle(at(1), read(1, &camera(59), 5)));
+    told.extend(repeats.handle_timeout(at(70)));
+    let named: Vec<&str> = told.iter().flat_map(|event| event.cameras.split(", ")).collect();
+    for camera in (0..60).map(camera) {
+        assert_eq!(named.iter().filter(|named| **named == camera).count(), 1, "{camera} in {told:?}");
+    }
+    assert_eq!(told.iter().map(|event| event.count).sum::<u64>(), 61);
+    assert!(told.iter().all(|event| event.cameras.len() <= TEXT_BYTES_MAX), "{told:?}");
+}
+
+/// An edge with very many cameras: what has no room even so is counted, and nothing of it is lost.
+#[test]
+fn readings_of_very_many_cameras_are_counted() {
+    let mut repeats = Repeats::default();
+    let readings = CAMERAS_MAX as u64 + 500;
+    let first = (0..readings).filter_map(|n| repeats.handle(at(1), read(1, &format!("dock/cam{n}"), 5)));
+    let mut told: Vec<Event> = first.collect();
+    told.extend(repeats.handle_timeout(at(70)));
+    assert_eq!(told.iter().map(|event| event.count).sum::<u64>(), readings);
+    assert!(
+        told.len() < 50 && told.iter().any(|event| event.why.contains("beyond the first 1024")),
+        "{told:?}"
+    );
+}
+
+/// Whoever asks for cameras that do not exist fills no record with invented names.
+#[test]
+fn readings_of_no_camera_are_one_count() {
+    let mut repeats = Repeats::default();
+    let mut told: Vec<Event> = Vec::new();
+    for number in 0..500 {
+        let event = Event::new(utc(1), Kind::Read, "app/counter").what("frames");
+        told.extend(repeats.handle(at(1), event.why(format!("no camera matches x/{number}"))));
+    }
+    for camera in 0..30 {
+        told.extend(repeats.handle(at(2), read(2, &format!("dock/cam{camera}"), 5)));
+    }
+    told.extend(repeats.handle_timeout(at(70)));
+    let of_none: Vec<&Event> = told.iter().filter(|event| event.cameras.is_empty()).collect();
+    assert_eq!(of_none.iter().map(|event| event.count).collect::<Vec<u64>>(), [1, 499]);
+    let named: Vec<&str> = told.iter().flat_map(|event| event.cameras.split(", ")).collect();
+    assert!((0..30).all(|camera| named.contains(&&*format!("dock/cam{camera}"))), "{told:?}");
 }
 
 /// Whoever is careful to come back only when nobody counts any more is not worth more room.

@@ -5,6 +5,7 @@
 //! away goes through it, and every event of a stream through [`StreamAccess::lost`]. What a request needs, and
 //! when a stream must end, core decides ([`mez_core::rights`]).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mez_core::audit::{Event, Kind, Span};
@@ -154,8 +155,8 @@ impl Access {
         let (who, cameras) = (principal.bearer(), asked.spec.cameras.clone());
         let stream = StreamRights::ask(&rights.notice(), who, verbs.clone(), cameras)
             .map_err(|refusal| told.refused(principal, &refusal))?;
-        told.gives(principal, asked, &verbs);
-        Ok(StreamAccess { rights, revoked, told, principal: principal.clone(), stream })
+        let gives = Gives::of(asked, &verbs);
+        Ok(StreamAccess { rights, revoked, told, principal: principal.clone(), stream, gives })
     }
 }
 
@@ -167,12 +168,62 @@ pub struct StreamAccess {
     told: Told,
     principal: Principal,
     stream: StreamRights,
+    /// `None`: what it gives out is not recorded.
+    gives: Option<Gives>,
+}
+
+/// What the audit log says of a stream.
+#[derive(Debug)]
+struct Gives {
+    kind: Kind,
+    what: &'static str,
+    pattern: CameraPattern,
+    span: Span,
+    /// The cameras that are recorded already.
+    cameras: BTreeSet<CameraName>,
+}
+
+impl Gives {
+    /// Frames of the past are recorded, and frames for files.
+    fn of(asked: &Subscribe, verbs: &[Verb]) -> Option<Self> {
+        let kind = match (asked.for_export, verbs.contains(&Verb::Read)) {
+            (true, _) => Kind::Exported,
+            (false, true) => Kind::Read,
+            (false, false) => return None,
+        };
+        let what = if verbs.contains(&Verb::Originals) { "originals" } else { "frames" };
+        let (pattern, span) = (asked.spec.cameras.clone(), span_of(&asked.spec));
+        Some(Self { kind, what, pattern, span, cameras: BTreeSet::new() })
+    }
+
+    fn event(&self, principal: &Principal) -> Event {
+        Event::new(wall_now(), self.kind, principal.short()).what(self.what)
+    }
 }
 
 impl StreamAccess {
     /// The cameras that the stream may have.
     pub(super) fn granted(&self) -> &Granted {
         self.stream.granted()
+    }
+
+    /// Records that the stream begins with these cameras: those that exist, and not what a pattern might name.
+    pub(super) fn begins(&mut self, cameras: &[CameraName]) {
+        if let (Some(gives), []) = (&self.gives, cameras) {
+            let why = format!("no camera is known that {} selects", gives.pattern);
+            self.told.audit.note(gives.event(&self.principal).why(why));
+        }
+        cameras.iter().for_each(|camera| self.gives(camera));
+    }
+
+    /// Records that the stream gives out frames of a camera, if that is not recorded yet: one that joined later.
+    pub(super) fn gives(&mut self, camera: &CameraName) {
+        let Some(gives) = &mut self.gives else { return };
+        if !gives.cameras.contains(camera) {
+            gives.cameras.insert(camera.clone());
+            let event = gives.event(&self.principal).cameras(camera.as_str()).span(gives.span);
+            self.told.audit.note(event);
+        }
     }
 
     /// Waits until the rights or the deny list have changed. Cancelling this loses nothing.
@@ -226,18 +277,6 @@ impl Told {
         self.audit.note(event.what(refusal.verb.as_str()).cameras(refusal.cameras.as_str()).why(&*why));
         ApiError::new(Code::PermissionDenied, "PERMISSION_DENIED", why)
     }
-
-    /// Records that frames of the past are given out, or frames for files.
-    fn gives(&self, principal: &Principal, asked: &Subscribe, verbs: &[Verb]) {
-        let kind = match (asked.for_export, verbs.contains(&Verb::Read)) {
-            (true, _) => Kind::Exported,
-            (false, true) => Kind::Read,
-            (false, false) => return,
-        };
-        let what = if verbs.contains(&Verb::Originals) { "originals" } else { "frames" };
-        let event = Event::new(wall_now(), kind, principal.short()).what(what);
-        self.audit.note(event.cameras(asked.spec.cameras.as_str()).span(span_of(&asked.spec)));
-    }
 }
 
 /// Which frames a subscription is for.
@@ -250,6 +289,8 @@ mod tests {
     use mez_core::rights::{Bearer, Rights};
 
     use super::*;
+    use crate::audit::folder::audit_folder;
+    use crate::audit::{AuditLog, AuditOptions};
     use crate::identity::{Role, TemporarySite};
 
     /// A user of the host other than the edge's own has no rights by being there.
@@ -278,5 +319,43 @@ mod tests {
         assert_eq!(access.in_force(&Principal::Member(member)), None);
         let told = access.in_force(&Principal::User { uid: own }).unwrap();
         assert_eq!((told.serial, told.revoked_version, told.grants), (edge.facts().serial.clone(), 0, 0));
+    }
+
+    /// A reading is recorded by the cameras that there are. Somebody who asks for others cannot fill the log with their names.
+    #[test]
+    fn a_reading_is_recorded_by_the_cameras_that_exist_and_by_those_that_join() {
+        let state = tempfile::tempdir().unwrap();
+        let options = AuditOptions {
+            folder: audit_folder(state.path()),
+            rotation: mez_core::audit::Rotation::default(),
+        };
+        let audit = Audit::start(options).unwrap();
+        let site = TemporarySite::create(&"harbour".parse().unwrap()).unwrap();
+        let edge = site.keys().credentials(Role::Edge, None).unwrap();
+        let revoked = LiveRevocations::in_memory(&edge);
+        let access = Access::new(LiveRights::fixed(Rights::open()), revoked, audit.clone());
+        let user = Principal::User { uid: 4_711 };
+        let ask = |pattern: &str, begin: Option<u64>| {
+            let request = super::super::pb::SubscribeRequest {
+                pattern: pattern.into(),
+                begin_utc_ns: begin,
+                ..Default::default()
+            };
+            let asked = Subscribe::parse(request, wall_now()).unwrap();
+            access.subscribe(&user, &asked, wall_now()).unwrap()
+        };
+        let [cam1, cam2, cam3] = ["dock/cam1", "dock/cam2", "dock/cam3"].map(|name| name.parse().unwrap());
+        let mut stream = ask("dock/*", Some(5));
+        stream.begins(&[cam1, cam2]);
+        (0..100).for_each(|_| stream.gives(&cam3));
+        (0..100).for_each(|number| ask(&format!("x/{number}"), Some(5)).begins(&[]));
+        ask("dock/*", None).begins(&[cam3]);
+        audit.stop();
+        let mut told = Vec::new();
+        let mut tail = AuditLog::of_state(state.path()).unwrap().tail(None).unwrap();
+        tail.poll(|record| told.push(record.event)).unwrap();
+        told.retain(|event| event.kind == Kind::Read);
+        let told: Vec<(&str, u64)> = told.iter().map(|event| (&*event.cameras, event.count)).collect();
+        assert_eq!(told, [("dock/cam1", 1), ("dock/cam2", 1), ("dock/cam3", 1), ("", 1), ("", 99)]);
     }
 }

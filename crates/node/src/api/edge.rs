@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use mez_core::broker::edge::{CameraInfo, ForgetError, ReplyError};
 use mez_core::contract::Contract;
 use mez_core::frame::{Epoch, FrameId, Sequence};
+use mez_core::name::CameraName;
 use mez_core::rights::Verb;
 use mez_core::subscription::SubscriptionSpec;
 use mez_core::units::Instant;
@@ -89,7 +90,7 @@ impl EdgeApi {
     ) -> Result<Feed, ApiError> {
         let now = wall_now();
         let mut subscribe = Subscribe::parse(request, now)?;
-        let access = self.access.subscribe(principal, &subscribe, now)?;
+        let mut access = self.access.subscribe(principal, &subscribe, now)?;
         subscribe.spec.granted = access.granted().clone();
         let place = self.subscriptions.enter(principal)?;
         place.control.originals.store(subscribe.spec.wants_originals(), Ordering::Relaxed);
@@ -101,9 +102,11 @@ impl EdgeApi {
             spec.application = principal.name();
         }
         let subscription = self.edge.subscribe_as(spec, profile).await?;
+        access.begins(&cameras);
         let SubscriptionSpec { application, cameras: pattern, .. } = &subscribe.spec;
         tracing::info!(%principal, application, %pattern, "subscribed");
         let source = (Source::Edge(Box::new(subscription)), Some(access));
+        let cameras = cameras.iter().map(ToString::to_string).collect();
         Ok(Feed::new(source, place, &subscribe, cameras, self.stopping.clone()))
     }
 
@@ -266,7 +269,7 @@ impl EdgeApi {
         &self,
         spec: &SubscriptionSpec,
         profile: Option<&HeldProfile>,
-    ) -> Result<Vec<String>, ApiError> {
+    ) -> Result<Vec<CameraName>, ApiError> {
         let mut cameras = self.edge.cameras().await?;
         cameras.retain(|info| spec.selects(&info.camera));
         if let Some(held) = profile {
@@ -287,7 +290,7 @@ impl EdgeApi {
                 .at("profile"));
             }
         }
-        Ok(cameras.iter().map(|info| info.camera.to_string()).collect())
+        Ok(cameras.into_iter().map(|info| info.camera).collect())
     }
 }
 

@@ -247,6 +247,9 @@ impl Feed {
     fn event(&mut self, served: Served) -> Option<Result<Told, ApiError>> {
         let event = match served {
             Served::Frame { delivery, times, verdict } => {
+                if let Some(access) = &mut self.access {
+                    access.gives(&delivery.camera);
+                }
                 return self.frame(delivery, times, verdict);
             }
             Served::Contract(change) if change.ends => return Some(Err(infeasible(&change))),
