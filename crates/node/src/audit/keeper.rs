@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tracing::{error, info};
 
 use super::folder::{AuditError, Folder};
+use super::trouble::Trouble;
 use super::{AuditOptions, AuditState, Shared, lock, told};
 use crate::clock::{monotonic_now, wall_now};
 
@@ -33,6 +34,8 @@ pub(super) struct Keeper {
     folder: Option<Folder>,
     /// What could not be recorded.
     lost: Option<Lost>,
+    /// What the edge's ordinary log says of that.
+    trouble: Trouble,
     retry: Instant,
 }
 
@@ -45,7 +48,8 @@ struct Lost {
 
 impl Keeper {
     pub(super) fn new(options: AuditOptions, shared: Arc<Shared>, state: watch::Sender<AuditState>) -> Self {
-        Self { options, shared, state, folder: None, lost: None, retry: Instant::from_nanos(0) }
+        let (trouble, retry) = (Trouble::default(), Instant::from_nanos(0));
+        Self { options, shared, state, folder: None, lost: None, trouble, retry }
     }
 
     /// Writes until the edge stops, or nobody is left who could note anything.
@@ -99,13 +103,14 @@ impl Keeper {
             Err(error) => (0, Err(error)),
         };
         told.iter().take(written.saturating_sub(last)).for_each(|(_, file)| told::done(file));
-        if written >= first.max(1)
-            && let Some(lost) = self.lost.take()
-        {
-            info!(lost = lost.count, "the audit log is written again");
+        if written >= first.max(1) {
+            self.lost = None;
         }
         match result {
             Ok(()) => {
+                if let Some(lost) = self.trouble.handle_written(now) {
+                    info!(lost, "the audit log is written again; its records of kind lost say when and why");
+                }
                 self.state.send_if_modified(|state| {
                     std::mem::replace(state, AuditState::Written) != AuditState::Written
                 });
@@ -136,8 +141,8 @@ impl Keeper {
     }
 
     /// Says once that the log cannot be written.
-    fn fail(&self, why: String) {
-        if !matches!(*self.state.borrow(), AuditState::Failing { .. }) {
+    fn fail(&mut self, why: String) {
+        if self.trouble.handle_failed(monotonic_now()) {
             error!("the audit log is not written, and what happens meanwhile is counted: {why}");
         }
         self.state.send_replace(AuditState::Failing { why });
@@ -145,6 +150,7 @@ impl Keeper {
 
     fn lose(&mut self, count: u64, why: &str) {
         if count > 0 {
+            self.trouble.handle_lost(monotonic_now(), count);
             let lost =
                 self.lost.get_or_insert_with(|| Lost { count: 0, since: wall_now(), why: why.to_owned() });
             lost.count = lost.count.saturating_add(count);

@@ -7,6 +7,7 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | [`keeper`] | the thread, and what it does while the disk refuses |
+//! | `trouble` | when the ordinary log says that it cannot be written, and that it can again |
 //! | [`folder`] | the files, their head, and which of them go |
 //! | [`reader`] | reads, follows and verifies a log |
 //! | [`told`] | what commands of this host tell the edge, such as exports from disk |
@@ -20,6 +21,7 @@ pub mod folder;
 mod keeper;
 pub mod reader;
 pub mod told;
+mod trouble;
 
 use std::fmt;
 use std::path::PathBuf;
