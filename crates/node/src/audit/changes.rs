@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::Audit;
 use crate::clock::wall_now;
-use crate::rights::LiveRights;
+use crate::rights::{BEFORE, LiveRights};
 
 /// The most grants of one change that get a record each. The rest is counted in one.
 const CHANGES_MAX: usize = 64;
@@ -54,6 +54,12 @@ fn changes(before: &Arc<Rights>, after: &Arc<Rights>) -> Vec<Event> {
     }
     let (old, new): (BTreeSet<&Grant>, BTreeSet<&Grant>) =
         (before.grants().collect(), after.grants().collect());
+    if new.is_empty() && !old.is_empty() {
+        let count = old.len();
+        let why =
+            format!("all {count} grants were taken back at once; those before are in {BEFORE}, beside it");
+        events.push(Event { count: count as u64, ..event().what("all taken back").why(why) });
+    }
     let given = new.difference(&old).map(|grant| ("granted", *grant));
     let changed: Vec<(&str, &Grant)> =
         old.difference(&new).map(|grant| ("taken back", *grant)).chain(given).collect();
@@ -100,6 +106,18 @@ mod tests {
         );
         assert_eq!(changes(&after, &after), []);
         assert_ne!(summary(&before), summary(&after));
+    }
+
+    /// A file that was cut looks like this. The log says it in one line, before it says which.
+    #[test]
+    fn that_all_grants_were_taken_back_is_said_first() {
+        let before = rights(Stance::Deny, &["app/counter watch dock/*", "app/counter read dock/*"]);
+        let told = changes(&before, &rights(Stance::Deny, &[]));
+        assert_eq!((told.len(), &*told[0].what, told[0].count), (3, "all taken back", 2), "{told:?}");
+        assert!(
+            told[0].why.contains("all 2 grants") && told[0].why.contains("rights.toml.before"),
+            "{told:?}"
+        );
     }
 
     #[test]

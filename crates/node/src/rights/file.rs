@@ -17,6 +17,8 @@ use crate::lock::FileLock;
 
 /// The file in the folder of keys.
 pub const RIGHTS: &str = "rights.toml";
+/// What the file said before all grants were taken at once, so that they can be given back. Nothing reads it.
+pub const BEFORE: &str = "rights.toml.before";
 /// Held while the file is changed. It stays for good, and shows that there has been a file.
 const LOCK: &str = "rights.lock";
 /// The largest file that is read. A grant takes about 30 bytes.
@@ -123,6 +125,24 @@ impl RightsFile {
         self.parse(&self.text()?)
     }
 
+    /// What it says, and its text, for an edge that runs: there has been a file.
+    pub(super) fn read_again(&self) -> Result<(RightsText, String), RightsError> {
+        match self.text() {
+            Err(error) if error.is_absent() => Err(RightsError::Gone { path: self.path.clone() }),
+            text => {
+                let text = text?;
+                Ok((self.parse(&text)?, text))
+            }
+        }
+    }
+
+    /// Keeps a text of before. Returns where.
+    pub(super) fn keep(&self, text: &str) -> Result<PathBuf, RightsError> {
+        let path = self.path.with_file_name(BEFORE);
+        files::write(&path, text.as_bytes(), Readers::Owner, Present::Replace)?;
+        Ok(path)
+    }
+
     /// What it says; an edge that starts and has never had one writes one that allows what was allowed before. The
     /// second value tells whether that happened.
     pub fn read_or_open(&self) -> Result<(RightsText, bool), RightsError> {
@@ -172,18 +192,21 @@ impl RightsFile {
         let attempt = || {
             let file = File::open(&self.path)?;
             let mode = file.metadata()?.permissions().mode() & 0o7777;
-            let mut text = String::new();
-            file.take(BYTES_MAX + 1).read_to_string(&mut text)?;
-            if text.len() as u64 > BYTES_MAX {
+            let mut bytes = Vec::new();
+            file.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+            if bytes.len() as u64 > BYTES_MAX {
                 return Err(io::Error::other(format!("it is larger than {BYTES_MAX} bytes")));
             }
-            Ok((text, mode))
+            Ok((bytes, mode))
         };
-        let (text, mode) = attempt().map_err(FileError::on("read", &self.path))?;
+        let (bytes, mode) = attempt().map_err(FileError::on("read", &self.path))?;
         if mode & 0o022 != 0 {
             return Err(RightsError::Exposed { path: self.path.clone(), mode });
         }
-        Ok(text)
+        String::from_utf8(bytes).map_err(|error| RightsError::Text {
+            path: self.path.clone(),
+            error: RightsTextError::not_text(error.as_bytes(), error.utf8_error().valid_up_to()),
+        })
     }
 
     pub(super) fn parse(&self, text: &str) -> Result<RightsText, RightsError> {
@@ -266,6 +289,18 @@ mod tests {
         fs::set_permissions(file.path(), fs::Permissions::from_mode(0o620)).unwrap();
         let error = file.read().unwrap_err().to_string();
         assert!(error.contains("mode 0620") && error.contains("chmod 600"), "{error}");
+    }
+
+    /// A photo that was copied over it, or a text in another encoding.
+    #[test]
+    fn a_file_that_is_no_text_is_named_by_line_with_a_remedy() {
+        let keys = tempfile::tempdir().unwrap();
+        let file = RightsFile::of(keys.path());
+        files::write(file.path(), b"default = \"deny\"\n# f\xfcr alle\n", Readers::Owner, Present::Keep)
+            .unwrap();
+        let error = file.read().unwrap_err().to_string();
+        assert!(error.contains("rights.toml: line 2: the file: ") && error.contains("UTF-8"), "{error}");
+        assert!(error.contains("from a copy"), "{error}");
     }
 
     #[test]

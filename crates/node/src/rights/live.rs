@@ -66,7 +66,9 @@ pub fn follow(file: RightsFile) -> Result<LiveRights, RightsError> {
 }
 
 fn follow_every(pause: Duration, file: RightsFile) -> Result<LiveRights, RightsError> {
-    let (text, written) = file.read_or_open()?;
+    let written = file.read_or_open()?.1;
+    let known = file.read_again()?;
+    let text = &known.0;
     let path = file.path().display();
     if written {
         warn!(
@@ -74,14 +76,19 @@ fn follow_every(pause: Duration, file: RightsFile) -> Result<LiveRights, RightsE
              their grants with `mez keys grant`, then run `mez keys rights --strict`"
         );
     } else {
-        tell(&file, &text);
+        tell(&file, text);
     }
     let (sender, live) = LiveRights::changing(text.rights());
-    tokio::spawn(look(pause, file, text, sender));
+    tokio::spawn(look(pause, file, known, sender));
     Ok(live)
 }
 
-async fn look(pause: Duration, file: RightsFile, mut known: RightsText, rights: watch::Sender<Arc<Rights>>) {
+async fn look(
+    pause: Duration,
+    file: RightsFile,
+    mut known: (RightsText, String),
+    rights: watch::Sender<Arc<Rights>>,
+) {
     let mut looks = interval(pause);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut complaint = None;
@@ -91,17 +98,21 @@ async fn look(pause: Duration, file: RightsFile, mut known: RightsText, rights: 
             () = rights.closed() => return,
         }
         let reading = file.clone();
-        let Ok(read) = tokio::task::spawn_blocking(move || reading.read()).await else { return };
+        let Ok(read) = tokio::task::spawn_blocking(move || reading.read_again()).await else { return };
         match read {
-            Ok(text) => {
+            Ok(read) => {
                 let mended = complaint.take().is_some();
-                if mended || text != known {
-                    tell(&file, &text);
+                if mended || read.0 != known.0 {
+                    tell(&file, &read.0);
                 }
-                if text != known {
-                    rights.send_replace(Arc::new(text.rights()));
-                    known = text;
+                if read.0 != known.0 {
+                    if let Some(warning) = all_taken(&file, &known, &read.0) {
+                        warn!("{warning}");
+                    }
+                    rights.send_replace(Arc::new(read.0.rights()));
                 }
+                // Also if only comments changed, which the copy is to have.
+                known = read;
             }
             Err(failure) => {
                 let failure = failure.to_string();
@@ -113,6 +124,30 @@ async fn look(pause: Duration, file: RightsFile, mut known: RightsText, rights: 
             }
         }
     }
+}
+
+/// What to say if a change takes all grants at once, as of a file that was cut. Keeps what the file said before.
+fn all_taken(file: &RightsFile, before: &(RightsText, String), now: &RightsText) -> Option<String> {
+    let path = file.path().display();
+    let taken = match (before.0.stance, before.0.grants.len()) {
+        _ if now.stance == Stance::Open || !now.grants.is_empty() => return None,
+        (Stance::Deny, 0) => return None,
+        (Stance::Deny, 1) => "the only grant was taken back".into(),
+        (Stance::Deny, grants) => format!("all {grants} grants were taken back at once"),
+        (Stance::Open, _) => "everything was allowed, and there are no grants".into(),
+    };
+    let begin = format!("{taken}: by {path} nobody may do anything now, except the edge's own user");
+    Some(match file.keep(&before.1) {
+        Ok(kept) => {
+            format!(
+                "{begin}; if this was a mistake, run `mv {} {path}`, which gives back what was allowed before",
+                kept.display()
+            )
+        }
+        Err(error) => {
+            format!("{begin}; if this was a mistake, put the file back from a copy (none was kept: {error})")
+        }
+    })
 }
 
 fn tell(file: &RightsFile, text: &RightsText) {
@@ -181,8 +216,36 @@ mod tests {
         fs::remove_file(file.path()).unwrap();
         tokio::time::sleep(10 * PAUSE).await;
         assert!(may_watch(&rights));
+        let gone = file.read_again().unwrap_err().to_string();
+        assert!(gone.contains("is gone") && gone.contains("mez keys rights --strict"), "{gone}");
         fs::write(file.path(), good.replace("watch", "read")).unwrap();
         fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         until(&mut rights, false).await;
+    }
+
+    /// A file of rights that somebody empties by mistake takes all grants. What it said is kept, and the warning says how to
+    /// get it back.
+    #[tokio::test]
+    async fn whoever_empties_the_file_by_mistake_gets_the_grants_back() {
+        let keys = tempfile::tempdir().unwrap();
+        let file = RightsFile::of(keys.path());
+        file.create(Stance::Deny).unwrap();
+        let whole = "# ours\n[grants.\"app/counter\"]\nwatch = [\"dock/*\", \"yard/*\"] # the dock\n";
+        fs::write(file.path(), whole).unwrap();
+        let mut rights = follow_every(PAUSE, file.clone()).unwrap();
+        fs::write(file.path(), "").unwrap();
+        until(&mut rights, false).await;
+        let kept = keys.path().join("rights.toml.before");
+        assert_eq!(fs::read_to_string(&kept).unwrap(), whole, "with its comments");
+        assert_eq!(crate::identity::files::mode(&kept).unwrap(), 0o600);
+        fs::rename(&kept, file.path()).unwrap();
+        until(&mut rights, true).await;
+
+        let before = file.read_again().unwrap();
+        let warning = all_taken(&file, &before, &RightsText::default()).unwrap();
+        assert!(warning.contains("all 2 grants were taken back") && warning.contains("`mv "), "{warning}");
+        let less = RightsText::parse("[grants.\"app/counter\"]\nwatch = [\"dock/*\"]").unwrap();
+        assert_eq!(all_taken(&file, &before, &less), None);
+        assert_eq!(all_taken(&file, &(RightsText::default(), String::new()), &RightsText::default()), None);
     }
 }

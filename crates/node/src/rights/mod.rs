@@ -12,6 +12,6 @@ pub mod text;
 
 pub use self::digest::digest;
 pub use self::edit::EditError;
-pub use self::file::{RIGHTS, RightsError, RightsFile};
+pub use self::file::{BEFORE, RIGHTS, RightsError, RightsFile};
 pub use self::live::{LiveRights, follow};
 pub use self::text::{RightsText, RightsTextError};

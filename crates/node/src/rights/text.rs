@@ -36,6 +36,15 @@ pub struct RightsTextError {
     pub what: String,
 }
 
+impl RightsTextError {
+    /// The byte at `place` belongs to no text.
+    pub(super) fn not_text(bytes: &[u8], place: usize) -> Self {
+        let line = bytes[..place].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let what = "it is not text in UTF-8: save it as UTF-8, or put it back from a copy";
+        Self { line, field: "the file".into(), what: what.into() }
+    }
+}
+
 impl RightsText {
     /// Reads a text. An error names the first thing that is wrong.
     pub fn parse(text: &str) -> Result<Self, RightsTextError> {
