@@ -6,17 +6,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use mez_core::audit::{Event, Kind};
 use mez_core::revocation::{Entry, Subject};
+use mez_core::rights::Grant;
 use mez_core::units::Timestamp;
 use mez_node::clock::wall_now;
 use mez_node::identity::{
     Identity, KeyFolder, Moment, Name, Role, SiteAuthority, TokenStore, Validity, host_name,
 };
 use mez_node::revocation::{RevokedError, RevokedFile, SignedList, seconds};
+use mez_node::rights::RightsFile;
 
 use super::{KeysError, Terminal};
 
 /// The least bytes of a serial number. A site's authority draws 16 at random, of which the first may be zeros.
 const SERIAL_BYTES_MIN: usize = 12;
+
+/// The most grants that are named of one member.
+const GRANTS_SHOWN: usize = 6;
 
 /// What is revoked, and why.
 #[derive(Debug, Args)]
@@ -69,6 +74,7 @@ impl Terminal<'_> {
         if withdrawn > 0 {
             writeln!(self.notes, "Tokens that waited to be used, and cannot be any more: {withdrawn}")?;
         }
+        self.say_grants(keys, &subjects)?;
         self.say_where(keys, &held)
     }
 
@@ -123,6 +129,26 @@ impl Terminal<'_> {
         Ok(withdrawn)
     }
 
+    /// Grants belong to a name, and whoever joins under it later has them.
+    fn say_grants(&mut self, keys: &KeyFolder, subjects: &[Subject]) -> Result<(), KeysError> {
+        // Without a file there are none. One that makes no sense is told by every other command.
+        let Ok(rights) = RightsFile::of(keys.path()).read() else { return Ok(()) };
+        for subject in subjects {
+            let Subject::Member(member) = subject else { continue };
+            let of = |grant: &&Grant| grant.grantee.to_string() == member.as_str();
+            let grants: Vec<String> = rights.grants.iter().filter(of).map(ToString::to_string).collect();
+            if !grants.is_empty() {
+                writeln!(
+                    self.notes,
+                    "Grants that stay, for whoever joins as {member} with a new token: {}. To take them as well, run `mez keys ungrant {member}` here \
+                     and on the host of each other edge.",
+                    shown(&grants),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
     fn say_where(&mut self, keys: &KeyFolder, held: &SignedList) -> Result<(), KeysError> {
         writeln!(
             self.notes,
@@ -133,6 +159,15 @@ impl Terminal<'_> {
             path = file(keys).path().display(),
         )?;
         Ok(())
+    }
+}
+
+/// The first grants, and how many there are more.
+fn shown(grants: &[String]) -> String {
+    let first = grants.iter().take(GRANTS_SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match grants.len().saturating_sub(GRANTS_SHOWN) {
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }
 

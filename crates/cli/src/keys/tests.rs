@@ -175,6 +175,22 @@ fn the_edge_that_has_the_authoritys_key_is_revoked_on_purpose_only() {
     assert!(notes.contains("edges with `--signer`") && notes.contains("copy the file"), "{notes}");
 }
 
+/// Grants belong to a name. Whoever revokes it is told which a successor would have, and how to take them.
+#[test]
+fn whoever_revokes_an_application_is_told_which_grants_stay() {
+    let site = scratch();
+    let keys = site.keys().path();
+    mez_keys(keys, &["rights", "--strict"]).unwrap();
+    mez_keys(keys, &["token", "app/counter", "--watch", "dock/*"]).unwrap();
+    mez_keys(keys, &["grant", "app/other", "watch", "yard/*"]).unwrap();
+    let (_, notes) = mez_keys(keys, &["revoke", "app/counter"]).unwrap();
+    assert!(notes.contains("app/counter watch 'dock/*'. To take them") && !notes.contains("yard"), "{notes}");
+    assert!(notes.contains("`mez keys ungrant app/counter`"), "{notes}");
+    mez_keys(keys, &["ungrant", "app/counter"]).unwrap();
+    let (_, notes) = mez_keys(keys, &["revoke", "app/counter"]).unwrap();
+    assert!(!notes.contains("Grants that stay"), "{notes}");
+}
+
 #[test]
 fn lengths_of_time_are_read_as_people_write_them() {
     for (text, seconds) in [("90s", 90), ("30m", 1800), ("1h", 3600), ("7d", 604_800)] {
