@@ -175,7 +175,7 @@ impl ApiServer {
             let principal = Principal::Member(Member { identity, certificate });
             let of_principal = of_principals.enter(&principal).ok()?;
             let mut connection = Connection::new(stream, principal, (place, of_principal), pass);
-            connection.cut = Some(Box::pin(cut));
+            connection.cut = Some(Cut::Later(Box::pin(cut)));
             Some(Ok(connection))
         });
         let server = self.serve_grpc(incoming);
@@ -344,8 +344,8 @@ struct Connection<C> {
     peer: Peer,
     /// Until the preface of HTTP/2 is whole.
     preface: Option<Preface>,
-    /// Ready when it is to be closed, of members who showed a certificate.
-    cut: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// Whether it is to be closed, of members who showed a certificate.
+    cut: Option<Cut>,
     _place: OwnedSemaphorePermit,
     _of_principal: PrincipalsPlace,
 }
@@ -361,6 +361,27 @@ impl<C> Connection<C> {
         let preface = Preface { missing: HTTP2_PREFACE_BYTES, _said, dropped: Box::pin(dropped) };
         let peer = Peer::new(principal);
         Self { stream, peer, preface: Some(preface), cut: None, _place: place, _of_principal: of_principal }
+    }
+}
+
+/// Whether a connection is to be closed because its certificate was revoked.
+enum Cut {
+    /// Ready when it is.
+    Later(Pin<Box<dyn Future<Output = ()> + Send>>),
+    /// It is: each further read fails as well.
+    Now,
+}
+
+impl Cut {
+    /// Whether the connection is to be closed. Otherwise the task is woken when it is.
+    fn is_ready(&mut self, context: &mut Context<'_>) -> bool {
+        if let Self::Later(comes) = self
+            && comes.as_mut().poll(context).is_pending()
+        {
+            return false;
+        }
+        *self = Self::Now;
+        true
     }
 }
 
@@ -386,9 +407,7 @@ impl<C: AsyncRead + Unpin> AsyncRead for Connection<C> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let Self { stream, preface, cut, .. } = &mut *self;
-        if let Some(cut) = cut
-            && cut.as_mut().poll(context).is_ready()
-        {
+        if cut.as_mut().is_some_and(|cut| cut.is_ready(context)) {
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::ConnectionAborted,
                 "its certificate was revoked",
@@ -451,5 +470,26 @@ impl Stream for Incoming {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.connections.poll_recv(context).map(|connection| connection.map(Ok))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    /// A server may read again behind an error. The future must not be polled behind its end, which would panic.
+    #[test]
+    fn a_connection_that_is_cut_stays_cut() {
+        let mut polled = 0;
+        let once = std::future::poll_fn(move |_| {
+            polled += 1;
+            assert!(polled <= 2, "polled behind its end");
+            if polled == 2 { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let (mut cut, mut context) = (Cut::Later(Box::pin(once)), Context::from_waker(Waker::noop()));
+        assert!(!cut.is_ready(&mut context));
+        assert!(cut.is_ready(&mut context) && cut.is_ready(&mut context));
     }
 }
