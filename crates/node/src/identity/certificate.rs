@@ -73,7 +73,7 @@ fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// A moment for people: `2026-03-01 14:05 UTC`.
+/// A moment for people: `2026-03-01 14:05:32 UTC`. With seconds: certificates may last no longer than that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment(pub SystemTime);
 
@@ -85,9 +85,9 @@ impl fmt::Display for Moment {
         };
         match time::OffsetDateTime::from_unix_timestamp(seconds) {
             Ok(t) => {
-                let (date, hour, minute) = (t.date(), t.hour(), t.minute());
+                let (date, hour, minute, second) = (t.date(), t.hour(), t.minute(), t.second());
                 let text = format!(
-                    "{:04}-{:02}-{:02} {hour:02}:{minute:02} UTC",
+                    "{:04}-{:02}-{:02} {hour:02}:{minute:02}:{second:02} UTC",
                     date.year(),
                     u8::from(date.month()),
                     date.day()
@@ -302,10 +302,10 @@ mod tests {
     #[test]
     fn moments_read_as_dates() {
         let at = |seconds| Moment(UNIX_EPOCH + Duration::from_secs(seconds)).to_string();
-        assert_eq!(at(0), "1970-01-01 00:00 UTC");
-        assert_eq!(at(1_772_374_859), "2026-03-01 14:20 UTC");
+        assert_eq!(at(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(at(1_772_374_859), "2026-03-01 14:20:59 UTC");
         assert_eq!(at(u64::MAX / 4), "beyond the year 9999");
-        assert_eq!(Moment(UNIX_EPOCH - Duration::from_secs(60)).to_string(), "1969-12-31 23:59 UTC");
+        assert_eq!(Moment(UNIX_EPOCH - Duration::from_secs(60)).to_string(), "1969-12-31 23:59:00 UTC");
     }
 
     #[test]
