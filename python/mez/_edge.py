@@ -224,7 +224,9 @@ def edge(
             several channels belongs to the first. `CameraInfo` shows each camera's share. Default: none.
         rights: Who may do what: for each application (`app/counter`, `app/**` for all) the verbs, each with
             one or several patterns of cameras. Everything else is refused. They stay as they are as long as
-            the edge runs. On the Unix socket, the user that this process runs as may do everything.
+            the edge runs. On the Unix socket, the user that this process runs as may do everything, also with
+            `edge=` this object and with `edge.subscribe`. To be an application that can be refused, dial
+            `edge.grpc_address` with `edge.keys`.
             Default: what `rights.toml` in the folder of keys says; with temporary keys, every application
             that has them may do everything but reset cameras.
 
@@ -249,11 +251,13 @@ def edge(
                 print(camera.camera, camera.channel, camera.share_frame_bytes)
         ```
 
-        One application may watch the dock and send results back:
+        Applications may watch the dock and send results back:
 
         ```python
-        with mez.edge(rights={"app/counter": {"watch": "dock/*", "reply": "dock/*"}}) as edge:
-            ...
+        with mez.edge(rights={"app/**": {"watch": "dock/*", "reply": "dock/*"}}) as edge:
+            mez.subscribe("dock/*", edge=edge.grpc_address, keys=edge.keys)   # an application: it may
+            mez.subscribe("yard/*", edge=edge.grpc_address, keys=edge.keys)   # mez.PermissionDenied
+            mez.subscribe("yard/*", edge=edge)      # the edge's own user: it may do everything
         ```
     """
     # Here, because only few programs are an edge.
