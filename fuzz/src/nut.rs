@@ -1,6 +1,6 @@
 //! Fuzzes the reader of what comes out of ffmpeg's pipe.
 
-use mez_media::nut::{NutError, NutEvent, NutReader};
+use mez_media::nut::{NutError, NutEvent, read_whole};
 
 /// Small, so that packets reach the limit.
 const PACKET_BYTES_MAX: usize = 2000;
@@ -29,19 +29,7 @@ pub fn taken(bytes: &[u8]) -> usize {
 }
 
 fn read(file: &[u8], piece: usize) -> (Vec<NutEvent>, Option<NutError>) {
-    let mut reader = NutReader::new(PACKET_BYTES_MAX);
-    let mut events = Vec::new();
-    for bytes in file.chunks(piece) {
-        reader.push(bytes);
-        loop {
-            match reader.next_event() {
-                Ok(Some(event)) => events.push(event),
-                Ok(None) => break,
-                Err(error) => return (events, Some(error)),
-            }
-        }
-    }
-    (events, None)
+    read_whole(file, piece, PACKET_BYTES_MAX)
 }
 
 /// What ffmpeg wrote (`crates/media/tests/streams/README.md`): whole, in small pieces, and cut off.

@@ -2,115 +2,20 @@
 
 mod link_support;
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use link_support::members::{BEFORE, Members, frames_flow, grpc};
 use link_support::{TIME_MAX, both_ways, connected, image, loopback, number, until};
-use mez_core::audit::Rotation;
 use mez_core::broker::edge::EdgeConfig;
-use mez_core::rights::Rights;
 use mez_core::subscription::Deliver;
-use mez_node::api::ApiLimits;
-use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Transport};
-use mez_node::client::{Address, ClientOptions, EdgeClient, Event, SubscribeOptions, Subscription};
+use mez_node::camera::Transport;
+use mez_node::client::{Address, ClientOptions, EdgeClient, Event, SubscribeOptions};
 use mez_node::identity::renew::SignerServer;
-use mez_node::identity::{
-    Credentials, EnrolmentServer, Identity, KeyFolder, Role, SiteAuthority, TemporarySite, TokenStore, enrol,
-};
-use mez_node::ports::EdgeAddress;
-use mez_node::process::{EdgeProcess, EdgeProcessOptions};
-use tokio::net::TcpListener;
+use mez_node::identity::{Credentials, KeyFolder, Role, SiteAuthority};
 
 /// How long certificates last here. Four seconds are left when they are renewed, so that a busy machine does not miss it.
 const LIFETIME: Duration = Duration::from_secs(12);
-
-/// A site with an edge; devices have folders of keys of their own.
-struct Site {
-    keys: TemporarySite,
-    folder: tempfile::TempDir,
-}
-
-impl Site {
-    fn new() -> Self {
-        let keys = TemporarySite::create(&"test".parse().unwrap()).unwrap();
-        Self { keys, folder: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, of: &str) -> PathBuf {
-        self.folder.path().join(of)
-    }
-
-    async fn edge(&self, listen: SocketAddr, grpc: SocketAddr) -> EdgeProcess {
-        let keys = self.keys.keys();
-        let credentials = keys.edge_credentials(None, &[]).unwrap();
-        self.edge_of(keys, &credentials, (listen, grpc), None).await
-    }
-
-    /// An edge with other keys, and perhaps with a signer elsewhere.
-    async fn edge_of(
-        &self,
-        keys: &KeyFolder,
-        credentials: &Credentials,
-        (listen, grpc): (SocketAddr, SocketAddr),
-        signer: Option<Address>,
-    ) -> EdgeProcess {
-        let options = || EdgeProcessOptions {
-            keys: keys.clone(),
-            credentials: credentials.clone(),
-            listen,
-            grpc: Some(grpc),
-            enrol: None,
-            socket: None,
-            config: EdgeConfig::default(),
-            state: Some(self.path(&format!("state-{}", credentials.identity().short().replace('/', "-")))),
-            persist: None,
-            profiles: None,
-            signer: signer.clone(),
-            rights: Some(Rights::open()),
-            audit: Rotation::default(),
-            limits: ApiLimits::default(),
-        };
-        // One that was just stopped lets go of its ports a moment later.
-        let started = async {
-            loop {
-                match EdgeProcess::start(options()).await {
-                    Ok(edge) => return edge,
-                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-                }
-            }
-        };
-        tokio::time::timeout(TIME_MAX, started).await.expect("the edge starts")
-    }
-
-    /// Enrols a device with a certificate of this life. Its folder of keys.
-    async fn enrolled(&self, short: &str, lifetime: Duration) -> KeyFolder {
-        let keys = self.keys.keys();
-        let identity = Identity::parse_within(keys.site(), short).unwrap();
-        let hour = Duration::from_secs(3600);
-        let token = TokenStore::create_for(keys, &identity, &[], (hour, lifetime)).unwrap();
-        let listener = TcpListener::bind(loopback()).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let serving =
-            tokio::spawn(EnrolmentServer::new(keys).unwrap().serve(listener, std::future::pending()));
-        let folder = self.path(&short.replace('/', "-"));
-        enrol(&token, &address.to_string(), &folder).await.unwrap();
-        serving.abort();
-        KeyFolder::open(&folder).unwrap()
-    }
-
-    fn camera(&self, credentials: Credentials, edge: SocketAddr, transport: Transport) -> CameraHandle {
-        let edges = vec![EdgeAddress { host: edge.ip().to_string(), port: edge.port() }];
-        let mut options = CameraOptions::new("dock/cam1".parse().unwrap(), edges, credentials);
-        options.state = Some(self.path("camera"));
-        options.transport = transport;
-        CameraBroker::start(options).unwrap()
-    }
-}
-
-fn grpc(address: SocketAddr) -> Address {
-    Address::Tcp { host: address.ip().to_string(), port: address.port() }
-}
 
 /// What the file of an identity holds now.
 fn serial_on_disk(keys: &KeyFolder, credentials: &Credentials) -> String {
@@ -120,29 +25,10 @@ fn serial_on_disk(keys: &KeyFolder, credentials: &Credentials) -> String {
     found.unwrap().content.unwrap().facts().serial.clone()
 }
 
-/// The number of frames that nobody counts.
-const BEFORE: u32 = u32::MAX;
-
-/// Publishes frames until one comes: a subscription takes a moment to reach the camera.
-async fn frames_flow(camera: &CameraHandle, frames: &mut Subscription) {
-    let flow = async {
-        loop {
-            camera.publish(image(BEFORE, 5_000)).unwrap();
-            let event = tokio::time::timeout(Duration::from_millis(50), frames.next()).await;
-            if let Ok(event) = event
-                && let Event::Frame(_) = event.expect("the subscription goes on")
-            {
-                return;
-            }
-        }
-    };
-    tokio::time::timeout(TIME_MAX, flow).await.expect("frames flow");
-}
-
 /// Frames go on from a camera on another host to a program on another host, while every certificate is renewed several times. None is lost,
 /// and no connection ends. Then the edge starts anew, when nobody's first certificate is valid any more: everybody comes back.
 async fn frames_go_on_while_certificates_are_renewed(transport: Transport) {
-    let site = Site::new();
+    let site = Members::new();
     let edge = site.edge(loopback(), loopback()).await;
     let (link, calls) = (edge.edge().link_address(), edge.grpc_address().unwrap());
     let camera_keys = site.enrolled("camera/dock", LIFETIME).await;
@@ -213,7 +99,7 @@ both_ways! { frames_go_on_while_certificates_are_renewed; }
 
 /// The authority is replaced while everything runs. Members that know the old one, and such as know the new one alone, meet in both directions.
 async fn an_authority_is_replaced_while_frames_go_on(transport: Transport) {
-    let site = Site::new();
+    let site = Members::new();
     let edge = site.edge(loopback(), loopback()).await;
     let (link, calls) = (edge.edge().link_address(), edge.grpc_address().unwrap());
     let camera_keys = site.enrolled("camera/dock", LIFETIME).await;
@@ -252,7 +138,7 @@ both_ways! { an_authority_is_replaced_while_frames_go_on; }
 /// The old authority is trusted for an hour more, and certificates last for minutes: nobody waits until they are due to follow the new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn members_hear_of_a_new_authority_before_they_renew_anyway() {
-    let site = Site::new();
+    let site = Members::new();
     let edge = site.edge(loopback(), loopback()).await;
     let (link, calls) = (edge.edge().link_address(), edge.grpc_address().unwrap());
     // Due after 92 s at the earliest, which nobody waits for here. They listen every few seconds.
@@ -278,7 +164,7 @@ async fn members_hear_of_a_new_authority_before_they_renew_anyway() {
 /// The authority's key is in another process, which answers at a Unix socket. The edge has no more than an identity of its own; everybody's
 /// certificate is renewed all the same, its own included. While that process is away, nobody is cut off.
 async fn an_edge_without_the_key_has_certificates_renewed(transport: Transport) {
-    let site = Site::new();
+    let site = Members::new();
     let socket = site.path("signer.sock");
     let signer = SignerServer::start(site.keys.keys(), &socket).unwrap();
     let edge_keys = site.enrolled("edge/main", LIFETIME).await.without_authority_key();
@@ -309,7 +195,7 @@ both_ways! { an_edge_without_the_key_has_certificates_renewed; }
 /// An edge on another host passes requests on to the one with the key. Two that name each other pass nothing round.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_passes_requests_on_to_the_one_with_the_key() {
-    let site = Site::new();
+    let site = Members::new();
     let first = site.edge(loopback(), loopback()).await;
     let hour = Duration::from_secs(3600);
     let keys = site.enrolled("edge/yard", hour).await;
@@ -341,7 +227,7 @@ async fn an_edge_passes_requests_on_to_the_one_with_the_key() {
 
 /// A camera that was enrolled before knows the old authority alone, and meets an edge of the new one.
 async fn a_member_that_knows_the_old_authority_alone_gets_in(transport: Transport) {
-    let site = Site::new();
+    let site = Members::new();
     let keys = site.enrolled("camera/dock", Duration::from_secs(3600)).await;
     SiteAuthority::rotate(site.keys.keys().path(), Duration::from_secs(60), SystemTime::now(), false)
         .unwrap();
@@ -362,7 +248,7 @@ both_ways! { a_member_that_knows_the_old_authority_alone_gets_in; }
 /// token does, though the authority has been replaced meanwhile: a camera that runs comes back by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edge_that_is_away_for_too_long_costs_a_token() {
-    let site = Site::new();
+    let site = Members::new();
     let edge = site.edge(loopback(), loopback()).await;
     let calls = edge.grpc_address().unwrap();
     let link = edge.edge().link_address();

@@ -2,105 +2,64 @@
 
 mod link_support;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use link_support::{TIME_MAX, connected, image, loopback, until};
-use mez_core::audit::Rotation;
-use mez_core::broker::edge::EdgeConfig;
+use link_support::members::{Members, frames_flow, grpc};
+use link_support::{TIME_MAX, connected, loopback, until};
 use mez_core::revocation::{Entry, Revocations, Subject};
-use mez_core::rights::Rights;
 use mez_core::units::Timestamp;
-use mez_node::api::ApiLimits;
-use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions};
-use mez_node::client::{Address, ClientOptions, EdgeClient, Event, SubscribeOptions, Subscription};
-use mez_node::identity::{Credentials, Identity, KeyFolder, Role, TemporarySite, TokenStore, enrol};
+use mez_node::camera::{CameraHandle, Transport};
+use mez_node::client::{ClientOptions, EdgeClient, Event, SubscribeOptions, Subscription};
+use mez_node::identity::{Credentials, Role};
 use mez_node::ports::EdgeAddress;
-use mez_node::process::{EdgeProcess, EdgeProcessOptions};
+use mez_node::process::EdgeProcess;
 use mez_node::revocation::{RevokedFile, SignedList, Taken, seconds};
 
-/// A site; every member but the first edge has a folder of keys of its own.
-struct Site {
-    keys: TemporarySite,
-    folder: tempfile::TempDir,
-}
+/// How long certificates last here: none is renewed because of its age.
+const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// A site whose deny list changes.
+struct Site(Members);
 
 impl Site {
     fn new() -> Self {
-        let keys = TemporarySite::create(&"test".parse().unwrap()).unwrap();
-        Self { keys, folder: tempfile::tempdir().unwrap() }
-    }
-
-    fn path(&self, of: &str) -> PathBuf {
-        self.folder.path().join(of)
+        Self(Members::new())
     }
 
     /// The edge where the site was made.
     async fn first(&self) -> (EdgeProcess, Credentials) {
-        let credentials = self.keys.keys().edge_credentials(None, &[]).unwrap();
-        (self.edge(self.keys.keys(), &credentials, None).await, credentials)
+        let keys = self.0.keys.keys();
+        let credentials = keys.edge_credentials(None, &[]).unwrap();
+        (self.0.edge_of(keys, &credentials, (loopback(), loopback()), None).await, credentials)
     }
 
     /// An edge on another host, whose signer is the first one.
     async fn second(&self, first: &EdgeProcess) -> (EdgeProcess, Credentials) {
-        let keys = self.enrolled(first, "edge/second").await;
+        let keys = self.0.enrolled("edge/second", LIFETIME).await;
         let credentials = keys.edge_credentials(None, &[]).unwrap();
         let signer = grpc(first.grpc_address().unwrap());
-        (self.edge(&keys, &credentials, Some(signer)).await, credentials)
+        (self.0.edge_of(&keys, &credentials, (loopback(), loopback()), Some(signer)).await, credentials)
     }
 
-    async fn edge(&self, keys: &KeyFolder, own: &Credentials, signer: Option<Address>) -> EdgeProcess {
-        EdgeProcess::start(EdgeProcessOptions {
-            keys: keys.clone(),
-            credentials: own.clone(),
-            listen: loopback(),
-            grpc: Some(loopback()),
-            enrol: Some(loopback()),
-            socket: None,
-            config: EdgeConfig::default(),
-            state: Some(self.path(&format!("state-{}", own.identity().name))),
-            persist: None,
-            profiles: None,
-            signer,
-            rights: Some(Rights::open()),
-            audit: Rotation::default(),
-            limits: ApiLimits::default(),
-        })
-        .await
-        .unwrap()
-    }
-
-    /// Enrols a host at the first edge.
-    async fn enrolled(&self, first: &EdgeProcess, short: &str) -> KeyFolder {
-        let keys = self.keys.keys();
-        let identity = Identity::parse_within(keys.site(), short).unwrap();
-        let token = TokenStore::create(keys, &identity, &[], Duration::from_secs(3600)).unwrap();
-        let folder = self.path(&short.replace('/', "-"));
-        let shown = first.to_string();
-        let address = shown.split(' ').find_map(|field| field.strip_prefix("enrol=")).unwrap();
-        enrol(&token, address, &folder).await.unwrap();
-        KeyFolder::open(&folder).unwrap()
+    async fn app(&self, short: &str) -> Credentials {
+        self.0.enrolled(short, LIFETIME).await.credentials(Role::App, None).unwrap()
     }
 
     /// A camera that knows one edge alone, and keeps to it.
-    async fn camera(&self, first: &EdgeProcess, edge: &EdgeProcess) -> CameraHandle {
-        let keys = self.enrolled(first, "camera/dock/cam1").await;
+    async fn camera(&self, edge: &EdgeProcess) -> CameraHandle {
+        let keys = self.0.enrolled("camera/dock/cam1", LIFETIME).await;
         let credentials = keys.credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
-        let link = edge.edge().link_address();
-        let edges = vec![EdgeAddress { host: link.ip().to_string(), port: link.port() }];
-        let mut options = CameraOptions::new("dock/cam1".parse().unwrap(), edges, credentials);
-        options.state = Some(self.path("camera"));
-        let camera = CameraBroker::start(options).unwrap();
+        let camera = self.0.camera(credentials, edge.edge().link_address(), Transport::Quic);
         connected(&camera).await;
         camera
     }
 
     /// Changes the list where the site was made, as `mez keys revoke` and `unrevoke` do.
     async fn change(&self, change: impl FnOnce(Revocations) -> Revocations) -> SignedList {
-        let keys = self.keys.keys();
+        let keys = self.0.keys.keys();
         let file = RevokedFile::of(keys.path(), keys.trust());
         let changed = file.edit(&keys.load_authority().unwrap(), |list| Ok(change(list))).unwrap();
+        // Certificates have whole seconds: one that is made in this second would count as made before the change.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
         tokio::time::sleep(Duration::from_secs(1) - Duration::from_nanos(since.into())).await;
         changed
@@ -123,10 +82,6 @@ fn entry() -> Entry {
     Entry { since: seconds(SystemTime::now()), until: Timestamp::MAX, because: "stolen".into() }
 }
 
-fn grpc(address: SocketAddr) -> Address {
-    Address::Tcp { host: address.ip().to_string(), port: address.port() }
-}
-
 fn version(edge: &EdgeProcess) -> u64 {
     edge.edge().revoked().now().list.version()
 }
@@ -135,20 +90,6 @@ async fn subscribed(edge: &EdgeProcess, app: &Credentials) -> Subscription {
     let address = grpc(edge.grpc_address().unwrap());
     let client = EdgeClient::connect(vec![address], Some(app), ClientOptions::default()).await.unwrap();
     client.subscribe(SubscribeOptions::new("dock/*".parse().unwrap())).await.unwrap()
-}
-
-/// Publishes until a frame arrives, over whatever link is up.
-async fn flows(camera: &CameraHandle, frames: &mut Subscription) {
-    let flowing = async {
-        for value in 0.. {
-            camera.publish(image(value, 100)).unwrap();
-            let next = tokio::time::timeout(Duration::from_millis(50), frames.next()).await;
-            if matches!(next, Ok(Some(Event::Frame(_)))) {
-                return;
-            }
-        }
-    };
-    tokio::time::timeout(TIME_MAX, flowing).await.expect("frames flow");
 }
 
 /// Whether the link of a camera went since `lost` was last looked at.
@@ -163,10 +104,10 @@ async fn edges_hear_of_a_revocation_from_the_edge_with_the_signer() {
     let site = Site::new();
     let (first, _) = site.first().await;
     let (second, _) = site.second(&first).await;
-    let camera = site.camera(&first, &second).await;
-    let app = site.enrolled(&first, "app/laptop").await.credentials(Role::App, None).unwrap();
+    let camera = site.camera(&second).await;
+    let app = site.app("app/laptop").await;
     let mut frames = subscribed(&second, &app).await;
-    flows(&camera, &mut frames).await;
+    frames_flow(&camera, &mut frames).await;
 
     site.revoke("app/laptop").await;
     let ended = async {
@@ -180,14 +121,14 @@ async fn edges_hear_of_a_revocation_from_the_edge_with_the_signer() {
     };
     let reason = tokio::time::timeout(TIME_MAX, ended).await.expect("the stream ends");
     assert!(reason.contains("app/laptop") && reason.contains("was revoked (stolen)"), "{reason}");
-    let kept = site.path("edge-second").join("revoked.list");
+    let kept = site.0.path("edge-second").join("revoked.list");
     until("the second edge keeps the list", || kept.exists()).await;
     assert!(camera.is_up(), "the camera was not revoked");
 
     // The other way round: a list that has come to the second edge first.
     let held = first.edge().revoked().now();
     let newer = held.list.clone().with(Timestamp::MIN, subject("app/other"), entry()).unwrap();
-    let newer = SignedList::sign(&site.keys.keys().load_authority().unwrap(), newer).unwrap();
+    let newer = SignedList::sign(&site.0.keys.keys().load_authority().unwrap(), newer).unwrap();
     assert_eq!(second.edge().revoked().take(newer.bytes, "a test"), Ok(Taken::News));
     until("the first edge has it as well", || version(&first) == 2).await;
     second.stop().await;
@@ -199,10 +140,10 @@ async fn edges_hear_of_a_revocation_from_the_edge_with_the_signer() {
 async fn an_edge_with_the_authoritys_key_that_was_revoked_goes_on_with_another_certificate() {
     let site = Site::new();
     let (edge, own) = site.first().await;
-    let camera = site.camera(&edge, &edge).await;
-    let app = site.enrolled(&edge, "app/counter").await.credentials(Role::App, None).unwrap();
+    let camera = site.camera(&edge).await;
+    let app = site.app("app/counter").await;
     let mut frames = subscribed(&edge, &app).await;
-    flows(&camera, &mut frames).await;
+    frames_flow(&camera, &mut frames).await;
     let (before, mut link) = (own.facts().serial.clone(), camera.edge());
     link.mark_unchanged();
 
@@ -211,13 +152,13 @@ async fn an_edge_with_the_authoritys_key_that_was_revoked_goes_on_with_another_c
     // The old certificate is worth nothing any more; the new one is another.
     was_down(&mut link).await;
     until("the edge has another certificate", || own.facts().serial != before).await;
-    flows(&camera, &mut frames).await;
+    frames_flow(&camera, &mut frames).await;
     assert!(camera.is_up());
 
     let renewed = own.facts().serial.clone();
     site.unrevoke(&name).await;
     until("the edge takes the list in", || version(&edge) == 2).await;
-    flows(&camera, &mut frames).await;
+    frames_flow(&camera, &mut frames).await;
     assert_eq!(own.facts().serial, renewed, "nothing was wrong with it");
     edge.stop().await;
 }
@@ -229,12 +170,13 @@ async fn cameras_come_back_to_an_edge_that_is_accepted_again() {
     let site = Site::new();
     let (first, _) = site.first().await;
     let (second, own) = site.second(&first).await;
-    let camera = site.camera(&first, &second).await;
+    let camera = site.camera(&second).await;
     let (before, mut link) = (own.facts().serial.clone(), camera.edge());
     link.mark_unchanged();
 
     site.revoke("edge/second").await;
     was_down(&mut link).await;
+    // Nothing is to happen, so there is nothing to wait for. Meanwhile the camera dials several times, and the edge looks at the list twice.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(!camera.is_up() && own.facts().serial == before, "it may have no certificate");
 

@@ -74,6 +74,24 @@ pub struct NutError {
     pub detail: &'static str,
 }
 
+/// Reads a file that comes in pieces of this length, until it ends or makes no sense. Keeps all of it: for tests and fuzzing.
+#[must_use]
+pub fn read_whole(file: &[u8], piece: usize, packet_bytes_max: usize) -> (Vec<NutEvent>, Option<NutError>) {
+    let mut reader = NutReader::new(packet_bytes_max);
+    let mut events = Vec::new();
+    for bytes in file.chunks(piece) {
+        reader.push(bytes);
+        loop {
+            match reader.next_event() {
+                Ok(Some(event)) => events.push(event),
+                Ok(None) => break,
+                Err(error) => return (events, Some(error)),
+            }
+        }
+    }
+    (events, None)
+}
+
 fn wrong(detail: &'static str) -> NutError {
     NutError { detail }
 }

@@ -8,25 +8,9 @@ use crate::bitstream::{AccessUnits, UnitSplitter};
 /// `slices.h264`, out of an MP4 file: ffmpeg 5.1, `-c copy -flush_packets 1 -f nut`.
 const SLICES: &[u8] = include_bytes!("../../tests/streams/slices.nut");
 
-fn read(file: &[u8], piece: usize, packet_bytes_max: usize) -> (Vec<NutEvent>, Option<NutError>) {
-    let mut reader = NutReader::new(packet_bytes_max);
-    let mut events = Vec::new();
-    for bytes in file.chunks(piece) {
-        reader.push(bytes);
-        loop {
-            match reader.next_event() {
-                Ok(Some(event)) => events.push(event),
-                Ok(None) => break,
-                Err(error) => return (events, Some(error)),
-            }
-        }
-    }
-    (events, None)
-}
-
 #[test]
 fn packets_come_with_their_ends_and_times() {
-    let (events, error) = read(SLICES, 1000, 1 << 20);
+    let (events, error) = read_whole(SLICES, 1000, 1 << 20);
     assert_eq!(error, None);
     let [NutEvent::Stream(stream), packets @ ..] = &events[..] else { panic!("{events:?}") };
     assert_eq!((&stream.codec[..], stream.width, stream.height, stream.delay), (&b"avc1"[..], 64, 48, 0));
@@ -52,9 +36,9 @@ fn packets_come_with_their_ends_and_times() {
 /// A packet is given as soon as its last byte is there.
 #[test]
 fn no_packet_waits_for_the_next_one() {
-    let whole = read(SLICES, SLICES.len(), 1 << 20);
+    let whole = read_whole(SLICES, SLICES.len(), 1 << 20);
     for piece in [1, 2, 3, 7, 50, 333] {
-        assert_eq!(read(SLICES, piece, 1 << 20), whole, "pieces of {piece}");
+        assert_eq!(read_whole(SLICES, piece, 1 << 20), whole, "pieces of {piece}");
     }
     let mut reader = NutReader::new(1 << 20);
     reader.push(SLICES);
@@ -65,9 +49,9 @@ fn no_packet_waits_for_the_next_one() {
 #[test]
 fn what_is_no_container_is_refused() {
     for bytes in [&b"nut/multimedia contraption\0"[..], b"RIFF", b"nut/multimedia container\0\x07"] {
-        assert!(read(bytes, 100, 100).1.is_some(), "{bytes:?}");
+        assert!(read_whole(bytes, 100, 100).1.is_some(), "{bytes:?}");
     }
-    let (events, error) = read(SLICES, 100, 1000);
+    let (events, error) = read_whole(SLICES, 100, 1000);
     assert!(error.unwrap().to_string().contains("larger"), "{events:?}");
 }
 
@@ -82,12 +66,12 @@ proptest! {
             let at = at.index(file.len());
             file[at] = value;
         }
-        let whole = read(&file, file.len(), 2000);
+        let whole = read_whole(&file, file.len(), 2000);
         for event in &whole.0 {
             if let NutEvent::Packet(packet) = event {
                 prop_assert!(packet.payload.len() <= 2000 + 1024);
             }
         }
-        prop_assert_eq!(read(&file, piece, 2000), whole);
+        prop_assert_eq!(read_whole(&file, piece, 2000), whole);
     }
 }

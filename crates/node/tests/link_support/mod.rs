@@ -1,6 +1,8 @@
 //! A site whose brokers meet over real sockets on loopback, for the tests of the link.
 #![allow(dead_code, unused_macros, unused_imports, reason = "every test uses another part")]
 
+pub mod members;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
