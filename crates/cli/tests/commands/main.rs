@@ -1,11 +1,13 @@
 //! The commands as people run them: real processes, real sockets, a real video.
 
+mod cameras;
+mod rights;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 const MEZ: &str = env!("CARGO_BIN_EXE_mez");
 
@@ -161,80 +163,6 @@ fn a_video_reaches_a_subscriber_over_the_socket_and_over_tls() {
     assert!(fs::read_dir(folder.join("past/dock/cam1")).unwrap().count() > 10);
 }
 
-/// The command that a refusal names, as words.
-fn remedy(refusal: &str) -> Vec<String> {
-    let command = refusal.split('`').find(|part| part.starts_with("mez keys grant ")).expect(refusal);
-    command.split_whitespace().skip(1).map(|word| word.trim_matches('\'').to_owned()).collect()
-}
-
-#[test]
-fn an_application_gets_what_it_was_granted_while_the_edge_runs() {
-    let folder = strict_site();
-    let folder = folder.path();
-    let video = video(folder).display().to_string();
-    let (_edge, link, grpc) = edge(folder);
-    let _camera = start(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--loop"], folder);
-    let watch = |seconds| run(&["subscribe", "dock/*", "--edge", &grpc, "--seconds", seconds], folder);
-
-    let refused = watch("1s");
-    assert!(
-        !refused.status.success() && text(&refused).contains("may not watch dock/*"),
-        "{}",
-        text(&refused)
-    );
-    let command = remedy(&text(&refused));
-    let granted = run(&command.iter().map(String::as_str).collect::<Vec<_>>(), folder);
-    assert!(granted.status.success() && text(&granted).contains("Granted: app/"), "{}", text(&granted));
-    // The edge looks at the file once a second.
-    let begun = (0..60).any(|_| {
-        std::thread::sleep(Duration::from_millis(500));
-        watch("500ms").status.success()
-    });
-    assert!(begun, "the grant did not take effect");
-
-    // The user that the edge runs as needs no grant, and what is taken back ends a stream that runs.
-    let socket = format!("unix://{}", folder.join("edge.sock").display());
-    assert!(run(&["cameras", "--edge", &socket], folder).status.success());
-    let ended = std::thread::scope(|threads| {
-        let watching = threads.spawn(|| watch("60s"));
-        std::thread::sleep(Duration::from_secs(2));
-        let taken = run(&["keys", "ungrant", &command[2]], folder);
-        assert!(text(&taken).contains("Taken back: app/"), "{}", text(&taken));
-        watching.join().unwrap()
-    });
-    assert!(!ended.status.success() && text(&ended).contains("may not watch"), "{}", text(&ended));
-    let listed = run(&["keys", "grants"], folder);
-    assert!(text(&listed).contains("Nothing is granted."), "{}", text(&listed));
-}
-
-/// An edge of before there were grants: its folder of keys holds no file of rights.
-#[test]
-fn a_site_that_is_older_than_grants_goes_on_and_is_closed_by_one_command() {
-    let folder = strict_site();
-    let folder = folder.path();
-    let keys = PathBuf::from(
-        String::from_utf8(run(&["keys", "rights"], folder).stdout).unwrap().split(':').next().unwrap(),
-    );
-    let lock = keys.with_file_name("rights.lock");
-    fs::remove_file(&keys).unwrap();
-    let socket = folder.join("gone.sock").display().to_string();
-    let alone = ["edge", "--listen", "127.0.0.1:0", "--grpc", "off", "--enrol", "off", "--socket", &socket];
-    let gone = run(&alone, folder);
-    assert!(!gone.status.success() && text(&gone).contains("is gone"), "{}", text(&gone));
-    fs::remove_file(lock).unwrap();
-
-    let (_edge, _, grpc) = edge(folder);
-    let seen = run(&["cameras", "--edge", &grpc], folder);
-    assert!(seen.status.success(), "{}", text(&seen));
-    let strict = run(&["keys", "rights", "--strict"], folder);
-    assert!(strict.status.success() && text(&strict).contains("From now on"), "{}", text(&strict));
-    let closed = (0..60).any(|_| {
-        std::thread::sleep(Duration::from_millis(500));
-        !run(&["cameras", "--edge", &grpc], folder).status.success()
-    });
-    assert!(closed, "the site did not become strict");
-}
-
 #[test]
 fn a_camera_with_a_recording_ends_with_it() {
     let folder = site();
@@ -379,91 +307,6 @@ fn the_past_of_an_absent_camera_is_read_without_waiting_for_it() {
     assert!(read.status.success() && !text(&read).contains("waiting"), "{}", text(&read));
 }
 
-/// A camera whose process is killed is absent, which is no state of its source; one whose recording ends says so. Either can be
-/// forgotten, and one that is there cannot.
-#[test]
-fn a_camera_that_is_gone_says_how_and_is_forgotten() {
-    let folder = site();
-    let folder = folder.path();
-    let video = video(folder).display().to_string();
-    let (_edge, link, _) = edge(folder);
-    let socket = format!("unix://{}", folder.join("edge.sock").display());
-    let cameras = || -> serde_json::Value {
-        let listed = run(&["cameras", "--json", "--edge", &socket], folder);
-        assert!(listed.status.success(), "{}", text(&listed));
-        match String::from_utf8(listed.stdout).unwrap().lines().next() {
-            Some(line) => serde_json::from_str(line).unwrap(),
-            None => serde_json::Value::Null,
-        }
-    };
-    let until = |what: &str, is_so: &dyn Fn(&serde_json::Value) -> bool| {
-        for _ in 0..600 {
-            if is_so(&cameras()) {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        panic!("{what}: {}", cameras());
-    };
-    let camera = start(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--loop"], folder);
-    until("it publishes", &|camera| camera["source"]["state"] == "live");
-    let forget = || run(&["cameras", "forget", "dock/cam1", "--edge", &socket], folder);
-    let refused = forget();
-    assert!(!refused.status.success() && text(&refused).contains("is connected"), "{}", text(&refused));
-    drop(camera);
-    until("it is absent", &|camera| camera["connected"] == false);
-    assert_eq!(cameras()["source"], serde_json::Value::Null);
-    let table = text(&run(&["cameras", "--edge", &socket], folder));
-    assert!(table.contains("absent") && table.contains("SOURCE"), "{table}");
-    let forgotten = forget();
-    assert!(forgotten.status.success(), "{}", text(&forgotten));
-    assert!(text(&forgotten).contains("dock/cam1 is forgotten"), "{}", text(&forgotten));
-    assert_eq!(cameras(), serde_json::Value::Null);
-
-    let played = run(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--fps", "100"], folder);
-    assert!(played.status.success(), "{}", text(&played));
-    until("it ended", &|camera| camera["connected"] == false);
-    assert_eq!(cameras()["source"]["state"], "ended");
-    let table = text(&run(&["cameras", "--edge", &socket], folder));
-    assert!(table.contains("dock/cam1: the camera's source has ended"), "{table}");
-}
-
-/// Nobody answers at the address of a network camera: the table and `--json` say that it is lost, why, and when it is tried again.
-#[test]
-fn a_source_that_cannot_be_read_is_listed_with_the_reason_and_the_next_try() {
-    let folder = site();
-    let folder = folder.path();
-    let (_edge, link, _) = edge(folder);
-    let socket = format!("unix://{}", folder.join("edge.sock").display());
-    // Nobody listens at the port of a socket that is closed.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let source = format!("rtsp://127.0.0.1:{port}/stream");
-    let mut camera = command(&["camera", "gate/cam1", "--edge", &link, "--source", &source], folder);
-    camera.env("MEZ_SOURCE_CREDENTIALS", "gate:secret");
-    let child = camera.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let _camera = Running { child, ready: String::new() };
-    let listed = |options: &[&str]| {
-        let listed = run(&[&["cameras", "--edge", &socket], options].concat(), folder);
-        assert!(listed.status.success(), "{}", text(&listed));
-        text(&listed)
-    };
-    let lost = (0..600).find_map(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        let told: serde_json::Value = serde_json::from_str(listed(&["--json"]).lines().next()?).unwrap();
-        (told["source"]["state"] == "lost").then_some(told)
-    });
-    let lost = lost.expect("it is lost");
-    let reason = lost["source"]["reason"].as_str().unwrap();
-    assert!(lost["connected"] == true && lost["source"]["retry_in_s"].as_f64().is_some(), "{lost}");
-    assert!(lost["source"]["lasts_s"].as_f64().is_some(), "{lost}");
-    assert!(!reason.is_empty() && !reason.contains("secret"), "{reason}");
-    let table = listed(&[]);
-    let row = table.lines().find(|line| line.starts_with("gate/cam1 ")).expect("a row");
-    assert!(row.contains("connected") && row.contains("lost "), "{table}");
-    assert!(table.contains("gate/cam1: the camera's source is lost: "), "{table}");
-    assert!(table.contains("; next try in "), "{table}");
-}
-
 /// By examples, and with what a command is about first: options that all commands have come last.
 #[test]
 fn every_command_teaches() {
@@ -533,87 +376,4 @@ fn a_cameras_password_stays_off_the_command_line() {
     let refused = from_environment.env("MEZ_SOURCE_CREDENTIALS", "s3cret").output().unwrap();
     let said = text(&refused);
     assert!(said.contains("USER:PASSWORD") && !said.contains("s3cret"), "{said}");
-}
-
-/// A stolen camera and a sold laptop, as people meet them: both lose what they have within seconds, are refused with the reason, also by an
-/// edge that has restarted, and a successor joins under the same name.
-#[test]
-fn whoever_is_revoked_loses_what_it_has_and_a_successor_joins() {
-    let folder = site();
-    let folder = folder.path();
-    let video = video(folder).display().to_string();
-    let start_edge = || {
-        let socket = folder.join("edge.sock").display().to_string();
-        let any = "127.0.0.1:0";
-        start(&["edge", "--listen", any, "--grpc", any, "--enrol", any, "--socket", &socket], folder)
-    };
-    let field = |edge: &Running, name: &str| {
-        edge.ready.split(' ').find_map(|field| field.strip_prefix(name)).unwrap().to_owned()
-    };
-    let edge = start_edge();
-    let enrol = |edge: &Running, identity: &str, keys: &str| {
-        let token = run(&["keys", "token", identity], folder);
-        let token = String::from_utf8_lossy(&token.stdout).trim().to_owned();
-        let there = folder.join(keys).display().to_string();
-        let joined =
-            run(&["keys", "enrol", &token, "--edge", &field(edge, "enrol="), "--keys", &there], folder);
-        assert!(joined.status.success(), "{}", text(&joined));
-        there
-    };
-    let (stolen, sold) = (enrol(&edge, "camera/dock/cam1", "stolen"), enrol(&edge, "app/laptop", "sold"));
-    let camera = |edge: &Running, keys: &str, log: &str, link: &str| {
-        let state = folder.join(format!("{log}-state")).display().to_string();
-        let args = ["camera", "dock/cam1", "--edge", &field(edge, "link="), "--source", &video, "--loop"];
-        let args = [&args[..], &["--keys", keys, "--state", &state, "--link", link]].concat();
-        start_logging(&args, folder, &folder.join(log))
-    };
-    let thief = camera(&edge, &stolen, "thief.log", "tcp");
-    let watching =
-        ["subscribe", "dock/*", "--edge", &field(&edge, "grpc="), "--keys", &sold, "--seconds", "60s"];
-    let watching = command(&watching, folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(1));
-
-    // A token that waits must not let the thief in again.
-    let waiting = run(&["keys", "token", "camera/dock/cam1"], folder);
-    let waiting = String::from_utf8_lossy(&waiting.stdout).trim().to_owned();
-    let because = ["keys", "revoke", "camera/dock/cam1", "app/laptop", "--because", "gone since Monday"];
-    let revoked = run(&because, folder);
-    assert!(revoked.status.success(), "{}", text(&revoked));
-    assert!(text(&revoked).contains("cannot be any more: 1"), "{}", text(&revoked));
-    let ended = watching.wait_with_output().unwrap();
-    assert!(!ended.status.success());
-    let said = text(&ended);
-    assert!(said.contains("app/laptop") && said.contains("was revoked (gone since Monday)"), "{said}");
-    let enrolled =
-        run(&["keys", "enrol", &waiting, "--edge", &field(&edge, "enrol="), "--keys", "x"], folder);
-    assert!(!enrolled.status.success(), "{}", text(&enrolled));
-
-    let listed = text(&run(&["keys", "revoked"], folder));
-    assert!(listed.contains("camera/dock/cam1") && listed.contains("gone since Monday"), "{listed}");
-    assert!(listed.contains("Version 2 of the deny list of the site test"), "{listed}");
-    let again = run(&["keys", "revoke", "user/1000"], folder);
-    assert!(!again.status.success() && text(&again).contains("camera/"), "{}", text(&again));
-    let elsewhere = run(&["keys", "revoke", "app/x", "--keys", &sold], folder);
-    assert!(text(&elsewhere).contains("where the site was made"), "{}", text(&elsewhere));
-
-    // The edge forgets nothing over a restart, and the successor has the name.
-    drop(edge);
-    drop(thief);
-    let edge = start_edge();
-    let anew = enrol(&edge, "camera/dock/cam1", "anew");
-    let (grpc, seconds) = (field(&edge, "grpc="), ["--seconds", "3s"]);
-    let refused = run(&["subscribe", "dock/*", "--edge", &grpc, "--keys", &sold], folder);
-    assert!(!refused.status.success() && text(&refused).contains("it was revoked"), "{}", text(&refused));
-    let _camera = camera(&edge, &anew, "anew.log", "auto");
-    let seen =
-        run(&[&["subscribe", "dock/*", "--edge", &grpc, "--save", "seen"][..], &seconds].concat(), folder);
-    assert!(seen.status.success(), "{}", text(&seen));
-    assert!(fs::read_dir(folder.join("seen/dock/cam1")).unwrap().count() > 3, "{}", text(&seen));
-    let told = fs::read_to_string(folder.join("thief.log")).unwrap();
-    assert!(told.contains("was revoked (gone since Monday)"), "{told}");
-
-    let off = run(&["keys", "unrevoke", "app/laptop"], folder);
-    assert!(off.status.success() && text(&off).contains("Accepted again: app/laptop"), "{}", text(&off));
-    let off = run(&["keys", "unrevoke", "app/laptop"], folder);
-    assert!(text(&off).contains("app/laptop is not on the deny list"), "{}", text(&off));
 }
