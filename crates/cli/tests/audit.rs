@@ -130,7 +130,9 @@ fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     recorded(site, &["app/counter", "connected grpc", "from 127.0.0.1"]);
 
     done(&["keys", "grant", "app/counter", "watch,read", "dock/*"], site);
-    recorded(site, &["rights.toml", "rights granted dock/*", "app/counter read 'dock/*'"]);
+    // The edge's own record: from then on the grant is in force. The command's names the file as well.
+    let in_force = format!("{:<20}  rights granted dock/*", "rights.toml");
+    recorded(site, &[&in_force, "app/counter read 'dock/*'"]);
     // The kernel knows who ran the command.
     recorded(site, &["user/", "rights granted dock/*", "app/counter read 'dock/*', in ", "rights.toml"]);
     done(&watch, other);
@@ -149,7 +151,7 @@ fn the_log_tells_who_joined_was_refused_read_exported_and_operated() {
     let refused = run(&saves, other);
     assert!(text(&refused).contains("`mez keys grant app/counter export dock/cam1`"), "{}", text(&refused));
     done(&["keys", "grant", "app/counter", "export", "dock/*"], site);
-    recorded(site, &["rights granted", "app/counter export"]);
+    recorded(site, &[&in_force, "app/counter export"]);
     done(&saves, other);
     recorded(site, &["app/counter", "exported frames dock/cam1"]);
 
