@@ -164,6 +164,16 @@ def test_a_program_is_told_which_of_its_cameras_it_has_lost(
         assert [event.camera for event in gone] == ["dock/cam2"]
         assert "may no longer watch dock/*: its grants of watch are now for dock/cam1" in str(gone[0].reason)
         assert deliver(kept, frames).camera == "dock/cam1"
+
+        # Another change later says nothing about it again.
+        site.run("grant", "app/**", "watch", "dock/cam3")
+        until = time.monotonic() + 60
+        while sum(event.kind == "reconnected" for event in events) < 2 and time.monotonic() < until:
+            kept.send(_image())
+            with contextlib.suppress(mez.WaitTimeoutError):
+                frames.next(timeout=0.1)
+        assert deliver(kept, frames).camera == "dock/cam1"
+        assert [event.camera for event in events if event.kind == "camera_down"] == ["dock/cam2"]
     assert "lost the edge" not in caplog.text
 
 

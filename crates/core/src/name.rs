@@ -67,6 +67,13 @@ impl CameraPattern {
         segments_match(&pattern, &name)
     }
 
+    /// Whether this pattern selects all that `other` selects.
+    pub fn includes(&self, other: &Self) -> bool {
+        let (wide, other): (Vec<&str>, Vec<&str>) =
+            (self.0.split('/').collect(), other.0.split('/').collect());
+        segments_include(&wide, &other)
+    }
+
     /// Whether some name is selected by both patterns, if names could have any number of segments.
     pub fn overlaps(&self, other: &Self) -> bool {
         let one: Vec<&str> = self.0.split('/').collect();
@@ -192,6 +199,21 @@ fn segments_match(pattern: &[&str], name: &[&str]) -> bool {
     }
 }
 
+fn segments_include(wide: &[&str], other: &[&str]) -> bool {
+    match (wide.split_first(), other.split_first()) {
+        (None, None) => true,
+        // It stands for nothing, or for the first segment of the other and more.
+        (Some((&"**", rest)), _) => {
+            segments_include(rest, other)
+                || other.split_first().is_some_and(|(_, other)| segments_include(wide, other))
+        }
+        (Some((&first, wide)), Some((&second, other))) => {
+            second != "**" && (first == "*" || first == second) && segments_include(wide, other)
+        }
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
 fn segments_overlap(one: &[&str], two: &[&str]) -> bool {
     match (one.split_first(), two.split_first()) {
         (None, None) => true,
@@ -211,6 +233,29 @@ fn segments_overlap(one: &[&str], two: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_includes_what_selects_no_other_names() {
+        let table = [
+            ("dock/*", "dock/cam1", true),
+            ("dock/cam1", "dock/*", false),
+            ("dock/**", "dock/*", true),
+            ("dock/*", "dock/**", false),
+            ("dock/**", "dock", true),
+            ("**", "a/**/b", true),
+            ("**", "**", true),
+            ("*/*", "dock/**", false),
+            ("a/**/b", "a/*/c/b", true),
+            ("a/**/b", "a/**/c", false),
+            ("**/*", "**", false),
+            ("**/*", "a/**", true),
+        ];
+        for (wide, other, expected) in table {
+            let (wide, other): (CameraPattern, CameraPattern) =
+                (wide.parse().unwrap(), other.parse().unwrap());
+            assert_eq!(wide.includes(&other), expected, "{wide} {other}");
+        }
+    }
 
     #[test]
     fn patterns_overlap_where_a_name_suits_both() {

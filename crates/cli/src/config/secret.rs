@@ -1,6 +1,7 @@
 //! Finds secrets in files of settings. They do not belong there: such files are copied, kept under version control and shown to
 //! others. No message shows what was found.
 
+use mez_node::identity::token;
 use mez_node::source::SourceSpec;
 
 use super::setting::Role;
@@ -32,7 +33,7 @@ pub(super) fn in_value(key: &str, value: &str) -> Option<String> {
             "a key or certificate is no setting, and {NEVER}; write the folder that holds it, with keys"
         ));
     }
-    if value.split(['/', ',', '=', ' ']).any(|part| part.starts_with(TOKEN_PREFIX)) {
+    if value.split(['/', ',', '=', ' ']).any(|part| part.starts_with(token::PREFIX)) {
         return Some(format!("{NEVER}; a one-time token is used once, with `mez keys enrol`"));
     }
     let instead = match key {
@@ -50,9 +51,6 @@ pub(super) fn in_value(key: &str, value: &str) -> Option<String> {
     };
     Some(format!("{NEVER}; {instead}"))
 }
-
-/// How one-time tokens begin.
-const TOKEN_PREFIX: &str = "mez1.";
 
 /// Why it is refused.
 const NEVER: &str = "secrets do not belong in this file, which others may read";

@@ -28,11 +28,18 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
         }
         Ok(Err(error)) => {
             let text = error.to_string();
-            // Errors of sources end with what to do, after a colon.
-            match text.split_once(": ") {
-                Some((found, remedy)) => vec![Finding::fault(Check::Source, found, remedy)],
-                None => vec![Finding::fault(Check::Source, text, "see `mez camera --help`")],
-            }
+            // Of these, what ffmpeg or the system said follows the colon. Of all others it is what to do.
+            let says_why = matches!(
+                error,
+                SourceError::Unreadable { .. } | SourceError::NoFrames { .. } | SourceError::Spawn { .. }
+            );
+            vec![match text.split_once(": ").filter(|_| !says_why) {
+                Some((found, remedy)) => Finding::fault(Check::Source, found, remedy),
+                None => {
+                    let otherwise = "see what `ffprobe` says of it, or give another source";
+                    Finding::fault_of(Check::Source, text, otherwise)
+                }
+            }]
         }
         Err(error) => vec![Finding::skipped(Check::Source, format!("it could not be asked: {error}"))],
     }

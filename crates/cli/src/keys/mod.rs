@@ -125,7 +125,7 @@ Examples:
     mez keys grant user/1000 read 'yard/*'
 
 Verbs: watch, read (the past), originals (full quality out of the camera's log), reply, observe (lists and states), profile \
-(bring one's own), operate (reset), export, join, administer.
+(bring one's own), operate (reset, forget), export, join, administer.
 
 An edge that runs takes the change in within seconds, also for streams that run.")]
     Grant(rights::GrantArgs),
@@ -158,7 +158,7 @@ Examples:
         #[arg(long)]
         strict: bool,
     },
-    /// Accept somebody's certificates no more, at all edges of the site; connections end within seconds
+    /// Accept somebody's certificates no more; connections to each edge that has heard of it end within seconds
     #[command(after_help = "\
 Examples:
   A camera that was stolen, with all certificates that it was given until now:

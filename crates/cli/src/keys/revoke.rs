@@ -18,7 +18,7 @@ use mez_node::rights::RightsFile;
 use super::{KeysError, Terminal};
 
 /// The least bytes of a serial number. A site's authority draws 16 at random, of which the first may be zeros.
-const SERIAL_BYTES_MIN: usize = 12;
+const SERIAL_BYTES_MIN: usize = 14;
 
 /// The most grants that are named of one member.
 const GRANTS_SHOWN: usize = 6;
@@ -184,7 +184,7 @@ fn subjects(keys: &KeyFolder, what: &[String]) -> Result<Vec<Subject>, KeysError
     what.iter().map(subject).collect()
 }
 
-/// Fails for digits that are the serial number of no certificate: to revoke them would lock nobody out.
+/// Fails for digits of which some were plainly left out: to revoke them would lock nobody out.
 fn whole(subjects: &[Subject]) -> Result<(), KeysError> {
     subjects.iter().try_for_each(|subject| match subject {
         Subject::Serial(serial) if serial.bytes().len() < SERIAL_BYTES_MIN => {

@@ -30,19 +30,14 @@ impl Change {
         has: Option<BTreeSet<CameraPattern>>,
     ) -> Option<Self> {
         let all = || BTreeSet::from([asked.clone()]);
-        // A grant of everything is as good as none that is needed.
-        let whole = |patterns: &BTreeSet<CameraPattern>| {
-            patterns.iter().any(|pattern| pattern == asked || pattern.as_str() == "**")
-        };
         let (before, after) = (had.unwrap_or_else(all), has.clone().unwrap_or_else(all));
-        let taken: BTreeSet<_> = match whole(&after) {
-            true => BTreeSet::new(),
-            false => before.difference(&after).cloned().collect(),
+        // What another pattern allows as well is neither lost nor won.
+        let lacks = |these: &BTreeSet<CameraPattern>, those: &BTreeSet<CameraPattern>| -> BTreeSet<_> {
+            let is_in =
+                |one: &CameraPattern| those.iter().any(|that| that.includes(one) || that.includes(asked));
+            these.iter().filter(|one| !is_in(one)).cloned().collect()
         };
-        let given: BTreeSet<_> = match whole(&before) {
-            true => BTreeSet::new(),
-            false => after.difference(&before).cloned().collect(),
-        };
+        let (taken, given) = (lacks(&before, &after), lacks(&after, &before));
         let is_none = taken.is_empty() && given.is_empty();
         (!is_none).then_some(Self { verb, taken, given, has })
     }
@@ -50,10 +45,7 @@ impl Change {
     /// All changes as a sentence, which ends with the command that takes them back.
     pub(super) fn sentence(who: &Bearer, changes: &[Self]) -> String {
         let told: Vec<String> = changes.iter().map(|change| change.told(who)).collect();
-        match told.is_empty() {
-            true => format!("the grants of {who} have changed"),
-            false => told.join("; "),
-        }
+        told.join("; ")
     }
 
     fn told(&self, who: &Bearer) -> String {

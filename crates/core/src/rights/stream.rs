@@ -69,7 +69,12 @@ impl StreamRights {
             let had = self.had.get(&verb).cloned().flatten();
             Change::between(verb, &self.cameras, had, has)
         });
-        Err(Lost::Changed { who: self.who.clone(), changes: changes.collect() })
+        let changes: Vec<Change> = changes.collect();
+        // Other patterns, and the same cameras.
+        if changes.is_empty() {
+            return Ok(());
+        }
+        Err(Lost::Changed { who: self.who.clone(), changes })
     }
 }
 
@@ -132,6 +137,23 @@ mod tests {
         let lost = stream.look(&strict(&[("**", read)])).unwrap_err();
         assert!(matches!(&lost, Lost::Refused(refusal) if refusal.verb == watch), "{lost}");
         assert!(lost.to_string().contains("`mez keys grant app/counter watch '**'`"), "{lost}");
+    }
+
+    #[test]
+    fn a_grant_that_another_one_includes_is_neither_lost_nor_won() {
+        let watch = Verb::Watch;
+        let (one, both, more) = (
+            strict(&[("dock/*", watch)]),
+            strict(&[("dock/cam1", watch), ("dock/*", watch)]),
+            strict(&[("dock/**", watch)]),
+        );
+        for cameras in ["**", "dock/*"] {
+            assert_eq!(watching(&both, cameras).look(&one), Ok(()));
+            assert_eq!(watching(&one, cameras).look(&both), Ok(()));
+        }
+        assert_eq!(watching(&one, "dock/*").look(&more), Ok(()));
+        let told = watching(&one, "**").look(&more).unwrap_err().to_string();
+        assert_eq!(told, "app/counter may watch dock/** as well from now on");
     }
 
     /// The site was open, and is strict now.

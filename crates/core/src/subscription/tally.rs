@@ -11,8 +11,9 @@ use crate::log::Record;
 use crate::units::Timestamp;
 
 /// How long after its capture a frame may enter a log at most: links, decoders and hosts that stand still may
-/// hold it up. Until a camera that has lost its counter and whose clock was set back by less is this far behind
-/// the last frame, or past it, a reader that resumes waits.
+/// hold it up. A frame of an earlier start that was captured longer than this before the last frame was not held
+/// up: the camera has lost its counter, and its clock was set back. If the clock was set back by less, a reader
+/// that resumes gets nothing until the camera's stamps have passed that of its last frame.
 const HELD_UP_MAX: Duration = Duration::from_secs(60);
 
 /// The account since the last delivery, which is reported with the next one.

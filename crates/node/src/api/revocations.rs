@@ -8,7 +8,7 @@ use super::edge::EdgeApi;
 use super::principal::{Member, Principal};
 use super::{ApiError, pb};
 use crate::identity::Role;
-use crate::revocation::Taken;
+use crate::revocation::{CONFLICT, Taken};
 
 impl EdgeApi {
     /// Gives the newer list of two edges to the other one. An edge that is on the list itself is told so as well: its connection ends soon, and
@@ -26,11 +26,7 @@ impl EdgeApi {
         if !request.signed.is_empty() {
             match revoked.take(request.signed, &from) {
                 Ok(Taken::Refused(Offer::Conflict)) => {
-                    warn!(
-                        from,
-                        "an edge has a deny list with the version in force and another content: two hosts have signed lists; run `mez keys \
-                         revoke` for everything once more, on one of them"
-                    );
+                    warn!(from, "an edge has {CONFLICT}");
                 }
                 // Another list may have come meanwhile.
                 Ok(_) => {}

@@ -3,9 +3,9 @@
 //! The command leaves a file in a folder beside the log. The edge takes it in within a second, or when it starts. The owner
 //! of the file, whom the kernel knows, says who it was.
 
-use std::fs;
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::fs::{self, Permissions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 use mez_core::audit::{Event, Kind, LINE_BYTES_MAX, Record, RecordHash};
@@ -29,10 +29,14 @@ pub fn tell(log: &Path, event: &Event) -> Result<bool, FileError> {
     let folder = log.join(TOLD);
     files::make_private_folder(&folder)?;
     // Root tells an edge of another user: that user has to read and to remove it.
-    let of = |error| FileError::on("read", log)(error);
-    let owner = fs::metadata(log).map_err(of)?;
-    if fs::metadata(&folder).map_err(of)?.uid() != owner.uid() {
-        chown(&folder, Some(owner.uid()), Some(owner.gid())).map_err(FileError::on("give away", &folder))?;
+    let owner = fs::metadata(log).map_err(FileError::on("read", log))?;
+    // Whoever owns the log could have put a link there, for root to give away what it names.
+    let found = fs::symlink_metadata(&folder).map_err(FileError::on("read", &folder))?;
+    if !found.is_dir() {
+        return Err(FileError::on("use", &folder)(io::Error::other("it is no folder; remove it")));
+    }
+    if found.uid() != owner.uid() {
+        lchown(&folder, Some(owner.uid()), Some(owner.gid())).map_err(FileError::on("give away", &folder))?;
     }
     let line = Record { number: 0, event: event.clone(), previous: RecordHash::NONE }.to_line();
     let process = rustix::process::getpid().as_raw_nonzero();
@@ -40,6 +44,9 @@ pub fn tell(log: &Path, event: &Event) -> Result<bool, FileError> {
     let path = |more: u32| folder.join(format!("{:020}-{process}-{more:04}", event.at.as_nanos()));
     let path = (0..).map(path).find(|path| !path.exists()).expect("numbers do not end");
     files::write(&path, line.as_bytes(), Readers::Everybody, Present::Replace)?;
+    // Root's umask may have hidden it from the edge's user.
+    let readable = Permissions::from_mode(0o644);
+    fs::set_permissions(&path, readable).map_err(FileError::on("open to the edge", &path))?;
     Ok(true)
 }
 
@@ -48,8 +55,7 @@ pub(super) fn read(log: &Path) -> Vec<(Event, PathBuf)> {
     let folder = log.join(TOLD);
     let mut names = files::names(&folder).unwrap_or_default();
     names.retain(|name| !name.starts_with('.'));
-    names.truncate(FILES_MAX);
-    names.iter().filter_map(|name| one(&folder.join(name))).collect()
+    names.iter().filter_map(|name| one(&folder.join(name))).take(FILES_MAX).collect()
 }
 
 /// Where such events are from.
@@ -60,11 +66,26 @@ pub(super) fn done(file: &Path) {
     let _ = fs::remove_file(file);
 }
 
-fn one(path: &Path) -> Option<(Event, PathBuf)> {
+/// What a file says, and who owns it.
+fn contents(path: &Path) -> io::Result<(Vec<u8>, u32)> {
+    let file = fs::File::open(path)?;
+    let owner = file.metadata()?.uid();
     let mut line = Vec::new();
-    let file = fs::File::open(path).ok()?;
-    let owner = file.metadata().ok()?.uid();
-    file.take(LINE_BYTES_MAX as u64).read_to_end(&mut line).ok()?;
+    file.take(LINE_BYTES_MAX as u64).read_to_end(&mut line)?;
+    Ok((line, owner))
+}
+
+fn one(path: &Path) -> Option<(Event, PathBuf)> {
+    let (line, owner) = match contents(path) {
+        Ok(found) => found,
+        // Somebody else has taken it in.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            tracing::warn!("{} is removed: it cannot be read: {error}", path.display());
+            done(path);
+            return None;
+        }
+    };
     match Record::parse(&line) {
         // Nothing else can be told this way, and nobody can say that it was somebody else.
         Ok(Record { event, .. }) if matches!(event.kind, Kind::Exported | Kind::Rights | Kind::Revoked) => {
@@ -75,5 +96,42 @@ fn one(path: &Path) -> Option<(Event, PathBuf)> {
             done(path);
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use mez_core::units::Timestamp;
+
+    use super::*;
+
+    fn event(cameras: &str) -> Event {
+        Event::new(Timestamp::from_nanos(7), Kind::Exported, "").cameras(cameras)
+    }
+
+    /// Root, who tells of a grant, would give the folder behind the link to whoever made the link.
+    #[test]
+    fn a_link_to_another_folder_is_not_followed() {
+        let (log, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        symlink(other.path(), log.path().join(TOLD)).unwrap();
+        let refused = tell(log.path(), &event("dock/cam1")).unwrap_err().to_string();
+        assert!(refused.contains("it is no folder; remove it"), "{refused}");
+        assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0);
+    }
+
+    /// However many they are: what is true is taken in in spite of them.
+    #[test]
+    fn files_that_tell_nothing_are_removed() {
+        let log = tempfile::tempdir().unwrap();
+        assert!(tell(log.path(), &event("dock/cam1")).unwrap());
+        for number in 0..2 * FILES_MAX {
+            fs::write(log.path().join(TOLD).join(format!("{number:03}")), "nothing").unwrap();
+        }
+        let told = read(log.path());
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0].0.cameras, "dock/cam1");
+        assert_eq!(fs::read_dir(log.path().join(TOLD)).unwrap().count(), 1);
     }
 }

@@ -22,8 +22,8 @@ pub enum ClientError {
         /// What went wrong, in words.
         reason: String,
     },
-    /// Somebody answers, and TLS fails: one side does not accept the other's certificate, or the other side is no broker. A first
-    /// connection fails at once with this. A client that was connected goes on trying, because certificates are renewed.
+    /// Somebody answers, and TLS fails: one side does not accept the other's certificate, or the other side is no broker. The same if
+    /// our own certificate has expired, whoever answers. A first connection fails at once with this. A client that was connected goes on trying, because certificates are renewed.
     #[error("no broker at {address}: {reason}")]
     Untrusted {
         /// The address where the broker should be.

@@ -11,7 +11,7 @@ use super::error::ClientError;
 use crate::api::pb::ExchangeRevocationsRequest;
 use crate::api::socket::Which;
 use crate::identity::Credentials;
-use crate::revocation::{LiveRevocations, Taken};
+use crate::revocation::LiveRevocations;
 
 /// How often the other edge is asked. A list gets from one to the other within this time.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
@@ -36,12 +36,14 @@ impl OtherEdge {
         asks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // What was said last. The same is not said every second.
         let mut said = String::new();
+        // The version of the list that the other edge was shown although it has one of the same version.
+        let mut compared = 0;
         loop {
             tokio::select! {
                 _ = asks.tick() => {}
                 () = revoked.changed() => {}
             }
-            let trouble = self.once(&mut revoked).await.err().unwrap_or_default();
+            let trouble = self.once(&mut revoked, &mut compared).await.err().unwrap_or_default();
             if trouble == said {
                 continue;
             }
@@ -54,20 +56,23 @@ impl OtherEdge {
         }
     }
 
-    async fn once(&self, revoked: &mut LiveRevocations) -> Result<(), String> {
+    async fn once(&self, revoked: &mut LiveRevocations, compared: &mut u64) -> Result<(), String> {
         let held = revoked.notice();
         let version = held.list.version();
         let ask = |signed| self.0.exchange_revocations(ExchangeRevocationsRequest { version, signed });
         let mut answer = ask(bytes::Bytes::new()).await.map_err(|error| error.to_string())?;
-        if answer.version < version {
+        // A list of the same version is shown once: the other edge says if it has another one.
+        let shows = answer.version == version && version > 0 && *compared != version;
+        if answer.version < version || shows {
             answer = ask(held.bytes.clone()).await.map_err(|error| error.to_string())?;
+            *compared = version;
         }
         if answer.signed.is_empty() {
             return Ok(());
         }
         match revoked.take(answer.signed, &self.0.address().to_string()) {
-            Ok(Taken::News | Taken::Known) => Ok(()),
-            Ok(Taken::Refused(_)) => Err("its deny list is older than it says".into()),
+            // A newer one may have come here meanwhile.
+            Ok(_) => Ok(()),
             Err(error) => Err(format!("its deny list is not taken in: {error}")),
         }
     }

@@ -6,7 +6,7 @@ use mez_core::revocation::Offer;
 use mez_core::wire::RefuseCode;
 
 use super::driver::Driver;
-use crate::revocation::Taken;
+use crate::revocation::{CONFLICT, Taken};
 
 impl Driver {
     /// Another list is in force, or the edge has just started.
@@ -34,9 +34,7 @@ impl Driver {
         let why = match self.revoked.take(signed, &known.who) {
             Ok(Taken::News | Taken::Known) => return,
             Ok(Taken::Refused(Offer::Conflict)) => {
-                "it brought a deny list with the version in force and another content: two hosts have signed lists; run \
-                 `mez keys revoke` for everything once more, on one of them"
-                    .into()
+                format!("it brought {CONFLICT}")
             }
             Ok(Taken::Refused(_)) => "it brought a deny list that is older than the one in force".into(),
             Err(error) => format!("it brought a deny list that is not taken in: {error}"),

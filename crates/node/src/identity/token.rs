@@ -39,7 +39,8 @@ pub const TOKEN_VALID_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The most unused tokens of a site. It bounds the folder of tokens.
 pub const TOKENS_MAX: usize = 1024;
 
-const PREFIX: &str = "mez1.";
+/// How tokens begin.
+pub const PREFIX: &str = "mez1.";
 const SECRET: usize = 16;
 const FINGERPRINT: usize = 32;
 const EXPIRY: usize = 8;

@@ -24,6 +24,10 @@ pub use self::signed::{ListError, SignedList};
 use crate::identity::Identity;
 use crate::identity::certificate::{BACKDATED, CertificateFacts, UnreadableCertificate};
 
+/// What to say of a list that contradicts the one in force.
+pub(crate) const CONFLICT: &str = "a deny list with the version in force and another content: two hosts have signed lists; run `mez keys revoke` \
+                                   for everything once more, on one of them";
+
 /// What a member showed, in the terms of the deny list.
 ///
 /// # Errors

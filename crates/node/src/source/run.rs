@@ -105,7 +105,7 @@ impl fmt::Debug for PreparedSource {
 }
 
 impl PreparedSource {
-    /// Checks everything that can be checked before the first frame, as [`Source::spawn`] does.
+    /// Checks everything that can be checked before the first frame, as [`super::Source::spawn`] does.
     ///
     /// # Errors
     /// [`SourceError`].
@@ -204,7 +204,7 @@ async fn read_all(
         // A stream that gave nothing may have become another one: look again.
         let keep_plan = run.frames > 0 || !stream.live;
         if let RunEnd::Unfit(unfit) = run.end {
-            tracing::warn!(source = %spec, "{unfit}; until then its frames are decoded and made JPEG");
+            tracing::warn!(source = %spec, "{unfit}; its frames are decoded and made JPEG. Start `mez camera` again once the source is set");
             plan = Some((Stream { packets: false, ..stream }, input));
             continue;
         }

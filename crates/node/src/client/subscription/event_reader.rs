@@ -1,6 +1,6 @@
 //! Runs the task behind a subscription: it reads events, and subscribes again when the broker is lost.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +55,8 @@ pub(super) struct EventReader {
     pub(super) compare: Arc<Notify>,
     /// The last received frame of each camera.
     pub(super) last: Vec<(CameraName, LastFrame)>,
+    /// Cameras that were told as lost with a right, and are not back.
+    pub(super) lost: BTreeSet<CameraName>,
     /// When the program subscribed, by its own clock.
     pub(super) opened: Timestamp,
     /// Stretches of time that are not held. They came with frames that could not be decoded, and are reported
@@ -103,10 +105,14 @@ impl EventReader {
         }
     }
 
-    /// Tells which cameras of before are not among those that the program has now.
-    fn tell_lost(&self, has: &[String], why: &str) {
-        let lost = self.last.iter().filter(|(camera, _)| !has.iter().any(|name| name == camera.as_str()));
-        for (camera, _) in lost {
+    /// Tells, once, which cameras of before are not among those that the program has now.
+    fn tell_lost(&mut self, has: &[String], why: &str) {
+        let has = |camera: &CameraName| has.iter().any(|name| name == camera.as_str());
+        self.lost.retain(|camera| !has(camera));
+        for (camera, _) in self.last.iter().filter(|(camera, _)| !has(camera)) {
+            if !self.lost.insert(camera.clone()) {
+                continue;
+            }
             let (camera, reason) = (camera.clone(), Some(why.to_owned()));
             self.shared.put(|mailbox| mailbox.put_notice(Event::Camera { camera, up: false, reason }));
         }

@@ -21,7 +21,7 @@ mod reporter;
 mod shared;
 mod taken;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use mez_core::contract::Contract;
@@ -97,6 +97,7 @@ impl Subscription {
             shared: Arc::clone(&shared),
             compare,
             last: options.after,
+            lost: BTreeSet::new(),
             opened,
             untold: HashMap::new(),
         };

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use super::Signer;
-use super::keeper::{renew_once, write};
+use super::keeper::{Keeper, keep_in_file};
 use crate::identity::authority::{AuthorityError, IssueError};
 use crate::identity::certificate::Validity;
 use crate::identity::credentials::{Credentials, Held};
@@ -22,6 +22,8 @@ use crate::revocation::{LiveRevocations, of_facts};
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 /// The longest pause between two attempts. A signer gives one member no two certificates within a minute.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
+/// New certificates that may be denied before that is a fault: those of the second of the revocation.
+const DENIED_AT_FIRST: u32 = 3;
 
 /// Watches whether the certificate in use is on the deny list, until the edge stops.
 ///
@@ -66,20 +68,22 @@ pub(crate) async fn stay_accepted(
 
 /// Makes a certificate that the list does not deny, and uses it.
 async fn replace(keys: &KeyFolder, credentials: &Credentials, revoked: &LiveRevocations) {
-    let mut pause = PAUSE_MIN;
+    let (mut pause, mut denied) = (PAUSE_MIN, 0u32);
+    // What was logged last. The same is not logged with each attempt.
+    let mut said = String::new();
     loop {
+        // A renewal that is under way is not written over.
+        let turn = credentials.turn().await;
+        let in_use = of_facts(&credentials.facts(), credentials.identity());
+        if in_use.is_ok_and(|own| revoked.denies(&own).is_none()) {
+            return;
+        }
         let (folder, own) = (keys.clone(), credentials.clone());
-        let issued = spawn_blocking(move || issue(&folder, &own)).await;
-        match issued {
+        let trouble = match spawn_blocking(move || issue(&folder, &own)).await {
             Ok(Ok(held)) => {
                 let own = of_facts(&held.facts, credentials.identity());
                 if own.is_ok_and(|own| revoked.denies(&own).is_none()) {
-                    if let Some(file) = credentials.file().map(std::path::Path::to_path_buf) {
-                        let kept = Arc::clone(&held);
-                        if let Ok(Err(failure)) = spawn_blocking(move || write(&file, &kept)).await {
-                            error!("the edge's new certificate is used but not kept: {failure}");
-                        }
-                    }
+                    keep_in_file(credentials, &held).await;
                     let serial = held.facts.serial.clone();
                     credentials.replace(held);
                     return info!(
@@ -87,13 +91,20 @@ async fn replace(keys: &KeyFolder, credentials: &Credentials, revoked: &LiveRevo
                         serial, "the edge's certificate was revoked, so it made itself another one: the authority's key is on this host"
                     );
                 }
+                denied += 1;
+                // The first is of the second of the revocation.
+                match denied > DENIED_AT_FIRST {
+                    true => "its new certificates are denied as well: the deny list was signed by a clock that is ahead; set the clocks".into(),
+                    false => String::new(),
+                }
             }
-            Ok(Err(failure)) => {
-                error!("the edge was revoked, and cannot make itself another certificate: {failure}")
-            }
-            Err(_) => {
-                error!("the edge was revoked, and a thread that makes it another certificate ended early")
-            }
+            Ok(Err(failure)) => failure.to_string(),
+            Err(_) => "the thread that makes it ended early".into(),
+        };
+        drop(turn);
+        if !trouble.is_empty() && trouble != said {
+            error!("the edge was revoked, and has no other certificate yet: {trouble}; trying again");
+            said = trouble;
         }
         sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
@@ -120,8 +131,9 @@ fn issue(keys: &KeyFolder, own: &Credentials) -> Result<Arc<Held>, ReplaceError>
 async fn renew(credentials: &Credentials, signer: &Signer) {
     let (mut pause, mut renewals) = (PAUSE_MIN, credentials.renewals());
     renewals.borrow_and_update();
+    let mut keeper = Keeper::new(credentials.clone());
     loop {
-        renew_once(credentials, signer).await;
+        keeper.renew(signer).await;
         if renewals.has_changed().unwrap_or(false) {
             return;
         }

@@ -72,12 +72,8 @@ pub(crate) async fn keep(credentials: Credentials, mut way: impl Way) {
     }
 }
 
-/// Renews the certificate though it is not due. What fails is logged.
-pub(super) async fn renew_once(credentials: &Credentials, way: &impl Way) {
-    Keeper::new(credentials.clone()).renew(way).await;
-}
-
-struct Keeper {
+/// Renews one certificate, and remembers what was logged of it.
+pub(super) struct Keeper {
     credentials: Credentials,
     /// Tells of certificates that others have put in.
     changes: watch::Receiver<u64>,
@@ -89,7 +85,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(credentials: Credentials) -> Self {
+    pub(super) fn new(credentials: Credentials) -> Self {
         // Before the certificate is read: one that comes meanwhile counts as news.
         let changes = credentials.renewals();
         let seen = credentials.file().and_then(|file| files::stamp(file).ok());
@@ -108,7 +104,8 @@ impl Keeper {
         self.credentials.validity().life()
     }
 
-    async fn renew(&mut self, way: &impl Way) {
+    /// Renews the certificate, whether it is due or not. What fails is logged.
+    pub(super) async fn renew(&mut self, way: &impl Way) {
         if self.look().await {
             return;
         }
@@ -195,7 +192,7 @@ impl Keeper {
             return Err(RenewError::Clocks { validity, ours, theirs });
         }
         self.warn_of_clock(validity, theirs);
-        self.write(&held).await;
+        keep_in_file(&self.credentials, &held).await;
         self.credentials.replace(held);
         drop((lock, turn));
         info!(identity = %self.credentials.identity(), until = %Moment(validity.not_after), "renewed the certificate");
@@ -224,19 +221,6 @@ impl Keeper {
                 identity = %self.credentials.identity(),
                 "the new certificate holds {validity} by the authority's clock, which says {theirs}; this host's clock says {}: set it",
                 Moment(ours)
-            );
-        }
-    }
-
-    /// Writes the new certificate with its key to where the old one came from.
-    async fn write(&self, held: &Arc<Held>) {
-        let Some(file) = self.credentials.file().map(Path::to_path_buf) else { return };
-        let held = Arc::clone(held);
-        let written = spawn_blocking(move || write(&file, &held)).await;
-        if let Ok(Err(error)) = written {
-            warn!(
-                identity = %self.credentials.identity(),
-                "the renewed certificate is used but not kept: {error}; this program needs to write into its folder of keys"
             );
         }
     }
@@ -276,9 +260,22 @@ impl Keeper {
     }
 }
 
+/// Writes a new certificate with its key to where the old one came from, during a [turn](Credentials::turn).
+pub(super) async fn keep_in_file(credentials: &Credentials, held: &Arc<Held>) {
+    let Some(file) = credentials.file().map(Path::to_path_buf) else { return };
+    let held = Arc::clone(held);
+    let written = spawn_blocking(move || write(&file, &held)).await;
+    if let Ok(Err(error)) = written {
+        warn!(
+            identity = %credentials.identity(),
+            "the new certificate is used but not kept: {error}; this program needs to write into its folder of keys"
+        );
+    }
+}
+
 /// Writes the authorities first: certificates in the folder are always of an authority that it knows. Another program may have followed a newer
 /// authority already; that one stays.
-pub(super) fn write(file: &Path, held: &Held) -> Result<(), FileError> {
+fn write(file: &Path, held: &Held) -> Result<(), FileError> {
     let folder = file.parent().and_then(|folder| KeyFolder::open(folder).ok());
     let follows = |keys: &KeyFolder| {
         let next = keys.trust().follow(held.trust.certificates().to_vec(), SystemTime::now());
