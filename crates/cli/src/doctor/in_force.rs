@@ -57,7 +57,7 @@ fn shown(keys: &KeyFolder, running: &InForce) -> Option<Finding> {
             ),
             format!(
                 "an edge with a signer has it renewed within seconds; else enrol anew, and the edge takes that in within a minute (`mez keys token {}` where the site was made, then \
-                 `mez keys enrol TOKEN --edge HOST` here) ; if it was a mistake: `mez keys unrevoke`",
+                 `mez keys enrol TOKEN --edge HOST` here). If it was a mistake: `mez keys unrevoke`",
                 own.member
             ),
         )

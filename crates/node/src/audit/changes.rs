@@ -39,7 +39,8 @@ pub(crate) fn summary(rights: &Rights) -> String {
     let grants: Vec<&Grant> = rights.grants().collect();
     let text: String = grants.iter().map(|grant| format!("{grant}\n")).collect();
     let hash = mez_core::audit::RecordHash::of(text.as_bytes()).to_string();
-    format!("{stance}; {} grants (SHA-256 {})", grants.len(), &hash[..16])
+    let count = grants.len();
+    format!("{stance}; {count} {} (SHA-256 {})", if count == 1 { "grant" } else { "grants" }, &hash[..16])
 }
 
 fn changes(before: &Arc<Rights>, after: &Arc<Rights>) -> Vec<Event> {
