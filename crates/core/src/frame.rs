@@ -71,6 +71,8 @@ pub enum Encoding {
     H264 = 5,
     /// JPEG of the tiles that changed (`docs/tiles.md`), part of a chain.
     Tiles = 6,
+    /// No picture: a [data record](crate::data), without width and height.
+    Data = 7,
 }
 
 impl Encoding {
@@ -83,18 +85,24 @@ impl Encoding {
             4 => Some(Self::Gray8),
             5 => Some(Self::H264),
             6 => Some(Self::Tiles),
+            7 => Some(Self::Data),
             _ => None,
         }
     }
 
     /// The encoding with this name, if there is one.
     pub fn from_name(name: &str) -> Option<Self> {
-        (1..=6).filter_map(Self::from_code).find(|encoding| encoding.name() == name)
+        (1..=7).filter_map(Self::from_code).find(|encoding| encoding.name() == name)
     }
 
     /// Whether a frame of this encoding may need other frames to be decoded.
     pub const fn is_chained(self) -> bool {
         matches!(self, Self::H264 | Self::Tiles)
+    }
+
+    /// Whether the payload is a picture. If not, it is a [data record](crate::data).
+    pub const fn is_picture(self) -> bool {
+        !matches!(self, Self::Data)
     }
 
     /// The name that users see.
@@ -106,6 +114,7 @@ impl Encoding {
             Self::Gray8 => "gray8",
             Self::H264 => "h264",
             Self::Tiles => "tiles",
+            Self::Data => "data",
         }
     }
 }
@@ -204,7 +213,7 @@ impl ChainKinds {
         match encoding {
             Encoding::H264 => self.h264,
             Encoding::Tiles => self.tiles,
-            Encoding::Jpeg | Encoding::Png | Encoding::Bgr8 | Encoding::Gray8 => true,
+            Encoding::Jpeg | Encoding::Png | Encoding::Bgr8 | Encoding::Gray8 | Encoding::Data => true,
         }
     }
 }

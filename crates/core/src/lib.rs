@@ -18,6 +18,7 @@
 //! | [`buffer`] | a pool of payload buffers |
 //! | [`reader_memory`] | bounds on the memory held for readers that have not taken their frames |
 //! | [`allowance`] | bounds on the bytes of the past that are read in a second |
+//! | [`data`] | records that are not pictures: a content type, the frame they were made of, and bytes |
 //! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
 //! | [`stills`] | pictures of frames that need others, made on demand and once for all who ask |
 //! | [`store`] | the same log on disk: format, background writer, recovery (`docs/log-format.md`) |
@@ -43,6 +44,7 @@ pub mod chain;
 pub mod clock;
 pub mod contract;
 pub mod controller;
+pub mod data;
 pub mod frame;
 pub mod history;
 pub mod log;

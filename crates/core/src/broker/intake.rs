@@ -5,12 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::NUMBER_MAX;
+use crate::data::DataRecord;
 use crate::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FRAME_BYTES_MAX, Frame, FrameId, FrameMeta, Reference, Rung,
     Sequence,
 };
 use crate::log::{AppendError, LogWriter};
 use crate::units::{ClockAnchor, Instant, Timestamp};
+use crate::wire::WireError;
 
 /// The last capture time that a publisher may give, in the year 2262. Frames are at least a nanosecond apart,
 /// so no frame could follow a time at the end of the range. A wrong unit would then stop the camera for good.
@@ -94,6 +96,9 @@ pub enum PublishError {
         /// What was given.
         captured: Timestamp,
     },
+    /// It is said to be a data record, and its head is none.
+    #[error("the payload is no data record: {0}; publish what `DataRecord::encode` gives")]
+    NotData(WireError),
     /// The log refused it.
     #[error(transparent)]
     Log(#[from] AppendError),
@@ -233,7 +238,9 @@ impl Intake {
         chain: ChainLink,
     ) -> Result<FrameId, PublishError> {
         let Published { payload, encoding, width, height, captured } = frame;
-        if width == 0 || height == 0 || payload.is_empty() {
+        if encoding == Encoding::Data {
+            DataRecord::decode(&payload).map_err(PublishError::NotData)?;
+        } else if width == 0 || height == 0 || payload.is_empty() {
             return Err(PublishError::Empty { width, height, bytes: payload.len() });
         }
         if payload.len() > self.config.frame_bytes_max as usize {
@@ -246,6 +253,8 @@ impl Intake {
             return Err(PublishError::TooFarAhead { captured });
         }
         let id = FrameId { epoch: self.config.epoch, sequence: self.next };
+        // Where there are no pixels, no size means anything.
+        let (width, height) = if encoding.is_picture() { (width, height) } else { (0, 0) };
         let (captured, clock_source) = match captured {
             Some(captured) => (captured, ClockSource::Publisher),
             None => (self.stamp(now), ClockSource::Broker),

@@ -114,6 +114,11 @@ impl<'a> Reader<'a> {
         Ok(FrameId { epoch: Epoch(self.u64("epoch")?), sequence: Sequence(self.u64("sequence")?) })
     }
 
+    /// How many bytes are left.
+    pub(crate) fn left(&self) -> usize {
+        self.bytes.len()
+    }
+
     pub(crate) fn finish(self) -> Result<(), WireError> {
         match self.bytes.len() {
             0 => Ok(()),

@@ -55,11 +55,12 @@ const MODULES: &[(&str, &[&str])] = &[
     ("wire", &["contract", "controller", "frame", "history", "name", "profile", "source", "trace", "units"]),
     ("store", &["chain", "frame", "history", "log", "name", "units", "wire"]),
     ("revocation", &["name", "units", "wire"]),
+    ("data", &["frame", "name", "wire"]),
     // The brokers, from their smallest parts up. Their own rows say what each part uses of its broker; of the modules above, all.
     ("broker", &[]),
     ("broker::epochs", &["broker", "frame", "name"]),
     ("broker::revocations", &["broker", "wire"]),
-    ("broker::intake", &["broker", "frame", "log", "units"]),
+    ("broker::intake", &["broker", "data", "frame", "log", "units", "wire"]),
     ("broker::camera::types", &["broker"]),
     ("broker::camera::ledger", &[]),
     ("broker::camera::rate", &[]),
