@@ -21,6 +21,7 @@ edge broker in this process, and `rungs` lists what a camera may do to frames.
 Objects do not survive `os.fork`: in the child they raise `ForkedError`. Make new ones there.
 """
 
+from mez._data import Origin
 from mez._detections import Detections
 from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge, forget_camera
 from mez._frame import Contract, ContractState, Frame, FrameId, NotHeld, Trace
@@ -39,6 +40,7 @@ from mez.errors import (
     CameraInUseError,
     CaptureTimeError,
     ConnectError,
+    DataError,
     EndedError,
     Error,
     ForkedError,
@@ -70,6 +72,7 @@ __all__ = [
     "Contract",
     "ContractStanding",
     "ContractState",
+    "DataError",
     "Detections",
     "Edge",
     "EndedError",
@@ -88,6 +91,7 @@ __all__ = [
     "NotFoundError",
     "NotHeld",
     "Note",
+    "Origin",
     "PermissionDenied",
     "PublishError",
     "Publisher",

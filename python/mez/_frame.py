@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, overload
 
-from mez import _detections, _native, _pixels
+from mez import _data, _detections, _native, _pixels
 from mez._arguments import StrPath, whole, wrong_type
+from mez._data import Origin
 from mez.errors import EndedError, ImageError
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ class Frame:
         height: Rows of `payload`.
         published_size: Width and height of the frame as it was published, in pixels: those of the picture
             that the camera has. `rung` says whether the frame was made smaller.
-        encoding: What `payload` is: `"jpeg"`, `"png"`, `"bgr8"` or `"gray8"`; or `"h264"` or `"tiles"`, of
+        encoding: What `payload` is: `"data"`, of a record that is no picture; `"jpeg"`, `"png"`, `"bgr8"` or `"gray8"`; or `"h264"` or `"tiles"`, of
             video that came as it crossed the link and was decoded here (`accept` of `subscribe`).
         rung: What was done to the frame that was published: `"original"`, or a name such as
             `"jpeg/w1920/q80/420"`.
@@ -208,8 +209,12 @@ class Frame:
         link_bytes: What of it crossed the link between camera and edge, in bytes: less than `payload` where
             it crossed as video. `None` if nobody knows: a frame that was read at the camera, or from the
             edge's disk.
+        content_type: What `payload` is, if the record is no picture (`encoding` is `"data"`): a media type
+            such as `"application/json"`. `None` for a picture.
+        of: The frame or record that a data record was made of, if its publisher named it.
         payload: The coded image as it came, read-only and without a copy. `bytes(frame.payload)` copies it.
-            That of video is of no use without the frames before it; `image` has been decoded with them.
+            That of video is of no use without the frames before it; `image` has been decoded with them. Of a
+            data record: its bytes, which `data` reads.
     """
 
     __slots__ = (
@@ -223,6 +228,7 @@ class Frame:
         "camera",
         "captured_ns",
         "clock_source",
+        "content_type",
         "contract",
         "encoding",
         "epoch",
@@ -231,6 +237,7 @@ class Frame:
         "infeasible",
         "link_bytes",
         "not_held",
+        "of",
         "payload",
         "published_size",
         "rung",
@@ -259,6 +266,8 @@ class Frame:
     not_held: NotHeld | None
     trace: Trace
     link_bytes: int | None
+    content_type: str | None
+    of: Origin | None
     payload: memoryview
 
     def __init__(self) -> None:
@@ -289,6 +298,11 @@ class Frame:
         frame.not_held = NotHeld(*arrival.not_held) if arrival.not_held else None
         frame.trace = Trace(dict(arrival.trace), arrival.age_error_ms if arrival.trace else None)
         frame.link_bytes = arrival.link_bytes
+        frame.content_type = arrival.content_type
+        frame.of = None
+        if arrival.of is not None:
+            camera, epoch, sequence, captured_ns = arrival.of
+            frame.of = Origin(camera, FrameId(epoch, sequence), captured_ns)
         frame.payload = memoryview(arrival.payload)
         frame._captured_monotonic_ns = arrival.captured_monotonic_ns
         frame._image = None
@@ -339,6 +353,25 @@ class Frame:
             self._picture = None
             self._opened()
         return self._image
+
+    @property
+    def data(self) -> Any:  # noqa: ANN401, what was published
+        """What `Publisher.send_data` was given: plain values, text, an array, a table; else bytes.
+
+        Read by `content_type`: `application/json` (and `+json`) gives plain values, `text/` text,
+        `application/x-npy` a read-only array of NumPy, without a copy, `application/vnd.apache.arrow.stream` a
+        table of pyarrow. Anything else, and the payload of a picture, gives bytes. Nothing is ever unpickled.
+
+        Raises:
+            DataError: The bytes are not what the content type says.
+            MissingPackageError: It is a table, and pyarrow is not installed.
+        """
+        return _data.unpack(self.payload, self.content_type)
+
+    @property
+    def origin(self) -> Origin:
+        """What names this frame as the one that a record was made of: `Publisher.send_data(..., of=frame)`."""
+        return Origin(self.camera, self.id, self.captured_ns)
 
     @property
     def scale(self) -> tuple[float, float]:
@@ -496,7 +529,8 @@ class Frame:
         return _restore, (state, bytes(self.payload), self._image_size, image)
 
     def __repr__(self) -> str:
-        parts = [self.camera, str(self.id), f"{self.width}x{self.height}", self.encoding, self.rung]
+        what = [self.content_type] if self.content_type else [f"{self.width}x{self.height}", self.encoding]
+        parts = [self.camera, str(self.id), *what, self.rung]
         parts.append(f"{self.payload.nbytes / 1000:.1f} kB")
         if self.link_bytes is not None:
             parts.append(f"({self.link_bytes / 1000:.1f} kB over the link)")

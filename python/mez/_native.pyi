@@ -99,6 +99,7 @@ class Arrival:
     captured_monotonic_ns: Final[int | None]
     captured_ns: Final[int]
     clock_source: Final[str]
+    content_type: Final[str | None]
     contract_reason: Final[str]
     contract_state: Final[ContractState]
     encoding: Final[str]
@@ -107,6 +108,7 @@ class Arrival:
     infeasible: Final[bool]
     link_bytes: Final[int | None]
     not_held: Final[tuple[int, int, str] | None]
+    of: Final[tuple[str, int, int, int] | None]
     payload: Final[Payload]
     picture: Final[Picture | None]
     published_size: Final[tuple[int, int]]
@@ -296,6 +298,13 @@ class Publisher:
     @property
     def refused(self) -> int: ...
     def send(self, image: object, captured_ns: int | None = None) -> tuple[int, int] | None: ...
+    def send_data(
+        self,
+        payload: bytes,
+        content_type: str,
+        of: tuple[str, int, int, int] | None = None,
+        captured_ns: int | None = None,
+    ) -> tuple[int, int] | None: ...
     def wait_connected(self, timeout: float | None = None) -> None: ...
 
 @final

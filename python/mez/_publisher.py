@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from mez import _arguments as arguments
-from mez import _native
+from mez import _data, _native
+from mez._data import Origin
 from mez._detections import Detections, received
-from mez._frame import FrameId
+from mez._frame import Frame, FrameId
 from mez._in_process import InProcessEdge
 from mez.errors import EndedError, Error, WaitTimeoutError
 
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 256 << 20
 FRAME_BYTES_MAX = 32 << 20
+
+
+def _origin(of: object) -> tuple[str, int, int, int] | None:
+    if isinstance(of, Frame):
+        of = of.origin
+    if of is None:
+        return None
+    if not isinstance(of, Origin):
+        raise arguments.wrong_type("of", f"of is a {type(of).__name__}; give a frame, or what its `origin` says")
+    return of.camera, of.id.epoch, of.id.sequence, of.captured_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,47 @@ class Publisher:
         captured_ns = arguments.optional_utc_ns("captured", captured)
         frame = self._native.send(image, captured_ns)
         return None if frame is None else FrameId(*frame)
+
+    def send_data(
+        self,
+        payload: object,
+        *,
+        content_type: str | None = None,
+        of: "Frame | Origin | None" = None,
+        captured: arguments.Time | None = None,
+    ) -> FrameId | None:
+        """Publish a record that is no picture, now: what was found, a measurement, any bytes.
+
+        It goes the way of a frame: the same log, history, encryption, accounting and limits. Who subscribes
+        reads `frame.data`. A stream may hold pictures and records; contracts with an accuracy floor do not
+        change records.
+
+        Args:
+            payload: Bytes; text; plain values that JSON can say (no NaN); an array of NumPy, which goes as
+                `.npy`; a `Table` or `RecordBatch` of pyarrow, which goes as an Arrow IPC stream. No pickles.
+            content_type: A media type. Default: what fits the payload, `application/octet-stream` for bytes.
+            of: The frame or record that it was made of. Readers find its camera, identity and capture time in
+                `frame.of`.
+            captured: The record's own time, as for `send`. Default: now.
+
+        Returns:
+            The record's identity, as `send`.
+
+        Raises:
+            ArgumentError: The content type is none or does not fit the payload, or the payload is empty.
+            ArgumentTypeError: JSON cannot say the payload.
+            MissingPackageError: It is a table, and pyarrow is not installed.
+            FrameTooLargeError: It has more bytes than `frame_bytes_max`.
+            CaptureTimeError: `captured` is not after that of the last record or frame.
+            LogFullError: Readers hold the whole log.
+            EndedError: The publisher is closed.
+        """
+        captured_ns = arguments.optional_utc_ns("captured", captured)
+        if content_type is not None:
+            content_type = arguments.text("content_type", content_type)
+        made, kind = _data.pack(payload, content_type)
+        record = self._native.send_data(made, kind, _origin(of), captured_ns)
+        return None if record is None else FrameId(*record)
 
     def lost(self, reason: str) -> None:
         """Say that the camera gives no frames any more, and why: it was unplugged, or cannot be read.

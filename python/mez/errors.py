@@ -5,6 +5,7 @@ Error
 ├── ArgumentError               (ValueError)       an argument has a bad value; `field` names it
 ├── ArgumentTypeError           (TypeError)        an argument has the wrong type
 ├── ImageError                  (ValueError)       pixels or bytes that are no image, or a damaged one
+├── DataError                   (ValueError)       a record that is not what its content type says
 ├── PublishError                                   a frame was refused; nothing of it was kept
 │   ├── FrameTooLargeError      (ValueError)       more bytes than the limit
 │   ├── CaptureTimeError        (ValueError)       a capture time that is not after the last one
@@ -38,6 +39,7 @@ __all__ = [
     "CameraInUseError",
     "CaptureTimeError",
     "ConnectError",
+    "DataError",
     "EndedError",
     "Error",
     "ForkedError",
@@ -84,6 +86,10 @@ class ArgumentTypeError(Error, TypeError):
 
 class ImageError(Error, ValueError):
     """Pixels or bytes that are no image that Mez takes, or a damaged image."""
+
+
+class DataError(Error, ValueError):
+    """A data record whose bytes are not what its content type says."""
 
 
 class PublishError(Error):

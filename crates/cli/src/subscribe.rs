@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use mez_core::contract::{Contract, OnInfeasible};
+use mez_core::data::ContentType;
 use mez_core::frame::{Encoding, Rung};
 use mez_core::history::{QualityError, quality};
 use mez_core::name::{CameraName, CameraPattern};
@@ -363,6 +364,17 @@ fn stretch(not_held: &NotHeld) -> String {
     format!("{} to {}: {}", not_held.begin, not_held.end, not_held.reason.name())
 }
 
+/// The ending of a file for a data record, by its content type.
+fn extension_of(frame: &ReceivedFrame) -> &'static str {
+    match frame.content_type.as_ref().map(ContentType::essence) {
+        Some("application/json") => "json",
+        Some("text/plain") => "txt",
+        Some("application/x-npy") => "npy",
+        Some("application/vnd.apache.arrow.stream") => "arrows",
+        _ => "bin",
+    }
+}
+
 fn save(folder: &Path, frame: &ReceivedFrame) -> Result<(), Failure> {
     let folder = folder.join(frame.camera.as_str());
     let extension = match frame.meta.encoding {
@@ -372,6 +384,7 @@ fn save(folder: &Path, frame: &ReceivedFrame) -> Result<(), Failure> {
         Encoding::Gray8 => "gray",
         Encoding::H264 => "h264",
         Encoding::Tiles => "tiles",
+        Encoding::Data => extension_of(frame),
     };
     let id = frame.meta.id;
     let path = folder.join(format!("{:06}-{:09}.{extension}", id.epoch.0, id.sequence.0));

@@ -12,13 +12,14 @@ use bytes::Bytes;
 
 use crate::frame::FrameId;
 use crate::name::CameraName;
+use crate::units::Timestamp;
 use crate::wire::WireError;
 use crate::wire::codec::{Reader, Write};
 
 /// The most bytes of a content type.
 pub const CONTENT_TYPE_BYTES_MAX: usize = 127;
 /// The most bytes that the head takes.
-pub const HEAD_BYTES_MAX: usize = 1 + 2 + CONTENT_TYPE_BYTES_MAX + 2 + STREAM_BYTES_MAX + 16;
+pub const HEAD_BYTES_MAX: usize = 1 + 2 + CONTENT_TYPE_BYTES_MAX + 2 + STREAM_BYTES_MAX + 24;
 /// The longest name of a camera: eight segments of 64 bytes, with a slash between two.
 const STREAM_BYTES_MAX: usize = 8 * 64 + 7;
 /// The only version of the head.
@@ -90,6 +91,8 @@ pub struct Origin {
     pub camera: CameraName,
     /// Its identity in that stream.
     pub frame: FrameId,
+    /// When it was captured. The data record has a time of its own: when it was published.
+    pub captured: Timestamp,
 }
 
 /// A record that is not a picture.
@@ -99,7 +102,7 @@ pub struct DataRecord {
     pub content_type: ContentType,
     /// What it was made of, if it was made of a frame or record.
     pub of: Option<Origin>,
-    /// The bytes as they were published. May be empty.
+    /// The bytes as they were published, at least one.
     pub body: Bytes,
 }
 
@@ -110,9 +113,10 @@ impl DataRecord {
         out.u8(VERSION);
         out.text(self.content_type.as_str(), CONTENT_TYPE_BYTES_MAX);
         match &self.of {
-            Some(Origin { camera, frame }) => {
+            Some(Origin { camera, frame, captured }) => {
                 out.text(camera.as_str(), STREAM_BYTES_MAX);
                 out.frame_id(*frame);
+                out.u64(captured.as_nanos());
             }
             None => out.text("", 0),
         }
@@ -133,7 +137,8 @@ impl DataRecord {
             "" => None,
             name => {
                 let camera = name.parse().map_err(|_| WireError::Text { field: "origin" })?;
-                Some(Origin { camera, frame: head.frame_id()? })
+                let (frame, captured) = (head.frame_id()?, Timestamp::from_nanos(head.u64("captured")?));
+                Some(Origin { camera, frame, captured })
             }
         };
         let body = payload.slice(payload.len() - head.left()..);
@@ -173,6 +178,7 @@ mod tests {
         let of = Origin {
             camera: "dock/cam1".parse().unwrap(),
             frame: FrameId { epoch: Epoch(3), sequence: Sequence(1_042) },
+            captured: Timestamp::from_nanos(5),
         };
         let record = DataRecord {
             content_type: "application/json".parse().unwrap(),
@@ -192,6 +198,7 @@ mod tests {
             let of = of.map(|(epoch, sequence)| Origin {
                 camera: "dock/cam1/faces".parse().unwrap(),
                 frame: FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) },
+                captured: Timestamp::from_nanos(epoch ^ sequence),
             });
             let record = DataRecord { content_type: "application/x-npy".parse().unwrap(), of, body: body.into() };
             let payload = record.encode();

@@ -152,6 +152,7 @@ fn make(encoder: &mut StreamEncoder, transform: &Transform) -> Result<Transforme
             let view = image.view().ok_or_else(|| MakeError::Image("it has no pixels".into()))?;
             encoder.encode(&Source::Pixels(view), &request)?
         }
+        Encoding::Data => return Err(MakeError::Image("a data record has no pixels".into())),
         encoding @ (Encoding::H264 | Encoding::Tiles) => {
             return Err(MakeError::Image(format!("{} frames are not published", encoding.name())));
         }

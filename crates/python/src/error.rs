@@ -60,6 +60,7 @@ pub(crate) fn publish(py: Python<'_>, failure: &PublishError) -> PyErr {
     match failure {
         PublishError::Empty { .. } => raise(py, "ImageError", failure),
         PublishError::TooLarge { bytes, bytes_max } => too_large(py, *bytes as u64, u64::from(*bytes_max)),
+        PublishError::EmptyData | PublishError::NotData(_) => argument(py, "payload", failure),
         PublishError::TooFarAhead { .. } => argument(py, "captured", failure),
         PublishError::Log(AppendError::LargerThanLog { bytes, bytes_max }) => {
             let error = raise(py, "FrameTooLargeError", failure);
@@ -79,6 +80,7 @@ pub(crate) fn publish(py: Python<'_>, failure: &PublishError) -> PyErr {
 pub(crate) fn send(py: Python<'_>, failure: &SendError) -> PyErr {
     match failure {
         SendError::Empty { .. } => raise(py, "ImageError", failure),
+        SendError::EmptyData => argument(py, "payload", failure),
         SendError::TooLarge { bytes, bytes_max } => too_large(py, *bytes as u64, (*bytes_max).into()),
         SendError::Over(reason) => client(py, reason),
     }

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use mez_core::data::Origin;
 use mez_media::stream::{OwnedPicture, StreamDecodeError};
 use mez_node::client::ReceivedFrame;
 use pyo3::exceptions::PyBufferError;
@@ -92,6 +93,10 @@ pub(crate) struct Arrival {
     captured_monotonic_ns: Option<u64>,
     /// Payload bytes that crossed the link.
     link_bytes: Option<u64>,
+    /// What the payload of a data record is.
+    content_type: Option<String>,
+    /// What a data record was made of: camera, epoch, sequence, capture time in nanoseconds.
+    of: Option<(String, u64, u64, u64)>,
     payload: Py<Payload>,
     /// Of video, whose payload is of no use without the frames before it.
     picture: Option<Py<Picture>>,
@@ -131,6 +136,10 @@ impl Arrival {
             trace: frame.trace.iter().map(|(stage, since)| (stage.name(), ms(since))).collect(),
             captured_monotonic_ns: frame.captured_at.map(|(at, _)| at.as_nanos()),
             link_bytes: frame.link_bytes,
+            content_type: frame.content_type.map(|content_type| content_type.to_string()),
+            of: frame.of.map(|Origin { camera, frame, captured }| {
+                (camera.as_str().to_owned(), frame.epoch.0, frame.sequence.0, captured.as_nanos())
+            }),
             payload: Py::new(py, Payload(frame.payload))?,
             picture: frame.picture.map(|picture| Py::new(py, Picture(picture))).transpose()?,
         })

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::{PublishError, Published};
-use mez_core::frame::{Encoding, FrameId};
+use mez_core::data::{DataRecord, Origin};
+use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
 use mez_core::log::LogConfig;
 use mez_core::name::CameraName;
 use mez_core::units::{Instant, Timestamp};
@@ -145,17 +146,26 @@ impl Publisher {
         let py = image.py();
         log::hand_on(py);
         let way = self.way(py)?;
-        match self.publish(&way, image, now, captured_ns) {
-            Ok(Some(id)) => {
-                self.published.fetch_add(1, Ordering::Relaxed);
-                Ok(Some((id.epoch.0, id.sequence.0)))
-            }
-            Ok(None) => Ok(None),
-            Err(error) => {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                Err(error)
-            }
-        }
+        let published = self.publish(&way, image, now, captured_ns);
+        self.counted(published)
+    }
+
+    /// Publishes a data record and returns (epoch, sequence); `None` where a separate broker did not take it. `of`: camera, epoch, sequence
+    /// and capture time in nanoseconds of what it was made of.
+    #[pyo3(signature = (payload, content_type, of=None, captured_ns=None))]
+    fn send_data(
+        &self,
+        py: Python<'_>,
+        payload: &[u8],
+        content_type: &str,
+        of: Option<(String, u64, u64, u64)>,
+        captured_ns: Option<u64>,
+    ) -> PyResult<Option<(u64, u64)>> {
+        log::hand_on(py);
+        let way = self.way(py)?;
+        let published = record(py, payload, content_type, of)
+            .and_then(|record| self.publish_data(py, &way, record, captured_ns));
+        self.counted(published)
     }
 
     /// Says that the source of the frames gives none for now, and why.
@@ -318,7 +328,56 @@ fn transport(py: Python<'_>, link: &str) -> PyResult<Transport> {
     }
 }
 
+/// Checks what a data record is made of.
+fn record(
+    py: Python<'_>,
+    payload: &[u8],
+    content_type: &str,
+    of: Option<(String, u64, u64, u64)>,
+) -> PyResult<DataRecord> {
+    let content_type = content_type.parse().map_err(|failure| error::argument(py, "content_type", failure))?;
+    let of = of.map(|(camera, epoch, sequence, captured_ns)| {
+        let camera = camera.parse().map_err(|failure| error::argument(py, "of", failure))?;
+        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+        PyResult::Ok(Origin { camera, frame, captured: Timestamp::from_nanos(captured_ns) })
+    });
+    Ok(DataRecord { content_type, of: of.transpose()?, body: Bytes::copy_from_slice(payload) })
+}
+
 impl Publisher {
+    /// What `send` returns, counted.
+    fn counted(&self, published: PyResult<Option<FrameId>>) -> PyResult<Option<(u64, u64)>> {
+        match &published {
+            Ok(Some(_)) => self.published.fetch_add(1, Ordering::Relaxed),
+            Ok(None) => 0,
+            Err(_) => self.refused.fetch_add(1, Ordering::Relaxed),
+        };
+        Ok(published?.map(|id| (id.epoch.0, id.sequence.0)))
+    }
+
+    fn publish_data(
+        &self,
+        py: Python<'_>,
+        way: &Way,
+        record: DataRecord,
+        captured_ns: Option<u64>,
+    ) -> PyResult<Option<FrameId>> {
+        let (bytes, bytes_max) = (record.body.len(), self.bytes_max(way));
+        if bytes > bytes_max as usize {
+            return Err(error::too_large(py, bytes as u64, bytes_max.into()));
+        }
+        let captured = captured_ns.map(Timestamp::from_nanos);
+        py.detach(|| match way {
+            Way::Here(camera) => {
+                camera.publish(Published::data(&record, captured)).map(Some).map_err(Unfit::Publish)
+            }
+            Way::Through(through) => {
+                through.publish(|client| client.send_data(record, captured)).map_err(Unfit::Through)
+            }
+        })
+        .map_err(|unfit| self.unfit(py, way, unfit, captured_ns))
+    }
+
     fn way(&self, py: Python<'_>) -> PyResult<Way> {
         lock(self.way.get(py)?.0).clone().ok_or_else(|| self.over(py))
     }
@@ -342,17 +401,23 @@ impl Publisher {
             let frame = Published { payload, encoding: Encoding::Jpeg, width, height, captured };
             match way {
                 Way::Here(camera) => camera.publish_at(had, frame).map(Some).map_err(Unfit::Publish),
-                Way::Through(through) => through.publish(had, frame).map_err(Unfit::Through),
+                Way::Through(through) => {
+                    through.publish(|client| client.send_at(had, frame)).map_err(Unfit::Through)
+                }
             }
         });
-        published.map_err(|unfit| match unfit {
+        published.map_err(|unfit| self.unfit(py, way, unfit, captured_ns))
+    }
+
+    fn unfit(&self, py: Python<'_>, way: &Way, unfit: Unfit, captured_ns: Option<u64>) -> PyErr {
+        match unfit {
             Unfit::Encode(failure) => error::encode(py, &failure),
             Unfit::Payload(failure) => error::raise(py, "ImageError", failure),
             Unfit::TooLarge(bytes) => error::too_large(py, bytes as u64, self.bytes_max(way).into()),
             Unfit::Publish(failure) => error::publish(py, &failure),
             Unfit::Through(Refusal::Send(failure)) => error::send(py, &failure),
             Unfit::Through(Refusal::Broker(refusal)) => error::refused_frame(py, &refusal, captured_ns),
-        })
+        }
     }
 
     /// The frame's bytes and its size in pixels. Takes milliseconds.

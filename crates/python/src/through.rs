@@ -5,10 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
 
-use mez_core::broker::Published;
 use mez_core::frame::FrameId;
 use mez_core::name::CameraName;
-use mez_core::units::Instant;
 use mez_node::api::ApiError;
 use mez_node::background::{Background, Task};
 use mez_node::camera::Reply;
@@ -104,14 +102,18 @@ impl Through {
         self.client.tell_lost(reason);
     }
 
-    /// Publishes a frame, and waits a moment for the broker's word. `None` where it gave none: the frame
+    /// Publishes what `send` gives the client, and waits a moment for the broker's word. `None` where it gave none: the frame
     /// gave way to a newer one, or the broker is away. Not to be called while attached to the interpreter.
-    pub(crate) fn publish(&self, had: Instant, frame: Published) -> Result<Option<FrameId>, Refusal> {
-        if !self.client.is_connected() && lock(&self.news.sorted).failed.is_none() {
+    pub(crate) fn publish(
+        &self,
+        send: impl FnOnce(&PublisherClient) -> Result<u64, SendError>,
+    ) -> Result<Option<FrameId>, Refusal> {
+        let is_away = !self.client.is_connected() && lock(&self.news.sorted).failed.is_none();
+        let number = send(&self.client).map_err(Refusal::Send)?;
+        if is_away {
             // Counted as dropped.
-            return self.client.send_at(had, frame).map(|_| None).map_err(Refusal::Send);
+            return Ok(None);
         }
-        let number = self.client.send_at(had, frame).map_err(Refusal::Send)?;
         let mut answer = None;
         self.news.wait(ANSWER_TIME_MAX, |sorted| {
             let position = sorted.answers.iter().position(|(answered, _)| *answered == number);

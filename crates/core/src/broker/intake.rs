@@ -51,6 +51,13 @@ pub struct Published {
     pub captured: Option<Timestamp>,
 }
 
+impl Published {
+    /// A data record, captured at `captured`, or now.
+    pub fn data(record: &DataRecord, captured: Option<Timestamp>) -> Self {
+        Self { payload: record.encode(), encoding: Encoding::Data, width: 0, height: 0, captured }
+    }
+}
+
 /// What a picture of a source's own video stream needs, and who needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamPart {
@@ -96,6 +103,9 @@ pub enum PublishError {
         /// What was given.
         captured: Timestamp,
     },
+    /// A data record without bytes.
+    #[error("the record is empty; publish at least one byte")]
+    EmptyData,
     /// It is said to be a data record, and its head is none.
     #[error("the payload is no data record: {0}; publish what `DataRecord::encode` gives")]
     NotData(WireError),
@@ -239,7 +249,10 @@ impl Intake {
     ) -> Result<FrameId, PublishError> {
         let Published { payload, encoding, width, height, captured } = frame;
         if encoding == Encoding::Data {
-            DataRecord::decode(&payload).map_err(PublishError::NotData)?;
+            let record = DataRecord::decode(&payload).map_err(PublishError::NotData)?;
+            if record.body.is_empty() {
+                return Err(PublishError::EmptyData);
+            }
         } else if width == 0 || height == 0 || payload.is_empty() {
             return Err(PublishError::Empty { width, height, bytes: payload.len() });
         }

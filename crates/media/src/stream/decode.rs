@@ -14,6 +14,9 @@ use crate::tiles::{TileDecoder, TileError};
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum StreamDecodeError {
+    /// It is a data record.
+    #[error("it is a data record and has no pixels; read its bytes by its content type")]
+    NotPicture,
     /// It needs a frame that the decoder does not hold, because that was lost or the decoder joined the chain too late.
     #[error("frame {} needs frames of chain {} that are not held; wait for the next independent frame", sequence.0, chain.0)]
     NotHeld {
@@ -143,6 +146,7 @@ impl StreamDecoder {
             }
             Encoding::Bgr8 => self.raw(payload, size, PixelFormat::Bgr8)?,
             Encoding::Gray8 => self.raw(payload, size, PixelFormat::Gray8)?,
+            Encoding::Data => return Err(StreamDecodeError::NotPicture),
             Encoding::H264 | Encoding::Tiles => {
                 let refers = self.admit(encoding, sequence, link)?;
                 let shown = if encoding == Encoding::H264 {

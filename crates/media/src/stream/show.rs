@@ -36,6 +36,7 @@ pub fn show(
         Encoding::Bgr8 => copy(&raw(payload, stated, PixelFormat::Bgr8)?, target),
         Encoding::Gray8 => copy(&raw(payload, stated, PixelFormat::Gray8)?, target),
         Encoding::H264 | Encoding::Tiles => return Err(StreamDecodeError::NotStill { encoding }),
+        Encoding::Data => return Err(StreamDecodeError::NotPicture),
     }
     Ok(())
 }

@@ -136,6 +136,7 @@ pub fn jpeg_of(encoding: Encoding, payload: &Bytes, size: (u32, u32)) -> Result<
         Encoding::Bgr8 => raw(payload, size, PixelFormat::Bgr8)?,
         Encoding::Gray8 => raw(payload, size, PixelFormat::Gray8)?,
         Encoding::H264 | Encoding::Tiles => return Err(StreamDecodeError::NotStill { encoding }.into()),
+        Encoding::Data => return Err(StreamDecodeError::NotPicture.into()),
     };
     if (view.width(), view.height()) != size {
         return Err(StreamDecodeError::Size { is: (view.width(), view.height()), stated: size }.into());

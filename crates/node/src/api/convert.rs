@@ -4,10 +4,12 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
 use mez_core::contract::ContractState;
 use mez_core::contract::watch::FrameVerdict;
-use mez_core::frame::{Reference, SkipCounts, SkipReason};
+use mez_core::data::{DataRecord, Origin};
+use mez_core::frame::{Encoding, Epoch, FrameId, Reference, Sequence, SkipCounts, SkipReason};
 use mez_core::name::CameraName;
 use mez_core::session::FrameTimes;
 use mez_core::source::{SourceStanding, SourceState};
@@ -33,6 +35,7 @@ pub fn frame(
     let (captured, trace) = (times.captured, times.trace.as_deref());
     let Delivery { camera, record, skipped, not_held, log: _ } = delivery;
     let meta = record.frame.meta;
+    let (content_type, of, payload) = data(meta.encoding, record.frame.payload);
     let verdict = verdict.unwrap_or_else(|| FrameVerdict {
         expected_accuracy: record.quality.expected_accuracy,
         infeasible: record.quality.infeasible,
@@ -71,8 +74,41 @@ pub fn frame(
         not_held: not_held.map(self::not_held),
         trace: captured.map(|(at, error)| handed(trace, now.saturating_since(at), error)).unwrap_or_default(),
         link_bytes: record.link_bytes.map(u64::from),
-        payload: record.frame.payload,
+        content_type,
+        of,
+        payload,
     }
+}
+
+/// What the payload is and was made of, and the payload without its head. Of a picture, only the payload. A head that is none stays in
+/// the payload, whose content type is then unknown.
+fn data(encoding: Encoding, payload: Bytes) -> (String, Option<pb::Origin>, Bytes) {
+    match DataRecord::decode(&payload) {
+        Ok(DataRecord { content_type, of, body }) if encoding == Encoding::Data => {
+            (content_type.as_str().into(), of.map(origin), body)
+        }
+        _ => (String::new(), None, payload),
+    }
+}
+
+/// What a data record was made of, as a message.
+pub fn origin(origin: Origin) -> pb::Origin {
+    let Origin { camera, frame, captured } = origin;
+    pb::Origin {
+        camera: camera.as_str().into(),
+        epoch: frame.epoch.0,
+        sequence: frame.sequence.0,
+        captured_utc_ns: captured.as_nanos(),
+    }
+}
+
+/// What a data record was made of. The error names what it does not understand.
+pub fn origin_back(origin: &pb::Origin) -> Result<Origin, &'static str> {
+    Ok(Origin {
+        camera: origin.camera.parse().map_err(|_| "of.camera")?,
+        frame: FrameId { epoch: Epoch(origin.epoch), sequence: Sequence(origin.sequence) },
+        captured: Timestamp::from_nanos(origin.captured_utc_ns),
+    })
 }
 
 /// The stages of a frame that is handed over now, `age` after its capture.

@@ -66,6 +66,7 @@ pub fn size_in_pixels(
         Encoding::Png => png_size(payload)?,
         Encoding::Bgr8 => return raw(encoding, stated, 3, payload.len()),
         Encoding::Gray8 => return raw(encoding, stated, 1, payload.len()),
+        Encoding::Data => return Ok((0, 0)),
         // Part of a chain, of which the publisher would have to say more than this interface asks.
         Encoding::H264 | Encoding::Tiles => return Err(PayloadError::Chained { encoding }),
     };

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use mez_core::broker::{NUMBER_MAX, PublishError, Published};
 use mez_core::contract::Contract;
 use mez_core::contract::monitor::TakenReport;
+use mez_core::data::{ContentTypeError, DataRecord};
 use mez_core::frame::{ChainKinds, Encoding, Epoch, FrameId, Sequence};
 use mez_core::history::{self, PastOptions, Tier};
 use mez_core::log::AppendError;
@@ -18,7 +20,7 @@ use tonic::Code;
 use super::contract::Profile;
 use super::error::ApiError;
 use super::image::{PayloadError, size_in_pixels};
-use super::{APPLICATION_BYTES_MAX, contract, pb};
+use super::{APPLICATION_BYTES_MAX, contract, convert, pb};
 
 /// The most cameras for which one subscription may resume, with one frame each.
 pub const AFTER_MAX: usize = 1024;
@@ -238,8 +240,26 @@ pub fn published(request: pb::PublishRequest) -> Result<(Published, Option<Insta
     let stated = (request.width, request.height);
     let (width, height) = size_in_pixels(encoding, stated, &request.payload)?;
     let captured = request.captured_utc_ns.map(Timestamp::from_nanos);
-    let published = Published { payload: request.payload, encoding, width, height, captured };
-    Ok((published, request.captured_monotonic_ns.map(Instant::from_nanos)))
+    let had = request.captured_monotonic_ns.map(Instant::from_nanos);
+    let payload = if encoding == Encoding::Data { data(request)?.encode() } else { picture(request)? };
+    Ok((Published { payload, encoding, width, height, captured }, had))
+}
+
+/// The payload of a picture, which says by itself what it is.
+fn picture(request: pb::PublishRequest) -> Result<Bytes, ApiError> {
+    if !request.content_type.is_empty() || request.of.is_some() {
+        let message = "content_type and of belong to data records; publish them with ENCODING_DATA";
+        return Err(ApiError::invalid("content_type", "NOT_DATA", message));
+    }
+    Ok(request.payload)
+}
+
+fn data(request: pb::PublishRequest) -> Result<DataRecord, ApiError> {
+    let invalid = |error: ContentTypeError| ApiError::invalid("content_type", "INVALID_CONTENT_TYPE", error.to_string());
+    let content_type = request.content_type.parse().map_err(invalid)?;
+    let of = request.of.as_ref().map(convert::origin_back).transpose();
+    let of = of.map_err(|field| ApiError::invalid(field, "INVALID_ORIGIN", format!("{field} is no name of a camera")))?;
+    Ok(DataRecord { content_type, of, body: request.payload })
 }
 
 fn encoding(field: &str, code: i32) -> Result<Encoding, ApiError> {
@@ -264,6 +284,8 @@ impl From<PublishError> for ApiError {
         match error {
             PublishError::Empty { .. } => Self::invalid("payload", "EMPTY_FRAME", message),
             PublishError::TooLarge { .. } => Self::invalid("payload", "FRAME_TOO_LARGE", message),
+            PublishError::EmptyData => Self::invalid("payload", "EMPTY_DATA", message),
+            PublishError::NotData(_) => Self::invalid("payload", "INVALID_DATA", message),
             PublishError::TooFarAhead { .. } => Self::invalid("captured_utc_ns", "CAPTURE_TIME", message),
             PublishError::Log(AppendError::CaptureTime { .. } | AppendError::OutOfOrder { .. }) => {
                 Self::invalid("captured_utc_ns", "CAPTURE_TIME", message)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::clock::ClockEstimate;
 use mez_core::contract::{Contract, ContractState};
+use mez_core::data::{ContentType, Origin};
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipCounts,
 };
@@ -29,6 +30,10 @@ pub struct ReceivedFrame {
     pub meta: FrameMeta,
     /// The coded pixels, as they came. Those of a chain are of no use without the frames before them.
     pub payload: Bytes,
+    /// What the payload of a data record is. `None` for a picture.
+    pub content_type: Option<ContentType>,
+    /// What a data record was made of, if its publisher named it.
+    pub of: Option<Origin>,
     /// The decoded picture of a frame of a chain. `None` for a still, whose `payload` decodes by itself.
     pub picture: Option<Arc<OwnedPicture>>,
     /// When it was captured, by this machine's monotonic clock, and the largest error. `None` until the
@@ -158,6 +163,9 @@ impl ReceivedFrame {
             held_back: false,
             trace,
             link_bytes: frame.link_bytes,
+            // A head that the edge could not read leaves it empty.
+            content_type: frame.content_type.parse().ok(),
+            of: frame.of.as_ref().map(convert::origin_back).transpose()?,
             payload: frame.payload,
             picture: None,
         })

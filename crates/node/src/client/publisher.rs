@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use mez_core::broker::Published;
-use mez_core::frame::{Epoch, FrameId, Sequence};
+use mez_core::data::DataRecord;
+use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
 use mez_core::units::{Instant, Timestamp};
 use tokio::sync::Notify;
@@ -17,7 +18,7 @@ use super::streams::{AnswerStream, FrameSink};
 use super::{OwnedTask, REDIAL_INTERVAL, persist};
 use crate::api::pb::publish_event::Event as Message;
 use crate::api::socket::Which;
-use crate::api::{ApiError, pb};
+use crate::api::{ApiError, convert, pb};
 use crate::clock::monotonic_now;
 use crate::identity::Credentials;
 use crate::reply::ReplyContent;
@@ -56,6 +57,9 @@ pub enum SendError {
         /// The payload's size.
         bytes: usize,
     },
+    /// A data record without bytes.
+    #[error("the record is empty; publish at least one byte")]
+    EmptyData,
     /// Larger than the broker takes.
     #[error(
         "the frame has {bytes} bytes, more than the broker's limit of {bytes_max}; encode it smaller, or start the \
@@ -223,6 +227,34 @@ impl PublisherClient {
         if width == 0 || height == 0 || bytes == 0 {
             return Err(SendError::Empty { width, height, bytes });
         }
+        let picture = pb::PublishRequest { encoding: encoding as i32, width, height, payload, ..Default::default() };
+        self.pass_on(had, captured, picture)
+    }
+
+    /// Sends a data record, as [`PublisherClient::send`] sends a frame. `captured`: its time, if not now.
+    pub fn send_data(&self, record: DataRecord, captured: Option<Timestamp>) -> Result<u64, SendError> {
+        let DataRecord { content_type, of, body } = record;
+        if body.is_empty() {
+            return Err(SendError::EmptyData);
+        }
+        let data = pb::PublishRequest {
+            encoding: Encoding::Data as i32,
+            content_type: content_type.as_str().into(),
+            of: of.map(convert::origin),
+            payload: body,
+            ..Default::default()
+        };
+        self.pass_on(monotonic_now(), captured, data)
+    }
+
+    /// Numbers a frame or record that its publisher had at `had`, and sends it.
+    fn pass_on(
+        &self,
+        had: Instant,
+        captured: Option<Timestamp>,
+        request: pb::PublishRequest,
+    ) -> Result<u64, SendError> {
+        let bytes = request.payload.len();
         if bytes > self.frame_bytes_max as usize {
             return Err(SendError::TooLarge { bytes, bytes_max: self.frame_bytes_max });
         }
@@ -240,15 +272,10 @@ impl PublisherClient {
             return Ok(number);
         }
         let request = pb::PublishRequest {
-            camera: String::new(),
             number,
-            encoding: encoding as i32,
-            width,
-            height,
             captured_utc_ns: captured.map(Timestamp::as_nanos),
             captured_monotonic_ns: Some(had.as_nanos()),
-            payload,
-            ..Default::default()
+            ..request
         };
         self.shared.pass_on(state, request);
         Ok(number)

@@ -55,7 +55,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("wire", &["contract", "controller", "frame", "history", "name", "profile", "source", "trace", "units"]),
     ("store", &["chain", "frame", "history", "log", "name", "units", "wire"]),
     ("revocation", &["name", "units", "wire"]),
-    ("data", &["frame", "name", "wire"]),
+    ("data", &["frame", "name", "units", "wire"]),
     // The brokers, from their smallest parts up. Their own rows say what each part uses of its broker; of the modules above, all.
     ("broker", &[]),
     ("broker::epochs", &["broker", "frame", "name"]),

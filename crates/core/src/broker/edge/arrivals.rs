@@ -333,8 +333,11 @@ pub(super) fn admit_size(header: &FrameHeader, bytes_max: u32) -> Result<(), Fra
     if header.payload_bytes > bytes_max {
         return Err(FrameRefused::TooLarge { bytes: header.payload_bytes, bytes_max });
     }
-    let FrameMeta { width, height, published, .. } = header.meta;
-    if header.payload_bytes == 0 || [width, height, published.0, published.1].contains(&0) {
+    let FrameMeta { width, height, published, encoding, .. } = header.meta;
+    let sizes = [width, height, published.0, published.1];
+    // A data record has no pixels.
+    let is_sized = if encoding.is_picture() { !sizes.contains(&0) } else { sizes == [0; 4] };
+    if header.payload_bytes == 0 || !is_sized {
         return Err(FrameRefused::Empty);
     }
     Ok(())

@@ -9,9 +9,16 @@ use mez_core::units::Timestamp;
 use crate::api::contract::Profile;
 use crate::api::{contract, convert, pb};
 
-/// The encodings that this library decodes: all.
-pub const DECODED_HERE: [Encoding; 6] =
-    [Encoding::Jpeg, Encoding::Png, Encoding::Bgr8, Encoding::Gray8, Encoding::H264, Encoding::Tiles];
+/// The encodings that this library understands: all.
+pub const DECODED_HERE: [Encoding; 7] = [
+    Encoding::Jpeg,
+    Encoding::Png,
+    Encoding::Bgr8,
+    Encoding::Gray8,
+    Encoding::H264,
+    Encoding::Tiles,
+    Encoding::Data,
+];
 
 /// What to subscribe to, and how.
 #[derive(Clone, Debug)]

@@ -1,0 +1,151 @@
+"""What the bytes of a data record are, and back: JSON, text, arrays, tables. Never pickles."""
+
+import importlib
+import io
+import json
+import math
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mez._arguments import invalid, wrong_type
+from mez.errors import DataError, MissingPackageError
+
+if TYPE_CHECKING:
+    from mez._frame import FrameId
+
+BYTES: Final = "application/octet-stream"
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+ARRAY: Final = "application/x-npy"
+TABLE: Final = "application/vnd.apache.arrow.stream"
+
+
+class Origin(NamedTuple):
+    """What a data record was made of.
+
+    Attributes:
+        camera: The stream: a camera, or what was derived of one.
+        id: The frame or record in that stream.
+        captured_ns: When it was captured, in nanoseconds since 1970-01-01 UTC.
+    """
+
+    camera: str
+    id: "FrameId"
+    captured_ns: int
+
+
+def pack(payload: object, content_type: str | None) -> tuple[bytes, str]:
+    """Bytes for the wire, and what they are."""
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload), content_type or BYTES
+    kind, packed = _packed(payload)
+    if content_type is not None and _kind(content_type) != _kind(kind):
+        name = type(payload).__name__
+        raise invalid(
+            "content_type", f"content_type is {content_type!r}, and a payload of type {name} becomes {kind}; give bytes"
+        )
+    return packed, content_type or kind
+
+
+def unpack(payload: memoryview, content_type: str | None) -> Any:  # noqa: ANN401, what was published
+    """What `pack` was given, or bytes.
+
+    Raises:
+        DataError: The bytes are not what their content type says.
+        MissingPackageError: It is a table, and pyarrow is not installed.
+    """
+    kind = _kind(content_type or BYTES)
+    try:
+        if kind == JSON:
+            return json.loads(bytes(payload))
+        if kind == "text":
+            return str(payload, "utf-8")
+        if kind == ARRAY:
+            return _array(payload)
+        if kind == TABLE:
+            return _table(payload)
+    except (ValueError, EOFError, RecursionError) as error:
+        raise DataError(
+            f"the record says that it is {content_type}, and cannot be read as that ({error}); frame.payload has "
+            "its bytes"
+        ) from error
+    return bytes(payload)
+
+
+def _kind(content_type: str) -> str:
+    essence = content_type.split(";")[0].strip().lower()
+    if essence.startswith("text/"):
+        return "text"
+    return JSON if essence.endswith("+json") else essence
+
+
+def _packed(payload: object) -> tuple[str, bytes]:
+    module = type(payload).__module__.split(".")[0]
+    if isinstance(payload, str):
+        return TEXT, payload.encode()
+    if module == "pyarrow":
+        return TABLE, _table_bytes(payload)
+    if module == "numpy":
+        return ARRAY, _array_bytes(payload)
+    try:
+        return JSON, json.dumps(payload, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        name = type(payload).__name__
+        raise wrong_type(
+            "payload",
+            f"payload is a {name} that JSON cannot say ({error}); give bytes with a content_type, text, plain values, "
+            "an array of NumPy or a table of pyarrow",
+        ) from error
+
+
+def _array_bytes(payload: object) -> bytes:
+    import numpy as np
+
+    array = np.asarray(payload)
+    if array.dtype.hasobject:
+        raise wrong_type(
+            "payload", f"payload is an array of Python objects ({array.dtype}); give numbers, or send JSON"
+        )
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, allow_pickle=False)
+    return file.getvalue()
+
+
+def _array(payload: memoryview) -> Any:  # noqa: ANN401, NumPy may be loaded late
+    """The array, without a copy and read-only. Its size is believed only once the bytes are there."""
+    import numpy as np
+
+    file = io.BytesIO(payload)
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+    else:
+        shape, by_columns, dtype = np.lib.format.read_array_header_2_0(file)
+    if dtype.hasobject:
+        raise ValueError("an array of Python objects")
+    rest = payload[file.tell() :]
+    if any(length < 0 for length in shape) or math.prod(shape) * dtype.itemsize != len(rest):
+        raise ValueError(f"{len(rest)} bytes for an array of shape {shape} and type {dtype}")
+    return np.ndarray(shape, dtype, rest, order="F" if by_columns else "C")
+
+
+def _table_bytes(payload: Any) -> bytes:  # noqa: ANN401, pyarrow may not be there
+    arrow = importlib.import_module("pyarrow")
+    if not isinstance(payload, arrow.Table | arrow.RecordBatch):
+        name = type(payload).__name__
+        raise wrong_type("payload", f"payload is a {name} of pyarrow; give a Table or a RecordBatch")
+    sink = arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(sink, payload.schema) as writer:
+        writer.write(payload)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def _table(payload: memoryview) -> Any:  # noqa: ANN401, pyarrow may not be there
+    try:
+        arrow: Any = importlib.import_module("pyarrow")
+    except ImportError as error:
+        raise MissingPackageError(
+            "frame.data of a table needs the package pyarrow (pip install pyarrow); frame.payload has its bytes"
+        ) from error
+    with arrow.ipc.open_stream(arrow.py_buffer(payload)) as reader:
+        return reader.read_all()
