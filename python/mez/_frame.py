@@ -449,6 +449,8 @@ class Frame:
             self.trace = Trace({**self.trace.ms, "opened": max(ms, last_ms)}, self.trace.error_ms)
 
     def _decode(self, shown: _native.Picture | None) -> "NDArray[np.uint8]":
+        if self.encoding == "data":
+            raise ImageError(f"{self!r} is a data record and has no pixels; read its `data`")
         # Here, so that a program that never looks at pixels does not load it.
         import numpy as np
 

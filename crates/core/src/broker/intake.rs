@@ -429,4 +429,24 @@ mod tests {
         assert_eq!(id, FrameId { epoch: Epoch(9), sequence: Sequence(0) });
         assert_eq!((intake.refused(), reader.held()), (6, 0..6));
     }
+
+    #[test]
+    fn a_data_record_has_no_size_and_has_to_be_one() {
+        let (mut intake, log) = intake();
+        let record = DataRecord {
+            content_type: "application/json".parse().unwrap(),
+            of: None,
+            body: Bytes::from_static(b"[1]"),
+        };
+        let now = Instant::from_nanos(200);
+        let published = Published { width: 640, ..Published::data(&record, None) };
+        intake.publish(now, published).unwrap();
+        let held = log.newest().unwrap().frame;
+        assert_eq!((held.meta.encoding, held.meta.width, held.meta.published), (Encoding::Data, 0, (0, 0)));
+        assert_eq!(DataRecord::decode(&held.payload), Ok(record.clone()));
+        let empty = DataRecord { body: Bytes::new(), ..record };
+        assert_eq!(intake.publish(now, Published::data(&empty, None)), Err(PublishError::EmptyData));
+        let other = Published { encoding: Encoding::Data, ..image(4) };
+        assert!(matches!(intake.publish(now, other), Err(PublishError::NotData(_))));
+    }
 }

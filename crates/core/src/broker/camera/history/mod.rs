@@ -226,7 +226,8 @@ impl History {
             Effects::stops(self.end(HistoryCode::None, answer.held_from))
         } else if live.connections.is_doubtful(link, id.epoch, live.epoch) {
             Effects::stops(self.pass_over(id, None))
-        } else if setting == Setting::ORIGINAL {
+        } else if setting == Setting::ORIGINAL || !record.frame.meta.encoding.is_picture() {
+            // A data record has one form.
             self.handle_found(record, live.connections)
         } else {
             self.codec.handle_found(ticket, record);

@@ -1,7 +1,10 @@
 //! Questions for frames of the past.
 
+use bytes::Bytes;
+
 use super::*;
 use crate::broker::camera::{HISTORY_REQUESTS_MAX, HISTORY_SHARE, live_traffic};
+use crate::data::DataRecord;
 use crate::frame::{ChainLink, Reference};
 use crate::history::{PastAnswer, PastQuery, Tier};
 use crate::log::Record;
@@ -262,6 +265,31 @@ fn frames_of_the_past_are_made_into_what_was_asked_for() {
 }
 
 /// Whether the camera gives a frame of this epoch to an edge that asks for the past on this connection.
+/// A data record has one form: it goes as it was published, whatever rung is asked for, and no codec sees it.
+#[test]
+fn data_records_of_the_past_are_what_was_published_at_every_rung() {
+    let mut rig = Rig::connected(Contract::default());
+    let record = DataRecord {
+        content_type: "application/json".parse().unwrap(),
+        of: None,
+        body: Bytes::from_static(b"[1]"),
+    };
+    rig.intake.publish(rig.now, Published::data(&record, None)).unwrap();
+    rig.broker.handle_published(rig.now);
+    let record = rig.broker.published.newest().unwrap();
+    rig.broker.handle_sent(rig.now, LinkId(1), record.frame.meta.id);
+    rig.message(1, question(5, "jpeg/w32/q50/420"));
+    let looks = ticket(&rig.take()).unwrap();
+    let answer = PastAnswer { record: Some(record.clone()), ..PastAnswer::default() };
+    rig.broker.handle_history(rig.now, looks, answer);
+    let outputs = rig.take();
+    let sent = outputs.iter().find_map(|output| match output {
+        CameraOutput::SendFrame { header, .. } => Some((header.history, header.meta.clone())),
+        _ => None,
+    });
+    assert_eq!(sent, Some((5, record.frame.meta)));
+}
+
 fn gives(rig: &mut Rig, link: u64, published: &Record, epoch: u64) -> bool {
     rig.message(link, several(100 * link + epoch, 1));
     let asked = ticket(&rig.take()).expect("its log is looked at");

@@ -23,7 +23,7 @@ use super::arrivals::{FrameRefused, admit_size};
 use super::roster::Roster;
 use super::types::EdgeOutput;
 use crate::broker::LinkId;
-use crate::frame::{Frame, Quality};
+use crate::frame::{Frame, Quality, Rung};
 use crate::history::{FetchedFrames, PastAnswer, PastQuery, Unanswered};
 use crate::log::Record;
 use crate::name::CameraName;
@@ -426,10 +426,11 @@ impl History {
 fn admit(fetch: &Fetch, header: &FrameHeader, bytes_max: u32) -> Result<(), FrameRefused> {
     let meta = &header.meta;
     admit_size(header, bytes_max)?;
+    let has_rung = meta.rung == fetch.query.rung() || !meta.encoding.is_picture() && meta.rung == Rung::original();
     let is_asked = fetch.in_order(header.history, meta.id)
         && fetch.query.spans(meta.id)
         && meta.captured <= fetch.query.end
-        && meta.rung == fetch.query.rung()
+        && has_rung
         && !meta.encoding.is_chained();
     if is_asked { Ok(()) } else { Err(FrameRefused::NotAsked { frame: meta.id }) }
 }
