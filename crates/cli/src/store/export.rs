@@ -222,6 +222,7 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
         (summary.damaged, "frames are damaged or missing; mez store verify names them"),
         (summary.undecodable, "frames are left out: the store does not hold what they need to be decoded"),
         (summary.not_h264, "frames are left out: they are not H.264 (--codec h264 encodes all again)"),
+        (summary.no_pictures, "data records are left out of the video (--format mcap takes them along)"),
         (summary.recoded, "frames were encoded again"),
         (
             summary.moved,

@@ -28,7 +28,7 @@ const QUALITY: u8 = 95;
 pub(super) enum StillKind {
     /// JPEG only.
     Jpeg,
-    /// JPEG or PNG.
+    /// JPEG or PNG, and data records as they are.
     Image,
     /// None: the pictures of H.264 as they are, from where a chain begins that reaches into the span.
     Packet,
@@ -37,7 +37,7 @@ pub(super) enum StillKind {
 /// A frame as a still, or as it is.
 pub(super) struct Still {
     pub(super) meta: FrameMeta,
-    /// `jpeg`, `png` or `h264`.
+    /// `jpeg`, `png`, `h264` or `data`.
     pub(super) format: &'static str,
     pub(super) image: Bytes,
     /// The log holds another encoding of it.
@@ -51,6 +51,7 @@ pub(super) struct Rest {
     pub(super) damaged: u64,
     pub(super) undecodable: u64,
     pub(super) not_h264: u64,
+    pub(super) no_pictures: u64,
     /// The oldest and the newest capture time in the log.
     pub(super) held: Option<(Timestamp, Timestamp)>,
 }
@@ -148,7 +149,7 @@ struct Reading {
 
 impl Reading {
     fn run(&mut self, mut query: PastQuery) -> Result<Rest, StorageError> {
-        let mut rest = Rest { damaged: 0, undecodable: 0, not_h264: 0, held: None };
+        let mut rest = Rest { damaged: 0, undecodable: 0, not_h264: 0, no_pictures: 0, held: None };
         let mut last: Option<FrameId> = None;
         // Of frames that are left out.
         let mut missing = SkipCounts::default();
@@ -182,6 +183,7 @@ impl Reading {
                 }
                 Made::Undecodable => rest.undecodable += 1,
                 Made::NotH264 => rest.not_h264 += 1,
+                Made::NoPicture => rest.no_pictures += 1,
             }
         }
         rest.damaged = self.reader.damaged();
@@ -200,6 +202,8 @@ enum Made {
     Undecodable,
     /// It has no place in a video that is copied.
     NotH264,
+    /// It has no place in a video.
+    NoPicture,
 }
 
 /// Makes images that stand by themselves, or sees to it that packets can be decoded.
@@ -223,6 +227,12 @@ impl Maker {
     }
 
     fn make(&mut self, frame: &Frame) -> Made {
+        if !frame.meta.encoding.is_picture() {
+            return match self.kind {
+                StillKind::Image => Made::Image("data", frame.payload.clone()),
+                StillKind::Jpeg | StillKind::Packet => Made::NoPicture,
+            };
+        }
         if self.kind == StillKind::Packet {
             return self.packet(frame);
         }

@@ -3,6 +3,8 @@
 //! | topic | schema | what |
 //! | --- | --- | --- |
 //! | `/CAMERA` | `foxglove.CompressedImage`, protobuf | a frame. The message's sequence is the frame's, and the channel says its epoch |
+//! | `/CAMERA/data` | none; the channel's metadata says the content type and the epoch | a data record, byte for byte |
+//! | `/CAMERA/origins` | `mez.Origin`, JSON | the frame that the data record of the same time was made of |
 //! | `/CAMERA/gaps` | `mez.Gap`, JSON | frames that are missing before the frame of the same time, by reason |
 //! | `/CAMERA/annotations` | `foxglove.ImageAnnotations`, JSON | what applications found in a frame, in the pixels of the image in the file |
 //! | `/CAMERA/replies` | `mez.Reply`, JSON | an application's result for a frame, in the pixels of the frame as it was published |
@@ -16,6 +18,7 @@ use std::io::BufWriter;
 
 use mcap::records::{MessageHeader, Metadata};
 use mcap::{McapError, WriteOptions, Writer};
+use mez_core::data::{ContentType, DataRecord};
 use mez_core::frame::{Epoch, FrameMeta, SkipCounts};
 use mez_core::name::CameraName;
 use mez_core::units::Timestamp;
@@ -70,6 +73,8 @@ pub(super) struct Mcap {
     /// The channel of the epoch at hand.
     images: Option<(Epoch, u16)>,
     message: Vec<u8>,
+    /// Those of data records of the epoch at hand, by content type.
+    data: BTreeMap<String, (Epoch, u16)>,
     /// By topic, those that are only there if there is something to say.
     said: BTreeMap<&'static str, u16>,
 }
@@ -89,13 +94,17 @@ impl Mcap {
             image_schema,
             gaps,
             images: None,
+            data: BTreeMap::new(),
             message: Vec::new(),
             said: BTreeMap::new(),
         })
     }
 
-    /// Adds an image. Its `format` is `jpeg` or `png`.
+    /// Adds an image, whose `format` is `jpeg` or `png`, or a data record (`data`).
     pub(super) fn add(&mut self, meta: &FrameMeta, format: &str, image: Bytes) -> Result<(), McapError> {
+        if !meta.encoding.is_picture() {
+            return self.add_data(meta, &image);
+        }
         let channel_id = self.channel(meta.id.epoch)?;
         let image = CompressedImage {
             timestamp: Some(Time::of(meta.captured)),
@@ -107,6 +116,48 @@ impl Mcap {
         self.message.reserve(image.encoded_len());
         image.encode_raw(&mut self.message);
         self.writer.write_to_known_channel(&header(channel_id, meta), &self.message)
+    }
+
+    /// Adds a data record, byte for byte, and what it was made of.
+    fn add_data(&mut self, meta: &FrameMeta, payload: &Bytes) -> Result<(), McapError> {
+        let Ok(record) = DataRecord::decode(payload) else {
+            // Nobody can say what it is.
+            return Ok(());
+        };
+        if let Some(of) = &record.of {
+            let origin = json!({
+                "epoch": meta.id.epoch.0,
+                "sequence": meta.id.sequence.0,
+                "of_camera": of.camera.as_str(),
+                "of_epoch": of.frame.epoch.0,
+                "of_sequence": of.frame.sequence.0,
+                "of_captured_ns": of.captured.as_nanos(),
+            });
+            self.say(&said::ORIGINS, meta.id.sequence.0 as u32, (meta.captured, meta.captured), &origin)?;
+        }
+        let channel_id = self.data_channel(meta.id.epoch, &record.content_type)?;
+        self.writer.write_to_known_channel(&header(channel_id, meta), &record.body)
+    }
+
+    fn data_channel(&mut self, epoch: Epoch, content_type: &ContentType) -> Result<u16, McapError> {
+        if let Some((of, channel)) = self.data.get(content_type.as_str())
+            && *of == epoch
+        {
+            return Ok(*channel);
+        }
+        let metadata = BTreeMap::from([
+            ("camera".into(), self.camera.to_string()),
+            ("epoch".into(), epoch.0.to_string()),
+            ("content_type".into(), content_type.to_string()),
+        ]);
+        let encoding = match content_type.essence() {
+            "application/json" => "json",
+            _ => content_type.as_str(),
+        };
+        // Without a schema: a content type says what the bytes are, not which fields there are.
+        let channel = self.writer.add_channel(0, &format!("/{}/data", self.camera), encoding, &metadata)?;
+        self.data.insert(content_type.as_str().into(), (epoch, channel));
+        Ok(channel)
     }
 
     /// States a gap right before a frame.

@@ -14,6 +14,8 @@ pub(super) struct Topic {
     pub(super) schema: fn() -> Value,
 }
 
+pub(super) const ORIGINS: Topic =
+    Topic { name: "origins", schema_name: "mez.Origin", schema: origin_schema };
 pub(super) const REPLIES: Topic = Topic { name: "replies", schema_name: "mez.Reply", schema: reply_schema };
 pub(super) const CONTRACTS: Topic =
     Topic { name: "contracts", schema_name: "mez.ContractState", schema: contract_schema };
@@ -95,6 +97,22 @@ fn object(title: &str, description: &str, properties: Value) -> Value {
 
 fn list(items: Value) -> Value {
     json!({ "type": "array", "items": items })
+}
+
+fn origin_schema() -> Value {
+    let (text, count) = (json!({ "type": "string" }), json!({ "type": "integer", "minimum": 0 }));
+    object(
+        ORIGINS.schema_name,
+        "The frame that a data record was made of",
+        json!({
+            "epoch": count,
+            "sequence": count,
+            "of_camera": text,
+            "of_epoch": count,
+            "of_sequence": count,
+            "of_captured_ns": count,
+        }),
+    )
 }
 
 fn reply_schema() -> Value {

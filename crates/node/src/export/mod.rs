@@ -174,6 +174,9 @@ pub enum ExportError {
         "none of the {0} frames in that span can be decoded; export from the camera's own log, which holds originals"
     )]
     Undecodable(u64),
+    /// The span has data records only, and a video is wanted.
+    #[error("the {0} records in that span are no pictures; export them with --format mcap")]
+    NoPictures(u64),
     /// A video was to be copied, and the span has no H.264.
     #[error(
         "none of the {0} frames in that span is H.264, which alone can be copied; encode them again (--codec h264)"
@@ -246,6 +249,8 @@ pub struct ExportSummary {
     pub undecodable: u64,
     /// Frames that are left out of a copied video because they are not H.264.
     pub not_h264: u64,
+    /// Data records that are left out of a video.
+    pub no_pictures: u64,
     /// Frames of a video that are shown later than their capture time, because the clock had been set back.
     pub moved: u64,
     /// How many frames have each width and height. Frames of a log have several where some were made smaller for the link.
@@ -282,6 +287,7 @@ impl ExportSummary {
             "recoded_frames": self.recoded,
             "undecodable_frames": self.undecodable,
             "not_h264_frames": self.not_h264,
+            "data_records_left_out": self.no_pictures,
             "moved_frames": self.moved,
             "frames_by_size": sizes,
             "replies": self.replies,
@@ -317,8 +323,9 @@ impl ExportSummary {
         self.recoded += u64::from(still.recoded);
         self.from = if first { still.meta.captured } else { self.from };
         self.to = still.meta.captured;
-        let size = (still.meta.width, still.meta.height);
-        *self.sizes.entry(size).or_default() += 1;
+        if still.meta.encoding.is_picture() {
+            *self.sizes.entry((still.meta.width, still.meta.height)).or_default() += 1;
+        }
         if !first && still.missing.total() > 0 {
             self.gaps += 1;
             self.missing.merge(&still.missing);
@@ -359,9 +366,10 @@ pub async fn export(
     }
     let rest = frames.finish(&options.camera).await?;
     (summary.damaged, summary.undecodable) = (rest.damaged, rest.undecodable);
-    summary.not_h264 = rest.not_h264;
+    (summary.not_h264, summary.no_pictures) = (rest.not_h264, rest.no_pictures);
     if summary.frames == 0 {
         return Err(match (rest.undecodable, rest.not_h264) {
+            (0, 0) if rest.no_pictures > 0 => ExportError::NoPictures(rest.no_pictures),
             (0, 0) => ExportError::Nothing { camera: options.camera.clone(), held: rest.held },
             (0, frames) => ExportError::NothingToCopy(frames),
             (frames, _) => ExportError::Undecodable(frames),

@@ -11,8 +11,9 @@ use std::time::Duration;
 use ::mcap::MessageStream;
 use bytes::Bytes;
 use mez_core::broker::{Intake, IntakeConfig, Published};
+use mez_core::data::{DataRecord, Origin};
 use mez_core::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Reference, Rung, Sequence, SkipReason,
+    ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, FrameMeta, Reference, Rung, Sequence, SkipReason,
 };
 use mez_core::log::{LogConfig, log};
 use mez_core::store::{KEY_BYTES, MasterKey, StoreConfig, StoreWriter};
@@ -279,6 +280,59 @@ async fn messages_hold_images_to_the_last_byte_and_say_what_is_missing() {
     );
     assert_eq!(listed.stats.unwrap().message_count, 13);
     assert_eq!(listed.metadata_indexes.len(), 1);
+}
+
+/// Data records keep their bytes, their content type and what they were made of; a video leaves them out and says how many.
+#[tokio::test]
+async fn messages_hold_data_records_and_a_video_leaves_them_out() {
+    let of = Origin {
+        camera: "dock/cam2".parse().unwrap(),
+        frame: FrameId { epoch: Epoch(3), sequence: Sequence(7) },
+        captured: Timestamp::from_nanos(5),
+    };
+    let data = |body: &'static [u8], content_type: &str, of| {
+        let record =
+            DataRecord { content_type: content_type.parse().unwrap(), of, body: Bytes::from_static(body) };
+        (Duration::from_millis(100), Encoding::Data, record.encode(), (0, 0))
+    };
+    let mut log = Log::new();
+    let records = [data(b"[1]", "application/json", Some(of)), data(b"\0\x01", "application/x-mine", None)];
+    log.publish(&records);
+    let options = log.options("only.mp4");
+    let error = export(&options, |_| {}).await.unwrap_err();
+    assert!(matches!(error, ExportError::NoPictures(2)), "{error}");
+
+    log.publish(&jpegs(3));
+    let options = log.options("messages.mcap");
+    let summary = export(&options, |_| {}).await.unwrap();
+    assert_eq!((summary.frames, summary.no_pictures, summary.recoded), (5, 0, 0));
+    assert_eq!(summary.sizes.values().sum::<u64>(), 3, "of pictures");
+    let found = messages(&options.output);
+    let bodies: Vec<&[u8]> = found["/dock/cam1/data"].iter().map(|message| &message.2[..]).collect();
+    assert_eq!(bodies, [&b"[1]"[..], b"\0\x01"]);
+    let origin: Value = serde_json::from_slice(&found["/dock/cam1/origins"][0].2).unwrap();
+    assert_eq!((&origin["of_camera"], &origin["of_sequence"]), (&json!("dock/cam2"), &json!(7)));
+    let content = fs::read(&options.output).unwrap();
+    let listed = ::mcap::Summary::read(&content).unwrap().unwrap();
+    let mut kinds: Vec<_> = listed
+        .channels
+        .values()
+        .filter(|channel| channel.topic == "/dock/cam1/data")
+        .map(|channel| (channel.message_encoding.clone(), channel.metadata["content_type"].clone()))
+        .collect();
+    kinds.sort();
+    let named = |text: &str| text.to_owned();
+    assert_eq!(
+        kinds,
+        [
+            (named("application/x-mine"), named("application/x-mine")),
+            (named("json"), named("application/json"))
+        ]
+    );
+
+    let options = log.options("video.mp4");
+    let summary = export(&options, |_| {}).await.unwrap();
+    assert_eq!((summary.frames, summary.no_pictures), (3, 2));
 }
 
 #[tokio::test]
