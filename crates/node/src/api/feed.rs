@@ -310,6 +310,13 @@ impl Feed {
             };
             return Some(Ok(Told { event: Event::Frame(Box::new(frame)), payload: Some(payload) }));
         }
+        if !encoding.is_picture() {
+            // Whoever wants pictures alone learns that there was something else.
+            let owed = self.owed.entry(delivery.camera).or_default();
+            owed.merge(&delivery.skipped, delivery.not_held);
+            owed.add(SkipReason::NotDecoded);
+            return None;
+        }
         if !self.accepts.contains(&Encoding::Jpeg) {
             return Some(Err(not_accepted(&delivery.camera, encoding)));
         }
