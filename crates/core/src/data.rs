@@ -76,7 +76,10 @@ impl FromStr for ContentType {
             name.starts_with(|first: char| first.is_ascii_alphanumeric())
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte))
         };
-        let is_form = essence.trim_end_matches(' ').split_once('/').is_some_and(|(kind, sub)| is_name(kind) && is_name(sub));
+        let is_form = essence
+            .trim_end_matches(' ')
+            .split_once('/')
+            .is_some_and(|(kind, sub)| is_name(kind) && is_name(sub));
         if !is_form || !parameters.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
             return Err(ContentTypeError::Form { text: text.escape_default().to_string() });
         }
@@ -165,9 +168,18 @@ mod tests {
             assert_eq!(text.parse::<ContentType>().unwrap().as_str(), text);
         }
         let long = format!("text/{}", "x".repeat(CONTENT_TYPE_BYTES_MAX));
-        for text in
-            ["", "json", "/", "text/", "/json", "text/plain\n", "te xt/plain", "text/plain;\u{e4}", "a/b/c", &long]
-        {
+        for text in [
+            "",
+            "json",
+            "/",
+            "text/",
+            "/json",
+            "text/plain\n",
+            "te xt/plain",
+            "text/plain;\u{e4}",
+            "a/b/c",
+            &long,
+        ] {
             text.parse::<ContentType>().unwrap_err();
         }
         assert_eq!("text/plain ; charset=utf-8".parse::<ContentType>().unwrap().essence(), "text/plain");

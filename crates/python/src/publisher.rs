@@ -335,7 +335,8 @@ fn record(
     content_type: &str,
     of: Option<(String, u64, u64, u64)>,
 ) -> PyResult<DataRecord> {
-    let content_type = content_type.parse().map_err(|failure| error::argument(py, "content_type", failure))?;
+    let content_type =
+        content_type.parse().map_err(|failure| error::argument(py, "content_type", failure))?;
     let of = of.map(|(camera, epoch, sequence, captured_ns)| {
         let camera = camera.parse().map_err(|failure| error::argument(py, "of", failure))?;
         let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };

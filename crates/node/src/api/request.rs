@@ -255,10 +255,14 @@ fn picture(request: pb::PublishRequest) -> Result<Bytes, ApiError> {
 }
 
 fn data(request: pb::PublishRequest) -> Result<DataRecord, ApiError> {
-    let invalid = |error: ContentTypeError| ApiError::invalid("content_type", "INVALID_CONTENT_TYPE", error.to_string());
+    let invalid = |error: ContentTypeError| {
+        ApiError::invalid("content_type", "INVALID_CONTENT_TYPE", error.to_string())
+    };
     let content_type = request.content_type.parse().map_err(invalid)?;
     let of = request.of.as_ref().map(convert::origin_back).transpose();
-    let of = of.map_err(|field| ApiError::invalid(field, "INVALID_ORIGIN", format!("{field} is no name of a camera")))?;
+    let of = of.map_err(|field| {
+        ApiError::invalid(field, "INVALID_ORIGIN", format!("{field} is no name of a camera"))
+    })?;
     Ok(DataRecord { content_type, of, body: request.payload })
 }
 

@@ -227,7 +227,8 @@ impl PublisherClient {
         if width == 0 || height == 0 || bytes == 0 {
             return Err(SendError::Empty { width, height, bytes });
         }
-        let picture = pb::PublishRequest { encoding: encoding as i32, width, height, payload, ..Default::default() };
+        let picture =
+            pb::PublishRequest { encoding: encoding as i32, width, height, payload, ..Default::default() };
         self.pass_on(had, captured, picture)
     }
 

@@ -14,8 +14,7 @@ pub(super) struct Topic {
     pub(super) schema: fn() -> Value,
 }
 
-pub(super) const ORIGINS: Topic =
-    Topic { name: "origins", schema_name: "mez.Origin", schema: origin_schema };
+pub(super) const ORIGINS: Topic = Topic { name: "origins", schema_name: "mez.Origin", schema: origin_schema };
 pub(super) const REPLIES: Topic = Topic { name: "replies", schema_name: "mez.Reply", schema: reply_schema };
 pub(super) const CONTRACTS: Topic =
     Topic { name: "contracts", schema_name: "mez.ContractState", schema: contract_schema };

@@ -58,7 +58,9 @@ impl<'a> Candidate<'a> {
 
     /// The wanted profile, if frames of this size can be encoded by it, and its state.
     pub(super) fn profile(&self, chains: Chains, skip_max: u8) -> (Option<&'a SizedProfile>, ProfileUse) {
-        let Some(hash) = self.joint.profile else { return (None, ProfileUse::None) };
+        // No profile says anything of data records, which go as they are.
+        let wanted = self.joint.profile.filter(|_| self.frame.meta.encoding.is_picture());
+        let Some(hash) = wanted else { return (None, ProfileUse::None) };
         let pixels = self.pixels();
         let makes = |rung: &RungProfile| {
             makeable(&rung.rung, pixels, chains).is_some_and(|setting| setting.skip <= skip_max)

@@ -481,7 +481,9 @@ fn assumed(basis: &Basis) -> Vec<RungProfile> {
     let tiles = Chains { video: false, ..basis.chains };
     let chains = chained(basis.chains).or_else(|| chained(tiles)).unwrap_or(Chains::NONE);
     let mut rungs: Vec<RungProfile> = Vec::new();
-    for setting in default_ladder(pixels, chains) {
+    // A data record has one form.
+    let ladder = if encoding.is_picture() { default_ladder(pixels, chains) } else { vec![Setting::ORIGINAL] };
+    for setting in ladder {
         // Chained rungs keep nearly all that the original does, at a tenth of its bytes or less. The gap
         // between the two would be so wide that trying the original would block the link for many frames.
         let too_far = chains != Chains::NONE && setting == Setting::ORIGINAL;

@@ -303,6 +303,42 @@ fn looking_on_without_a_floor_changes_nothing() {
     }
 }
 
+/// With and without a profile, also between pictures.
+#[test]
+fn an_accuracy_floor_leaves_data_records_as_they_are() {
+    for profile in [false, true] {
+        let mut rig = rig(vec![contract(profile)]);
+        if profile {
+            rig.broker.handle_profile(rig.now, HASH, Some(sized()));
+        }
+        for number in 0..20 {
+            rig.now += INTERVAL;
+            rig.message(1, Message::Ping { t1: rig.now });
+            if number % 4 == 3 {
+                let picture = rig.publish_image(1_000, (1280, 960));
+                rig.take();
+                rig.broker.handle_transformed(rig.now, picture, transformed(picture, Some(300)));
+                rig.sent(1, picture);
+                rig.complete(1, picture, 300);
+                rig.take();
+                continue;
+            }
+            let record = rig.publish_data(&[7; 2_000]);
+            let outputs = rig.take();
+            let transforms = outputs.iter().any(|output| matches!(output, CameraOutput::Transform(_)));
+            assert!(!transforms, "record {number}");
+            let sent = outputs.iter().find_map(|output| match output {
+                CameraOutput::SendFrame { header, .. } => Some(header.meta.clone()),
+                _ => None,
+            });
+            let sent = sent.unwrap_or_else(|| panic!("record {number} did not go: {outputs:?}"));
+            assert_eq!((sent.id, sent.encoding, sent.rung), (record, Encoding::Data, Rung::original()));
+            rig.sent(1, record);
+            rig.complete(1, record, 2_030);
+        }
+    }
+}
+
 #[test]
 fn a_codec_that_fails_costs_its_frame_and_no_other() {
     let mut rig = rig(vec![contract(false)]);

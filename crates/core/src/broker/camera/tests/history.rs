@@ -1,10 +1,7 @@
 //! Questions for frames of the past.
 
-use bytes::Bytes;
-
 use super::*;
 use crate::broker::camera::{HISTORY_REQUESTS_MAX, HISTORY_SHARE, live_traffic};
-use crate::data::DataRecord;
 use crate::frame::{ChainLink, Reference};
 use crate::history::{PastAnswer, PastQuery, Tier};
 use crate::log::Record;
@@ -269,13 +266,7 @@ fn frames_of_the_past_are_made_into_what_was_asked_for() {
 #[test]
 fn data_records_of_the_past_are_what_was_published_at_every_rung() {
     let mut rig = Rig::connected(Contract::default());
-    let record = DataRecord {
-        content_type: "application/json".parse().unwrap(),
-        of: None,
-        body: Bytes::from_static(b"[1]"),
-    };
-    rig.intake.publish(rig.now, Published::data(&record, None)).unwrap();
-    rig.broker.handle_published(rig.now);
+    rig.publish_data(b"[1]");
     let record = rig.broker.published.newest().unwrap();
     rig.broker.handle_sent(rig.now, LinkId(1), record.frame.meta.id);
     rig.message(1, question(5, "jpeg/w32/q50/420"));

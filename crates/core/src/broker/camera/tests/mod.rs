@@ -11,6 +11,7 @@ mod settling;
 mod share;
 mod source;
 
+use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
@@ -21,6 +22,7 @@ use crate::broker::{
 };
 use crate::contract::{Contract, OnInfeasible};
 use crate::controller::named::PolicyName;
+use crate::data::DataRecord;
 use crate::frame::{Encoding, Epoch, FrameId, Rung, Sequence, SkipRange, SkipReason};
 use crate::log::{LogConfig, log};
 use crate::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
@@ -144,6 +146,14 @@ impl Rig {
         let (payload, encoding) = (vec![0; bytes].into(), Encoding::Jpeg);
         let frame = Published { payload, encoding, width, height, captured: None };
         let id = self.intake.publish(self.now, frame).unwrap();
+        self.broker.handle_published(self.now);
+        id
+    }
+
+    fn publish_data(&mut self, body: &[u8]) -> FrameId {
+        let content_type = "application/octet-stream".parse().unwrap();
+        let record = DataRecord { content_type, of: None, body: Bytes::copy_from_slice(body) };
+        let id = self.intake.publish(self.now, Published::data(&record, None)).unwrap();
         self.broker.handle_published(self.now);
         id
     }

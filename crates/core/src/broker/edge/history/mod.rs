@@ -426,7 +426,8 @@ impl History {
 fn admit(fetch: &Fetch, header: &FrameHeader, bytes_max: u32) -> Result<(), FrameRefused> {
     let meta = &header.meta;
     admit_size(header, bytes_max)?;
-    let has_rung = meta.rung == fetch.query.rung() || !meta.encoding.is_picture() && meta.rung == Rung::original();
+    let has_rung =
+        meta.rung == fetch.query.rung() || !meta.encoding.is_picture() && meta.rung == Rung::original();
     let is_asked = fetch.in_order(header.history, meta.id)
         && fetch.query.spans(meta.id)
         && meta.captured <= fetch.query.end
