@@ -170,6 +170,10 @@ impl Service {
                 }
             }
             StillOutput::ChainLost => (self.ask_for_chain)(),
+            StillOutput::TriesAgain { frame } => {
+                let camera = &self.camera;
+                debug!(%camera, %frame, "a decoder failed on a frame; readers of the past have its chain decoded once more");
+            }
         }
     }
 

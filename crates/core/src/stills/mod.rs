@@ -9,8 +9,12 @@
 //! | --- | --- |
 //! | which decoder goes where, and which frame is next? | `places.rs` |
 //! | what can be answered, and what is remembered? | this file |
+//! | what is made before anybody asks? | `ahead.rs` |
+//! | on which chains did decoders fail? | `lost.rs` |
 //! | what becomes of frames on disk? | `past.rs` |
 
+mod ahead;
+mod lost;
 mod past;
 mod places;
 mod types;
@@ -21,11 +25,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use self::ahead::{AHEAD_FRAMES, Ahead};
+use self::lost::{Failure, Lost};
 pub use self::past::{PastDecoded, PastFrames, PastStills, PastTask};
 pub use self::places::{DECODERS_MAX, IDLE_MAX};
 use self::places::{Path, Places};
 pub use self::types::{Decoded, StillAnswer, StillOutput, StillQuery};
-use crate::chain::ChainId;
+use crate::chain::{ChainFollower, ChainId};
 use crate::frame::{ChainLink, Encoding, Frame, FrameId, FrameMeta};
 use crate::log::{LogReader, Record, ShortLogWriter, short_log};
 use crate::trace::FrameTrace;
@@ -38,8 +44,8 @@ const FOLLOW_MAX: Duration = Duration::from_secs(2);
 const MADE_BYTES_MAX: u64 = 8 << 20;
 /// Who wants the newest still and needs more frames decoded than this is better served by another chain.
 const FAR_FRAMES: u32 = 64;
-/// The most chains and frames of which it is remembered that a decoder failed on them.
-const FAILED_MAX: usize = 32;
+/// The most frames of which it is remembered that they could not be decoded although their chains go on.
+const REFUSED_MAX: usize = 32;
 
 /// What stills of a camera may take of its share, in bytes.
 pub const fn still_bytes_max(share: u64) -> u64 {
@@ -62,8 +68,8 @@ pub struct StillMaker {
     asked: Vec<Asked>,
     made: ShortLogWriter,
     reads_made: LogReader,
-    /// From which frame on chains cannot be decoded.
-    lost: VecDeque<(ChainId, FrameId)>,
+    ahead: Ahead,
+    lost: Lost,
     /// Frames that cannot be decoded although their chains go on.
     refused: VecDeque<FrameId>,
     /// The chain whose beginning was too far away last: the camera was asked for another.
@@ -81,7 +87,8 @@ impl StillMaker {
             asked: Vec::new(),
             made,
             reads_made,
-            lost: VecDeque::new(),
+            ahead: Ahead::default(),
+            lost: Lost::default(),
             refused: VecDeque::new(),
             far: None,
             outputs: VecDeque::new(),
@@ -90,14 +97,17 @@ impl StillMaker {
 
     // ---- getters ------------------------------------------------------------------------------------------
 
-    /// Bytes of stills made lately, and of those that readers hold.
+    /// Bytes of stills made lately or ahead, and of those that readers hold.
     pub fn bytes(&self) -> u64 {
-        self.made.bytes()
+        self.made.bytes() + self.ahead.bytes()
     }
 
-    /// Whether nothing is asked, and no decoder has memory.
+    /// Whether nothing is asked, no still is kept for anybody, and no decoder has memory.
     pub fn is_idle(&self) -> bool {
-        self.asked.is_empty() && self.outputs.is_empty() && self.places.are_released()
+        self.asked.is_empty()
+            && self.outputs.is_empty()
+            && self.ahead.is_empty()
+            && self.places.are_released()
     }
 
     // ---- what happened ------------------------------------------------------------------------------------
@@ -105,6 +115,9 @@ impl StillMaker {
     /// A reader asks for the still of a frame. Each question is answered once, under its number.
     pub fn handle_query(&mut self, now: Instant, question: u64, query: StillQuery) {
         self.asked.push(Asked { question, query });
+        if !query.newest {
+            self.ahead.asked(now, query.frame, &self.log);
+        }
         self.look_how_far(query);
         self.go_on(now);
     }
@@ -122,13 +135,17 @@ impl StillMaker {
     /// A decoder is done with a frame that it was given. Ignored if it was given another one.
     pub fn handle_decoded(&mut self, now: Instant, decoder: usize, frame: FrameId, decoded: Decoded) {
         let Some(record) = self.places.handle_done(decoder, frame, &decoded) else { return };
+        let chain = ChainId::of(&record.frame.meta);
+        if let Some(chain) = chain.filter(|_| matches!(decoded, Decoded::Still { .. } | Decoded::Passed)) {
+            self.lost.decoded(chain, frame);
+        }
         match decoded {
             Decoded::Still { encoding, .. } if encoding.is_chained() => {
                 self.handle_decoded_badly(&record.frame.meta, &Decoded::Failed);
             }
             Decoded::Still { payload, encoding, width, height } => {
                 let still = still_of(&record, (payload, encoding), (width, height), now);
-                self.keep(still);
+                self.keep(now, still);
             }
             Decoded::Passed => {}
             Decoded::NotHeld | Decoded::Failed => self.handle_decoded_badly(&record.frame.meta, &decoded),
@@ -139,6 +156,7 @@ impl StillMaker {
     /// The instant of [`StillMaker::poll_timeout`] has come, or any other.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.outputs.extend(self.places.release_idle(now).map(|decoder| StillOutput::Release { decoder }));
+        self.ahead.forget_old(now);
         self.go_on(now);
     }
 
@@ -151,21 +169,23 @@ impl StillMaker {
 
     /// When [`StillMaker::handle_timeout`] is due. `None`: not before something happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.places.idle_due()
+        self.places.idle_due().into_iter().chain(self.ahead.due()).min()
     }
 
     // ---- inside -------------------------------------------------------------------------------------------
 
     /// Answers what can be answered, and sends decoders to what cannot.
     fn go_on(&mut self, now: Instant) {
-        // The camera's share may have changed.
-        self.made.set_bytes_max(still_bytes_max(self.log.share().bytes_max));
+        self.set_bytes_max();
         loop {
             self.answer(now);
             self.places.forget_targets();
             for Asked { query, .. } in &self.asked {
                 if let Some(record) = self.log.get_frame(query.frame) {
-                    self.places.head_for(now, &record.frame.meta);
+                    let stays = |decoded: &ChainFollower| {
+                        next_ahead(decoded, &self.log, &self.refused, &self.ahead).is_some()
+                    };
+                    self.places.head_for(now, &record.frame.meta, stays);
                 }
             }
             // One that cannot get where it was sent is free for others.
@@ -176,14 +196,23 @@ impl StillMaker {
         }
     }
 
+    /// Divides the camera's share, which may have changed. At most half of what stills may have is for those that nobody has asked for yet.
+    fn set_bytes_max(&mut self) {
+        let bytes_max = still_bytes_max(self.log.share().bytes_max);
+        self.ahead.set_bytes_max(bytes_max / 2);
+        self.made.set_bytes_max(bytes_max - self.ahead.bytes());
+    }
+
     /// Gives a decoder what comes next on its way, if it waits for something. False if it cannot get where it was
     /// sent.
     fn send(&mut self, now: Instant, decoder: usize) -> bool {
-        match self.places.next(now, decoder, &self.log, &self.refused) {
+        let ahead = |decoded: &ChainFollower| next_ahead(decoded, &self.log, &self.refused, &self.ahead);
+        match self.places.next(now, decoder, &self.log, &self.refused, ahead) {
             Path::Rest => {}
             Path::Decode { record, afresh } => {
                 let id = record.frame.meta.id;
-                let wanted = self.asked.iter().any(|asked| asked.query.frame == id);
+                let is_asked = self.asked.iter().any(|asked| asked.query.frame == id);
+                let wanted = is_asked || self.ahead.wants(id, &self.log);
                 let frame = Box::new(record.frame);
                 self.outputs.push_back(StillOutput::Decode { decoder, frame, afresh, wanted });
             }
@@ -213,17 +242,19 @@ impl StillMaker {
     }
 
     /// The answer to a question, if it is known.
-    fn answer_to(&self, query: StillQuery) -> Option<StillAnswer> {
+    fn answer_to(&mut self, query: StillQuery) -> Option<StillAnswer> {
         let frame = query.frame;
         if let Some(made) = self.reads_made.get_frame(frame) {
             return Some(StillAnswer::Still(Box::new(made), Some(self.reads_made.clone())));
+        }
+        if let Some(made) = self.ahead.take(frame) {
+            return Some(StillAnswer::Still(Box::new(made), None));
         }
         let Some(record) = self.log.get_frame(frame) else { return Some(StillAnswer::Gone) };
         let Some(chain) = ChainId::of(&record.frame.meta) else {
             return Some(StillAnswer::Still(Box::new(record), Some(self.log.clone())));
         };
-        let is_lost = self.lost.iter().any(|(of, from)| *of == chain && *from <= frame);
-        if is_lost || self.refused.contains(&frame) {
+        if self.lost.holds(chain, frame, query.newest) || self.refused.contains(&frame) {
             return Some(StillAnswer::NotDecoded);
         }
         let is_far = query.newest && self.is_far(&record.frame.meta);
@@ -254,9 +285,12 @@ impl StillMaker {
     }
 
     /// Keeps a still for others who ask, and answers those who have asked.
-    fn keep(&mut self, still: Record) {
+    fn keep(&mut self, now: Instant, still: Record) {
         let id = still.frame.meta.id;
-        if self.made.append(still.clone()) {
+        self.ahead.keep(now, &still, &self.log);
+        self.set_bytes_max();
+        let is_asked = self.asked.iter().any(|asked| asked.query.frame == id);
+        if !is_asked || self.made.append(still.clone()) {
             return;
         }
         // It is older than others, or readers hold too many of them: those who wait get memory of their own.
@@ -269,12 +303,38 @@ impl StillMaker {
     }
 
     fn handle_decoded_badly(&mut self, meta: &FrameMeta, decoded: &Decoded) {
-        match ChainId::of(meta) {
-            Some(chain) if *decoded == Decoded::Failed => remember(&mut self.lost, (chain, meta.id)),
-            _ => remember(&mut self.refused, meta.id),
+        let failure = match ChainId::of(meta) {
+            Some(chain) if *decoded == Decoded::Failed => Some(self.lost.failed(chain, meta.id)),
+            _ => {
+                remember(&mut self.refused, meta.id);
+                None
+            }
+        };
+        // After the first failure the camera was asked for another chain.
+        if failure != Some(Failure::Again) {
+            self.outputs.push_back(StillOutput::ChainLost);
         }
-        self.outputs.push_back(StillOutput::ChainLost);
+        if failure == Some(Failure::First) {
+            self.outputs.push_back(StillOutput::TriesAgain { frame: meta.id });
+        }
     }
+}
+
+/// The frame that a decoder takes next to make a still of it ahead, if it has not come that far.
+fn next_ahead(
+    decoded: &ChainFollower,
+    log: &LogReader,
+    refused: &VecDeque<FrameId>,
+    ahead: &Ahead,
+) -> Option<Record> {
+    let (chain, last) = (decoded.chain()?, decoded.last()?);
+    let next = log.index_of(last.next());
+    let mut records = (next..log.held().end.min(next + AHEAD_FRAMES)).filter_map(|index| log.get(index));
+    let next = records.find(|record| {
+        let meta = &record.frame.meta;
+        ChainId::of(meta) == Some(chain) && decoded.allows(meta) && !refused.contains(&meta.id)
+    })?;
+    ahead.wants(next.frame.meta.id, log).then_some(next)
 }
 
 /// A still of a frame, made at `now`: the frame with other bytes, which says what was done to it, and when. It arrived when the
@@ -295,11 +355,11 @@ pub fn still_of(
     }
 }
 
-fn remember<T>(memory: &mut VecDeque<T>, what: T) {
-    if memory.len() == FAILED_MAX {
-        memory.pop_front();
+fn remember(refused: &mut VecDeque<FrameId>, frame: FrameId) {
+    if refused.len() == REFUSED_MAX {
+        refused.pop_front();
     }
-    memory.push_back(what);
+    refused.push_back(frame);
 }
 
 #[cfg(test)]

@@ -34,6 +34,8 @@ struct Place {
     follower: ChainFollower,
     /// The frame that it goes to, and the chain of that.
     target: Option<(ChainId, FrameId)>,
+    /// It makes stills of what readers take next who are where it is, before it goes elsewhere.
+    stays: bool,
     /// What it is working on.
     busy: Option<Record>,
     /// Until when it follows the log without being asked.
@@ -66,6 +68,11 @@ impl Place {
         self.follower.last().is_some_and(|last| last < chain.first_frame())
     }
 
+    /// Whether a frame of a chain lies before it.
+    fn is_on_way(&self, chain: ChainId, frame: FrameId) -> bool {
+        self.chain() == Some(chain) && !self.is_beyond(chain, frame)
+    }
+
     /// Whether it has passed a frame of a chain.
     fn is_beyond(&self, chain: ChainId, frame: FrameId) -> bool {
         self.follower.chain() == Some(chain) && self.follower.last().is_some_and(|last| last > frame)
@@ -93,22 +100,28 @@ impl Places {
 
     /// No decoder is on its way: those who ask say anew where to go.
     pub(super) fn forget_targets(&mut self) {
-        self.0.iter_mut().for_each(|place| place.target = None);
+        self.0.iter_mut().for_each(|place| (place.target, place.stays) = (None, false));
     }
 
     /// Sends a decoder to a frame: the one that is nearest in its chain, or one that is free. If there is none, the
     /// frame waits. The decoder that follows the newest frames does not go back: all who take those would wait until
-    /// it is there again.
-    pub(super) fn head_for(&mut self, now: Instant, meta: &FrameMeta) {
+    /// it is there again. One that is inside a chain leaves when it has nothing to make ahead: `stays`.
+    pub(super) fn head_for(
+        &mut self,
+        now: Instant,
+        meta: &FrameMeta,
+        stays: impl Fn(&ChainFollower) -> bool,
+    ) {
         let Some(chain) = ChainId::of(meta) else { return };
-        let on_way = |place: &&mut Place| place.chain() == Some(chain) && !place.is_beyond(chain, meta.id);
+        let on_way = |place: &&mut Place| place.is_on_way(chain, meta.id);
         let nearest = self.0.iter_mut().filter(on_way).max_by_key(|place| place.follower.last());
         let place = match nearest {
             Some(place) => Some(place),
             None => {
                 let foremost = self.foremost(now);
-                let is_free =
-                    |(_, place): &(usize, &mut Place)| place.busy.is_none() && place.target.is_none();
+                let is_free = |(_, place): &(usize, &mut Place)| {
+                    place.busy.is_none() && place.target.is_none() && !place.stays
+                };
                 let free = self.0.iter_mut().enumerate().filter(is_free);
                 let free = free.filter(|(at, place)| Some(*at) != foremost || place.goes_on_to(chain));
                 let of_least_cost =
@@ -117,6 +130,10 @@ impl Places {
             }
         };
         let Some(place) = place else { return };
+        if !place.is_on_way(chain, meta.id) && stays(&place.follower) {
+            place.stays = true;
+            return;
+        }
         let further = place.target.map(|(_, to)| to).max(Some(meta.id));
         place.target = further.map(|to| (chain, to));
     }
@@ -134,6 +151,7 @@ impl Places {
         decoder: usize,
         log: &LogReader,
         refused: &VecDeque<FrameId>,
+        next_ahead: impl Fn(&ChainFollower) -> Option<Record>,
     ) -> Path {
         let place = &mut self.0[decoder];
         if place.busy.is_some() {
@@ -141,6 +159,10 @@ impl Places {
         }
         let path = match place.target {
             Some(target) => to_target(place, target, log, refused),
+            None if place.stays => match next_ahead(&place.follower) {
+                Some(record) => Path::Decode { record, afresh: false },
+                None => Path::Rest,
+            },
             None if now < place.follow_until => follow(place, log, refused),
             None => Path::Rest,
         };

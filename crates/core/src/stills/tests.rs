@@ -55,12 +55,15 @@ struct Rig {
     work: VecDeque<(usize, u64, bool)>,
     /// Frames on which every decoder fails.
     damaged: BTreeSet<u64>,
+    /// Frames on which the next decoder fails, and no other.
+    unlucky: BTreeSet<u64>,
     /// How often each frame was decoded, and how many stills were made.
     decoded: BTreeMap<u64, u32>,
     made: BTreeMap<u64, u32>,
     answers: BTreeMap<u64, Option<u64>>,
     asked: u64,
     chains_lost: u32,
+    tried_again: Vec<u64>,
     released: usize,
 }
 
@@ -76,11 +79,13 @@ impl Rig {
             held: Default::default(),
             work: VecDeque::new(),
             damaged: BTreeSet::new(),
+            unlucky: BTreeSet::new(),
             decoded: BTreeMap::new(),
             made: BTreeMap::new(),
             answers: BTreeMap::new(),
             asked: 0,
             chains_lost: 0,
+            tried_again: Vec::new(),
             released: 0,
         }
     }
@@ -156,6 +161,7 @@ impl Rig {
                     assert!(self.answers.insert(question, got).is_none(), "a question is answered twice");
                 }
                 StillOutput::ChainLost => self.chains_lost += 1,
+                StillOutput::TriesAgain { frame } => self.tried_again.push(frame.sequence.0),
             }
         }
     }
@@ -165,7 +171,7 @@ impl Rig {
         let Some((decoder, sequence, wanted)) = self.work.pop_front() else { return false };
         self.now += MS;
         let (held, last) = &mut self.held[decoder];
-        let decoded = if self.damaged.contains(&sequence) {
+        let decoded = if self.unlucky.remove(&sequence) || self.damaged.contains(&sequence) {
             held.clear();
             *last = None;
             Decoded::Failed
@@ -325,8 +331,54 @@ fn a_damaged_frame_costs_its_chain_from_there_on() {
     assert_eq!(rig.answer(7), None);
     assert_eq!(rig.chains_lost, 1);
     assert_eq!((rig.answer(5), rig.answer(6)), (None, None));
-    assert_eq!((rig.chains_lost, rig.decoded.get(&6)), (1, None), "nobody tries again");
+    assert_eq!((rig.chains_lost, rig.decoded.get(&6)), (1, None));
+    assert_eq!(rig.tried_again, [5], "nobody tries a third time");
     assert_eq!((rig.answer(4), rig.answer(8)), (Some(4), Some(8)));
+}
+
+/// A decoder may fail on a sound frame. Who wants the past has the chain decoded once more; who takes the newest waits for the next chain.
+#[test]
+fn a_decoder_that_failed_once_gets_a_second_try() {
+    let mut rig = Rig::new(1 << 20);
+    for sequence in 0..50 {
+        rig.comes(sequence == 0, false);
+    }
+    rig.unlucky.insert(5);
+    assert_eq!(rig.answer_as(9, true), None);
+    assert_eq!((rig.chains_lost, rig.tried_again.clone()), (1, vec![5]));
+    assert_eq!(rig.answer_as(9, true), None, "the camera was asked for another chain");
+    assert_eq!([rig.answer(7), rig.answer_as(9, true)], [Some(7), Some(9)]);
+    rig.unlucky.insert(30);
+    assert_eq!([rig.answer(40), rig.answer(41), rig.answer(29)], [None, None, Some(29)]);
+    assert_eq!((rig.chains_lost, rig.tried_again.len()), (2, 1), "a chain has one more try");
+}
+
+/// Slow readers of every frame, each at another place of a chain, that share one decoder: it goes through the chain a few times, not once for
+/// each of their frames.
+#[test]
+fn readers_at_many_places_are_served_with_several_stills_at_a_visit() {
+    const READERS: usize = 6;
+    const TAKEN: u64 = 32;
+    let mut rig = Rig::new(1 << 20);
+    for sequence in 0..300 {
+        rig.comes(sequence == 0, false);
+    }
+    let mut next: Vec<u64> = (0..READERS as u64).map(|reader| 20 + 45 * reader).collect();
+    let ends: Vec<u64> = next.iter().map(|first| first + TAKEN).collect();
+    let mut asked: Vec<Option<u64>> = vec![None; READERS];
+    while next != ends {
+        for reader in (0..READERS).filter(|reader| next[*reader] < ends[*reader]).collect::<Vec<_>>() {
+            let question = *asked[reader].get_or_insert_with(|| rig.ask(next[reader]));
+            if let Some(answer) = rig.answers.get(&question) {
+                assert_eq!(*answer, Some(next[reader]));
+                next[reader] += 1;
+                asked[reader] = None;
+            }
+        }
+        rig.work();
+    }
+    let decoded: u32 = rig.decoded.values().sum();
+    assert!(decoded <= 300 * 5, "{decoded} frames were decoded for {} stills", TAKEN * READERS as u64);
 }
 
 /// A chain whose beginning has gone can be gone on with by a decoder that is inside, and not be entered.

@@ -84,4 +84,10 @@ pub enum StillOutput {
     },
     /// A chain cannot be decoded any further: the camera must be asked for another.
     ChainLost,
+    /// A decoder failed on this frame for the first time. Whoever wants it or a later one of its chain, and not the newest, has the chain decoded
+    /// once more.
+    TriesAgain {
+        /// The frame.
+        frame: FrameId,
+    },
 }

@@ -121,6 +121,7 @@ impl EdgeHost {
                     process.broker.handle_chain_lost(now, camera);
                     stage.touch(Node::Edge(edge));
                 }
+                StillOutput::TriesAgain { .. } => {}
             }
         }
         if let Some(due) =
