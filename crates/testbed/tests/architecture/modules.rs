@@ -106,6 +106,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ),
     ("broker::edge::types", &["broker", "broker::intake"]),
     ("broker::edge::arrivals", &["broker", "broker::intake"]),
+    ("broker::edge::pace", &[]),
     ("broker::edge::profiles", &[]),
     ("broker::edge::subscriptions", &["broker::edge::types"]),
     ("broker::edge::report", &["broker::edge::types"]),
@@ -120,6 +121,7 @@ const MODULES: &[(&str, &[&str])] = &[
         &[
             "broker::edge::replica",
             "broker::edge::report",
+            "broker::edge::pace",
             "broker::edge::traffic",
             "broker::edge::connection",
             "broker::edge::types",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::connection::Connections;
+use super::pace::Pace;
 use super::replica::Replica;
 use super::report::CameraReport;
 use super::traffic::TrafficMeter;
@@ -31,6 +32,8 @@ pub(super) struct Camera {
     pub(super) replica: Replica,
     /// What the camera is asked for, and what it reports.
     pub(super) report: CameraReport,
+    /// How often its frames come.
+    pub(super) pace: Pace,
     /// What it publishes and sends at present.
     pub(super) traffic: TrafficMeter,
 }
@@ -142,6 +145,7 @@ impl Cameras {
             newest_start: start,
             replica: Replica::new(name.clone(), share),
             report: CameraReport::default(),
+            pace: Pace::default(),
             traffic: TrafficMeter::default(),
         };
         self.known.insert(name.clone(), camera);

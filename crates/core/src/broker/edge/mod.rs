@@ -26,6 +26,7 @@ mod arrivals;
 mod camera;
 mod connection;
 mod history;
+mod pace;
 mod profiles;
 mod replica;
 mod report;

@@ -231,8 +231,11 @@ impl Roster {
         let (frame, bytes_max) = (header.meta.id, self.cameras.frame_bytes_max());
         let Some((link, camera)) = self.both(id) else { return (Err(FrameRefused::NotWelcome), Vec::new()) };
         link.hear_frame(now);
-        let epoch = camera.newest_start.0;
+        let (epoch, meta) = (camera.newest_start.0, header.meta.clone());
         let taken = link.arrivals.handle_header(now, header, epoch, bytes_max);
+        if taken.is_ok() {
+            camera.pace.note(&meta);
+        }
         let refused = taken.is_err().then(|| report(id, Report::Refused { frame }));
         camera.replica.counters.refused += u64::from(taken.is_err());
         (taken, Vec::from_iter(refused))
@@ -305,7 +308,8 @@ impl Roster {
         let Some((link, camera)) = self.both(id) else { return outputs };
         loop {
             let Some(ready) = link.arrivals.next(now) else { return outputs };
-            let stale_until = link.stale_until(now, &ready.header.meta, camera.report.interval());
+            let interval = camera.pace.interval(camera.report.interval());
+            let stale_until = link.stale_until(now, &ready.header.meta, interval);
             outputs.extend(camera.replica.handle_ready(now, id, ready, (link.way(), stale_until)));
         }
     }

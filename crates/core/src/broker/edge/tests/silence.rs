@@ -104,3 +104,27 @@ fn a_stale_frame_without_a_newer_one_is_delivered_soon() {
     }
     assert_eq!(got(&mut newest), [(1, vec![(SkipReason::LateOrLost, 1)])]);
 }
+
+/// A camera whose host stood still says a low rate when it goes on. Its frames tell better how often it publishes, so that the one that lay in the
+/// network's queue waits for the newest.
+#[test]
+fn a_camera_that_stood_still_is_not_taken_for_a_slow_one() {
+    let (mut rig, [mut newest, _]) = after_silence();
+    for sequence in 0..3 {
+        let fresh = captured(&rig, sequence, 20 * MS);
+        rig.frame(1, fresh).unwrap();
+        rig.now += 66 * MS;
+    }
+    assert_eq!(got(&mut newest).len(), 1);
+    rig.now += 2_000 * MS;
+    let status = Status { frames_per_second: 0.4, ..Status::default() };
+    rig.broker.handle_message(rig.now, LinkId(1), Message::Status(status));
+    rig.broker.handle_message(rig.now, LinkId(1), Message::Pong { t1: rig.now, t2: rig.now, t3: rig.now });
+    let stale = captured(&rig, 3, 700 * MS);
+    rig.frame(1, stale).unwrap();
+    assert_eq!(got(&mut newest), []);
+    rig.now += 2 * MS;
+    let fresh = captured(&rig, 13, 20 * MS);
+    rig.frame(1, fresh).unwrap();
+    assert_eq!(got(&mut newest).iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(), [13]);
+}
