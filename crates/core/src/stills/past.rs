@@ -49,6 +49,10 @@ pub struct PastStills {
     is_dirty: bool,
     /// From which frame on a chain could not be decoded.
     lost: Option<(ChainId, FrameId)>,
+    /// The chain on which the decoder failed, until that is tried once more.
+    failed: Option<ChainId>,
+    /// The last chain that had its second try.
+    tried_again: Option<ChainId>,
 }
 
 impl PastStills {
@@ -87,10 +91,24 @@ impl PastStills {
         if self.lost.is_some_and(|(of, from)| of == chain && from <= meta.id) {
             return Ok(PastDecoded::Failed);
         }
-        if !self.follower.allows(meta) {
-            self.go_to(frames, chain, meta.id)?;
+        loop {
+            if !self.follower.allows(meta) {
+                self.go_to(frames, chain, meta.id)?;
+            }
+            let decoded = self.step(frames, record, wanted);
+            if !matches!(decoded, PastDecoded::Failed) || !self.tries_again(chain) {
+                return Ok(decoded);
+            }
         }
-        Ok(self.step(frames, record, wanted))
+    }
+
+    /// Whether a chain that could not be decoded is gone through once more: a decoder may fail on a sound frame, because it hung.
+    fn tries_again(&mut self, chain: ChainId) -> bool {
+        let again = self.failed.take() == Some(chain) && self.tried_again != Some(chain);
+        if again {
+            (self.tried_again, self.lost) = (Some(chain), None);
+        }
+        again
     }
 
     /// Decodes a chain from its beginning up to before a frame.
@@ -127,7 +145,10 @@ impl PastStills {
         self.is_dirty = false;
         match &decoded {
             PastDecoded::Still(_) | PastDecoded::Passed => self.follower.note(meta),
-            PastDecoded::Failed => self.fail(meta),
+            PastDecoded::Failed => {
+                self.failed = ChainId::of(meta);
+                self.fail(meta);
+            }
         }
         decoded
     }
@@ -155,6 +176,8 @@ mod tests {
     struct Shelf {
         records: Vec<Record>,
         damaged: Vec<u64>,
+        /// Frames on which the decoder fails once.
+        unlucky: Vec<u64>,
         decoded: Vec<u64>,
         stills: Vec<u64>,
         held: Option<u64>,
@@ -187,7 +210,8 @@ mod tests {
             let index = record.frame.meta.chain.index;
             assert!(index == 0 || self.held == Some(sequence - 1), "{sequence} behind {:?}", self.held);
             self.decoded.push(sequence);
-            if self.damaged.contains(&sequence) {
+            let is_unlucky = self.unlucky.extract_if(.., |frame| *frame == sequence).count() > 0;
+            if is_unlucky || self.damaged.contains(&sequence) {
                 self.held = None;
                 return PastDecoded::Failed;
             }
@@ -205,7 +229,8 @@ mod tests {
             let first = sequence / chain * chain;
             record(sequence, Some((first, (sequence - first) as u32)), 10)
         });
-        Shelf { records: records.collect(), damaged: vec![], decoded: vec![], stills: vec![], held: None }
+        let (records, damaged, unlucky) = (records.collect(), vec![], vec![]);
+        Shelf { records, damaged, unlucky, decoded: vec![], stills: vec![], held: None }
     }
 
     /// Reads everything from a time on. A frame that comes as it is held has a minus.
@@ -254,13 +279,31 @@ mod tests {
         assert_eq!(answer.left_to_ask(&query), Some(PastQuery { before: Some(id(16)), ..query }));
     }
 
+    /// A decoder that hung once does not cost the rest of the chain.
+    #[test]
+    fn a_chain_has_a_second_try() {
+        let mut shelf = shelf(20, 8);
+        shelf.unlucky.push(10);
+        assert_eq!(read(&mut shelf, 0), (0..20).collect::<Vec<_>>());
+        assert_eq!(shelf.decoded.len(), 20 + 3, "from the beginning of the chain to the frame again");
+        // One chain, one more try.
+        shelf.unlucky.extend([11, 13]);
+        let expected: Vec<i64> = (0..13).chain([-13, -14, -15]).chain(16..20).collect();
+        assert_eq!(read(&mut shelf, 0), expected);
+    }
+
     #[test]
     fn a_damaged_frame_costs_its_chain_from_there_on() {
         let mut shelf = shelf(20, 8);
         shelf.damaged.push(10);
         let expected: Vec<i64> = (0..10).chain((10..16).map(|lost| -lost)).chain(16..20).collect();
         assert_eq!(read(&mut shelf, 0), expected);
-        assert_eq!(shelf.decoded.len(), 20 - 5, "nobody tries what is behind it");
+        let tries = |frame: u64| shelf.decoded.iter().filter(|decoded| **decoded == frame).count();
+        assert_eq!(
+            (tries(9), tries(10), tries(11)),
+            (2, 2, 0),
+            "the chain has one more try, and nobody tries what is behind"
+        );
         let mut cut = self::shelf(20, 8);
         cut.records.retain(|record| ![8, 13].contains(&record.frame.meta.id.sequence.0));
         let expected: Vec<i64> = (0..8).chain([-9, -10, -11, -12, -14, -15]).chain(16..20).collect();
