@@ -9,7 +9,7 @@ use super::Checks;
 use super::flow::GotSeen;
 use super::known::Carries;
 use super::path::Path;
-use crate::time::{ms, secs};
+use crate::time::{Moment, ms, secs};
 
 /// A link that carried nothing for this long was silent: both sides say something more often.
 const SILENCE_MIN: Duration = ms(600);
@@ -60,17 +60,27 @@ impl Checks {
     /// Notes a frame that an application got soon after a silence, if newer ones had to be there when the link was back.
     pub(super) fn note_stale(&mut self, path: &Path, got: &GotSeen) {
         let now = self.now;
+        // A camera whose source is lost has no newer one.
+        let Some(behind) = self.published_behind(&path.name, got.frame) else { return };
         let Some(link) = self.links.get_mut(&path.name) else { return };
         let Some(back) = link.back.filter(|back| now.since(*back) < BURST && path.disturbed <= *back) else {
             return;
         };
         // What was being made when the link was back may go first.
-        let newest = path.interval * 2 + path.making_time_max * 2 + path.made.round_trip_time() * 2 + ms(300);
+        let being_made = path.interval + path.making_time_max * 2 + path.made.round_trip_time() * 2 + ms(300);
         // One that was there before has waited long enough for a newer one.
         let is_of_burst = link.whole.contains(&got.frame);
-        if is_of_burst && !got.takes_all && got.published + newest < back && got.ready_since + newest < back {
+        let is_ready = got.ready_since + path.interval + being_made < back;
+        if is_of_burst && !got.takes_all && behind + being_made < back && is_ready {
             link.stale.push((got.application, got.frame));
         }
+    }
+
+    /// When the frame behind another one was published, if there is one.
+    fn published_behind(&self, camera: &CameraName, frame: FrameId) -> Option<Moment> {
+        let runs = self.published.get(&(camera.clone(), frame.epoch))?;
+        let behind = usize::try_from(frame.sequence.0).ok()? + 1;
+        runs.iter().filter_map(|run| run.frames.get(behind)).map(|frame| frame.at).max()
     }
 
     /// Checks that nobody was just given an older frame than this one, which has reached an edge.
