@@ -97,6 +97,8 @@ pub struct Monitor {
     passed: VecDeque<(Instant, u64)>,
     /// Accuracies that the application measured.
     measured: VecDeque<(Instant, f64)>,
+    /// When the last frame was judged, and whether it was infeasible.
+    last: Option<(Instant, bool)>,
     began: Instant,
 }
 
@@ -150,6 +152,7 @@ impl Monitor {
             hands: Hands::default(),
             passed: VecDeque::new(),
             measured: VecDeque::new(),
+            last: None,
             began: now,
         }
     }
@@ -186,6 +189,7 @@ impl Monitor {
         if self.frames.len() == FRAMES_MAX {
             self.frames.pop_front();
         }
+        self.last = Some((seen.at, seen.outcome.infeasible));
         self.frames.push_back(seen);
     }
 
@@ -320,8 +324,15 @@ impl Monitor {
         let mostly = counts.frames > 0
             && counts.infeasible as f64 >= INFEASIBLE_SHARE * counts.frames as f64
             && now.saturating_since(self.began) >= INFEASIBLE_LASTS;
-        (mostly || self.said_infeasible(look))
+        (mostly || self.was_infeasible(look) || self.said_infeasible(look))
             .then(|| (ContractState::Infeasible, self.infeasible_text(around)))
+    }
+
+    /// Whether the last frame of a camera that publishes seldom was infeasible, and the next one is not due yet.
+    fn was_infeasible(&self, look: &Look) -> bool {
+        let interval = look.around.interval.unwrap_or_default();
+        let (at, was_infeasible) = self.last.unwrap_or_default();
+        was_infeasible && look.counts.frames == 0 && look.now.saturating_since(at) < interval * 2
     }
 
     /// Whether the camera or the edge has called the contract infeasible for at least [`INFEASIBLE_LASTS`].

@@ -345,3 +345,21 @@ fn a_lost_source_is_no_missed_latency() {
     let (state, text) = monitor.describe(at(10_000), &slow);
     assert_eq!((state, &text[..19]), (ContractState::LatencyMiss, "no frame for 1.5 s;"), "{text}");
 }
+
+/// A camera that publishes every two seconds, and whose frames are all withheld: the application is told so until the next one comes, and not
+/// only for the second that counts.
+#[test]
+fn a_frame_of_a_slow_camera_counts_until_the_next() {
+    let mut monitor = Monitor::new(contract(), at(0));
+    let slow = Surroundings { interval: Some(Duration::from_secs(2)), ..Surroundings::default() };
+    for frame in 1..4 {
+        monitor.handle_frame(at(2000 * frame), FrameOutcome { infeasible: true, on_time: false, ..GOOD });
+        for later in [10, 990, 1010, 1990] {
+            let (state, text) = monitor.describe(at(2000 * frame + later), &slow);
+            assert_eq!(state, ContractState::Infeasible, "{later} ms after frame {frame}: {text}");
+        }
+    }
+    assert_eq!(monitor.describe(at(11_000), &slow).0, ContractState::Unverified, "it comes no more");
+    monitor.handle_frame(at(12_000), GOOD);
+    assert_eq!(monitor.describe(at(13_500), &slow).0, ContractState::Unverified);
+}
