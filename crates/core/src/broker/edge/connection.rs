@@ -7,10 +7,10 @@ use super::arrivals::Arrivals;
 use super::types::{CaptureClock, EdgeOutput, Peer};
 use crate::broker::{LinkId, PING_INTERVAL};
 use crate::clock::{ClockEstimator, Exchange};
-use crate::frame::{Epoch, FrameId, FrameMeta};
+use crate::frame::{Epoch, FrameId};
 use crate::name::CameraName;
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{Abilities, Message};
+use crate::wire::{Abilities, FrameHeader, Message};
 
 /// How long a connection may take to send its [`Message::Hello`].
 const HELLO_TIME_MAX: Duration = Duration::from_secs(5);
@@ -27,6 +27,8 @@ const SILENCE_MIN: Duration = Duration::from_millis(300);
 const SILENCE_AGAIN_MIN: Duration = Duration::from_millis(100);
 /// How long after a silence that is so.
 const SILENCE_AGAIN_WITHIN: Duration = Duration::from_secs(1);
+/// A frame whose first byte comes within this time and two round trips after the camera gave it to the link has not waited in the network.
+const CROSSING_MAX: Duration = Duration::from_millis(100);
 /// How long, beside two round trips, a stale frame waits for a newer one at least: time to make one and to send
 /// it over a slow link.
 const STALE_WAIT_MIN: Duration = Duration::from_millis(250);
@@ -135,11 +137,15 @@ impl Connection {
     pub(super) fn stale_until(
         &self,
         now: Instant,
-        meta: &FrameMeta,
+        header: &FrameHeader,
         interval: Option<Duration>,
     ) -> Option<Instant> {
-        let clock = self.clock.estimate(now)?;
+        let (clock, meta) = (self.clock.estimate(now)?, &header.meta);
         let Silence { end, lasted, .. } = self.silence?;
+        // It did not lie in the network meanwhile: it was the camera that had nothing to send.
+        if clock.to_ours(header.sent) + clock.round_trip_time * 2 + clock.error + CROSSING_MAX >= end {
+            return None;
+        }
         let soon = now + clock.round_trip_time * 2 + STALE_WAIT_MIN;
         let until = soon.max(end + lasted).min(end + STALE_WAIT_MAX);
         let (captured, error) = self.capture_clock(now)?.captured_at(meta.id, meta.captured)?;

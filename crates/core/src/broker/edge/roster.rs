@@ -309,7 +309,7 @@ impl Roster {
         loop {
             let Some(ready) = link.arrivals.next(now) else { return outputs };
             let interval = camera.pace.interval(camera.report.interval());
-            let stale_until = link.stale_until(now, &ready.header.meta, interval);
+            let stale_until = link.stale_until(now, &ready.header, interval);
             outputs.extend(camera.replica.handle_ready(now, id, ready, (link.way(), stale_until)));
         }
     }

@@ -128,3 +128,18 @@ fn a_camera_that_stood_still_is_not_taken_for_a_slow_one() {
     rig.frame(1, fresh).unwrap();
     assert_eq!(got(&mut newest).iter().map(|(sequence, _)| *sequence).collect::<Vec<_>>(), [13]);
 }
+
+/// A camera that sends seldom, because it finds no rung that keeps the contract, is not behind a silent link. Its frames wait for nothing.
+#[test]
+fn a_frame_that_has_just_been_sent_is_not_stale() {
+    let (mut rig, [mut newest, _]) = after_silence();
+    for sequence in 0..4 {
+        let mut seldom = captured(&rig, sequence, 330 * MS);
+        seldom.sent = Instant::from_nanos(rig.now.as_nanos() - 20_000_000);
+        rig.frame(1, seldom).unwrap();
+        assert_eq!(got(&mut newest).len(), 1, "frame {sequence} waits");
+        rig.now += 1_500 * MS;
+        let pong = Message::Pong { t1: rig.now, t2: rig.now, t3: rig.now };
+        rig.broker.handle_message(rig.now, LinkId(1), pong);
+    }
+}
