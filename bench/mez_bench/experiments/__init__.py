@@ -24,6 +24,7 @@ from mez_bench.experiments.pareto import PARETO
 from mez_bench.experiments.policies import POLICIES
 from mez_bench.experiments.rights import RIGHTS
 from mez_bench.experiments.search import SEARCH
+from mez_bench.experiments.seek import SEEK
 from mez_bench.experiments.subscribers import SUBSCRIBERS
 from mez_bench.experiments.world import WORLD
 
@@ -37,6 +38,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         CAMERA_COST,
         CHAINS,
         KEPT,
+        SEEK,
         OUTAGE,
         CHANNEL,
         CONTRACTS,
