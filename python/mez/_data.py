@@ -4,6 +4,7 @@ import importlib
 import io
 import json
 import math
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mez._arguments import invalid, wrong_type
@@ -37,6 +38,8 @@ def pack(payload: object, content_type: str | None) -> tuple[bytes, str]:
     """Bytes for the wire, and what they are."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload), content_type or BYTES
+    if isinstance(payload, str) and content_type is not None and _charset(content_type) not in ("utf-8", "us-ascii"):
+        raise invalid("content_type", f"content_type is {content_type!r}, and text goes as UTF-8; give bytes")
     kind, packed = _packed(payload)
     if content_type is not None and _kind(content_type) != _kind(kind):
         name = type(payload).__name__
@@ -58,17 +61,23 @@ def unpack(payload: memoryview, content_type: str | None) -> Any:  # noqa: ANN40
         if kind == JSON:
             return json.loads(bytes(payload))
         if kind == "text":
-            return str(payload, "utf-8")
+            return str(payload, _charset(content_type or TEXT))
         if kind == ARRAY:
             return _array(payload)
         if kind == TABLE:
             return _table(payload)
-    except (ValueError, EOFError, RecursionError) as error:
+    # LookupError: a charset that nobody knows. OSError and NotImplementedError: what pyarrow raises.
+    except (ValueError, EOFError, RecursionError, OSError, OverflowError, LookupError, NotImplementedError) as error:
         raise DataError(
             f"the record says that it is {content_type}, and cannot be read as that ({error}); frame.payload has "
             "its bytes"
         ) from error
     return bytes(payload)
+
+
+def _charset(content_type: str) -> str:
+    found = re.search(r"charset\s*=\s*\"?([^\s;\"]+)", content_type, re.IGNORECASE)
+    return found[1].lower() if found else "utf-8"
 
 
 def _kind(content_type: str) -> str:
@@ -115,11 +124,14 @@ def _array(payload: memoryview) -> Any:  # noqa: ANN401, NumPy may be loaded lat
     import numpy as np
 
     file = io.BytesIO(payload)
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
-    else:
-        shape, by_columns, dtype = np.lib.format.read_array_header_2_0(file)
+    try:
+        version = np.lib.format.read_magic(file)
+        if version == (1, 0):
+            shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+        else:
+            shape, by_columns, dtype = np.lib.format.read_array_header_2_0(file)
+    except Exception as error:  # NumPy's parser lets out what tokenize and literal_eval raise.
+        raise ValueError(f"no header of an array: {error}") from error
     if dtype.hasobject:
         raise ValueError("an array of Python objects")
     rest = payload[file.tell() :]
@@ -147,5 +159,11 @@ def _table(payload: memoryview) -> Any:  # noqa: ANN401, pyarrow may not be ther
         raise MissingPackageError(
             "frame.data of a table needs the package pyarrow (pip install pyarrow); frame.payload has its bytes"
         ) from error
+    version = tuple(int(part) for part in re.findall(r"\d+", arrow.__version__)[:3])
+    if version < (14, 0, 1):
+        raise MissingPackageError(
+            "frame.data of a table needs pyarrow 14.0.1 or later, because earlier ones may run code that a table "
+            "brings along (pip install -U pyarrow); frame.payload has its bytes"
+        )
     with arrow.ipc.open_stream(arrow.py_buffer(payload)) as reader:
         return reader.read_all()

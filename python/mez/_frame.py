@@ -376,6 +376,7 @@ class Frame:
     @property
     def scale(self) -> tuple[float, float]:
         """By how much coordinates in `image` are multiplied, across and down, to be those as published."""
+        self._refuse_data()
         (width, height), (across, down) = self._image_size, self.published_size
         return across / width, down / height
 
@@ -442,6 +443,10 @@ class Frame:
         else:
             file.write_bytes(_native.encode_png(self.image))
 
+    def _refuse_data(self) -> None:
+        if self.encoding == "data":
+            raise ImageError(f"{self!r} is a data record and has no pixels; read its `data`")
+
     def _opened(self) -> None:
         if self._captured_monotonic_ns is not None:
             ms = (time.monotonic_ns() - self._captured_monotonic_ns) / 1e6
@@ -449,8 +454,7 @@ class Frame:
             self.trace = Trace({**self.trace.ms, "opened": max(ms, last_ms)}, self.trace.error_ms)
 
     def _decode(self, shown: _native.Picture | None) -> "NDArray[np.uint8]":
-        if self.encoding == "data":
-            raise ImageError(f"{self!r} is a data record and has no pixels; read its `data`")
+        self._refuse_data()
         # Here, so that a program that never looks at pixels does not load it.
         import numpy as np
 

@@ -142,7 +142,7 @@ class Publisher:
             ArgumentError: The content type is none or does not fit the payload, or the payload is empty.
             ArgumentTypeError: JSON cannot say the payload.
             MissingPackageError: It is a table, and pyarrow is not installed.
-            FrameTooLargeError: It has more bytes than `frame_bytes_max`.
+            FrameTooLargeError: With its content type and `of`, it has more bytes than `frame_bytes_max`.
             CaptureTimeError: `captured` is not after that of the last record or frame.
             LogFullError: Readers hold the whole log.
             EndedError: The publisher is closed.

@@ -75,8 +75,9 @@ def test_a_record_is_no_picture_and_a_picture_no_record(edge: mez.Edge) -> None:
         deliver(camera, frames)
         camera.send_data({"a": 1})
         record = _next(frames)
-        with pytest.raises(mez.ImageError, match="data record"):
-            _ = record.image
+        for look in (lambda: record.image, lambda: record.scale, lambda: record.rgb):
+            with pytest.raises(mez.ImageError, match="data record"):
+                look()
         camera.send(picture(1))
         frame = frames.next(timeout=30)
         assert frame.content_type is None
@@ -123,6 +124,7 @@ def test_records_through_a_broker_of_its_own(edge: mez.Edge, tmp_path: Path) -> 
         (b"x", {"content_type": "text/" + "x" * 200}, "too long"),
         (b"x", {"content_type": "text/plain\n"}, "content type"),
         ({"a": 1}, {"content_type": "image/jpeg"}, "give bytes"),
+        ("T\u00fcr", {"content_type": "text/plain; charset=latin-1"}, "UTF-8"),
         (float("nan"), {}, "JSON"),
         (object(), {}, "JSON"),
         (np.array([object()]), {}, "objects"),
@@ -153,6 +155,9 @@ def _npy(header: str, rest: bytes = b"") -> bytes:
         ("application/json", b"\xff"),
         ("application/json", b"[" * 100_000),
         ("text/plain", b"\xff\xfe"),
+        ("text/plain; charset=nobody-knows", b"text"),
+        ("application/x-npy", _npy("{'descr': '<f8',")),
+        ("application/x-npy", _npy("{[]: 1}")),
         ("application/x-npy", b"\x93NUMPY"),
         ("application/x-npy", b"no array at all"),
         ("application/x-npy", _npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }")),

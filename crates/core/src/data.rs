@@ -112,7 +112,10 @@ pub struct DataRecord {
 impl DataRecord {
     /// The payload: the head, then the bytes. Copies the bytes.
     pub fn encode(&self) -> Bytes {
-        let mut out = Vec::with_capacity(HEAD_BYTES_MAX + self.body.len());
+        let of_bytes = self.of.as_ref().map_or(0, |of| of.camera.as_str().len() + 24);
+        let head_bytes = 1 + 2 + self.content_type.as_str().len() + 2 + of_bytes;
+        // Exactly, because logs count what they hold and not what was reserved.
+        let mut out = Vec::with_capacity(head_bytes + self.body.len());
         out.u8(VERSION);
         out.text(self.content_type.as_str(), CONTENT_TYPE_BYTES_MAX);
         match &self.of {
@@ -124,6 +127,7 @@ impl DataRecord {
             None => out.text("", 0),
         }
         out.extend_from_slice(&self.body);
+        debug_assert_eq!(out.len(), head_bytes + self.body.len(), "as reserved");
         out.into()
     }
 

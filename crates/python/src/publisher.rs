@@ -23,6 +23,7 @@ use mez_node::ports::EdgeAddress;
 use mez_node::reply::ReplyContent;
 use mez_node::state::StateError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::persist::{self, LogOnDisk};
@@ -156,7 +157,7 @@ impl Publisher {
     fn send_data(
         &self,
         py: Python<'_>,
-        payload: &[u8],
+        payload: PyBackedBytes,
         content_type: &str,
         of: Option<(String, u64, u64, u64)>,
         captured_ns: Option<u64>,
@@ -331,7 +332,7 @@ fn transport(py: Python<'_>, link: &str) -> PyResult<Transport> {
 /// Checks what a data record is made of.
 fn record(
     py: Python<'_>,
-    payload: &[u8],
+    payload: PyBackedBytes,
     content_type: &str,
     of: Option<(String, u64, u64, u64)>,
 ) -> PyResult<DataRecord> {
@@ -342,7 +343,7 @@ fn record(
         let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
         PyResult::Ok(Origin { camera, frame, captured: Timestamp::from_nanos(captured_ns) })
     });
-    Ok(DataRecord { content_type, of: of.transpose()?, body: Bytes::copy_from_slice(payload) })
+    Ok(DataRecord { content_type, of: of.transpose()?, body: Bytes::from_owner(payload) })
 }
 
 impl Publisher {

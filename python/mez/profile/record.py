@@ -54,6 +54,8 @@ def record(
         with read(camera, since=since_ns, quality="original", edge=edge) as frames:
             for frame in frames:
                 recording.mkdir(parents=True, exist_ok=True)
+                if frame.encoding == "data":
+                    continue
                 (recording / f"{frame.captured_ns:019}.jpg").write_bytes(_jpeg(frame))
                 kept += 1
                 lost += sum(frame.skipped.values())

@@ -209,7 +209,9 @@ impl Payload {
             return Some(bytes.clone());
         }
         let (log, frame) = self.log.as_ref()?;
-        log.get_frame(*frame).map(|record| record.frame.payload)
+        let payload = log.get_frame(*frame)?.frame.payload;
+        // Of a data record the log holds a head in front of what is delivered.
+        Some(payload.slice(payload.len().checked_sub(self.len)?..))
     }
 
     /// Notes that the application takes some of the payload, and not all at once. From now on the held bytes
@@ -289,6 +291,21 @@ mod tests {
         assert!(writer.bytes() <= 200_000 && lending.bytes() <= 50_000);
         drop(waiting);
         assert_eq!(lending.bytes(), 0);
+    }
+
+    /// A data record is delivered without its head. A reader of it that stands still gets the same bytes from the log.
+    #[test]
+    fn what_is_delivered_of_a_record_is_the_same_for_who_stands_still() {
+        let (mut writer, reader) = log(LogConfig::with_bytes_max(200_000));
+        let none = ReaderMemoryLimits { bytes_max: 0, principal_bytes_max: 0, ..Default::default() };
+        let lending = Lending::new(none, None);
+        append(&mut writer, 7).unwrap();
+        let record = reader.newest().unwrap();
+        let body = record.frame.payload.slice(30..);
+        let mut payload = Payload::of_log(body.clone(), (reader, record.frame.meta.id), &lending, &SOMEBODY);
+        payload.wait();
+        assert!(held(&payload.memory).is_none(), "nobody holds it for the reader");
+        assert_eq!(payload.bytes(), Some(body));
     }
 
     /// Frames in no log are held within the bounds too. A reader that waits for room gets it when some is

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use mez_core::chain::ChainFollower;
+use mez_core::data::DataRecord;
 use mez_core::frame::{Encoding, Frame, FrameId, FrameMeta, SkipCounts};
 use mez_core::history::{PastQuery, Tier};
 use mez_core::name::CameraName;
@@ -229,6 +230,7 @@ impl Maker {
     fn make(&mut self, frame: &Frame) -> Made {
         if !frame.meta.encoding.is_picture() {
             return match self.kind {
+                StillKind::Image if DataRecord::decode(&frame.payload).is_err() => Made::Undecodable,
                 StillKind::Image => Made::Image("data", frame.payload.clone()),
                 StillKind::Jpeg | StillKind::Packet => Made::NoPicture,
             };

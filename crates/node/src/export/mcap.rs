@@ -3,8 +3,8 @@
 //! | topic | schema | what |
 //! | --- | --- | --- |
 //! | `/CAMERA` | `foxglove.CompressedImage`, protobuf | a frame. The message's sequence is the frame's, and the channel says its epoch |
-//! | `/CAMERA/data` | none; the channel's metadata says the content type and the epoch | a data record, byte for byte |
-//! | `/CAMERA/origins` | `mez.Origin`, JSON | the frame that the data record of the same time was made of |
+//! | `/CAMERA/data` | none; the channel's metadata says the content type | a data record, byte for byte |
+//! | `/CAMERA/records` | `mez.Record`, JSON | of the data record of the same time: its identity, its content type, and the frame that it was made of |
 //! | `/CAMERA/gaps` | `mez.Gap`, JSON | frames that are missing before the frame of the same time, by reason |
 //! | `/CAMERA/annotations` | `foxglove.ImageAnnotations`, JSON | what applications found in a frame, in the pixels of the image in the file |
 //! | `/CAMERA/replies` | `mez.Reply`, JSON | an application's result for a frame, in the pixels of the frame as it was published |
@@ -34,6 +34,8 @@ use crate::notes::NotedReply;
 const IMAGE_SCHEMA: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/foxglove.CompressedImage.bin"));
 const IMAGE_SCHEMA_NAME: &str = "foxglove.CompressedImage";
 const GAP_SCHEMA_NAME: &str = "mez.Gap";
+/// The most content types that have a channel of their own.
+const DATA_CHANNELS_MAX: usize = 256;
 
 /// `proto/foxglove/CompressedImage.proto`.
 #[derive(Clone, PartialEq, Message)]
@@ -73,8 +75,8 @@ pub(super) struct Mcap {
     /// The channel of the epoch at hand.
     images: Option<(Epoch, u16)>,
     message: Vec<u8>,
-    /// Those of data records of the epoch at hand, by content type.
-    data: BTreeMap<String, (Epoch, u16)>,
+    /// Those of data records, by content type without parameters.
+    data: BTreeMap<String, u16>,
     /// By topic, those that are only there if there is something to say.
     said: BTreeMap<&'static str, u16>,
 }
@@ -118,45 +120,44 @@ impl Mcap {
         self.writer.write_to_known_channel(&header(channel_id, meta), &self.message)
     }
 
-    /// Adds a data record, byte for byte, and what it was made of.
+    /// Adds a data record, byte for byte, and says what it is.
     fn add_data(&mut self, meta: &FrameMeta, payload: &Bytes) -> Result<(), McapError> {
-        let Ok(record) = DataRecord::decode(payload) else {
-            // Nobody can say what it is.
-            return Ok(());
-        };
+        // Those of which nobody can say what they are were left out.
+        let Ok(record) = DataRecord::decode(payload) else { return Ok(()) };
+        let mut told = json!({
+            "epoch": meta.id.epoch.0,
+            "sequence": meta.id.sequence.0,
+            "content_type": record.content_type.as_str(),
+        });
         if let Some(of) = &record.of {
-            let origin = json!({
-                "epoch": meta.id.epoch.0,
-                "sequence": meta.id.sequence.0,
-                "of_camera": of.camera.as_str(),
-                "of_epoch": of.frame.epoch.0,
-                "of_sequence": of.frame.sequence.0,
-                "of_captured_ns": of.captured.as_nanos(),
-            });
-            self.say(&said::ORIGINS, meta.id.sequence.0 as u32, (meta.captured, meta.captured), &origin)?;
+            told["of_camera"] = of.camera.as_str().into();
+            told["of_epoch"] = of.frame.epoch.0.into();
+            told["of_sequence"] = of.frame.sequence.0.into();
+            told["of_captured_ns"] = of.captured.as_nanos().into();
         }
-        let channel_id = self.data_channel(meta.id.epoch, &record.content_type)?;
+        self.say(&said::RECORDS, meta.id.sequence.0 as u32, (meta.captured, meta.captured), &told)?;
+        let channel_id = self.data_channel(&record.content_type)?;
         self.writer.write_to_known_channel(&header(channel_id, meta), &record.body)
     }
 
-    fn data_channel(&mut self, epoch: Epoch, content_type: &ContentType) -> Result<u16, McapError> {
-        if let Some((of, channel)) = self.data.get(content_type.as_str())
-            && *of == epoch
-        {
+    /// The channel of a content type. Beyond [`DATA_CHANNELS_MAX`] types share one, because a file has 65,535 channels and types are the
+    /// publishers' to choose.
+    fn data_channel(&mut self, content_type: &ContentType) -> Result<u16, McapError> {
+        const OTHERS: &str = "application/octet-stream";
+        let essence = content_type.essence();
+        let is_known = self.data.contains_key(essence) || self.data.len() < DATA_CHANNELS_MAX;
+        let essence = if is_known { essence } else { OTHERS };
+        if let Some(channel) = self.data.get(essence) {
             return Ok(*channel);
         }
         let metadata = BTreeMap::from([
             ("camera".into(), self.camera.to_string()),
-            ("epoch".into(), epoch.0.to_string()),
-            ("content_type".into(), content_type.to_string()),
+            ("content_type".into(), essence.into()),
         ]);
-        let encoding = match content_type.essence() {
-            "application/json" => "json",
-            _ => content_type.as_str(),
-        };
+        let encoding = if essence == "application/json" { "json" } else { essence };
         // Without a schema: a content type says what the bytes are, not which fields there are.
         let channel = self.writer.add_channel(0, &format!("/{}/data", self.camera), encoding, &metadata)?;
-        self.data.insert(content_type.as_str().into(), (epoch, channel));
+        self.data.insert(essence.into(), channel);
         Ok(channel)
     }
 

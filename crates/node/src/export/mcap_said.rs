@@ -14,7 +14,7 @@ pub(super) struct Topic {
     pub(super) schema: fn() -> Value,
 }
 
-pub(super) const ORIGINS: Topic = Topic { name: "origins", schema_name: "mez.Origin", schema: origin_schema };
+pub(super) const RECORDS: Topic = Topic { name: "records", schema_name: "mez.Record", schema: record_schema };
 pub(super) const REPLIES: Topic = Topic { name: "replies", schema_name: "mez.Reply", schema: reply_schema };
 pub(super) const CONTRACTS: Topic =
     Topic { name: "contracts", schema_name: "mez.ContractState", schema: contract_schema };
@@ -98,14 +98,15 @@ fn list(items: Value) -> Value {
     json!({ "type": "array", "items": items })
 }
 
-fn origin_schema() -> Value {
+fn record_schema() -> Value {
     let (text, count) = (json!({ "type": "string" }), json!({ "type": "integer", "minimum": 0 }));
     object(
-        ORIGINS.schema_name,
-        "The frame that a data record was made of",
+        RECORDS.schema_name,
+        "What a data record is, and the frame that it was made of, if its publisher named one",
         json!({
             "epoch": count,
             "sequence": count,
+            "content_type": text,
             "of_camera": text,
             "of_epoch": count,
             "of_sequence": count,

@@ -33,7 +33,9 @@ impl StatusReport {
             (self.epoch, self.status.published_bytes) = (meta.id.epoch, 0);
         }
         self.status.published_bytes += bytes as u64;
-        (self.status.width, self.status.height) = (meta.width, meta.height);
+        if meta.encoding.is_picture() {
+            (self.status.width, self.status.height) = (meta.width, meta.height);
+        }
     }
 
     /// Numbers that only the intake knows.

@@ -310,8 +310,10 @@ async fn messages_hold_data_records_and_a_video_leaves_them_out() {
     let found = messages(&options.output);
     let bodies: Vec<&[u8]> = found["/dock/cam1/data"].iter().map(|message| &message.2[..]).collect();
     assert_eq!(bodies, [&b"[1]"[..], b"\0\x01"]);
-    let origin: Value = serde_json::from_slice(&found["/dock/cam1/origins"][0].2).unwrap();
-    assert_eq!((&origin["of_camera"], &origin["of_sequence"]), (&json!("dock/cam2"), &json!(7)));
+    let told = found["/dock/cam1/records"].iter().map(|told| serde_json::from_slice(&told.2).unwrap());
+    let told: Vec<Value> = told.collect();
+    assert_eq!((&told[0]["of_camera"], &told[0]["of_sequence"]), (&json!("dock/cam2"), &json!(7)));
+    assert_eq!(told[1], json!({"epoch": 1, "sequence": 1, "content_type": "application/x-mine"}));
     let content = fs::read(&options.output).unwrap();
     let listed = ::mcap::Summary::read(&content).unwrap().unwrap();
     let mut kinds: Vec<_> = listed

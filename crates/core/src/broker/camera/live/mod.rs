@@ -407,7 +407,8 @@ impl Live {
             self.ask_again = Some(until);
             return None;
         }
-        if self.frame_skip.leaves_out(waiting.id(), link) {
+        let is_picture = waiting.record.frame.meta.encoding.is_picture();
+        if is_picture && self.frame_skip.leaves_out(waiting.id(), link) {
             return None;
         }
         if let Some(joint) = contracts.prepare(link) {
@@ -501,8 +502,14 @@ impl Live {
         if making.is_none_or(|making| making.setting.form == Form::Original) {
             self.unmodified = Some(id);
         }
-        self.frame_skip.begin(id, making.map_or(0, |making| making.setting.skip), link);
-        if let Some(waiting) = self.waiting.as_mut().filter(|waiting| self.frame_skip.covers(waiting.id())) {
+        // Rungs say how many pictures are left out. Data records come and go between them.
+        if frame.meta.encoding.is_picture() {
+            self.frame_skip.begin(id, making.map_or(0, |making| making.setting.skip), link);
+        }
+        let covered = |waiting: &&mut Waiting| {
+            waiting.record.frame.meta.encoding.is_picture() && self.frame_skip.covers(waiting.id())
+        };
+        if let Some(waiting) = self.waiting.as_mut().filter(covered) {
             // It was published while that frame was in the codec.
             waiting.reason = SkipReason::LeftOut;
         }
