@@ -163,6 +163,20 @@ impl Joint {
         Some(Self { degrade: joint.degrade || all().any(Contract::takes_any_rung), ..joint })
     }
 
+    /// What is asked of frames that cannot go unmodified although no contract gives a floor, because they need others: to be on time as often as
+    /// the contracts ask, and else as good as can be.
+    pub fn without_floor(contracts: &[Contract]) -> Self {
+        let shares = contracts.iter().map(|contract| contract.on_time_share);
+        Self {
+            latency_bound: contracts.iter().filter_map(|contract| contract.latency_bound).min(),
+            accuracy_floor: 0.0,
+            on_time_share: shares.reduce(f64::max).unwrap_or(Contract::default().on_time_share),
+            degrade: true,
+            profile: None,
+            min_fps: 0.0,
+        }
+    }
+
     /// The joint demand of those of the given contracts that give a floor, whatever their priorities. `None`
     /// if there is none.
     pub fn together<'a>(contracts: impl IntoIterator<Item = &'a Contract>) -> Option<Self> {

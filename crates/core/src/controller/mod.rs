@@ -292,6 +292,12 @@ pub trait Policy: Send {
         None
     }
 
+    /// Whether so many bytes, sent now, are on time with the required probability: a frame that is not made smaller, and others that go before it.
+    /// False if the policy cannot tell.
+    fn carries(&self, offer: &Offer<'_>, bytes: f64) -> bool {
+        self.bytes_in_time(offer, Duration::ZERO).is_some_and(|in_time| bytes <= in_time)
+    }
+
     /// The probability that successive frames at a rung, each referring to the last, are on time on a link
     /// that is idle at first. `None`: the policy cannot tell, or not now.
     fn steady_on_time(&self, _offer: &Offer<'_>, _rung: usize) -> Option<f64> {

@@ -13,6 +13,7 @@
 //! | which frame is sent next, and is the one before it cancelled? | `Live`: `live/mod.rs` |
 //! | what may it refer to? | `live/chain.rs` |
 //! | which frames does its rung leave out? | `live/frame_skip.rs` |
+//! | which frames of a source's own video go as they are? | `live/source_chain.rs` |
 //! | what is made of it before it is sent? | `Adapter`: `adapt/mod.rs`; of which rungs, at which cost: `forms.rs`, `rungs.rs` |
 //! | what is the policy offered? | `adapt/candidate.rs`, which `Live::candidate` alone makes |
 //! | which profile is that by, and how does it come here? | `Profiles`: `adapt/profiles.rs` |
@@ -428,7 +429,7 @@ impl CameraBroker {
             self.outputs.extend(self.negotiation.tell_claim(now, link, &self.adapter, rate));
             return;
         }
-        self.live.handle_published(now, record, reason);
+        self.live.handle_published(now, record, reason, link.map(|link| link.id));
         self.pump(now);
     }
 

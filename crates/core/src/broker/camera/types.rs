@@ -48,6 +48,8 @@ pub enum SourceNews {
 /// What a camera broker wants done.
 #[derive(Clone, Debug)]
 pub enum CameraOutput {
+    /// Ask the source of the frames for a key frame, if it takes such requests: from there on its frames can go as they are. Nothing is reported.
+    AskKeyFrame,
     /// Connect to an edge, beside whatever connections there are; report with [`CameraBroker::handle_dialled`](super::CameraBroker::handle_dialled)
     /// or [`CameraBroker::handle_dial_failed`](super::CameraBroker::handle_dial_failed).
     Dial {
@@ -159,7 +161,8 @@ pub struct News {
 /// Work for a codec.
 #[derive(Clone, Debug)]
 pub struct Transform {
-    /// The frame as it was published.
+    /// The frame as it was published. One of a source's own chain is decoded with those that it needs, which are in the camera's log. If that
+    /// takes longer than a frame may take, the answer is [`Transformed::NotYet`], and the next frame is decoded from where this one came to.
     pub frame: Frame,
     /// What to do to it. That it leaves out frames is the broker's business.
     pub setting: Setting,
@@ -197,6 +200,8 @@ pub enum Transformed {
         /// The fewest that it came down to.
         bytes: u32,
     },
+    /// Nothing yet: the frames that it needs are not all decoded. The codec is in order.
+    NotYet,
     /// Nothing: the codec failed or was late, or the frame cannot be read. The driver's log says why.
     Failed,
 }

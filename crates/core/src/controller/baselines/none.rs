@@ -25,4 +25,8 @@ impl Policy for Unadapted {
         let rung = offer.ladder.len() - 1;
         Decision::Send(Choice::plain(rung, !reaches_floor))
     }
+
+    fn carries(&self, _: &Offer<'_>, _: f64) -> bool {
+        true
+    }
 }

@@ -8,13 +8,26 @@ use crate::contract::Joint;
 use crate::controller::{Cap, Offer};
 use crate::frame::Frame;
 use crate::profile::{RungProfile, SizedProfile};
-use crate::setting::Chains;
+use crate::setting::{Chains, Form, Setting};
 use crate::units::Instant;
 use crate::wire::ProfileUse;
 
 /// The latency bound if no contract gives one. Frames are then wanted as soon as possible, and after a second
 /// they are of little use.
 pub(crate) const BOUND_DEFAULT: Duration = Duration::from_secs(1);
+
+/// A frame as its source coded it, with those that it needs and that have not been sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    /// Bytes of all of them.
+    pub(crate) bytes: u64,
+    /// When the first of them was captured. It goes first.
+    pub(crate) captured: Instant,
+    /// Its bytes.
+    pub(crate) first_bytes: u32,
+    /// The mean bytes of the source's frames.
+    pub(crate) mean_bytes: f64,
+}
 
 /// A frame that may be sent next, and the circumstances of the decision.
 #[derive(Clone, Copy)]
@@ -25,6 +38,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) frame: &'a Frame,
     /// What it can refer to; `None`: it must be a keyframe.
     pub(crate) before: Option<Before<'a>>,
+    /// It may go as its source coded it. `None`: it is a still, or needs frames that the edge does not get.
+    pub(crate) own: Option<Own>,
     /// When it was captured.
     pub(crate) captured: Instant,
     /// The usual time between frames.
@@ -63,7 +78,8 @@ impl<'a> Candidate<'a> {
         let Some(hash) = wanted else { return (None, ProfileUse::None) };
         let pixels = self.pixels();
         let makes = |rung: &RungProfile| {
-            makeable(&rung.rung, pixels, chains).is_some_and(|setting| setting.skip <= skip_max)
+            makeable(&rung.rung, pixels, chains)
+                .is_some_and(|setting| setting.skip <= skip_max && self.may_be(&setting))
         };
         match self.profiles.get(hash) {
             None => (None, self.profiles.absent(hash)),
@@ -71,6 +87,12 @@ impl<'a> Candidate<'a> {
             Some(known) if !known.profile.rungs().iter().any(makes) => (None, ProfileUse::NoRung),
             Some(known) => (Some(known), ProfileUse::InUse),
         }
+    }
+
+    /// Whether a frame can be sent with a setting. That of a source's own chain does not go unchanged by a rung: whether it can depends on other
+    /// frames ([`Own`]).
+    fn may_be(&self, setting: &Setting) -> bool {
+        !(self.frame.meta.encoding.is_chained() && setting.form == Form::Original)
     }
 
     pub(super) fn pixels(&self) -> (u32, u32) {

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use super::candidate::Own;
 use super::drift::Profiled;
 use super::rungs::Ratios;
+use crate::controller::Offer;
 use crate::setting::Setting;
 use crate::units::Instant;
 
@@ -46,6 +48,33 @@ pub(crate) struct EncodePlan {
 }
 
 impl EncodePlan {
+    /// For a frame that goes as its source coded it, offered by an offer like this. Nothing of it is lost, so it keeps every floor. `verified`:
+    /// there is a profile.
+    pub(super) fn of_source(own: &Own, offer: &Offer<'_>, verified: bool, ratios: Ratios) -> Self {
+        Self {
+            setting: Setting::ORIGINAL,
+            at: Setting::ORIGINAL,
+            expected_accuracy: verified.then_some(1.0),
+            infeasible: false,
+            deadline: offer.now,
+            due: own.captured + offer.latency_bound,
+            captured: own.captured,
+            begun: offer.now,
+            published: offer.now,
+            // The policy knows no better one.
+            rung: offer.ladder.len() - 1,
+            bytes_max: None,
+            expected_bytes: own.first_bytes,
+            goes_on: true,
+            usual_bytes: (0.0, 0.0),
+            expected_time: Duration::ZERO,
+            ratios,
+            floor: offer.accuracy_floor,
+            profiled: None,
+            differs: false,
+        }
+    }
+
     /// Whether the frame is enlarged to probe the link.
     pub(super) fn is_enlarged(&self) -> bool {
         self.setting != self.at

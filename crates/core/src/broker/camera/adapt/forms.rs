@@ -184,7 +184,11 @@ impl Forms {
             skip_max: known.map_or(skip_max, |rungs| rungs.skip_within(skip_max)),
             pixels,
             encoding: frame.meta.encoding,
-            original_bytes: frame.payload.len().max(1) as f64,
+            // What a frame of a source's chain has says nothing about the next one.
+            original_bytes: match frame.meta.encoding.is_chained() {
+                true => 1.0,
+                false => frame.payload.len().max(1) as f64,
+            },
             chains,
             ratios: self.ratios,
         };

@@ -22,7 +22,7 @@ mod rungs;
 
 use std::time::Duration;
 
-pub(super) use self::candidate::{BOUND_DEFAULT, Candidate};
+pub(super) use self::candidate::{BOUND_DEFAULT, Candidate, Own};
 pub(super) use self::encode_plan::EncodePlan;
 use self::forms::Forms;
 pub use self::profiles::PROFILES_MAX;
@@ -80,8 +80,18 @@ pub(super) struct KeptBy {
 pub(super) enum Plan {
     /// Send it like this.
     Send(Box<EncodePlan>),
+    /// Send the first of the frames of its source's chain, as it is.
+    Own(Box<EncodePlan>),
     /// Ask again after the next event, or at this instant.
     Wait(Instant),
+}
+
+/// How a waiting frame goes.
+enum Course {
+    /// As its source coded it.
+    Own(Own),
+    /// At the rung that was decided, if any.
+    Rung(Decision),
 }
 
 /// What was found when a waiting frame was last considered.
@@ -186,9 +196,11 @@ impl Adapter {
         let verified = basis.profile.is_some();
         let bound = offer.latency_bound;
         let shed = self.shed_until.filter(|until| now < *until);
-        let decision = match shed {
-            Some(until) => without_room(now, until, self.chosen, &offer),
-            None => self.policy.decide(&offer),
+        let own = candidate.own.filter(|own| shed.is_none() && carries(&*self.policy, &offer, own));
+        let course = match (own, shed) {
+            (Some(own), _) => Course::Own(own),
+            (None, Some(until)) => Course::Rung(without_room(now, until, self.chosen, &offer)),
+            (None, None) => Course::Rung(self.policy.decide(&offer)),
         };
         let floor = ladder.lowest_at(offer.accuracy_floor);
         self.seen = Some(Seen {
@@ -196,15 +208,19 @@ impl Adapter {
             profile_use: prepared.profile_use,
             floor_bytes: floor.map(|place| rungs.bytes_needed(place, interval, bound)),
             best_accuracy: verified.then(|| ladder.rungs()[ladder.len() - 1].accuracy),
-            infeasible: shed.is_some() || self.policy.is_infeasible(),
+            infeasible: shed.is_some() || own.is_none() && self.policy.is_infeasible(),
             drift: prepared.drift,
             floor: offer.floor_rung().0,
             interval,
             bound,
         });
-        match decision {
-            Decision::Wait { until } => Plan::Wait(until.max(now + Duration::from_millis(1))),
-            Decision::Send(Choice { rung, infeasible, stretch_bytes, .. }) => {
+        match course {
+            Course::Own(own) => {
+                self.chosen = Some(now);
+                Plan::Own(Box::new(EncodePlan::of_source(&own, &offer, verified, basis.ratios)))
+            }
+            Course::Rung(Decision::Wait { until }) => Plan::Wait(until.max(now + Duration::from_millis(1))),
+            Course::Rung(Decision::Send(Choice { rung, infeasible, stretch_bytes, .. })) => {
                 self.chosen = Some(now);
                 let profile = &ladder.rungs()[rung];
                 let usual_bytes = rungs.bytes_at(rung);
@@ -396,6 +412,14 @@ fn served(contract: &Contract, fine: &[Option<f64>], on_time: &[f64], path: Opti
     let chances = fine.iter().zip(on_time).filter(|(fine, _)| fine.is_some()).map(|(_, on_time)| *on_time);
     let chance = chances.fold(0.0, f64::max);
     KeptBy { rungs, marginal, chance, cheapest, lateness: Lateness::default(), floor: 0.0 }
+}
+
+/// Whether the frames of a source's chain are likely enough on time as they are, and the channel has room for such frames. Once a cap
+/// has expired nobody knows that.
+fn carries(policy: &dyn Policy, offer: &Offer<'_>, own: &Own) -> bool {
+    let has_room =
+        offer.cap.is_none_or(|cap| offer.now < cap.until && own.mean_bytes <= cap.frame_bytes_max);
+    has_room && policy.carries(offer, own.bytes as f64)
 }
 
 /// Decides about a frame while the channel has no room for any rung that keeps the floor. If the contracts

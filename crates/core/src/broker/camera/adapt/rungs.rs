@@ -143,6 +143,14 @@ impl Basis {
     }
 }
 
+impl Basis {
+    /// Whether frames may have a setting. Those of a source's own chain go unchanged by other rules
+    /// ([`Own`](super::candidate::Own)).
+    fn allows(&self, setting: &Setting) -> bool {
+        !(self.encoding.is_chained() && setting.form == Form::Original)
+    }
+}
+
 /// Whether chained codecs accept frames of this size.
 pub(crate) fn chains_take((width, height): (u32, u32)) -> bool {
     width >= H264_SIDE_MIN && height >= H264_SIDE_MIN
@@ -218,7 +226,7 @@ impl Rungs {
                 let makes = |rung: &&RungProfile| {
                     let setting = makeable(&rung.rung, basis.pixels, basis.chains);
                     skips.extend(setting.map(|setting| setting.skip).filter(|skip| *skip > 0));
-                    setting.is_some_and(|setting| setting.skip <= basis.skip_max)
+                    setting.is_some_and(|setting| setting.skip <= basis.skip_max && basis.allows(&setting))
                 };
                 profile.rungs().iter().filter(makes).cloned().collect()
             }
@@ -487,7 +495,7 @@ fn assumed(basis: &Basis) -> Vec<RungProfile> {
         // Chained rungs keep nearly all that the original does, at a tenth of its bytes or less. The gap
         // between the two would be so wide that trying the original would block the link for many frames.
         let too_far = chains != Chains::NONE && setting == Setting::ORIGINAL;
-        if too_far || makeable(&setting.rung(), pixels, chains).is_none() {
+        if too_far || !basis.allows(&setting) || makeable(&setting.rung(), pixels, chains).is_none() {
             continue;
         }
         let (width, height) = setting.size(pixels);

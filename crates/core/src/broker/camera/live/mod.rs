@@ -1,14 +1,18 @@
 //! Decides what happens to the newest frame: it waits, is encoded, is sent, or replaces the frame that is
-//! being sent.
+//! being sent. Of a source's own video, also what happens to the frames that it needs.
 
 mod chain;
 mod frame_skip;
+mod source_chain;
+mod waiting;
 
 use std::time::Duration;
 
 use self::chain::Chain;
 use self::frame_skip::FrameSkip;
-use super::adapt::{Adapter, Candidate, EncodePlan, Plan, Profiles};
+use self::source_chain::SourceChain;
+use self::waiting::Waiting;
+use super::adapt::{Adapter, BOUND_DEFAULT, Candidate, EncodePlan, Own, Plan, Profiles};
 use super::connection::{DemandChange, EdgeLink};
 use super::ledger::SkipLedger;
 use super::negotiation::ServedContracts;
@@ -45,28 +49,11 @@ pub(super) struct Present<'a> {
     pub(super) profiles: &'a Profiles,
 }
 
-/// The newest frame that has not been sent.
-struct Waiting {
-    record: Record,
-    /// Why it was not sent at once. If a newer frame takes its place, this is its skip reason.
-    reason: SkipReason,
-    /// When the broker found it in the log.
-    published: Instant,
-    /// After it exceeded its byte budget: it is not encoded again before this.
-    rests_until: Option<Instant>,
-}
-
-impl Waiting {
-    fn id(&self) -> FrameId {
-        self.record.frame.meta.id
-    }
-}
-
 /// The role in which the policy considers the waiting frame.
 #[derive(Clone, Copy)]
 enum Considered {
-    /// As the next frame to send.
-    Next,
+    /// As the next frame to send, or with what it needs of its source's chain, if these may go as they are.
+    Next(Option<Own>),
     /// In place of the frame that is being sent, of which this many bytes have not left.
     InPlaceOf { frame: Sequence, unsent_bytes: u64 },
     /// As one of many such frames, each given to an idle link as soon as it is captured.
@@ -79,7 +66,10 @@ pub(super) struct Live {
     epoch: Epoch,
     /// Relates capture times to the monotonic clock.
     anchor: ClockAnchor,
+    /// The newest frame that has not been sent.
     waiting: Option<Waiting>,
+    /// The source's own chain, with the frames behind the newest.
+    source_chain: SourceChain,
     /// The frame that is in a codec.
     making: Option<(Frame, EncodePlan)>,
     chain: Chain,
@@ -97,6 +87,7 @@ impl Live {
             epoch,
             anchor,
             waiting: None,
+            source_chain: SourceChain::default(),
             making: None,
             chain: Chain::default(),
             frame_skip: FrameSkip::default(),
@@ -150,13 +141,33 @@ impl Live {
 
     // ---- what happened ------------------------------------------------------------------------------------
 
-    /// A frame was published. It takes the place of an older one.
-    pub(super) fn handle_published(&mut self, now: Instant, record: Record, reason: SkipReason) {
+    /// A frame was published. It takes the place of an older one, unless it needs that one.
+    pub(super) fn handle_published(
+        &mut self,
+        now: Instant,
+        record: Record,
+        reason: SkipReason,
+        link: Option<LinkId>,
+    ) {
         let newest = Waiting { record, reason, published: now, rests_until: None };
-        if let Some(older) = self.waiting.replace(newest) {
-            self.skip(older.id(), older.reason);
+        if newest.meta().encoding.is_chained() {
+            self.source_chain.published(newest.record.frame.payload.len());
         }
+        if let Some(older) = self.waiting.take() {
+            // Otherwise nothing goes now, and what would have to go first only becomes more.
+            let goes = matches!(reason, SkipReason::LinkBusy | SkipReason::LeftOut);
+            let skipped = self.source_chain.replace(older, newest.meta(), link.filter(|_| goes));
+            self.skip_all(skipped);
+        }
+        self.waiting = Some(newest);
         self.assert_newest_waits();
+    }
+
+    /// Records that frames that waited are not sent.
+    fn skip_all(&mut self, skipped: Vec<Waiting>) {
+        for waiting in skipped {
+            self.skip(waiting.id(), waiting.reason);
+        }
     }
 
     /// Records that a frame will not reach the edge completely.
@@ -167,6 +178,7 @@ impl Live {
         self.unmodified.take_if(|sent| *sent == frame);
         self.ledger.add(frame.sequence, reason);
         self.chain.lost(frame.sequence);
+        self.source_chain.lost(frame.sequence);
         if self.frame_skip.end_after(frame)
             && let Some(waiting) = &mut self.waiting
             && waiting.reason == SkipReason::LeftOut
@@ -220,6 +232,7 @@ impl Live {
     pub(super) fn handle_refresh(&mut self, now: Instant, link: LinkId, frame: FrameId) {
         if frame.epoch == self.epoch {
             self.chain.refresh(now, link, frame.sequence);
+            self.source_chain.refresh(link, frame.sequence);
         }
     }
 
@@ -246,6 +259,9 @@ impl Live {
         if let Some(frame) = cancelled {
             adapter.handle_cancelled(now, frame, 0);
             self.skip(frame, SkipReason::NotWanted);
+        }
+        for behind in self.source_chain.take_behind() {
+            self.skip(behind.id(), SkipReason::NotWanted);
         }
         if let Some(waiting) = &mut self.waiting {
             waiting.reason = SkipReason::NotWanted;
@@ -281,6 +297,8 @@ impl Live {
     pub(super) fn handle_epoch(&mut self, epoch: Epoch) {
         self.epoch = epoch;
         self.waiting.take_if(|waiting| waiting.id().epoch != epoch);
+        self.source_chain.take_behind();
+        self.source_chain.end();
         self.ledger.clear();
         self.chain.end();
     }
@@ -304,7 +322,8 @@ impl Live {
             // It was in the codec when a later epoch began. The edge no longer accepts frames of its epoch.
             return None;
         }
-        let chained = making.setting.is_chained();
+        // A codec that has not begun with the frame has changed nothing in its chain.
+        let chained = making.setting.is_chained() && transformed != Transformed::NotYet;
         let mut again = None;
         let reason = match (transformed, link) {
             (_, None) => SkipReason::LinkDown,
@@ -330,6 +349,11 @@ impl Live {
                     && !link.demand.contracts.is_empty()
                     && self.waiting.is_none();
                 again = has_more.then_some((making.published, rests_until));
+                SkipReason::NotMade
+            }
+            (Transformed::NotYet, Some(link)) => {
+                let goes_on = !link.demand.contracts.is_empty() && self.waiting.is_none();
+                again = goes_on.then_some((making.published, None));
                 SkipReason::NotMade
             }
             (Transformed::Failed, Some(_)) => {
@@ -364,6 +388,7 @@ impl Live {
         self.ask_again = None;
         let mut outputs = Vec::from_iter(self.cancel_late(&mut lent));
         outputs.extend(self.send_next(lent));
+        outputs.extend(self.source_chain.take_question().then_some(CameraOutput::AskKeyFrame));
         self.assert_newest_waits();
         outputs
     }
@@ -418,12 +443,17 @@ impl Live {
                 link.kept_bound = contracts.negotiate(now, link, &looks);
             }
         }
-        let Some(joint) = contracts.joint(link) else {
-            let Waiting { record, published, .. } = self.waiting.take()?;
+        let own = self.source_chain.own(link.id, self.waiting.as_ref()?, &self.anchor);
+        let asked = contracts.joint(link);
+        let has_floor = asked.is_some();
+        if !has_floor && self.goes_unchanged(now, link, own) {
+            let Waiting { record, published, .. } = self.source_chain.take_first(&mut self.waiting)?;
             return self.send(now, link, adapter, record.frame, published, None);
-        };
+        }
+        let joint = asked.unwrap_or_else(|| Joint::without_floor(&link.demand.contracts));
         self.chain.refresh_late(now);
-        let plan = adapter.plan(&self.candidate(Considered::Next, present, link, &joint)?);
+        let own = own.filter(|_| has_floor && !self.source_chain.rests(now));
+        let plan = adapter.plan(&self.candidate(Considered::Next(own), present, link, &joint)?);
         match plan {
             Plan::Wait(until) => {
                 self.ask_again = Some(until);
@@ -442,8 +472,26 @@ impl Live {
                 }
                 self.send(now, link, adapter, frame, published, Some(&making))
             }
-            Plan::Send(making) => self.make(link, *making),
+            Plan::Own(making) => {
+                let Waiting { record, published, .. } = self.source_chain.take_first(&mut self.waiting)?;
+                self.send(now, link, adapter, record.frame, published, Some(&making))
+            }
+            Plan::Send(mut making) => {
+                making.infeasible &= has_floor;
+                self.make(now, link, *making, own)
+            }
         }
+    }
+
+    /// Whether the next frame goes as it was published where no contract gives a floor. A still always does. A source's
+    /// chain does as long as it can be decoded, and frames wait behind the newest no longer than the latency bound.
+    fn goes_unchanged(&self, now: Instant, link: &EdgeLink, own: Option<Own>) -> bool {
+        let is_still = self.waiting.as_ref().is_some_and(|newest| !newest.meta().encoding.is_chained());
+        let bound = link.demand.contracts.iter().filter_map(|contract| contract.latency_bound).min();
+        let waits_max = bound.unwrap_or(BOUND_DEFAULT);
+        let is_in_time =
+            |own: Own| now.saturating_since(own.captured) <= waits_max || !self.source_chain.has_behind();
+        is_still || own.is_some_and(is_in_time)
     }
 
     /// Builds what the policy is offered for the waiting frame. It is the only place that does.
@@ -458,20 +506,31 @@ impl Live {
         let frame = &self.waiting.as_ref()?.record.frame;
         let captured = frame.meta.captured;
         let captured_at = self.anchor.instant_at(captured);
+        let own = if let Considered::Next(own) = considered { own } else { None };
         let (before, captured, unsent_bytes, window) = match considered {
-            Considered::Next => (self.chain.goes_on(link.id, captured), captured_at, 0, link.window),
+            Considered::Next(_) => (self.chain.goes_on(link.id, captured), captured_at, 0, link.window),
             Considered::InPlaceOf { frame, unsent_bytes } => {
                 let before = self.chain.goes_on_without(link.id, captured, frame);
                 (before, captured_at, unsent_bytes, link.window)
             }
             Considered::OneOfMany => (None, now, 0, None),
         };
-        Some(Candidate { now, joint, profiles, frame, before, captured, interval, unsent_bytes, window })
+        Some(Candidate { now, joint, profiles, frame, before, own, captured, interval, unsent_bytes, window })
     }
 
-    /// Gives the waiting frame to its codec.
-    fn make(&mut self, link: &EdgeLink, mut making: EncodePlan) -> Option<CameraOutput> {
+    /// Gives the waiting frame to its codec. Frames behind it are skipped. `own`: its source's chain could have gone.
+    fn make(
+        &mut self,
+        now: Instant,
+        link: &EdgeLink,
+        mut making: EncodePlan,
+        own: Option<Own>,
+    ) -> Option<CameraOutput> {
         let Waiting { record: Record { frame, .. }, published, .. } = self.waiting.take()?;
+        if frame.meta.encoding.is_chained() {
+            let behind = self.source_chain.give_up(now, own.is_some());
+            self.skip_all(behind);
+        }
         making.published = published;
         let (setting, deadline) = (making.setting, making.deadline);
         let bytes_max = making.bytes_max.unwrap_or(u32::MAX).min(link.frame_bytes_max);
@@ -499,8 +558,15 @@ impl Live {
         }
         let payload_bytes = frame.payload.len() as u32;
         link.begin(now, id, frame.payload.len());
-        if making.is_none_or(|making| making.setting.form == Form::Original) {
-            self.unmodified = Some(id);
+        let is_original = making.is_none_or(|making| making.setting.form == Form::Original);
+        match (is_original, frame.meta.encoding.is_chained()) {
+            (true, true) => {
+                // The edge takes no frame of an earlier chain after this.
+                self.chain.end();
+                self.source_chain.sent(now, link.id, &frame.meta);
+            }
+            (true, false) => self.unmodified = Some(id),
+            (false, _) => {}
         }
         // Rungs say how many pictures are left out. Data records come and go between them.
         if frame.meta.encoding.is_picture() {

@@ -1,0 +1,426 @@
+//! Decides which frames of a source's own video stream may go to the edge as they are.
+//!
+//! A frame of such a chain needs the one that it names, that one needs another, and so on up to the key frame. So of these frames it is not the
+//! newest alone that goes: those that it needs and that were not sent wait behind it, in order ([`SourceChain::replace`]). Frames that none needs
+//! are skipped like all others that a newer one replaces.
+//!
+//! Once a frame was skipped or lost that others need, none after it may go as it is, over this connection, before the next key frame. Until then the
+//! newest is made at a rung. Where the link had no room for the chain, key frames do not begin it again for a while.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::waiting::Waiting;
+use crate::broker::LinkId;
+use crate::broker::camera::adapt::Own;
+use crate::frame::{FrameMeta, Reference, Sequence};
+use crate::units::{ClockAnchor, Instant};
+
+/// The most frames that wait behind the newest. If there are more, the chain is given up.
+const BEHIND_FRAMES_MAX: usize = 64;
+/// The most bytes of these frames. One frame may have more.
+const BEHIND_BYTES_MAX: u64 = 16 << 20;
+/// The most sent frames that are remembered: all on their way, and those that the next one may need.
+const SENT_MAX: usize = 128;
+/// The weight of one frame in the mean size of the chain's frames: the mean covers about the last 64, a key frame
+/// among them.
+const MEAN_GAIN: f64 = 1.0 / 64.0;
+/// A chain that was given up this soon after it began again rests twice as long as the last time.
+const LASTS_MIN: Duration = Duration::from_secs(10);
+/// How long key frames do not begin a chain again after the link had no room for it, the first time.
+const REST_TIME_MIN: Duration = Duration::from_secs(2);
+/// The longest such time.
+const REST_TIME_MAX: Duration = Duration::from_secs(64);
+/// The source is asked for a key frame at most once in this time. A key frame has about ten times the bytes of other frames.
+const ASK_INTERVAL_MIN: Duration = Duration::from_secs(2);
+
+/// The frame that a frame of a source's own chain needs right before it. In a camera's log a chain has no holes.
+fn parent(meta: &FrameMeta) -> Option<Sequence> {
+    match meta.chain.reference {
+        Reference::Independent => None,
+        Reference::Previous => Some(Sequence(meta.id.sequence.0.saturating_sub(1))),
+        Reference::Acknowledged(sequence) => Some(sequence),
+    }
+}
+
+/// A frame that was sent as it is, and was not lost.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    sequence: Sequence,
+    parent: Option<Sequence>,
+}
+
+/// The source's own chain, on its way to the edge.
+#[derive(Default)]
+pub(super) struct SourceChain {
+    /// The connection that it goes over.
+    link: Option<LinkId>,
+    sent: VecDeque<Sent>,
+    /// Frames that the newest one needs and that have not been sent, oldest first.
+    behind: VecDeque<Waiting>,
+    /// The mean size of the source's frames.
+    mean_bytes: Option<f64>,
+    /// Since when frames go as they are without a break.
+    since: Option<Instant>,
+    rest_time: Duration,
+    rests_until: Option<Instant>,
+    /// The source is to be asked for a key frame.
+    asks: bool,
+    asked: Option<Instant>,
+}
+
+impl SourceChain {
+    // ---- getters ------------------------------------------------------------------------------------------
+
+    /// Of the newest frame and those behind it, what has to be sent so that the newest can be decoded. `None`: it cannot go as it is.
+    pub(super) fn own(&self, link: LinkId, newest: &Waiting, anchor: &ClockAnchor) -> Option<Own> {
+        let mut held: Vec<Sequence> = match self.link == Some(link) {
+            true => self.sent.iter().map(|sent| sent.sequence).collect(),
+            false => Vec::new(),
+        };
+        for waiting in self.behind.iter().chain([newest]) {
+            let meta = waiting.meta();
+            if !meta.encoding.is_chained() || parent(meta).is_some_and(|parent| !held.contains(&parent)) {
+                return None;
+            }
+            held.push(meta.id.sequence);
+        }
+        let first = self.behind.front().unwrap_or(newest);
+        Some(Own {
+            bytes: self.behind.iter().chain([newest]).map(Waiting::bytes).sum(),
+            captured: anchor.instant_at(first.meta().captured),
+            first_bytes: first.bytes().min(u64::from(u32::MAX)) as u32,
+            mean_bytes: self.mean_bytes.unwrap_or_default(),
+        })
+    }
+
+    /// Whether frames wait behind the newest.
+    pub(super) fn has_behind(&self) -> bool {
+        !self.behind.is_empty()
+    }
+
+    /// Whether the chain has to begin, and may not yet.
+    pub(super) fn rests(&self, now: Instant) -> bool {
+        self.since.is_none() && self.rests_until.is_some_and(|until| now < until)
+    }
+
+    // ---- what happened ------------------------------------------------------------------------------------
+
+    /// A frame of the chain was published.
+    pub(super) fn published(&mut self, bytes: usize) {
+        let bytes = bytes as f64;
+        let mean = self.mean_bytes.get_or_insert(bytes);
+        *mean += (bytes - *mean) * MEAN_GAIN;
+    }
+
+    /// The frame `newest` takes the place of `older`. `link`: the connection over which frames can go now. Gives the frames that
+    /// are skipped; the others wait behind the newest.
+    pub(super) fn replace(
+        &mut self,
+        older: Waiting,
+        newest: &FrameMeta,
+        link: Option<LinkId>,
+    ) -> Vec<Waiting> {
+        let needs = parent(newest).filter(|_| newest.encoding.is_chained());
+        let first = self.behind.front().unwrap_or(&older).meta();
+        let goes = first.id.epoch == newest.id.epoch && link.is_some_and(|link| self.goes_on(link, first));
+        match needs {
+            Some(parent) if goes && parent == older.id().sequence => {
+                self.behind.push_back(older);
+                let bytes: u64 = self.behind.iter().map(Waiting::bytes).sum();
+                let is_full = self.behind.len() > BEHIND_FRAMES_MAX || bytes > BEHIND_BYTES_MAX;
+                if is_full && self.behind.len() > 1 { self.take_behind() } else { Vec::new() }
+            }
+            Some(_) if goes => vec![older],
+            _ => {
+                let mut skipped = self.take_behind();
+                skipped.push(older);
+                skipped
+            }
+        }
+    }
+
+    /// A frame is given to a connection as it is.
+    pub(super) fn sent(&mut self, now: Instant, link: LinkId, meta: &FrameMeta) {
+        let parent = parent(meta);
+        if parent.is_none() {
+            self.sent.clear();
+            self.link = Some(link);
+            self.since.get_or_insert(now);
+        }
+        debug_assert_eq!(self.link, Some(link), "a source's chain goes on over another connection");
+        debug_assert!(self.holds(parent), "{:?} goes without {parent:?}", meta.id);
+        if self.sent.len() == SENT_MAX {
+            // What the next frame may need is among the newest, but for long runs of frames that none needs.
+            let oldest = self.sent.iter().position(|sent| Some(sent.sequence) != parent);
+            oldest.and_then(|oldest| self.sent.remove(oldest));
+        }
+        self.sent.push_back(Sent { sequence: meta.id.sequence, parent });
+    }
+
+    /// A frame will not arrive. What needs it is of no use.
+    pub(super) fn lost(&mut self, frame: Sequence) {
+        let Some(place) = self.sent.iter().position(|sent| sent.sequence == frame) else { return };
+        let mut lost = vec![frame];
+        self.sent.remove(place);
+        self.sent.retain(|sent| {
+            let needs_lost = sent.parent.is_some_and(|parent| lost.contains(&parent));
+            lost.extend(needs_lost.then_some(sent.sequence));
+            !needs_lost
+        });
+    }
+
+    /// The edge could not decode a frame.
+    pub(super) fn refresh(&mut self, link: LinkId, frame: Sequence) {
+        if self.link == Some(link) && self.sent.iter().any(|sent| sent.sequence == frame) {
+            self.end();
+        }
+    }
+
+    /// A frame of the source is made at a rung: its chain goes on at a key frame. Gives the frames behind the newest, which are skipped.
+    /// `is_refused`: the link had no room for the chain.
+    pub(super) fn give_up(&mut self, now: Instant, is_refused: bool) -> Vec<Waiting> {
+        if is_refused {
+            let is_soon = self.since.is_none_or(|since| now.saturating_since(since) < LASTS_MIN);
+            let next = if is_soon { self.rest_time * 2 } else { REST_TIME_MIN };
+            self.rest_time = next.clamp(REST_TIME_MIN, REST_TIME_MAX);
+            self.rests_until = Some(now + self.rest_time);
+        }
+        self.end();
+        let is_due = self.asked.is_none_or(|asked| now.saturating_since(asked) >= ASK_INTERVAL_MIN);
+        if is_due && self.rests_until.is_none_or(|until| now >= until) {
+            (self.asks, self.asked) = (true, Some(now));
+        }
+        self.take_behind()
+    }
+
+    /// No frame goes as it is before the next key frame.
+    pub(super) fn end(&mut self) {
+        self.link = None;
+        self.sent.clear();
+        self.since = None;
+    }
+
+    /// Gives the frames behind the newest.
+    pub(super) fn take_behind(&mut self) -> Vec<Waiting> {
+        self.behind.drain(..).collect()
+    }
+
+    /// The frame that goes first.
+    pub(super) fn take_first(&mut self, newest: &mut Option<Waiting>) -> Option<Waiting> {
+        self.behind.pop_front().or_else(|| newest.take())
+    }
+
+    /// Whether to ask the source for a key frame, with which its chain could go again. Then it is asked.
+    pub(super) fn take_question(&mut self) -> bool {
+        std::mem::take(&mut self.asks)
+    }
+
+    fn goes_on(&self, link: LinkId, meta: &FrameMeta) -> bool {
+        let parent = parent(meta);
+        meta.encoding.is_chained() && (parent.is_none() || self.link == Some(link) && self.holds(parent))
+    }
+
+    fn holds(&self, parent: Option<Sequence>) -> bool {
+        parent.is_none_or(|parent| self.sent.iter().any(|sent| sent.sequence == parent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::frame::{
+        ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, Quality, Rung, SkipReason,
+    };
+    use crate::log::Record;
+    use crate::units::Timestamp;
+
+    const LINK: LinkId = LinkId(1);
+    const ANCHOR: ClockAnchor =
+        ClockAnchor { wall: Timestamp::from_nanos(0), monotonic: Instant::from_nanos(0) };
+
+    #[derive(Clone, Copy, Debug)]
+    enum Kind {
+        Key,
+        Needed,
+        Spare,
+    }
+
+    /// A source, and all that it has published.
+    #[derive(Default)]
+    struct Stream {
+        links: Vec<ChainLink>,
+        needed: Option<u64>,
+    }
+
+    impl Stream {
+        fn publish(&mut self, kind: Kind) -> Waiting {
+            let sequence = self.links.len() as u64;
+            let link = match (kind, self.needed) {
+                (Kind::Key, _) | (_, None) => ChainLink::still(Sequence(sequence)),
+                (_, Some(needed)) => {
+                    let last = self.links[sequence as usize - 1];
+                    let reference = match needed + 1 == sequence {
+                        true => Reference::Previous,
+                        false => Reference::Acknowledged(Sequence(needed)),
+                    };
+                    ChainLink { chain: last.chain, index: last.index + 1, reference }
+                }
+            };
+            if !matches!(kind, Kind::Spare) || self.needed.is_none() {
+                self.needed = Some(sequence);
+            }
+            self.links.push(link);
+            waiting(sequence, link)
+        }
+
+        fn parent(&self, sequence: Sequence) -> Option<Sequence> {
+            parent(waiting(sequence.0, self.links[sequence.0 as usize]).meta())
+        }
+    }
+
+    fn waiting(sequence: u64, chain: ChainLink) -> Waiting {
+        let meta = FrameMeta {
+            id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+            captured: Timestamp::from_nanos(sequence * 33_000_000),
+            clock_source: ClockSource::Broker,
+            width: 64,
+            height: 48,
+            published: (64, 48),
+            encoding: Encoding::H264,
+            rung: Rung::original(),
+            chain,
+        };
+        let frame = Frame { meta, payload: vec![0; 10].into() };
+        let (skipped, quality, now) = (Arc::new([]), Quality::default(), Instant::from_nanos(0));
+        let record = Record { frame, skipped, quality, trace: None, link_bytes: None, arrived: now };
+        Waiting { record, reason: SkipReason::LinkBusy, published: now, rests_until: None }
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Publish(Kind),
+        Send,
+        Lose(usize),
+        Reconnect,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            1 => Just(Step::Publish(Kind::Key)),
+            6 => Just(Step::Publish(Kind::Needed)),
+            4 => Just(Step::Publish(Kind::Spare)),
+            8 => Just(Step::Send),
+            1 => (0..4usize).prop_map(Step::Lose),
+            1 => Just(Step::Reconnect),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        /// However frames come and get lost: what is sent needs only what was sent before over the same connection and was not lost when it was
+        /// sent; each frame is sent, skipped or waits; and a skipped frame is never one that a waiting or later sent frame needs.
+        #[test]
+        fn what_is_sent_can_be_decoded_and_nothing_is_forgotten(steps in prop::collection::vec(step(), 1..150)) {
+            let (mut stream, mut chain, mut newest) = (Stream::default(), SourceChain::default(), None::<Waiting>);
+            let (mut link, now) = (LINK, Instant::from_nanos(0));
+            let (mut arrives, mut sent, mut skipped) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+            for step in steps {
+                match step {
+                    Step::Publish(kind) => {
+                        let next = stream.publish(kind);
+                        if let Some(older) = newest.take() {
+                            let gone = chain.replace(older, next.meta(), Some(link));
+                            skipped.extend(gone.iter().map(|gone| gone.id().sequence));
+                        }
+                        newest = Some(next);
+                    }
+                    Step::Send => {
+                        let Some(waiting) = &newest else { continue };
+                        if chain.own(link, waiting, &ANCHOR).is_none() {
+                            // It is made at a rung.
+                            let gone = chain.give_up(now, false);
+                            skipped.extend(gone.iter().map(|gone| gone.id().sequence));
+                            sent.extend(newest.take().map(|newest| newest.id().sequence));
+                            arrives.clear();
+                            continue;
+                        }
+                        let first = chain.take_first(&mut newest).expect("something waits");
+                        let (sequence, needs) = (first.id().sequence, stream.parent(first.id().sequence));
+                        prop_assert!(needs.is_none_or(|needs| arrives.contains(&needs)), "{sequence:?} needs {needs:?}");
+                        chain.sent(now, link, first.meta());
+                        arrives.insert(sequence);
+                        sent.insert(sequence);
+                    }
+                    Step::Lose(back) => {
+                        let Some(lost) = arrives.iter().rev().nth(back).copied() else { continue };
+                        chain.lost(lost);
+                        arrives.remove(&lost);
+                        loop {
+                            let needs_lost = |of: &Sequence| stream.parent(*of).is_some_and(|parent| !arrives.contains(&parent));
+                            let Some(next) = arrives.iter().copied().find(needs_lost) else { break };
+                            arrives.remove(&next);
+                        }
+                    }
+                    Step::Reconnect => {
+                        link = LinkId(link.0 + 1);
+                        arrives.clear();
+                    }
+                }
+                prop_assert!(chain.behind.len() <= BEHIND_FRAMES_MAX);
+                let waits: BTreeSet<Sequence> =
+                    chain.behind.iter().chain(&newest).map(|waiting| waiting.id().sequence).collect();
+                let all: BTreeSet<Sequence> = (0..stream.links.len() as u64).map(Sequence).collect();
+                let told: BTreeSet<Sequence> = sent.iter().chain(&skipped).chain(&waits).copied().collect();
+                prop_assert_eq!(told, all);
+                prop_assert_eq!(sent.len() + skipped.len() + waits.len(), stream.links.len(), "one frame is two things");
+            }
+        }
+    }
+
+    /// A link that has no room for the chain is tried with it seldom.
+    #[test]
+    fn a_chain_that_is_given_up_soon_again_rests_longer() {
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let mut chain = SourceChain::default();
+        let mut begin = |chain: &mut SourceChain, seconds, sequence| {
+            chain.sent(at(seconds), LINK, waiting(sequence, ChainLink::still(Sequence(sequence))).meta());
+        };
+        begin(&mut chain, 0, 0);
+        chain.give_up(at(1), true);
+        assert!(chain.rests(at(2)) && !chain.rests(at(3)));
+        begin(&mut chain, 3, 1);
+        chain.give_up(at(4), true);
+        assert!(chain.rests(at(7)) && !chain.rests(at(8)), "twice as long");
+        begin(&mut chain, 8, 2);
+        chain.give_up(at(19), true);
+        assert!(chain.rests(at(20)) && !chain.rests(at(21)), "it had lasted");
+        begin(&mut chain, 21, 3);
+        chain.give_up(at(22), false);
+        assert!(!chain.rests(at(22)), "nothing was wrong with the link");
+        for seconds in 0..20 {
+            chain.give_up(at(100 + seconds), true);
+        }
+        assert!(chain.rests(at(119 + 63)) && !chain.rests(at(119 + 64)));
+    }
+
+    /// The source is asked when its chain could go, and not at every frame.
+    #[test]
+    fn a_key_frame_is_asked_for_when_it_would_help() {
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let mut chain = SourceChain::default();
+        let mut asks = |seconds, is_refused| {
+            chain.give_up(at(seconds), is_refused);
+            chain.take_question()
+        };
+        assert!(asks(10, false) && !asks(11, false) && asks(12, false));
+        assert!(!asks(20, true), "the link had no room");
+        assert!(!asks(21, false) && asks(22, false));
+    }
+}
