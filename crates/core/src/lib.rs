@@ -19,6 +19,7 @@
 //! | [`reader_memory`] | bounds on the memory held for readers that have not taken their frames |
 //! | [`allowance`] | bounds on the bytes of the past that are read in a second |
 //! | [`data`] | records that are not pictures: a content type, the frame they were made of, and bytes |
+//! | [`ancestors`] | what of a log has to be decoded for one frame |
 //! | [`log`] | the in-memory, append-only, circular log: one writer, many readers |
 //! | [`stills`] | pictures of frames that need others, made on demand and once for all who ask |
 //! | [`store`] | the same log on disk: format, background writer, recovery (`docs/log-format.md`) |
@@ -37,6 +38,7 @@
 
 pub mod admission;
 pub mod allowance;
+pub mod ancestors;
 pub mod audit;
 pub mod broker;
 pub mod buffer;

@@ -8,8 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use mez_core::broker::camera::{News, Transform, Transformed};
+use mez_core::ancestors::with_ancestors;
 use mez_core::frame::{Encoding, Frame, FrameId};
+use mez_core::log::LogReader;
 use mez_core::units::Instant;
+use mez_media::h264::H264Decoder;
 pub use mez_media::h264::Library as H264Library;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{Outcome, Request, Source, StreamEncodeError, StreamEncoder};
@@ -53,8 +56,13 @@ pub(crate) struct Codec {
 
 impl Codec {
     /// Starts the thread that hands work to the codec and waits for it, no longer than it may take.
-    pub(crate) fn start(camera: &str, h264: H264Library) -> io::Result<(Self, mpsc::Receiver<Made>)> {
-        Self::start_with(camera, Worker::new("mez encode", move || encoder(h264)))
+    /// `log`: where frames are found that others need.
+    pub(crate) fn start(
+        camera: &str,
+        h264: H264Library,
+        log: LogReader,
+    ) -> io::Result<(Self, mpsc::Receiver<Made>)> {
+        Self::start_with(camera, Worker::new("mez encode", move || encoder(h264, log.clone())))
     }
 
     fn start_with(camera: &str, worker: Work) -> io::Result<(Self, mpsc::Receiver<Made>)> {
@@ -118,9 +126,44 @@ fn run(
     worker.run(transform, left).map_err(MakeError::from).flatten().map_err(|error| (error, News::default()))
 }
 
+/// Decodes pictures of the source's own video.
+struct SourceDecoder {
+    log: LogReader,
+    decoder: H264Decoder,
+    /// The frame that was decoded last, and whether others may need it.
+    held: Option<FrameId>,
+}
+
+impl SourceDecoder {
+    fn new(log: LogReader) -> Self {
+        Self { log, decoder: H264Decoder::new(PIXELS_MAX_DEFAULT), held: None }
+    }
+
+    /// Decodes a frame, with those that it needs. False: there was no time for all of them.
+    fn decode(&mut self, frame: &Frame, deadline: Instant) -> Result<bool, MakeError> {
+        let lacks = || MakeError::Image("frames that it needs are not in the log any more".into());
+        let frames = with_ancestors(&self.log, frame, self.held).ok_or_else(lacks)?;
+        let begun = monotonic_now();
+        let until = begun + deadline.saturating_since(begun) / DECODING_SHARE;
+        for next in frames {
+            if self.held.is_some() && monotonic_now() >= until {
+                return Ok(false);
+            }
+            let (id, refers) = (next.meta.id, parent(&next.meta));
+            self.held = None;
+            self.decoder
+                .decode_planes(&next.payload, id.sequence.0, refers.map(|refers| refers.sequence.0))
+                .map_err(|error| MakeError::Image(error.to_string()))?;
+            self.held = Some(id);
+        }
+        Ok(true)
+    }
+}
+
 /// The state and the work of a codec's thread.
-fn encoder(h264: H264Library) -> impl FnMut(Box<Transform>) -> Result<Transformed, MakeError> {
+fn encoder(h264: H264Library, log: LogReader) -> impl FnMut(Box<Transform>) -> Result<Transformed, MakeError> {
     let mut state: Option<StreamEncoder> = None;
+    let mut source = SourceDecoder::new(log);
     move |transform| {
         let encoder = match &mut state {
             Some(encoder) => encoder,

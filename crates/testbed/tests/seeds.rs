@@ -89,6 +89,17 @@ fn every_rule_holds_where_members_are_revoked_in_odd_worlds() {
     run_half(1, Variety::REVOKED);
 }
 
+/// The same worlds, where cameras give video of their sources: what goes as it is can be decoded, in order, and what does not go is told.
+#[test]
+fn every_rule_holds_where_sources_give_video_in_even_worlds() {
+    run_half(0, Variety::SOURCE_VIDEO);
+}
+
+#[test]
+fn every_rule_holds_where_sources_give_video_in_odd_worlds() {
+    run_half(1, Variety::SOURCE_VIDEO);
+}
+
 /// Beyond the seeds that are always run: worlds that once showed a fault of the brokers, which is mended.
 #[test]
 fn worlds_that_once_found_a_fault_keep_every_rule() {

@@ -68,7 +68,8 @@ impl World {
                     assert!(above >= self.broker.epoch());
                     self.raise = Some(above);
                 }
-                CameraOutput::Refused { .. }
+                CameraOutput::AskKeyFrame
+                | CameraOutput::Refused { .. }
                 | CameraOutput::LinkChanged { .. }
                 | CameraOutput::Revocations { .. }
                 | CameraOutput::Reply { .. } => {}

@@ -2,6 +2,7 @@
 
 use super::bits::Bits;
 use super::error::{BitstreamError, Unfit, damaged};
+use crate::yuv::Colour;
 
 /// Bytes of a parameter set. One with scaling lists and all has some hundred.
 const SET_BYTES_MAX: usize = 4096;
@@ -50,6 +51,8 @@ pub(super) struct Sequence {
     pub(super) height: u32,
     /// How many pictures may come between a picture and one that is shown before it; `None` if it is not stated.
     pub(super) reordered: Option<u32>,
+    /// What its samples mean.
+    pub(super) colour: Colour,
 }
 
 impl Sequence {
@@ -96,7 +99,8 @@ impl Sequence {
             width = width.checked_sub(across).filter(|width| *width > 0)?;
             height = height.checked_sub(down).filter(|height| *height > 0)?;
         }
-        let reordered = if bits.flag()? { reordered(&mut bits) } else { None };
+        let mut colour = Colour::default();
+        let reordered = if bits.flag()? { usability(&mut bits, &mut colour) } else { None };
         Some(Self {
             id,
             profile,
@@ -111,6 +115,7 @@ impl Sequence {
             width,
             height,
             reordered,
+            colour,
         })
     }
 
@@ -168,9 +173,11 @@ fn order_coding(bits: &mut Bits<'_>) -> Option<OrderCoding> {
     })
 }
 
-/// `max_num_reorder_frames` of the VUI parameters (E.1.1), which stands at their end. What cannot be read states nothing.
-fn reordered(bits: &mut Bits<'_>) -> Option<u32> {
+/// The VUI parameters (E.1.1): what samples mean, and `max_num_reorder_frames`, which stands at their end. What cannot be read states nothing.
+fn usability(bits: &mut Bits<'_>, colour: &mut Colour) -> Option<u32> {
     const EXTENDED_ASPECT: u32 = 255;
+    /// `matrix_coefficients` of BT.709 (table E-5).
+    const BT709: u32 = 1;
     if bits.flag()? && bits.bits(8)? == EXTENDED_ASPECT {
         bits.skip(32)?;
     }
@@ -178,9 +185,11 @@ fn reordered(bits: &mut Bits<'_>) -> Option<u32> {
         bits.flag()?;
     }
     if bits.flag()? {
-        bits.skip(4)?;
+        bits.skip(3)?;
+        colour.is_full = bits.flag()?;
         if bits.flag()? {
-            bits.skip(24)?;
+            bits.skip(16)?;
+            colour.is_bt709 = bits.bits(8)? == BT709;
         }
     }
     if bits.flag()? {

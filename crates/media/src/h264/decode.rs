@@ -7,7 +7,7 @@ use super::native::NativeDecoder;
 use super::slice::{self, Place, SLOTS};
 use crate::bitstream::{BitstreamError, Unfit, look};
 use crate::image::Image;
-use crate::yuv::{Planes, Yuv420, to_bgr};
+use crate::yuv::{Colour, Planes, Yuv420, to_bgr, to_ours};
 
 /// Decodes the frames of one stream, and refuses one whose reference it does not hold.
 ///
@@ -22,6 +22,10 @@ pub struct H264Decoder {
     slots: [Option<u64>; SLOTS],
     /// The newest frame that others may need, of a stream that may be a source's.
     newest: Option<u64>,
+    /// What samples mean.
+    colour: Colour,
+    /// Samples that were converted.
+    converted: Yuv420,
     image: Image,
     planes: Yuv420,
 }
@@ -43,6 +47,8 @@ impl H264Decoder {
             frame_num_bits: None,
             slots: [None; SLOTS],
             newest: None,
+            colour: Colour::OURS,
+            converted: Yuv420::empty(),
             image: Image::empty(),
             planes: Yuv420::empty(),
         }
@@ -101,7 +107,15 @@ impl H264Decoder {
             Some(native) => native,
             none => none.insert(NativeDecoder::new()?),
         };
-        if let Err(error) = native.decode(&shown_at_once(payload), show) {
+        let (colour, converted) = (self.colour, &mut self.converted);
+        let shown = native.decode(&shown_at_once(payload), |planes, width, height| {
+            if colour == Colour::OURS {
+                return show(planes, width, height);
+            }
+            to_ours(planes, (width, height), colour, converted);
+            show(&converted.planes(), width, height);
+        });
+        if let Err(error) = shown {
             self.forget();
             return Err(error);
         }
@@ -143,6 +157,7 @@ impl H264Decoder {
                 detail: "its units are not those of the frame that it says it is",
             });
         }
+        self.colour = look.colour.unwrap_or(self.colour);
         let Some(refers) = refers else {
             self.frame_num_bits =
                 units(payload).find_map(|unit| slice::sequence(unit)).map(|set| set.frame_num_bits);

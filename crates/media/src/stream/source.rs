@@ -15,6 +15,8 @@ pub enum Source<'a> {
     Jpeg(&'a Bytes),
     /// Pixels.
     Pixels(ImageView<'a>),
+    /// A picture of its source's own video, decoded.
+    Planes(&'a Yuv420),
 }
 
 impl Source<'_> {
@@ -29,6 +31,7 @@ impl Source<'_> {
                 Ok((info.width, info.height))
             }
             Source::Pixels(view) => Ok((view.width(), view.height())),
+            Source::Planes(planes) => Ok((planes.width(), planes.height())),
         }
     }
 }
@@ -44,6 +47,8 @@ enum Place {
 pub(super) struct Reader {
     decoder: Decoder,
     resizer: Resizer,
+    /// A picture of planes, converted.
+    whole: Image,
     decoded: Image,
     scaled: Image,
     decoded_planes: Yuv420,
@@ -55,6 +60,7 @@ impl Reader {
         Self {
             decoder: Decoder::new(pixels_max),
             resizer: Resizer::new(),
+            whole: Image::empty(),
             decoded: Image::empty(),
             scaled: Image::empty(),
             decoded_planes: Yuv420::empty(),
@@ -99,6 +105,17 @@ impl Reader {
                     return Ok(Place::Decoded);
                 }
             }
+            Source::Planes(planes) => {
+                let mut whole = std::mem::take(&mut self.whole);
+                planes.to_bgr(&mut whole);
+                let view = whole.view().ok_or(StreamEncodeError::Empty)?;
+                self.resizer.resize(&view, size, Filter::Area, &mut self.scaled)?;
+                self.whole = whole;
+                if grey {
+                    convert(&self.scaled, format, &mut self.decoded);
+                    return Ok(Place::Decoded);
+                }
+            }
         }
         Ok(Place::Scaled)
     }
@@ -116,6 +133,15 @@ impl Reader {
                 return Ok(&self.decoded_planes);
             }
             self.resizer.resize_planes(&self.decoded_planes.view()?, filled, size, &mut self.planes)?;
+            return Ok(&self.planes);
+        }
+        if let Source::Planes(planes) = source {
+            let whole = (planes.width().into(), planes.height().into());
+            if (planes.width(), planes.height()) == size {
+                self.planes.copy_from(&planes.planes(), size.0, size.1);
+            } else {
+                self.resizer.resize_planes(&planes.view()?, whole, size, &mut self.planes)?;
+            }
             return Ok(&self.planes);
         }
         if let Source::Pixels(view) = source
@@ -147,7 +173,7 @@ impl Reader {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let images = self.decoded.data().len() + self.scaled.data().len();
+        let images = self.whole.data().len() + self.decoded.data().len() + self.scaled.data().len();
         images + self.decoded_planes.data().len() + self.planes.data().len()
     }
 }

@@ -3,9 +3,11 @@
 //! Full-range Y′CbCr by BT.601, as in JFIF, with chroma at half the resolution in both directions. All arithmetic uses integers, so the same
 //! input gives the same output on every machine.
 
+mod foreign;
 mod native;
 mod planes;
 
+pub(crate) use self::foreign::{Colour, to_ours};
 pub(crate) use self::planes::Planes;
 use crate::image::{Image, ImageError, ImageView, PixelFormat, Yuv420View};
 use crate::knobs::colour::luma;
@@ -134,7 +136,8 @@ impl Yuv420 {
         to_bgr(&self.planes(), self.width, self.height, target);
     }
 
-    fn planes(&self) -> Planes<'_> {
+    /// The planes.
+    pub(crate) fn planes(&self) -> Planes<'_> {
         packed(&self.data, self.width, self.height)
     }
 }

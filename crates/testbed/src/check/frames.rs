@@ -69,6 +69,21 @@ impl Checks {
         });
     }
 
+    /// Says of a frame that a camera's log took that it is a picture of its source's own video, and which frame it needs right before it.
+    pub(crate) fn published_video(
+        &mut self,
+        camera: &CameraName,
+        run: u64,
+        id: FrameId,
+        refers: Option<Sequence>,
+    ) {
+        let runs = self.published.get_mut(&(camera.clone(), id.epoch));
+        let known = runs.and_then(|runs| runs.iter_mut().find(|known| known.run == run));
+        if let Some(frame) = known.and_then(|known| known.frames.get_mut(id.sequence.0 as usize)) {
+            (frame.encoding, frame.refers) = (Encoding::H264, refers);
+        }
+    }
+
     /// A camera gives a frame to a connection on which `unsent` other frames have bytes that have not left.
     pub(crate) fn sends(
         &mut self,

@@ -27,7 +27,8 @@ use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{
     Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct,
-    Counter, DiskSpec, EdgeId, EdgeSpec, Host, Library, Resumes, VisitorSpec, World,
+    Counter, DiskSpec, EdgeId, EdgeSpec, Host, Library, Resumes, SourceVideo,
+    VisitorSpec, World,
 };
 
 /// No fault comes before this moment.
@@ -58,6 +59,8 @@ pub struct Variety {
     /// Whether applications may do only some things with some cameras, and that changes. Otherwise each has grants for everything. It is drawn from
     /// a stream of its own, too.
     pub grants: bool,
+    /// Whether cameras give pictures of their sources' own video. It is drawn from a stream of its own, too.
+    pub source_video: bool,
     /// Whether members of the site are revoked and join again, at one edge or two between which cameras go to and fro.
     pub revocations: bool,
 }
@@ -71,6 +74,7 @@ impl Variety {
         originals: false,
         lost_sources: false,
         grants: false,
+        source_video: false,
         revocations: false,
     };
     /// The same, and what applications ask of their running sessions.
@@ -81,6 +85,8 @@ impl Variety {
     pub const UNPLUGGED: Self = Self { lost_sources: true, ..Self::ALL };
     /// Applications of every kind, and rights that are given and taken away.
     pub const GRANTED: Self = Self { grants: true, ..Self::ORIGINALS };
+    /// All that happens to brokers, and cameras whose sources give video, read as it comes.
+    pub const SOURCE_VIDEO: Self = Self { source_video: true, spans: false, ..Self::ALL };
     /// All that happens to brokers, and certificates that are revoked.
     pub const REVOKED: Self = Self { revocations: true, ..Self::ALL };
 }
@@ -91,7 +97,10 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let mut random = Random::seeded(seed ^ 0x7363_656e_6172_696f);
     let length = random.duration(secs(8)..=secs(16));
     let cameras_max = *random.pick(&[1, 1, 1, 2, 2, 3]);
-    let specs: Vec<CameraSpec> = (0..cameras_max).map(|_| camera(&mut random)).collect();
+    let mut specs: Vec<CameraSpec> = (0..cameras_max).map(|_| camera(&mut random)).collect();
+    if variety.source_video {
+        film(&mut specs, seed);
+    }
     let count = *random.pick(&[1, 1, 2, 3, 4, 32]);
     // Every application may hold a frame as long as it likes, and held frames count. With smaller logs nothing is promised.
     let most = specs.iter().map(|spec| u64::from(*spec.frame_bytes.end())).max().unwrap_or_default();
@@ -300,6 +309,18 @@ fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
             address: random.within(99..=104) as u8,
             round_trip_time: random.duration(Duration::from_micros(200)..=ms(20)),
             interval: random.duration(ms(100)..=secs(1)),
+        });
+    }
+}
+
+/// Lets cameras give video of their sources, most of them. The shortest chain has one frame, the longest a thousand.
+fn film(specs: &mut [CameraSpec], seed: u64) {
+    let mut random = Random::seeded(seed ^ 0x7669_6465_6f21_2121);
+    for spec in specs {
+        spec.video = (!random.one_in(6)).then(|| SourceVideo {
+            key_every: *random.pick(&[1, 8, 25, 60, 250, 1000]),
+            spare_once_in: *random.pick(&[0, 0, 2, 3]),
+            answers: random.one_in(2),
         });
     }
 }

@@ -77,7 +77,7 @@ use self::node::{Node, Owner, Timer, Touched};
 use self::site::Site;
 pub use self::spec::{
     ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct, DiskSpec,
-    EdgeId, EdgeSpec, Library, MediumId, MediumSpec, Resumes, RightsId, VisitorId, VisitorSpec,
+    EdgeId, EdgeSpec, Library, MediumId, MediumSpec, Resumes, RightsId, SourceVideo, VisitorId, VisitorSpec,
 };
 use self::stage::stage;
 use self::thieves::Thieves;

@@ -135,6 +135,17 @@ pub enum CaptureTimes {
     },
 }
 
+/// How a camera's source codes its video.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceVideo {
+    /// One picture in so many is a key frame. At least 1.
+    pub key_every: u64,
+    /// One picture in so many, at random, is one that no other needs. 0: none.
+    pub spare_once_in: u64,
+    /// Whether it gives a key frame when it is asked for one.
+    pub answers: bool,
+}
+
 /// A camera broker on a host of its own, at the end of a link of its own.
 #[derive(Clone, Debug)]
 pub struct CameraSpec {
@@ -165,6 +176,9 @@ pub struct CameraSpec {
     pub disk: Option<DiskSpec>,
     /// Where capture times come from. Default: the broker.
     pub capture_times: CaptureTimes,
+    /// Its frames are pictures of its source's own video. Of those that are no key frames each has an eighth of the bytes. Default: its frames are
+    /// stills.
+    pub video: Option<SourceVideo>,
     /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
     pub clock: Option<HostClock>,
     /// The identity in its certificate. Default: one of its own, for its name.
@@ -187,6 +201,7 @@ impl Default for CameraSpec {
             log_bytes_max: 32 << 20,
             disk: None,
             capture_times: CaptureTimes::Broker,
+            video: None,
             clock: None,
             identity: None,
         }

@@ -47,6 +47,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("contract", &["frame", "units", "profile"]),
     // Frames that are kept.
     ("log", &["buffer", "chain", "frame", "sync", "trace", "units", "reader_memory"]),
+    ("ancestors", &["frame", "log"]),
     ("history", &["frame", "log", "name", "setting", "units"]),
     ("stills", &["chain", "frame", "history", "log", "trace", "units"]),
     ("subscription", &["chain", "contract", "frame", "history", "log", "name", "rights", "stills", "units"]),

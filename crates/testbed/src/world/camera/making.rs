@@ -1,6 +1,7 @@
 //! Encodes frames smaller, as a codec would, without any pixels.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use mez_core::broker::camera::{Transform, Transformed};
 use mez_core::frame::{ChainLink, FrameId, Sequence};
@@ -8,6 +9,7 @@ use mez_core::profile::{ProfileHash, SizedProfile};
 
 use super::CameraHost;
 use super::encoder::{Coded, Encoder};
+use super::video::Decoding;
 use crate::footage::Footage;
 use crate::payload::received;
 use crate::world::events::Event;
@@ -33,15 +35,24 @@ impl CameraHost {
             stage.checks.makes_within_cap(self.index, id, expected, most);
         }
         process.encoder.heed(transform, stage.bug);
+        let (decodes, lacks) = match process.video.decode(transform, &process.reader) {
+            Decoding::Done(takes) => (takes, false),
+            Decoding::NotYet(takes) => {
+                let (camera, run, made) = (self.index, process.run, Box::new(Transformed::NotYet));
+                return stage.events.push(now + takes, Event::Made { camera, run, frame: id, made });
+            }
+            Decoding::Lacking => (Duration::ZERO, true),
+        };
         let (takes, mut coded) = process.encoder.encode(transform, &self.spec.footage, &mut self.scene);
         follow_profiles(stage.profiles, &self.spec.footage, transform, &mut coded);
         let deadline = self.clock.moment_of(transform.deadline).max(now);
-        let done = now + takes * self.spec.codec_slowness;
+        let done = now + (takes + decodes) * self.spec.codec_slowness;
         let (done, late) = if hangs || done > deadline { (deadline, true) } else { (done, false) };
-        let made = if fails || late {
+        let made = if fails || late || lacks {
             process.stuck_until = done;
             // All state of the encoder is lost.
             process.encoder = Encoder::default();
+            process.video.fail();
             Transformed::Failed
         } else {
             let (made, refers) = transformed(transform, coded);
@@ -65,7 +76,7 @@ impl CameraHost {
     ) -> bool {
         let Some(process) = self.process.as_mut().filter(|process| process.run == run) else { return false };
         // A frame that is not sent now need not be sent later. But a missed byte budget is no reason for silence.
-        if !matches!(made, Transformed::TooLarge { .. }) {
+        if !matches!(made, Transformed::TooLarge { .. } | Transformed::NotYet) {
             (process.sent, process.left_out) = (process.sent.max(Some(frame)), 0);
         }
         if made == Transformed::Failed {

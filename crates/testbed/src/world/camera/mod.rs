@@ -10,6 +10,7 @@
 //! | `link.rs` | tells the broker what comes over the link |
 //! | `making.rs`, `encoder.rs` | encodes frames smaller |
 //! | `lists.rs` | carries deny lists, and leaves edges that were revoked |
+//! | `video.rs` | pictures of a source's own video, and their decoder |
 //! | `past.rs` | finds, encodes and sends frames of the past |
 
 mod encoder;
@@ -19,6 +20,7 @@ mod making;
 mod outputs;
 mod past;
 mod publishing;
+mod video;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +37,7 @@ use mez_core::units::{ClockAnchor, Timestamp};
 use mez_core::wire::MessageBuffer;
 
 use self::encoder::Encoder;
+use self::video::VideoState;
 pub(super) use self::outputs::Effect;
 use super::action::Counter;
 use super::bug::Bug;
@@ -371,6 +374,7 @@ pub(in crate::world) struct CameraProcess {
     dialling: u32,
     captured: Option<Timestamp>,
     encoder: Encoder,
+    video: VideoState,
     /// Whether it last told the edge that no rung keeps the leading contracts.
     says_infeasible: bool,
     /// When it last heard that nothing is wanted any more.
@@ -411,6 +415,7 @@ impl CameraProcess {
             dialling: 0,
             captured: None,
             encoder: Encoder::default(),
+            video: VideoState::default(),
             says_infeasible: false,
             unwanted: None,
             capped: None,

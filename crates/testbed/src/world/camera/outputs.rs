@@ -46,6 +46,12 @@ impl CameraHost {
     ) -> Effect {
         match output {
             CameraOutput::Dial { edge } => return self.dial(edge, link, stage),
+            CameraOutput::AskKeyFrame => {
+                if let Some(process) = &mut self.process {
+                    process.video.ask();
+                }
+                return Effect::Nothing;
+            }
             CameraOutput::Send { message: Message::SourceReport(_), .. }
                 if stage.bug == Some(Bug::SourceUntold) =>
             {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::Published;
+use mez_core::ancestors::parent;
+use mez_core::broker::{PublishPartError, Published, StreamPart};
 use mez_core::broker::camera::SourceNews;
 use mez_core::frame::{Encoding, Epoch, FrameId};
 use mez_core::units::Timestamp;
@@ -61,12 +62,20 @@ impl CameraHost {
         let within = (*self.spec.frame_bytes.start(), *self.spec.frame_bytes.end());
         let bytes = Footage::published_bytes(within, &mut self.scene);
         let (captured, wrong) = self.capture_time(stage);
-        let payload = payload(number, bytes);
         let (width, height) = self.spec.pixels;
-        let frame = Published { payload: payload.clone(), encoding: Encoding::Jpeg, width, height, captured };
         let (now, camera) = (stage.now, self.index);
         let process = self.process.as_mut()?;
-        match process.intake.publish(self.clock.monotonic(now), frame) {
+        let part = self.spec.video.map(|video| process.video.next_part(&video, &mut self.random));
+        let bytes = if part.is_some_and(|part| part != StreamPart::Key) { bytes / 8 + 1 } else { bytes };
+        let payload = payload(number, bytes);
+        let encoding = if part.is_some() { Encoding::H264 } else { Encoding::Jpeg };
+        let frame = Published { payload: payload.clone(), encoding, width, height, captured };
+        let local = self.clock.monotonic(now);
+        let result = match part {
+            Some(part) => process.intake.publish_part(local, frame, part),
+            None => process.intake.publish(local, frame).map_err(PublishPartError::from),
+        };
+        match result {
             Ok(id) => {
                 let record = process.reader.newest().expect("a frame was just appended");
                 let captured = record.frame.meta.captured;
@@ -74,6 +83,10 @@ impl CameraHost {
                 self.counts.published += 1;
                 let entered = (payload.clone(), self.spec.pixels);
                 stage.checks.published(&self.name, process.run, id, entered, captured);
+                if part.is_some() {
+                    let refers = parent(&record.frame.meta).map(|parent| parent.sequence);
+                    stage.checks.published_video(&self.name, process.run, id, refers);
+                }
                 stage.checks.took(id, wrong);
                 stage.trace.record(now, What::Published { camera, frame: id, bytes });
                 let told = now + Duration::from_nanos(self.random.within(0..=TELL_NANOS_MAX));
@@ -85,7 +98,10 @@ impl CameraHost {
                 if wrong {
                     self.misstamped = now;
                 }
-                stage.checks.refused(&error, wrong);
+                // One that needs a refused frame is refused as well.
+                if let PublishPartError::Publish(error) = &error {
+                    stage.checks.refused(error, wrong);
+                }
                 stage.trace.record(now, What::Refused { camera });
                 None
             }

@@ -144,8 +144,7 @@ impl Basis {
 }
 
 impl Basis {
-    /// Whether frames may have a setting. Those of a source's own chain go unchanged by other rules
-    /// ([`Own`](super::candidate::Own)).
+    /// Whether frames may have a setting. Those of a source's own chain go unchanged by other rules than those of rungs.
     fn allows(&self, setting: &Setting) -> bool {
         !(self.encoding.is_chained() && setting.form == Form::Original)
     }

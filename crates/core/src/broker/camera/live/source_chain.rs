@@ -11,9 +11,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::waiting::Waiting;
+use crate::ancestors;
 use crate::broker::LinkId;
 use crate::broker::camera::adapt::Own;
-use crate::frame::{FrameMeta, Reference, Sequence};
+use crate::frame::{FrameMeta, Sequence};
 use crate::units::{ClockAnchor, Instant};
 
 /// The most frames that wait behind the newest. If there are more, the chain is given up.
@@ -34,13 +35,9 @@ const REST_TIME_MAX: Duration = Duration::from_secs(64);
 /// The source is asked for a key frame at most once in this time. A key frame has about ten times the bytes of other frames.
 const ASK_INTERVAL_MIN: Duration = Duration::from_secs(2);
 
-/// The frame that a frame of a source's own chain needs right before it. In a camera's log a chain has no holes.
+/// The frame that a frame of a source's own chain needs right before it.
 fn parent(meta: &FrameMeta) -> Option<Sequence> {
-    match meta.chain.reference {
-        Reference::Independent => None,
-        Reference::Previous => Some(Sequence(meta.id.sequence.0.saturating_sub(1))),
-        Reference::Acknowledged(sequence) => Some(sequence),
-    }
+    ancestors::parent(meta).map(|parent| parent.sequence)
 }
 
 /// A frame that was sent as it is, and was not lost.
@@ -235,7 +232,7 @@ mod tests {
 
     use super::*;
     use crate::frame::{
-        ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, Quality, Rung, SkipReason,
+        ChainLink, ClockSource, Encoding, Epoch, Frame, FrameId, Quality, Reference, Rung, SkipReason,
     };
     use crate::log::Record;
     use crate::units::Timestamp;

@@ -10,6 +10,7 @@ mod negotiation;
 mod settling;
 mod share;
 mod source;
+mod source_chains;
 
 use bytes::Bytes;
 use proptest::prelude::*;

@@ -1,0 +1,290 @@
+//! Frames of a source's own video: they go as they are, with those that they need, as long as the link carries them.
+
+use super::*;
+use crate::broker::StreamPart;
+use crate::frame::{ChainLink, Reference};
+
+const KEY: StreamPart = StreamPart::Key;
+const NEEDED: StreamPart = StreamPart::Following { is_needed: true };
+const SPARE: StreamPart = StreamPart::Following { is_needed: false };
+const BUSY: SkipReason = SkipReason::LinkBusy;
+
+fn part(rig: &mut Rig, part: StreamPart) -> FrameId {
+    sized_part(rig, part, 100)
+}
+
+fn sized_part(rig: &mut Rig, part: StreamPart, bytes: usize) -> FrameId {
+    let frame = Published {
+        payload: vec![0; bytes].into(),
+        encoding: Encoding::H264,
+        width: 64,
+        height: 48,
+        captured: None,
+    };
+    let id = rig.intake.publish_part(rig.now, frame, part).unwrap();
+    rig.broker.handle_published(rig.now);
+    id
+}
+
+/// What goes once the link is free, and how it goes.
+#[derive(Debug, PartialEq)]
+enum Goes {
+    AsItIs(u64, Vec<SkipRange>),
+    Made(u64, Reference),
+    Asks,
+}
+
+fn goes(rig: &mut Rig) -> Vec<Goes> {
+    let told = |output: CameraOutput| match output {
+        CameraOutput::SendFrame { header, .. } => {
+            assert_eq!(header.meta.rung, Rung::original());
+            Some(Goes::AsItIs(header.meta.id.sequence.0, header.skipped.clone()))
+        }
+        CameraOutput::Transform(transform) => {
+            Some(Goes::Made(transform.frame.meta.id.sequence.0, transform.reference))
+        }
+        CameraOutput::AskKeyFrame => Some(Goes::Asks),
+        _ => None,
+    };
+    rig.take().into_iter().filter_map(told).collect()
+}
+
+fn as_it_is(frame: u64, skipped: &[SkipRange]) -> Goes {
+    Goes::AsItIs(frame, skipped.to_vec())
+}
+
+fn alone(frame: u64) -> Goes {
+    Goes::Made(frame, Reference::Independent)
+}
+
+/// The codec has made a frame that was given to it, as the first of a chain; the frame arrives.
+fn made(rig: &mut Rig, frame: FrameId) {
+    let made = Transformed::Made {
+        payload: vec![0; 50].into(),
+        encoding: Encoding::H264,
+        width: 64,
+        height: 48,
+        rung: Rung::new("h264/q20").unwrap(),
+        chain: ChainLink::still(frame.sequence),
+    };
+    rig.broker.handle_transformed(rig.now, frame, made);
+    rig.sent(1, frame);
+    rig.complete(1, frame, 50);
+}
+
+#[test]
+fn frames_of_a_chain_go_in_order_and_those_that_none_needs_are_skipped() {
+    let mut rig = Rig::connected(Contract::default());
+    let zero = part(&mut rig, KEY);
+    assert_eq!(goes(&mut rig), [as_it_is(0, &[])]);
+    // The link is busy with it.
+    for kind in [NEEDED, NEEDED, SPARE, SPARE, NEEDED] {
+        part(&mut rig, kind);
+    }
+    assert_eq!(goes(&mut rig), []);
+    rig.sent(1, zero);
+    for (frame, skipped_before) in [(1, vec![]), (2, vec![]), (5, vec![skipped(3, 2, BUSY)])] {
+        assert_eq!(goes(&mut rig), [Goes::AsItIs(frame, skipped_before)]);
+        rig.sent(1, FrameId { sequence: Sequence(frame), ..zero });
+    }
+    // One that none needs goes where it waits for nobody.
+    part(&mut rig, SPARE);
+    assert_eq!(goes(&mut rig), [as_it_is(6, &[skipped(3, 2, BUSY)])]);
+}
+
+#[test]
+fn a_key_frame_takes_the_place_of_all_before_it() {
+    let mut rig = Rig::connected(Contract::default());
+    let zero = part(&mut rig, KEY);
+    for kind in [NEEDED, NEEDED, SPARE, KEY, NEEDED] {
+        part(&mut rig, kind);
+    }
+    rig.take();
+    rig.sent(1, zero);
+    assert_eq!(goes(&mut rig), [as_it_is(4, &[skipped(1, 3, BUSY)])]);
+}
+
+/// Without a floor nobody says which rung is good enough. But what waits for longer than a second is of no use, and the newest is.
+#[test]
+fn a_chain_that_falls_behind_is_given_up_and_goes_on_at_a_key_frame() {
+    let mut rig = Rig::connected(Contract::default());
+    let zero = part(&mut rig, KEY);
+    for _ in 0..12 {
+        rig.now += 100 * MS;
+        rig.message(1, Message::Ping { t1: rig.now });
+        part(&mut rig, NEEDED);
+    }
+    rig.take();
+    rig.sent(1, zero);
+    assert_eq!(goes(&mut rig), [alone(12)], "the link had no room: a key frame would not help");
+    rig.complete(1, zero, 100);
+    made(&mut rig, FrameId { sequence: Sequence(12), ..zero });
+    rig.take();
+    part(&mut rig, KEY);
+    assert_eq!(goes(&mut rig), [as_it_is(13, &[])]);
+}
+
+/// The same, and what was skipped is told with the frame that was made.
+#[test]
+fn frames_that_were_given_up_are_told_with_their_reason() {
+    let mut rig = Rig::connected(bound(200 * MS));
+    let zero = part(&mut rig, KEY);
+    for _ in 0..4 {
+        rig.now += 100 * MS;
+        part(&mut rig, NEEDED);
+    }
+    rig.sent(1, zero);
+    assert_eq!(goes(&mut rig).last(), Some(&alone(4)));
+    let frame = FrameId { sequence: Sequence(4), ..zero };
+    made(&mut rig, frame);
+    assert_eq!(frames_sent(&rig.take()), [(frame, vec![skipped(1, 3, BUSY)])]);
+}
+
+#[test]
+fn a_lost_frame_costs_those_that_need_it_until_the_next_key_frame() {
+    let mut rig = Rig::connected(Contract::default());
+    let zero = part(&mut rig, KEY);
+    rig.sent(1, zero);
+    let one = part(&mut rig, SPARE);
+    rig.sent(1, one);
+    rig.message(1, Message::Report(Report::Refused { frame: one }));
+    let two = part(&mut rig, NEEDED);
+    rig.sent(1, two);
+    let told = vec![skipped(1, 1, SkipReason::Refused)];
+    assert_eq!(
+        goes(&mut rig),
+        [as_it_is(0, &[]), as_it_is(1, &[]), as_it_is(2, &told)],
+        "nobody needs the lost one"
+    );
+    let three = part(&mut rig, NEEDED);
+    rig.sent(1, three);
+    rig.take();
+    rig.message(1, Message::Report(Report::Refused { frame: two }));
+    let four = part(&mut rig, NEEDED);
+    assert_eq!(goes(&mut rig), [alone(4), Goes::Asks], "it needs 3, and that one the lost 2");
+    made(&mut rig, four);
+    rig.take();
+    part(&mut rig, KEY);
+    assert!(matches!(goes(&mut rig)[..], [Goes::AsItIs(5, _)]));
+}
+
+/// Behind another connection there may be another decoder.
+#[test]
+fn another_connection_begins_with_a_frame_that_stands_alone() {
+    let mut rig = Rig::connected(Contract::default());
+    let zero = part(&mut rig, KEY);
+    rig.sent(1, zero);
+    rig.complete(1, zero, 100);
+    rig.broker.handle_closed(rig.now, LinkId(1));
+    rig.welcome(2, Some(zero));
+    rig.demand(2, 1, vec![Contract::default()]);
+    rig.take();
+    part(&mut rig, NEEDED);
+    assert_eq!(goes(&mut rig), [alone(1), Goes::Asks]);
+}
+
+#[test]
+fn an_edge_that_cannot_decode_gets_a_frame_that_stands_alone() {
+    let mut rig = Rig::connected(Contract::default());
+    for kind in [KEY, NEEDED] {
+        let frame = part(&mut rig, kind);
+        rig.sent(1, frame);
+        rig.complete(1, frame, 100);
+        rig.take();
+        if kind == NEEDED {
+            rig.message(1, Message::Refresh { frame });
+        }
+    }
+    part(&mut rig, NEEDED);
+    assert_eq!(goes(&mut rig), [alone(2), Goes::Asks]);
+}
+
+/// The codec has to decode all frames since the key frame first. That is no failure, and newer frames come meanwhile.
+#[test]
+fn a_codec_that_has_to_catch_up_is_given_the_newest_frame_again() {
+    let mut rig = Rig::connected(Contract::default());
+    rig.message(1, Message::Refresh { frame: FrameId::default() });
+    let zero = part(&mut rig, KEY);
+    rig.sent(1, zero);
+    rig.message(1, Message::Report(Report::Refused { frame: zero }));
+    rig.take();
+    let one = part(&mut rig, NEEDED);
+    assert_eq!(goes(&mut rig), [alone(1), Goes::Asks]);
+    rig.broker.handle_transformed(rig.now, one, Transformed::NotYet);
+    assert_eq!(goes(&mut rig), [alone(1)], "there is no newer one");
+    let two = part(&mut rig, NEEDED);
+    rig.broker.handle_transformed(rig.now, one, Transformed::NotYet);
+    assert_eq!(goes(&mut rig), [alone(2)]);
+    made(&mut rig, two);
+    let told = vec![skipped(0, 1, SkipReason::Refused), skipped(1, 1, SkipReason::NotMade)];
+    assert_eq!(frames_sent(&rig.take()), [(two, told)]);
+}
+
+/// A link of so many bytes in a millisecond, on which each frame is reported as it arrives; the codec makes frames of 1,500 bytes. The kinds of what
+/// goes in so many seconds of a camera with 25 frames a second, of which every tenth is a key frame: one letter each.
+fn sent_over(rig: &mut Rig, bytes_per_ms: usize, seconds: u64, (key, other): (usize, usize)) -> String {
+    let mut sent = String::new();
+    let mut busy: Option<(FrameId, usize, Instant)> = None;
+    for ms in 0..seconds * 1000 {
+        rig.now += MS;
+        if ms % 100 == 0 {
+            rig.message(1, Message::Ping { t1: rig.now });
+            rig.answer_ping(1);
+        }
+        if ms % 40 == 0 {
+            let kind = if ms % 400 == 0 { KEY } else { NEEDED };
+            sized_part(rig, kind, if kind == KEY { key } else { other });
+        }
+        rig.broker.handle_timeout(rig.now);
+        if let Some((frame, bytes, begun)) =
+            busy.take_if(|(_, bytes, begun)| *begun + MS * (*bytes / bytes_per_ms) as u32 <= rig.now)
+        {
+            rig.sent(1, frame);
+            let report = Report::Complete { frame, bytes: bytes as u32, first: begun, last: rig.now };
+            rig.message(1, Message::Report(report));
+        }
+        for _ in 0..2 {
+            for output in rig.take() {
+                match output {
+                    CameraOutput::Transform(transform) => {
+                        let chain = ChainLink::still(transform.frame.meta.id.sequence);
+                        let made = Transformed::Made {
+                            payload: vec![0; 1_500.min(transform.bytes_max as usize)].into(),
+                            encoding: Encoding::H264,
+                            width: 64,
+                            height: 48,
+                            rung: transform.setting.rung(),
+                            chain,
+                        };
+                        rig.broker.handle_transformed(rig.now, transform.frame.meta.id, made);
+                    }
+                    CameraOutput::SendFrame { header, .. } => {
+                        sent.push(if header.meta.rung == Rung::original() { 'o' } else { 'r' });
+                        busy = Some((header.meta.id, header.payload_bytes as usize, rig.now));
+                    }
+                    CameraOutput::Reset { .. } => busy = None,
+                    _ => {}
+                }
+            }
+        }
+    }
+    sent
+}
+
+/// With a floor the policy says what is on time. A stream that the link carries goes as it is. Where the link becomes slower, the
+/// newest frame is made smaller; and where it is fast again, the stream goes as it is again.
+#[test]
+fn a_stream_goes_as_it_is_as_far_as_it_is_on_time() {
+    let contract = Contract { accuracy_floor: Some(0.5), ..bound(100 * MS) };
+    let mut rig = super::adapting::rig(vec![contract]);
+    let sizes = (12_000, 3_000);
+    let fast = sent_over(&mut rig, 1_000, 6, sizes);
+    let (before, steady) = fast.split_at(fast.len() / 2);
+    assert!(before.starts_with('r'), "nothing is known of the link: {fast}");
+    assert!(steady.chars().all(|kind| kind == 'o'), "{fast}");
+    let slow = sent_over(&mut rig, 40, 6, sizes);
+    let made = slow.chars().skip(10).filter(|kind| *kind == 'r').count();
+    assert!(made * 10 > (slow.len() - 10) * 9, "{slow}");
+    let again = sent_over(&mut rig, 1_000, 20, sizes);
+    assert!(again.ends_with(&"o".repeat(60)), "{again}");
+}

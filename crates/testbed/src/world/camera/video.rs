@@ -1,0 +1,74 @@
+//! Models a source that gives pictures of its own video, and the camera's decoder of them, without any pixels.
+
+use std::time::Duration;
+
+use mez_core::ancestors::with_ancestors;
+use mez_core::broker::StreamPart;
+use mez_core::broker::camera::Transform;
+use mez_core::frame::FrameId;
+use mez_core::log::LogReader;
+
+use crate::random::Random;
+use crate::time::ms;
+use crate::world::spec::SourceVideo;
+
+/// How long the decoder takes for a picture.
+const DECODING: Duration = ms(2);
+/// The most pictures that it decodes for one frame.
+const DECODED_MAX: usize = 20;
+
+/// Where the source and the decoder are.
+#[derive(Default)]
+pub(super) struct VideoState {
+    /// Pictures since the last key frame, itself among them.
+    since_key: u64,
+    /// A key frame was asked for.
+    asked: bool,
+    /// The picture that was decoded last.
+    held: Option<FrameId>,
+}
+
+/// What the decoder came to.
+pub(super) enum Decoding {
+    /// The frame is decoded. It took so long.
+    Done(Duration),
+    /// It is at an earlier frame.
+    NotYet(Duration),
+    /// The log has not all that it needs.
+    Lacking,
+}
+
+impl VideoState {
+    /// What the next picture is.
+    pub(super) fn next_part(&mut self, video: &SourceVideo, random: &mut Random) -> StreamPart {
+        let is_key = self.since_key == 0 || self.since_key >= video.key_every || self.asked && video.answers;
+        if is_key {
+            (self.since_key, self.asked) = (1, false);
+            return StreamPart::Key;
+        }
+        self.since_key += 1;
+        StreamPart::Following { is_needed: video.spare_once_in == 0 || !random.one_in(video.spare_once_in) }
+    }
+
+    /// The broker asks for a key frame.
+    pub(super) fn ask(&mut self) {
+        self.asked = true;
+    }
+
+    /// Decodes the frame that a codec is given, with those that it needs.
+    pub(super) fn decode(&mut self, transform: &Transform, log: &LogReader) -> Decoding {
+        if !transform.frame.meta.encoding.is_chained() {
+            return Decoding::Done(ms(0));
+        }
+        let Some(frames) = with_ancestors(log, &transform.frame, self.held) else { return Decoding::Lacking };
+        let now = &frames[..frames.len().min(DECODED_MAX)];
+        self.held = now.last().map(|frame| frame.meta.id).or(self.held);
+        let takes = DECODING * now.len() as u32;
+        if now.len() < frames.len() { Decoding::NotYet(takes) } else { Decoding::Done(takes) }
+    }
+
+    /// The decoder has lost what it held.
+    pub(super) fn fail(&mut self) {
+        self.held = None;
+    }
+}
