@@ -17,12 +17,16 @@ pub const fn parent(meta: &FrameMeta) -> Option<FrameId> {
     Some(FrameId { epoch: meta.id.epoch, sequence })
 }
 
-/// What has to be decoded for `frame`, in order and itself last, by a decoder that holds the frame `held` and all that it needs.
-/// `None`: the log has not all of it.
-pub fn with_ancestors(log: &LogReader, frame: &Frame, held: Option<FrameId>) -> Option<Vec<Frame>> {
+/// What has to be decoded for `frame`, in order and itself last, by a decoder that `holds` some frames. `None`: the log has not all of
+/// it.
+pub fn with_ancestors(
+    log: &LogReader,
+    frame: &Frame,
+    holds: impl Fn(FrameId) -> bool,
+) -> Option<Vec<Frame>> {
     let mut frames = vec![frame.clone()];
     let mut next = parent(&frame.meta);
-    while let Some(id) = next.filter(|id| Some(*id) != held) {
+    while let Some(id) = next.filter(|id| !holds(*id)) {
         // References go back in time, or they would go on for ever.
         if frames.last().is_some_and(|last| id >= last.meta.id) || frames.len() == ANCESTORS_MAX {
             return None;
@@ -63,8 +67,8 @@ mod tests {
             intake.publish_part(Instant::from_nanos(200), frame, part).unwrap();
         }
         let newest = reader.newest().unwrap().frame;
-        let held = held.map(|held| FrameId { sequence: Sequence(held), ..newest.meta.id });
-        let frames = with_ancestors(&reader, &newest, held)?;
+        let holds = |id: FrameId| Some(id.sequence.0) == held;
+        let frames = with_ancestors(&reader, &newest, holds)?;
         Some(frames.iter().map(|frame| frame.meta.id.sequence.0).collect())
     }
 

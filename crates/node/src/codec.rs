@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use mez_core::ancestors::{parent, with_ancestors};
 use mez_core::broker::camera::{News, Transform, Transformed};
-use mez_core::ancestors::with_ancestors;
-use mez_core::frame::{Encoding, Frame, FrameId};
+use mez_core::frame::{Encoding, Epoch, Frame, FrameId};
 use mez_core::log::LogReader;
 use mez_core::units::Instant;
 use mez_media::h264::H264Decoder;
@@ -17,7 +17,7 @@ pub use mez_media::h264::Library as H264Library;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{Outcome, Request, Source, StreamEncodeError, StreamEncoder};
 use mez_media::worker::{Worker, WorkerError};
-use mez_media::{Image, ImageView, PixelFormat, png};
+use mez_media::{Image, ImageView, PixelFormat, Yuv420, png};
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -25,6 +25,8 @@ use crate::clock::monotonic_now;
 
 /// Frames that may wait for the codec. One is enough, because the broker gives it one at a time.
 const WAITING_MAX: usize = 1;
+/// Frames that a frame of the source's own video needs may take the third part of the time that is left for it; then the next frame goes on from there.
+const DECODING_SHARE: u32 = 3;
 /// A repeated failure is logged once in this many, so that a broken codec does not fill the log.
 const LOGGED_ONCE_IN: u64 = 100;
 
@@ -130,33 +132,36 @@ fn run(
 struct SourceDecoder {
     log: LogReader,
     decoder: H264Decoder,
-    /// The frame that was decoded last, and whether others may need it.
-    held: Option<FrameId>,
+    /// That of the frames that the decoder holds.
+    epoch: Epoch,
 }
 
 impl SourceDecoder {
     fn new(log: LogReader) -> Self {
-        Self { log, decoder: H264Decoder::new(PIXELS_MAX_DEFAULT), held: None }
+        Self { log, decoder: H264Decoder::new(PIXELS_MAX_DEFAULT), epoch: Epoch(0) }
     }
 
-    /// Decodes a frame, with those that it needs. False: there was no time for all of them.
-    fn decode(&mut self, frame: &Frame, deadline: Instant) -> Result<bool, MakeError> {
-        let lacks = || MakeError::Image("frames that it needs are not in the log any more".into());
-        let frames = with_ancestors(&self.log, frame, self.held).ok_or_else(lacks)?;
+    /// Decodes a frame, with those that it needs. `None`: there was no time for all of them; the next call goes on from there.
+    fn decode(&mut self, frame: &Frame, deadline: Instant) -> Result<Option<&Yuv420>, MakeError> {
         let begun = monotonic_now();
         let until = begun + deadline.saturating_since(begun) / DECODING_SHARE;
-        for next in frames {
-            if self.held.is_some() && monotonic_now() >= until {
-                return Ok(false);
-            }
-            let (id, refers) = (next.meta.id, parent(&next.meta));
-            self.held = None;
-            self.decoder
-                .decode_planes(&next.payload, id.sequence.0, refers.map(|refers| refers.sequence.0))
-                .map_err(|error| MakeError::Image(error.to_string()))?;
-            self.held = Some(id);
+        if self.epoch != frame.meta.id.epoch {
+            self.decoder.forget();
+            self.epoch = frame.meta.id.epoch;
         }
-        Ok(true)
+        let newest = self.decoder.newest();
+        let holds = |id: FrameId| Some(id.sequence.0) == newest;
+        let frames = with_ancestors(&self.log, frame, holds)
+            .ok_or_else(|| MakeError::Image("the log has no longer all frames that it needs".into()))?;
+        for (place, next) in frames.iter().enumerate() {
+            if place > 0 && monotonic_now() >= until {
+                return Ok(None);
+            }
+            let refers = parent(&next.meta).map(|refers| refers.sequence.0);
+            let decoded = self.decoder.decode_planes(&next.payload, next.meta.id.sequence.0, refers);
+            decoded.map_err(|error| MakeError::Image(error.to_string()))?;
+        }
+        Ok(Some(self.decoder.planes()))
     }
 }
 
@@ -169,12 +174,16 @@ fn encoder(h264: H264Library, log: LogReader) -> impl FnMut(Box<Transform>) -> R
             Some(encoder) => encoder,
             None => state.insert(StreamEncoder::new(PIXELS_MAX_DEFAULT)?.with_h264(h264)),
         };
-        make(encoder, &transform)
+        make(encoder, &mut source, &transform)
     }
 }
 
-fn make(encoder: &mut StreamEncoder, transform: &Transform) -> Result<Transformed, MakeError> {
-    let Transform { frame, setting, reference, news, bytes_max, deadline: _ } = transform;
+fn make(
+    encoder: &mut StreamEncoder,
+    source: &mut SourceDecoder,
+    transform: &Transform,
+) -> Result<Transformed, MakeError> {
+    let Transform { frame, setting, reference, news, bytes_max, deadline } = transform;
     news.arrived.iter().for_each(|sequence| encoder.acknowledge(*sequence));
     news.lost.iter().for_each(|sequence| encoder.lost(*sequence));
     let request = Request {
@@ -196,9 +205,11 @@ fn make(encoder: &mut StreamEncoder, transform: &Transform) -> Result<Transforme
             encoder.encode(&Source::Pixels(view), &request)?
         }
         Encoding::Data => return Err(MakeError::Image("a data record has no pixels".into())),
-        encoding @ (Encoding::H264 | Encoding::Tiles) => {
-            return Err(MakeError::Image(format!("{} frames are not published", encoding.name())));
-        }
+        Encoding::H264 => match source.decode(frame, *deadline)? {
+            Some(planes) => encoder.encode(&Source::Planes(planes), &request)?,
+            None => return Ok(Transformed::NotYet),
+        },
+        Encoding::Tiles => return Err(MakeError::Image("frames of changed tiles are not published".into())),
     };
     match outcome {
         Outcome::Frame(made) => Ok(Transformed::Made {
@@ -241,7 +252,7 @@ mod tests {
     fn unwell(tiles_too: bool, h264: H264Library) -> Work {
         let tried = Arc::new(AtomicUsize::new(0));
         Worker::new("unwell", move || {
-            let (mut encode, tried) = (encoder(h264), Arc::clone(&tried));
+            let (mut encode, tried) = (encoder(h264, log(LogConfig::default()).1), Arc::clone(&tried));
             move |transform: Box<Transform>| {
                 let video = matches!(transform.setting.form, Form::H264(_));
                 if video || tiles_too && transform.setting.is_chained() {

@@ -142,6 +142,12 @@ impl H264Decoder {
         &self.planes
     }
 
+    /// The newest frame that others may need, of a source's stream. All that it needs was decoded.
+    #[must_use]
+    pub fn newest(&self) -> Option<u64> {
+        self.newest
+    }
+
     /// Forgets all frames, and frees the codec's memory.
     pub fn forget(&mut self) {
         self.native = None;

@@ -79,6 +79,7 @@ impl Driver {
         (dialler, revoked): (Dialler, LiveRevocations),
         edges: Vec<EdgeAddress>,
     ) -> Self {
+        let log = shared.reader.clone();
         Self {
             broker,
             shared,
@@ -95,8 +96,8 @@ impl Driver {
             reads: JoinSet::new(),
             profiles: JoinSet::new(),
             trace: CameraTrace::default(),
-            codec: LazyCodec::new(h264),
-            past_codec: LazyCodec::new(h264),
+            codec: LazyCodec::new(h264, log.clone()),
+            past_codec: LazyCodec::new(h264, log),
             past_ticket: 0,
         }
     }
@@ -257,6 +258,8 @@ impl Driver {
     fn perform(&mut self, output: CameraOutput) {
         match output {
             CameraOutput::Dial { edge } => self.dial(edge),
+            // Sources are read through ffmpeg, which hands on no such request. Their next key frame comes by itself.
+            CameraOutput::AskKeyFrame => {}
             CameraOutput::Send { link, message } => self.command(link, Command::Send(message)),
             CameraOutput::Transform(transform) => self.encode(transform),
             CameraOutput::TransformPast { ticket, transform } => self.encode_past(ticket, transform),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mez_core::ancestors::with_ancestors;
+use mez_core::ancestors::{parent, with_ancestors};
 use mez_core::broker::StreamPart;
 use mez_core::broker::camera::Transform;
 use mez_core::frame::FrameId;
@@ -24,8 +24,8 @@ pub(super) struct VideoState {
     since_key: u64,
     /// A key frame was asked for.
     asked: bool,
-    /// The picture that was decoded last.
-    held: Option<FrameId>,
+    /// The picture that was decoded last, and the one that it needs. Others may need the one or the other.
+    held: [Option<FrameId>; 2],
 }
 
 /// What the decoder came to.
@@ -60,15 +60,18 @@ impl VideoState {
         if !transform.frame.meta.encoding.is_chained() {
             return Decoding::Done(ms(0));
         }
-        let Some(frames) = with_ancestors(log, &transform.frame, self.held) else { return Decoding::Lacking };
+        let holds = |id: FrameId| self.held.contains(&Some(id));
+        let Some(frames) = with_ancestors(log, &transform.frame, holds) else { return Decoding::Lacking };
         let now = &frames[..frames.len().min(DECODED_MAX)];
-        self.held = now.last().map(|frame| frame.meta.id).or(self.held);
+        if let Some(last) = now.last() {
+            self.held = [Some(last.meta.id), parent(&last.meta)];
+        }
         let takes = DECODING * now.len() as u32;
         if now.len() < frames.len() { Decoding::NotYet(takes) } else { Decoding::Done(takes) }
     }
 
     /// The decoder has lost what it held.
     pub(super) fn fail(&mut self) {
-        self.held = None;
+        self.held = [None; 2];
     }
 }
