@@ -19,11 +19,7 @@ pub const fn parent(meta: &FrameMeta) -> Option<FrameId> {
 
 /// What has to be decoded for `frame`, in order and itself last, by a decoder that `holds` some frames. `None`: the log has not all of
 /// it.
-pub fn with_ancestors(
-    log: &LogReader,
-    frame: &Frame,
-    holds: impl Fn(FrameId) -> bool,
-) -> Option<Vec<Frame>> {
+pub fn with_ancestors(log: &LogReader, frame: &Frame, holds: impl Fn(FrameId) -> bool) -> Option<Vec<Frame>> {
     let mut frames = vec![frame.clone()];
     let mut next = parent(&frame.meta);
     while let Some(id) = next.filter(|id| !holds(*id)) {

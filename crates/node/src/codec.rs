@@ -166,7 +166,10 @@ impl SourceDecoder {
 }
 
 /// The state and the work of a codec's thread.
-fn encoder(h264: H264Library, log: LogReader) -> impl FnMut(Box<Transform>) -> Result<Transformed, MakeError> {
+fn encoder(
+    h264: H264Library,
+    log: LogReader,
+) -> impl FnMut(Box<Transform>) -> Result<Transformed, MakeError> {
     let mut state: Option<StreamEncoder> = None;
     let mut source = SourceDecoder::new(log);
     move |transform| {

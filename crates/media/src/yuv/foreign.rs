@@ -30,8 +30,7 @@ pub(crate) fn to_ours(planes: &Planes<'_>, (width, height): (u32, u32), colour: 
     if colour == Colour::OURS {
         return;
     }
-    let (luma_scale, chroma_scale) =
-        if colour.is_full { (1.0, 1.0) } else { (255.0 / 219.0, 255.0 / 224.0) };
+    let (luma_scale, chroma_scale) = if colour.is_full { (1.0, 1.0) } else { (255.0 / 219.0, 255.0 / 224.0) };
     let black = if colour.is_full { 0 } else { 16 };
     let [luma_of, blue_of, red_of] = match colour.is_bt709 {
         true => [LUMA_OF, BLUE_OF, RED_OF],

@@ -27,8 +27,7 @@ use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{
     Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct,
-    Counter, DiskSpec, EdgeId, EdgeSpec, Host, Library, Resumes, SourceVideo,
-    VisitorSpec, World,
+    Counter, DiskSpec, EdgeId, EdgeSpec, Host, Library, Resumes, SourceVideo, VisitorSpec, World,
 };
 
 /// No fault comes before this moment.

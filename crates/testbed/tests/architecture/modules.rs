@@ -234,6 +234,7 @@ const MODULES: &[(&str, &[&str])] = &[
 
 /// Modules that every part of a broker may use.
 const BELOW_BROKERS: &[&str] = &[
+    "ancestors",
     "buffer",
     "chain",
     "clock",

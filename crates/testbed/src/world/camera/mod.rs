@@ -37,8 +37,8 @@ use mez_core::units::{ClockAnchor, Timestamp};
 use mez_core::wire::MessageBuffer;
 
 use self::encoder::Encoder;
-use self::video::VideoState;
 pub(super) use self::outputs::Effect;
+use self::video::VideoState;
 use super::action::Counter;
 use super::bug::Bug;
 use super::events::Event;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::ancestors::parent;
-use mez_core::broker::{PublishPartError, Published, StreamPart};
 use mez_core::broker::camera::SourceNews;
+use mez_core::broker::{PublishPartError, Published, StreamPart};
 use mez_core::frame::{Encoding, Epoch, FrameId};
 use mez_core::units::Timestamp;
 

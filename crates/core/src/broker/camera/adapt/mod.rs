@@ -417,8 +417,7 @@ fn served(contract: &Contract, fine: &[Option<f64>], on_time: &[f64], path: Opti
 /// Whether the frames of a source's chain are likely enough on time as they are, and the channel has room for such frames. Once a cap
 /// has expired nobody knows that.
 fn carries(policy: &dyn Policy, offer: &Offer<'_>, own: &Own) -> bool {
-    let has_room =
-        offer.cap.is_none_or(|cap| offer.now < cap.until && own.mean_bytes <= cap.frame_bytes_max);
+    let has_room = offer.cap.is_none_or(|cap| offer.now < cap.until && own.mean_bytes <= cap.frame_bytes_max);
     has_room && policy.carries(offer, own.bytes as f64)
 }
 

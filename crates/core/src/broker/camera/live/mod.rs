@@ -452,8 +452,9 @@ impl Live {
         }
         let joint = asked.unwrap_or_else(|| Joint::without_floor(&link.demand.contracts));
         self.chain.refresh_late(now);
-        let own = own.filter(|_| has_floor && !self.source_chain.rests(now));
-        let plan = adapter.plan(&self.candidate(Considered::Next(own), present, link, &joint)?);
+        let own = own.filter(|_| !has_floor || !self.source_chain.rests(now));
+        let next = Considered::Next(own.filter(|_| has_floor));
+        let plan = adapter.plan(&self.candidate(next, present, link, &joint)?);
         match plan {
             Plan::Wait(until) => {
                 self.ask_again = Some(until);
@@ -478,7 +479,7 @@ impl Live {
             }
             Plan::Send(mut making) => {
                 making.infeasible &= has_floor;
-                self.make(now, link, *making, own)
+                self.make(now, link, *making, own.is_some())
             }
         }
     }
@@ -487,11 +488,9 @@ impl Live {
     /// chain does as long as it can be decoded, and frames wait behind the newest no longer than the latency bound.
     fn goes_unchanged(&self, now: Instant, link: &EdgeLink, own: Option<Own>) -> bool {
         let is_still = self.waiting.as_ref().is_some_and(|newest| !newest.meta().encoding.is_chained());
-        let bound = link.demand.contracts.iter().filter_map(|contract| contract.latency_bound).min();
-        let waits_max = bound.unwrap_or(BOUND_DEFAULT);
-        let is_in_time =
-            |own: Own| now.saturating_since(own.captured) <= waits_max || !self.source_chain.has_behind();
-        is_still || own.is_some_and(is_in_time)
+        let bounds = link.demand.contracts.iter().filter_map(|contract| contract.latency_bound);
+        let is_young = |own: Own| now.saturating_since(own.captured) <= bounds.min().unwrap_or(BOUND_DEFAULT);
+        is_still || own.is_some_and(|own| !self.source_chain.has_behind() || is_young(own))
     }
 
     /// Builds what the policy is offered for the waiting frame. It is the only place that does.
@@ -518,17 +517,17 @@ impl Live {
         Some(Candidate { now, joint, profiles, frame, before, own, captured, interval, unsent_bytes, window })
     }
 
-    /// Gives the waiting frame to its codec. Frames behind it are skipped. `own`: its source's chain could have gone.
+    /// Gives the waiting frame to its codec. Frames behind it are skipped. `is_refused`: its source's chain could have gone.
     fn make(
         &mut self,
         now: Instant,
         link: &EdgeLink,
         mut making: EncodePlan,
-        own: Option<Own>,
+        is_refused: bool,
     ) -> Option<CameraOutput> {
         let Waiting { record: Record { frame, .. }, published, .. } = self.waiting.take()?;
         if frame.meta.encoding.is_chained() {
-            let behind = self.source_chain.give_up(now, own.is_some());
+            let behind = self.source_chain.give_up(now, is_refused);
             self.skip_all(behind);
         }
         making.published = published;

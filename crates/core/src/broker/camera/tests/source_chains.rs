@@ -179,6 +179,7 @@ fn another_connection_begins_with_a_frame_that_stands_alone() {
     rig.welcome(2, Some(zero));
     rig.demand(2, 1, vec![Contract::default()]);
     rig.take();
+    rig.now += 100 * MS;
     part(&mut rig, NEEDED);
     assert_eq!(goes(&mut rig), [alone(1), Goes::Asks]);
 }
@@ -195,6 +196,7 @@ fn an_edge_that_cannot_decode_gets_a_frame_that_stands_alone() {
             rig.message(1, Message::Refresh { frame });
         }
     }
+    rig.now += 100 * MS;
     part(&mut rig, NEEDED);
     assert_eq!(goes(&mut rig), [alone(2), Goes::Asks]);
 }
