@@ -32,7 +32,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use mez_core::broker::camera::{CameraBroker, CameraConfig, SourceNews, Transform};
-use mez_core::broker::{EdgeIndex, Intake, IntakeConfig, LinkId, PublishError, Published};
+use mez_core::broker::{
+    EdgeIndex, Intake, IntakeConfig, LinkId, PublishError, PublishPartError, Published, StreamPart,
+};
 use mez_core::contract::Contract;
 use mez_core::controller::named::PolicyName;
 use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
@@ -355,7 +357,25 @@ impl World {
         let (width, height, encoding) = self.picture;
         let payload = vec![a; 1 + usize::from(a) * 16].into();
         let frame = Published { payload, encoding, width, height, captured };
-        match self.intake.publish(self.now, frame) {
+        let result = if encoding == Encoding::H264 {
+            let part = match a % 3 {
+                0 => StreamPart::Key,
+                kind => StreamPart::Following { is_needed: kind == 1 },
+            };
+            match self.intake.publish_part(self.now, frame.clone(), part) {
+                Err(PublishPartError::NoKeyFrame) => {
+                    self.intake.publish_part(self.now, frame, StreamPart::Key)
+                }
+                result => result,
+            }
+        } else {
+            self.intake.publish(self.now, frame).map_err(PublishPartError::from)
+        };
+        let result = result.map_err(|error| match error {
+            PublishPartError::Publish(error) => error,
+            PublishPartError::NoKeyFrame => panic!("a key frame needs nothing"),
+        });
+        match result {
             Ok(_) => {}
             Err(PublishError::Log(AppendError::CaptureTime { .. })) => assert!(captured.is_some()),
             // The waiting frame may hold all of a small log.
