@@ -163,8 +163,9 @@ impl H264Decoder {
                 detail: "its units are not those of the frame that it says it is",
             });
         }
-        self.colour = look.colour.unwrap_or(self.colour);
+        let colour = look.colour.unwrap_or(self.colour);
         let Some(refers) = refers else {
+            self.colour = colour;
             self.frame_num_bits =
                 units(payload).find_map(|unit| slice::sequence(unit)).map(|set| set.frame_num_bits);
             return Ok(Kept::Key);
@@ -173,7 +174,11 @@ impl H264Decoder {
             Some(place) => (self.slots[place.refers as usize], Kept::Slot(place.own as usize)),
             None => (self.newest, Kept::Newest { is_needed: look.is_needed }),
         };
-        if held == Some(refers) { Ok(kept) } else { Err(H264Error::NotHeld { refers, held }) }
+        if held != Some(refers) {
+            return Err(H264Error::NotHeld { refers, held });
+        }
+        self.colour = colour;
+        Ok(kept)
     }
 
     /// The slots that a frame of ours names. `None`: it is of a source's stream.
@@ -318,6 +323,24 @@ mod tests {
             Err(H264Error::TooManyPixels { width: SIDE, height: SIDE, pixels_max: 100 })
         ));
     }
+
+    /// x264 says nothing of its samples here: black is 16.
+    #[test]
+    fn samples_of_video_become_those_of_pictures() {
+        let stream: &[u8] = include_bytes!("../../tests/streams/baseline.h264");
+        let mut parser = AccessUnits::default();
+        let picture = units(stream).find_map(|unit| parser.unit(unit).unwrap()).unwrap();
+        let (mut coded, mut decoder) = (Yuv420::empty(), H264Decoder::new(1 << 16));
+        let copy = |planes: &Planes<'_>, width, height| coded.copy_from(planes, width, height);
+        NativeDecoder::new().unwrap().decode(&shown_at_once(&picture.payload), copy).unwrap();
+        let shown = decoder.decode_planes(&picture.payload, 0, None).unwrap();
+        let luma = (shown.width() * shown.height()) as usize;
+        for (shown, coded) in shown.data()[..luma].iter().zip(coded.data()) {
+            let whole = (f64::from(*coded) - 16.0) * 255.0 / 219.0;
+            assert!((whole.clamp(0.0, 255.0) - f64::from(*shown)).abs() < 1.0, "{coded} became {shown}");
+        }
+    }
+
     /// A recovery point is a place to begin by the word of the encoder. The codec wants a key frame.
     #[test]
     fn the_codec_does_not_begin_at_a_recovery_point() {
