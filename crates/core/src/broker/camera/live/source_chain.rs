@@ -386,7 +386,7 @@ mod tests {
     fn a_chain_that_is_given_up_soon_again_rests_longer() {
         let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
         let mut chain = SourceChain::default();
-        let mut begin = |chain: &mut SourceChain, seconds, sequence| {
+        let begin = |chain: &mut SourceChain, seconds, sequence| {
             chain.sent(at(seconds), LINK, waiting(sequence, ChainLink::still(Sequence(sequence))).meta());
         };
         begin(&mut chain, 0, 0);
