@@ -235,6 +235,7 @@ fn messages() -> Vec<(&'static str, Message)> {
                 floor_bytes: Some(20_000.0),
                 best_accuracy: Some(0.98),
                 infeasible: true,
+                interrupted: true,
                 profile_use: ProfileUse::InUse,
                 profile: Some([7; 32]),
                 drift: Some(SizeDrift { measured: 50.0, profiled: 145.0 }),

@@ -167,6 +167,7 @@ fn contracts() -> Vec<(&'static str, Message)> {
                 floor_bytes: Some(28_000.0),
                 best_accuracy: Some(0.99),
                 infeasible: true,
+                interrupted: false,
                 profile_use: ProfileUse::InUse,
                 profile: Some([0xab; 32]),
                 drift: Some(SizeDrift { measured: 50.0, profiled: 145.0 }),

@@ -55,6 +55,7 @@ impl World {
             }
             1 => Transformed::TooLarge { bytes: u32::from(c) },
             2 if transform.frame.meta.encoding.is_chained() => Transformed::NotYet,
+            3 if transform.frame.meta.encoding.is_chained() => Transformed::Lacking,
             _ => Transformed::Made {
                 // A few frames are large enough to measure the link's rate.
                 payload: vec![1; if c < 0xe0 { usize::from(c) << 3 } else { usize::from(c & 0x1f) << 12 }]

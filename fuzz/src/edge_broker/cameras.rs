@@ -248,6 +248,7 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
             floor_bytes: (c & 2 == 0).then_some(number as f64 + 1.0),
             best_accuracy: (c & 4 == 0).then(|| f64::from(c) / 255.0),
             infeasible: c & 0x80 != 0,
+            interrupted: c & 0x40 != 0,
             profile_use: pick(&ProfileUse::ALL, c),
             profile: pick(&PROFILES, c >> 4),
             drift: (c & 8 == 0).then_some(SizeDrift { measured: number as f64 + 1.0, profiled: 145.0 }),

@@ -42,6 +42,9 @@ pub struct FeasibilityReport {
     pub best_accuracy: Option<f64>,
     /// Whether at the last frame that waited, no rung that keeps the floor was on time often enough.
     pub infeasible: bool,
+    /// Whether the source gives video of its own, and frames are made of it at rungs, because the edge lacks what its next frame needs or the link
+    /// has no room for it. It goes on as it is at one of its key frames.
+    pub interrupted: bool,
     /// What became of the profile.
     pub profile_use: ProfileUse,
     /// The profile.
@@ -55,6 +58,7 @@ pub struct FeasibilityReport {
 
 const FLAG_INFEASIBLE: u8 = 1;
 const FLAG_PROFILE: u8 = 2;
+const FLAG_INTERRUPTED: u8 = 4;
 /// The number of parts in which shares are sent.
 const SHARE_PARTS: f64 = 1e6;
 
@@ -63,8 +67,12 @@ impl FeasibilityReport {
         out.f64(self.link_rate.map_or(f64::NAN, |rate| rate.0));
         out.f64(self.floor_bytes.unwrap_or(f64::NAN));
         out.f64(self.best_accuracy.unwrap_or(f64::NAN));
-        let profile = if self.profile.is_some() { FLAG_PROFILE } else { 0 };
-        out.u8(profile | if self.infeasible { FLAG_INFEASIBLE } else { 0 });
+        let flags = [
+            (self.infeasible, FLAG_INFEASIBLE),
+            (self.profile.is_some(), FLAG_PROFILE),
+            (self.interrupted, FLAG_INTERRUPTED),
+        ];
+        out.u8(flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum());
         out.u8(self.profile_use as u8);
         out.extend_from_slice(&self.profile.unwrap_or_default());
         out.f64(self.drift.map_or(f64::NAN, |drift| drift.measured));
@@ -96,6 +104,7 @@ impl FeasibilityReport {
             floor_bytes,
             best_accuracy,
             infeasible: flags & FLAG_INFEASIBLE != 0,
+            interrupted: flags & FLAG_INTERRUPTED != 0,
             profile_use: ProfileUse::ALL.into_iter().find(|known| *known as u8 == code).unwrap_or_default(),
             profile: (flags & FLAG_PROFILE != 0).then_some(hash),
             drift,

@@ -162,7 +162,8 @@ pub struct News {
 #[derive(Clone, Debug)]
 pub struct Transform {
     /// The frame as it was published. One of a source's own chain is decoded with those that it needs, which are in the camera's log. If that
-    /// takes longer than a frame may take, the answer is [`Transformed::NotYet`], and the next frame is decoded from where this one came to.
+    /// takes longer than a frame may take, the answer is [`Transformed::NotYet`], and the next frame is decoded from where this one came to. If the log
+    /// has dropped some of them, it is [`Transformed::Lacking`].
     pub frame: Frame,
     /// What to do to it. That it leaves out frames is the broker's business.
     pub setting: Setting,
@@ -202,6 +203,9 @@ pub enum Transformed {
     },
     /// Nothing yet: the frames that it needs are not all decoded. The codec is in order.
     NotYet,
+    /// Nothing: the log has no longer all frames that it needs. The codec is in order, and nothing can be made of the source's video before its next
+    /// key frame.
+    Lacking,
     /// Nothing: the codec failed or was late, or the frame cannot be read. The driver's log says why.
     Failed,
 }

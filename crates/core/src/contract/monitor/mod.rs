@@ -41,6 +41,9 @@ const OVERDUE_FRAMES: u32 = 5;
 /// An application misses its latency bound only after it has waited for the bound and at least this long.
 pub const OVERDUE_MIN: Duration = Duration::from_millis(300);
 
+/// What is said of a source whose own video does not go as it is.
+const INTERRUPTED: &str = "; the source's own video is interrupted until one of its key frames goes, and frames are made of it meanwhile";
+
 /// What it takes to keep the floor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Need {
@@ -73,6 +76,8 @@ pub struct Surroundings {
     pub source: Option<String>,
     /// How long the source has given frames again. `None`: it always did, as far as is known.
     pub live_for: Option<Duration>,
+    /// Whether the source gives video of its own, and frames are made of it until one of its key frames goes as it is.
+    pub interrupted: bool,
     /// Since when the camera finds no rung that keeps the contract.
     pub infeasible_since: Option<Instant>,
     /// Since when the camera's shared channel has no room for it, and why.
@@ -277,6 +282,9 @@ impl Monitor {
             && !around.conflict.is_empty()
         {
             let _ = write!(text, "; {}", around.conflict);
+        }
+        if around.interrupted && !matches!(state, ContractState::Absent | ContractState::SourceLost) {
+            text.push_str(INTERRUPTED);
         }
         (state, text)
     }

@@ -47,6 +47,11 @@ fn each_state_has_its_cause_and_its_sentence() {
     assert_eq!(describe(&slow), (ContractState::Infeasible, text.into()));
 
     let best = Surroundings { need: Some(Need::Best(0.999)), ..around.clone() };
+    let interrupted = Surroundings { interrupted: true, ..around.clone() };
+    let (state, text) = after(contract(), |_| GOOD).describe(at(1000), &interrupted);
+    assert_eq!(state, ContractState::Ok, "frames that are made of the source's video keep the floor");
+    assert!(text.contains("interrupted until one of its key frames goes"), "{text}");
+
     let strict = Contract { accuracy_floor: Some(0.9995), ..contract() };
     let strict = after(strict, |_| FrameOutcome { infeasible: true, ..GOOD });
     let text = "no setting of the profile keeps the floor 0.9995; the best keeps 0.999";

@@ -388,6 +388,7 @@ impl ContractWatch {
             is_away: !view.connected,
             source: view.source.as_ref().and_then(SourceStanding::sentence),
             live_for: live.and_then(|source| source.lasts(now)),
+            interrupted: feasibility.interrupted,
             infeasible_since: self.given_up(view).or(view.infeasible_since.filter(|_| own)),
             shed: view.shed.clone(),
             drift: feasibility

@@ -320,14 +320,15 @@ fn any_outlook() -> impl Strategy<Value = FeasibilityReport> {
         });
     let drift = prop::option::of((1e-3..1e12f64, 1e-3..1e12f64))
         .prop_map(|drift| drift.map(|(measured, profiled)| SizeDrift { measured, profiled }));
-    let flags = (any::<bool>(), any::<Option<[u8; 32]>>(), drift);
+    let flags = (any::<bool>(), any::<bool>(), any::<Option<[u8; 32]>>(), drift);
     (positive(), positive(), best, flags, 0..ProfileUse::ALL.len(), calibration).prop_map(
-        |(rate, floor_bytes, best_accuracy, (infeasible, profile, drift), code, calibration)| {
+        |(rate, floor_bytes, best_accuracy, (infeasible, interrupted, profile, drift), code, calibration)| {
             FeasibilityReport {
                 link_rate: rate.map(BitsPerSecond),
                 floor_bytes,
                 best_accuracy,
                 infeasible,
+                interrupted,
                 profile_use: ProfileUse::ALL[code],
                 profile,
                 drift,

@@ -124,6 +124,8 @@ pub(super) struct Adapter {
     shed_until: Option<Instant>,
     /// When a rung was last chosen for a frame.
     chosen: Option<Instant>,
+    /// Whether the last frame that went was made of a source's own video.
+    interrupts_source: bool,
 }
 
 impl Adapter {
@@ -136,7 +138,18 @@ impl Adapter {
             cap: None,
             shed_until: None,
             chosen: None,
+            interrupts_source: false,
         }
+    }
+
+    /// A frame goes: as it was published, or made of another. `of_source`: it is of a source's own video.
+    pub(super) fn goes(&mut self, is_made: bool, of_source: bool) {
+        self.interrupts_source = is_made && of_source;
+    }
+
+    /// Whether a source's own video is interrupted: frames are made of it until one of its key frames goes.
+    pub(super) fn interrupts_source(&self) -> bool {
+        self.interrupts_source
     }
 
     /// The edge has told the camera its share of a channel.

@@ -256,6 +256,11 @@ impl History {
                 let record = Record { frame: Frame { meta, payload }, ..record };
                 self.handle_found(record, live.connections)
             }
+            // It is asked again once the codec has rested: it goes on from where it came to.
+            Transformed::NotYet => {
+                self.codec.handle_found(ticket, record);
+                Effects::default()
+            }
             _ => Effects::stops(self.pass_over(record.frame.meta.id, Some(SkipReason::NotMade))),
         })
     }

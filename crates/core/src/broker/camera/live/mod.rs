@@ -3,6 +3,7 @@
 
 mod chain;
 mod frame_skip;
+mod lent;
 mod source_chain;
 mod waiting;
 
@@ -10,12 +11,13 @@ use std::time::Duration;
 
 use self::chain::Chain;
 use self::frame_skip::FrameSkip;
+use self::lent::Considered;
+pub(super) use self::lent::{Lent, Present};
 use self::source_chain::SourceChain;
 use self::waiting::Waiting;
-use super::adapt::{Adapter, BOUND_DEFAULT, Candidate, EncodePlan, Own, Plan, Profiles};
+use super::adapt::{Adapter, BOUND_DEFAULT, Candidate, EncodePlan, Own, Plan};
 use super::connection::{DemandChange, EdgeLink};
 use super::ledger::SkipLedger;
-use super::negotiation::ServedContracts;
 use super::types::{CameraOutput, Transform, Transformed};
 use crate::broker::{LinkId, PEER_SILENCE_MAX};
 use crate::contract::Joint;
@@ -30,35 +32,6 @@ use crate::wire::{FrameHeader, Report};
 /// newer frame has come. It is encoded again at once if no newer frame is due by then. The value is
 /// [`crate::controller::quantile::SEND_GAP_MAX`] less the time to encode a frame.
 const SILENCE_ACCEPTED: Duration = Duration::from_millis(200);
-
-/// The other parts of the broker that the live part may use during a call.
-pub(super) struct Lent<'a> {
-    pub(super) present: Present<'a>,
-    /// The active connection.
-    pub(super) link: Option<&'a mut EdgeLink>,
-    pub(super) adapter: &'a mut Adapter,
-    pub(super) contracts: &'a mut ServedContracts,
-}
-
-/// The present circumstances, which are the same for all frames.
-#[derive(Clone, Copy)]
-pub(super) struct Present<'a> {
-    pub(super) now: Instant,
-    /// The usual time between frames.
-    pub(super) interval: Duration,
-    pub(super) profiles: &'a Profiles,
-}
-
-/// The role in which the policy considers the waiting frame.
-#[derive(Clone, Copy)]
-enum Considered {
-    /// As the next frame to send, or with what it needs of its source's chain, if these may go as they are.
-    Next(Option<Own>),
-    /// In place of the frame that is being sent, of which this many bytes have not left.
-    InPlaceOf { frame: Sequence, unsent_bytes: u64 },
-    /// As one of many such frames, each given to an idle link as soon as it is captured.
-    OneOfMany,
-}
 
 /// The live frames of one camera.
 pub(super) struct Live {
@@ -323,7 +296,8 @@ impl Live {
             return None;
         }
         // A codec that has not begun with the frame has changed nothing in its chain.
-        let chained = making.setting.is_chained() && transformed != Transformed::NotYet;
+        let untouched = matches!(transformed, Transformed::NotYet | Transformed::Lacking);
+        let chained = making.setting.is_chained() && !untouched;
         let mut again = None;
         let reason = match (transformed, link) {
             (_, None) => SkipReason::LinkDown,
@@ -356,6 +330,7 @@ impl Live {
                 again = goes_on.then_some((making.published, None));
                 SkipReason::NotMade
             }
+            (Transformed::Lacking, Some(_)) => SkipReason::NotMade,
             (Transformed::Failed, Some(_)) => {
                 adapter.handle_failed(now, &making);
                 SkipReason::NotMade
@@ -432,8 +407,10 @@ impl Live {
             self.ask_again = Some(until);
             return None;
         }
-        let is_picture = waiting.record.frame.meta.encoding.is_picture();
-        if is_picture && self.frame_skip.leaves_out(waiting.id(), link) {
+        let is_picture = waiting.meta().encoding.is_picture();
+        // A rung that leaves out every key frame of its source would never end.
+        let begins = self.source_chain.begins(now, waiting.meta());
+        if is_picture && !begins && self.frame_skip.leaves_out(waiting.id(), link) {
             return None;
         }
         if let Some(joint) = contracts.prepare(link) {
@@ -479,7 +456,7 @@ impl Live {
             }
             Plan::Send(mut making) => {
                 making.infeasible &= has_floor;
-                self.make(now, link, *making, own.is_some())
+                self.make(now, (link, adapter), *making, own.is_some())
             }
         }
     }
@@ -521,11 +498,12 @@ impl Live {
     fn make(
         &mut self,
         now: Instant,
-        link: &EdgeLink,
+        (link, adapter): (&EdgeLink, &mut Adapter),
         mut making: EncodePlan,
         is_refused: bool,
     ) -> Option<CameraOutput> {
         let Waiting { record: Record { frame, .. }, published, .. } = self.waiting.take()?;
+        adapter.goes(true, frame.meta.encoding.is_chained());
         if frame.meta.encoding.is_chained() {
             let behind = self.source_chain.give_up(now, is_refused);
             self.skip_all(behind);
@@ -558,6 +536,9 @@ impl Live {
         let payload_bytes = frame.payload.len() as u32;
         link.begin(now, id, frame.payload.len());
         let is_original = making.is_none_or(|making| making.setting.form == Form::Original);
+        if is_original {
+            adapter.goes(false, frame.meta.encoding.is_chained());
+        }
         match (is_original, frame.meta.encoding.is_chained()) {
             (true, true) => {
                 // The edge takes no frame of an earlier chain after this.

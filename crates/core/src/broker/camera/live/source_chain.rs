@@ -101,6 +101,11 @@ impl SourceChain {
         self.since.is_none() && self.rests_until.is_some_and(|until| now < until)
     }
 
+    /// Whether the chain can begin with this frame.
+    pub(super) fn begins(&self, now: Instant, meta: &FrameMeta) -> bool {
+        meta.encoding.is_chained() && parent(meta).is_none() && !self.rests(now)
+    }
+
     // ---- what happened ------------------------------------------------------------------------------------
 
     /// A frame of the chain was published.

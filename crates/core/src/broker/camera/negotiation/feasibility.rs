@@ -64,6 +64,10 @@ impl Feasibility {
     ) -> Option<Instant> {
         let (at, last) = self.told?;
         // If no contract asks for anything any more, no report is needed.
+        let interrupted = adapter.interrupts_source();
+        if last.interrupted != interrupted && !link.demand.contracts.is_empty() {
+            return Some(at + INTERVAL_MIN);
+        }
         let (joint, seen) = contracts.joint(link).zip(adapter.seen())?;
         let negotiated = contracts.negotiated(link);
         if !negotiated.outcomes.is_empty() && negotiated != self.told_result {
@@ -84,8 +88,9 @@ fn feasibility(
     adapter: &Adapter,
 ) -> FeasibilityReport {
     let (link_rate, calibration) = (adapter.link_rate(), adapter.calibration());
+    let interrupted = adapter.interrupts_source();
     let Some((joint, seen)) = contracts.joint(link).zip(adapter.seen()) else {
-        return FeasibilityReport { link_rate, calibration, ..FeasibilityReport::default() };
+        return FeasibilityReport { link_rate, interrupted, calibration, ..FeasibilityReport::default() };
     };
     let fresh = now.saturating_since(seen.at) <= SEEN_MAX;
     FeasibilityReport {
@@ -93,6 +98,7 @@ fn feasibility(
         floor_bytes: seen.floor_bytes,
         best_accuracy: seen.best_accuracy,
         infeasible: seen.infeasible && fresh,
+        interrupted,
         profile_use: seen.profile_use,
         profile: joint.profile,
         drift: seen.drift,

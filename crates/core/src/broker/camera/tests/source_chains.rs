@@ -222,6 +222,87 @@ fn a_codec_that_has_to_catch_up_is_given_the_newest_frame_again() {
     assert_eq!(frames_sent(&rig.take()), [(two, told)]);
 }
 
+/// What the edge was last told of whether the source's own video is interrupted.
+fn interrupted(rig: &mut Rig) -> Option<bool> {
+    let told = |output: CameraOutput| match output {
+        CameraOutput::Send { message: Message::FeasibilityReport(report), .. } => Some(report.interrupted),
+        _ => None,
+    };
+    rig.now += 200 * MS;
+    rig.message(1, Message::Ping { t1: rig.now });
+    rig.broker.handle_timeout(rig.now);
+    rig.take().into_iter().filter_map(told).last()
+}
+
+/// What a lost frame costs is told: frames are made at a rung until the next key frame goes.
+#[test]
+fn the_edge_is_told_while_a_source_s_video_is_interrupted() {
+    let mut rig = Rig::connected(Contract::default());
+    let zero = part(&mut rig, KEY);
+    rig.sent(1, zero);
+    assert_ne!(interrupted(&mut rig), Some(true));
+    rig.message(1, Message::Report(Report::Refused { frame: zero }));
+    let one = part(&mut rig, NEEDED);
+    made(&mut rig, one);
+    assert_eq!(interrupted(&mut rig), Some(true));
+    let two = part(&mut rig, KEY);
+    rig.sent(1, two);
+    assert_eq!(interrupted(&mut rig), Some(false));
+}
+
+/// The log has dropped the beginning of a long chain. No codec is to blame, so none rests when the next key frame has come.
+#[test]
+fn a_chain_whose_beginning_the_log_has_dropped_costs_its_frames_and_no_codec() {
+    let mut rig = Rig::connected(Contract::default());
+    let zero = part(&mut rig, KEY);
+    rig.sent(1, zero);
+    rig.message(1, Message::Report(Report::Refused { frame: zero }));
+    for _ in 0..10 {
+        let frame = part(&mut rig, NEEDED);
+        let asked = rig.take().into_iter().any(|output| {
+            matches!(output, CameraOutput::Transform(transform) if transform.setting.to_string().starts_with("h264/"))
+        });
+        assert!(asked, "the video codec is in order");
+        rig.broker.handle_transformed(rig.now, frame, Transformed::Lacking);
+        rig.now += 100 * MS;
+        rig.message(1, Message::Ping { t1: rig.now });
+    }
+    rig.take();
+    part(&mut rig, KEY);
+    let told = vec![skipped(0, 1, SkipReason::Refused), skipped(1, 10, SkipReason::NotMade)];
+    assert_eq!(goes(&mut rig), [Goes::AsItIs(11, told)]);
+}
+
+/// A rung that leaves out frames would otherwise leave out every key frame, and never end.
+#[test]
+fn a_key_frame_goes_although_the_rung_leaves_it_out() {
+    let profile = [5; 32];
+    let contract = Contract { accuracy_floor: Some(0.9), profile: Some(profile), ..bound(1000 * MS) };
+    let mut rig = Rig::connected(contract);
+    rig.broker.handle_profile(rig.now, profile, Some(one_rung("h264/q20/skip3")));
+    let mut sent = Vec::new();
+    for number in 0..31 {
+        rig.now += 100 * MS;
+        rig.message(1, Message::Ping { t1: rig.now });
+        rig.answer_ping(1);
+        let frame = part(&mut rig, if number % 30 == 0 { KEY } else { NEEDED });
+        rig.broker.handle_timeout(rig.now);
+        for step in goes(&mut rig) {
+            if let Goes::Made(..) = step {
+                made(&mut rig, frame);
+                rig.take();
+            }
+            sent.push(step);
+        }
+    }
+    let considered = |step: &Goes| match step {
+        Goes::AsItIs(frame, _) | Goes::Made(frame, _) => Some(*frame),
+        Goes::Asks => None,
+    };
+    let sent: Vec<u64> = sent.iter().filter_map(considered).collect();
+    assert_eq!(sent, [0, 4, 8, 12, 16, 20, 24, 28, 30], "one in four, and the key frame");
+}
+
 /// A link of so many bytes in a millisecond, on which each frame is reported as it arrives; the codec makes frames of 1,500 bytes. The kinds of what
 /// goes in so many seconds of a camera with 25 frames a second, of which every tenth is a key frame: one letter each.
 fn sent_over(rig: &mut Rig, bytes_per_ms: usize, seconds: u64, (key, other): (usize, usize)) -> String {
