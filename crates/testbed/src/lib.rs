@@ -39,7 +39,7 @@ pub use crate::time::{HostClock, Moment, ms, secs};
 pub use crate::world::{
     Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, Bug, By, CameraCounts, CameraId, CameraSpec,
     CaptureTimes, Conduct, Counter, Delivered, DiskSpec, EdgeId, EdgeSpec, Failure, Host, Library, MediumId,
-    MediumSpec, Member, Resumes, RightsId, SiteAction, Told, VisitorId, VisitorSpec, World,
+    MediumSpec, Member, Resumes, RightsId, SiteAction, SourceVideo, Told, VisitorId, VisitorSpec, World,
 };
 
 /// `mbps(20)` is 20,000,000 bits per second.

@@ -1,12 +1,28 @@
 //! Checks frames that need others: what they refer to, and whether it was there.
 
+use std::time::Duration;
+
+use mez_core::ancestors::parent;
 use mez_core::broker::LinkId;
-use mez_core::frame::{FrameId, FrameMeta};
+use mez_core::frame::{FrameId, FrameMeta, Rung, Sequence};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::wire::FrameHeader;
 
 use super::Checks;
+use crate::time::{Moment, ms};
+
+/// A camera that is asked for a frame that stands alone sends none of the chain before it after this. Its broker gives one in a second at most.
+const ENTRY_MAX: Duration = ms(1_500);
+
+/// The chain that a connection carries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    /// Its first frame.
+    chain: Sequence,
+    /// Since when the edge wants another.
+    asked: Option<Moment>,
+}
 
 impl Checks {
     /// Checks what a frame refers to that a camera gives to a connection.
@@ -18,19 +34,48 @@ impl Checks {
         header: &FrameHeader,
     ) {
         let id = header.meta.id;
-        let Some(refers) = self.published_frame(camera, run, id).and_then(|frame| frame.refers) else {
-            return;
+        // What a source's own frame needs, the frame says. What one needs that was made of it, its codec said.
+        let refers = match header.meta.rung == Rung::original() && header.meta.encoding.is_chained() {
+            true => parent(&header.meta).map(|parent| parent.sequence),
+            false => self.published_frame(camera, run, id).and_then(|frame| frame.refers),
         };
+        let Some(refers) = refers else { return };
         let referred = FrameId { sequence: refers, ..id };
         let Some(known) = self.published_frame(camera, run, referred) else {
             return self
                 .fail("references", format!("{id} of {camera} refers to {referred}, which there is not"));
         };
-        let (lost, carrier) = (known.given_up.is_some(), known.carrier);
+        let (lost, carrier, chain) = (known.given_up.is_some(), known.carrier, known.chain);
         self.expect(!lost && carrier == Some(link), "references", || {
             format!(
                 "{id} of {camera} goes over {link:?} and refers to {referred}, which went over {carrier:?}, lost: {lost}"
             )
+        });
+        let goes_in = header.meta.chain.chain;
+        self.expect(chain == Some(goes_in), "references", || {
+            format!("{id} of {camera} goes in the chain of {goes_in:?} and refers to {referred}, which went in {chain:?}")
+        });
+    }
+
+    /// A camera was asked for a frame that stands alone, in place of a chain of which this frame is.
+    pub(crate) fn asks_for_entry(&mut self, run: u64, link: LinkId, frame: FrameId) {
+        let now = self.now;
+        if let Some(entry) = self.entries.get_mut(&(run, link)).filter(|entry| entry.chain <= frame.sequence)
+        {
+            entry.asked.get_or_insert(now);
+        }
+    }
+
+    /// Checks that the chain does not go on for long that a camera was asked to end.
+    pub(super) fn check_entry(&mut self, run: u64, link: LinkId, header: &FrameHeader) {
+        let (now, meta) = (self.now, &header.meta);
+        let entry = self.entries.entry((run, link)).or_insert(Entry { chain: meta.chain.chain, asked: None });
+        if entry.chain != meta.chain.chain || !meta.encoding.is_chained() {
+            *entry = Entry { chain: meta.chain.chain, asked: None };
+        }
+        let late = entry.asked.filter(|asked| now.since(*asked) > ENTRY_MAX);
+        self.expect(late.is_none(), "entry", || {
+            format!("{} goes on with its chain, which was to end since {late:?}", meta.id)
         });
     }
 

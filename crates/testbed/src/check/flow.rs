@@ -242,7 +242,7 @@ impl Checks {
             OnInfeasible::Degrade => None,
             _ => reader.held_back_until,
         };
-        let since = path.quiet_since().max(path.misstamped);
+        let since = path.quiet_since().max(path.useless);
         let since = since.max(reader.ready_since).max(reader.past_until).max(last);
         let since = since.max(held_back_until.unwrap_or(since));
         // One frame may be on its way when the next is published, and each camera has its turn at the application.

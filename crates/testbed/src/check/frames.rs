@@ -57,6 +57,7 @@ impl Checks {
             made: None,
             encoding: Encoding::Jpeg,
             refers: None,
+            chain: None,
             carrier: None,
             captured,
             at,
@@ -95,6 +96,7 @@ impl Checks {
     ) {
         let (id, now) = (header.meta.id, self.now);
         self.check_references(camera, run, link, header);
+        self.check_entry(run, link, header);
         self.expect(unsent == 0, "one in flight", || {
             format!("camera {camera} sends {id} while {unsent} frames of the connection are unsent")
         });
@@ -119,6 +121,7 @@ impl Checks {
                 let FrameHeader { expected_accuracy, infeasible, .. } = *header;
                 frame.quality = Quality { expected_accuracy, infeasible };
                 frame.carrier = Some(link);
+                frame.chain = header.meta.encoding.is_chained().then_some(header.meta.chain.chain);
                 frame.sent.replace(now).is_some()
             }
             None => {

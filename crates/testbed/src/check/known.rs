@@ -53,6 +53,8 @@ pub(super) struct PublishedFrame {
     /// How that is coded, and to which frame it refers.
     pub(super) encoding: Encoding,
     pub(super) refers: Option<Sequence>,
+    /// The first frame of the chain in which it was sent.
+    pub(super) chain: Option<Sequence>,
     /// The connection that it was given to.
     pub(super) carrier: Option<LinkId>,
     pub(super) captured: Timestamp,

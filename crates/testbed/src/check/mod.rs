@@ -29,7 +29,8 @@
 //! | `lists` | a camera and its edge hold the same deny list half a second after one of them has had a newer one | `revoked.rs` |
 //! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
 //! | `cancels` | a frame that gets through is cancelled only while bytes of it are unsent and a newer one is there | `camera.rs` |
-//! | `references` | no frame is sent that refers to one that the camera has given up, or that went over another connection | `chains.rs` |
+//! | `references` | no frame is sent that refers to one that the camera has given up, that went over another connection or in another chain | `chains.rs` |
+//! | `entry` | a camera that is asked for a frame that stands alone gives one within a second and a half, if it sends any | `chains.rs` |
 //! | `decodable` | a replica takes a frame of a chain if it has what that refers to; an application that does not decode chains gets nothing but frames that decode by themselves, made of what could be decoded; one that does was given all that a frame refers to, since it last lost one | `chains.rs`, `deliveries.rs` |
 //! | `replica` | what a record says is missing before it lies between it and the record before; what a replica has of an epoch is of one start | `frames.rs` |
 //! | `demand` | a camera knows what is wanted; nothing crosses that nobody wants | `flow.rs`, `camera.rs` |
@@ -63,6 +64,7 @@ mod revoked;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use mez_core::broker::LinkId;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::name::CameraName;
@@ -108,6 +110,8 @@ pub(crate) struct Checks {
     overtaken: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
     /// For each run of an edge and each epoch that it holds or has held: which run published its frames.
     starts: BTreeMap<(u64, CameraName, Epoch), u64>,
+    /// The chains that cameras' connections carry.
+    entries: BTreeMap<(u64, LinkId), chains::Entry>,
     /// Frames of chains that each run of an edge has received whole.
     whole: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
     /// Frames of chains that each decoder of each run of an edge holds, so that it can decode their successors.

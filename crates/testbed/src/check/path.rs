@@ -50,8 +50,8 @@ pub(crate) struct Path {
     /// The longest time that its codec takes.
     pub(crate) making_time_max: Duration,
     pub(crate) publishing: bool,
-    /// When its publisher last gave a frame a capture time that its log had to refuse. Nobody gets that frame.
-    pub(crate) misstamped: Moment,
+    /// When its publisher last gave a frame that nobody can get: with a wrong capture time, or a picture of video that needs one that is not there.
+    pub(crate) useless: Moment,
 }
 
 impl Path {

@@ -320,6 +320,8 @@ fn film(specs: &mut [CameraSpec], seed: u64) {
             key_every: *random.pick(&[1, 8, 25, 60, 250, 1000]),
             spare_once_in: *random.pick(&[0, 0, 2, 3]),
             answers: random.one_in(2),
+            lost_once_in: *random.pick(&[0, 0, 100]),
+            permille: *random.pick(&[(1000, 125), (400, 37), (270, 45), (300, 250)]),
         });
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mez_core::contract::ContractState;
+use mez_core::frame::Rung;
 
 use super::{Expectation, Happening, Scenario, Sharing};
 use crate::channel::links::Kind;
@@ -40,6 +41,10 @@ pub struct Seen {
     pub age_p95: Option<Duration>,
     /// The longest time without a frame.
     pub gap: Duration,
+    /// The mean accuracy of frames by what the camera sees. `None`: there are none, or nobody measured it.
+    pub accuracy: Option<f64>,
+    /// Frames that came as they were published.
+    pub originals: u64,
     /// Frames that were marked infeasible.
     pub infeasible: u64,
     /// Frames whose accuracy nobody knows by the profile.
@@ -160,6 +165,19 @@ pub(super) fn rates(kind: Kind, length: Duration, seed: u64, camera: usize) -> V
     rates
 }
 
+impl Scenario {
+    /// What the rung of a frame keeps of what its camera sees. `None`: nobody has measured it.
+    fn accuracy_of(&self, got: &Delivered) -> Option<f64> {
+        let camera = self.cameras.iter().find(|(name, _)| got.camera.as_str() == name);
+        camera.and_then(|(_, spec)| spec.footage.accuracy_of(&got.rung))
+    }
+
+    fn mean_accuracy(&self, frames: &[&Delivered]) -> Option<f64> {
+        let known: Vec<f64> = frames.iter().filter_map(|got| self.accuracy_of(got)).collect();
+        (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+    }
+}
+
 impl Happening {
     fn action(self, cameras: &[CameraId], applications: &[ApplicationId]) -> Action {
         let edge = EdgeId::default();
@@ -236,6 +254,8 @@ impl Expectation {
             age_p50: percentile(&ages, 50),
             age_p95: percentile(&ages, 95),
             gap: gaps.max().unwrap_or_default(),
+            accuracy: scenario.mean_accuracy(&mine),
+            originals: mine.iter().filter(|got| got.rung == Rung::original()).count() as u64,
             infeasible: mine.iter().filter(|got| is_infeasible(got)).count() as u64,
             unmeasured: mine.iter().filter(|got| is_unmeasured(got)).count() as u64,
             below_floor: below_floor.len() as u64,
@@ -294,8 +314,6 @@ impl Expectation {
     fn is_below_floor(&self, scenario: &Scenario, got: &Delivered) -> bool {
         let floor = scenario.subscriptions[self.subscription].1.contract.accuracy_floor;
         let Some(floor) = floor else { return false };
-        let camera = scenario.cameras.iter().find(|(name, _)| got.camera.as_str() == name);
-        let seen = camera.and_then(|(_, spec)| spec.footage.accuracy_of(&got.rung));
-        seen.is_none_or(|accuracy| accuracy < floor)
+        scenario.accuracy_of(got).is_none_or(|accuracy| accuracy < floor)
     }
 }

@@ -111,4 +111,10 @@ pub enum Bug {
     StillMixedUp,
     /// Every twentieth question for a still is never answered.
     StillForgotten,
+    /// Every twentieth frame of a source's own video that others need is not sent, and its camera believes that it was.
+    NeededNotSent,
+    /// In place of every twentieth frame that was made of a source's own video, the frame itself is sent, in the middle of its chain.
+    BackAmidChain,
+    /// A camera is not told that its edge wants a frame that stands alone.
+    RefreshIgnored,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use mez_core::contract::Contract;
 use mez_core::controller::share::Channels;
+use mez_core::frame::Frame;
 use mez_core::history::Tier;
 use mez_core::rights::{Bearer, Rights};
 use mez_core::store::Durability;
@@ -144,6 +145,31 @@ pub struct SourceVideo {
     pub spare_once_in: u64,
     /// Whether it gives a key frame when it is asked for one.
     pub answers: bool,
+    /// One picture in so many, at random, is lost before it is read. Nothing that follows is given before the next key frame. 0: none.
+    pub lost_once_in: u64,
+    /// Bytes of key frames and of others, in thousandths of what the picture has as JPEG.
+    pub permille: (u32, u32),
+}
+
+impl SourceVideo {
+    /// x264 without B-frames, as cameras use it: much in key frames, one in ten seconds at 25 frames per second.
+    pub const X264: Self =
+        Self { key_every: 250, spare_once_in: 0, answers: false, lost_once_in: 0, permille: (400, 37) };
+    /// openh264: every second picture is one that no other needs, a key frame in two seconds.
+    pub const OPENH264: Self =
+        Self { key_every: 50, spare_once_in: 2, answers: true, lost_once_in: 0, permille: (270, 45) };
+
+    /// Bytes of a picture that has so many as JPEG.
+    pub(super) fn bytes(&self, is_key: bool, as_jpeg: u32) -> u32 {
+        let permille = if is_key { self.permille.0 } else { self.permille.1 };
+        (u64::from(as_jpeg) * u64::from(permille) / 1000 + 1) as u32
+    }
+
+    /// Bytes that a picture would have as JPEG.
+    pub(super) fn as_jpeg(&self, is_key: bool, bytes: u64) -> u64 {
+        let permille = if is_key { self.permille.0 } else { self.permille.1 };
+        bytes * 1000 / u64::from(permille).max(1)
+    }
 }
 
 /// A camera broker on a host of its own, at the end of a link of its own.
@@ -176,13 +202,21 @@ pub struct CameraSpec {
     pub disk: Option<DiskSpec>,
     /// Where capture times come from. Default: the broker.
     pub capture_times: CaptureTimes,
-    /// Its frames are pictures of its source's own video. Of those that are no key frames each has an eighth of the bytes. Default: its frames are
-    /// stills.
+    /// Its frames are pictures of its source's own video. Default: they are stills.
     pub video: Option<SourceVideo>,
     /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
     pub clock: Option<HostClock>,
     /// The identity in its certificate. Default: one of its own, for its name.
     pub identity: Option<String>,
+}
+
+impl CameraSpec {
+    /// Bytes of a frame's picture as JPEG.
+    pub(super) fn picture_bytes(&self, frame: &Frame) -> u64 {
+        let (bytes, is_key) = (frame.payload.len() as u64, frame.meta.chain.index == 0);
+        let video = self.video.filter(|_| frame.meta.encoding.is_chained());
+        video.map_or(bytes, |video| video.as_jpeg(is_key, bytes))
+    }
 }
 
 impl Default for CameraSpec {

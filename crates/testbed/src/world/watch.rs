@@ -106,7 +106,7 @@ impl View<'_> {
             frame_bytes_max: *spec.frame_bytes.end(),
             making_time_max: spec.footage.making_time_max() * spec.codec_slowness,
             publishing: host.publishing,
-            misstamped: host.misstamped,
+            useless: host.useless,
         }
     }
 

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::fields::{ScenarioError, disk, footage, milliseconds, within, wrong};
 use super::link::RawLink;
-use crate::world::CameraSpec;
+use crate::world::{CameraSpec, SourceVideo};
 
 /// The fastest camera, in frames per second, and the largest frame, in bytes.
 const FRAMES_PER_SECOND_MAX: f64 = 1_000.0;
@@ -21,6 +21,8 @@ pub(super) struct RawCamera {
     frames_per_second: Option<f64>,
     jitter_ms: Option<f64>,
     frame_kilobytes: Option<[f64; 2]>,
+    video: Option<String>,
+    key_frame_every: Option<u64>,
     log_megabytes: Option<f64>,
     disk_megabytes: Option<f64>,
     #[serde(default)]
@@ -50,11 +52,38 @@ impl RawCamera {
             within(&field, most, least, FRAME_BYTES_MAX / 1e3)?;
             spec.frame_bytes = (least * 1e3) as u32..=(most * 1e3) as u32;
         }
+        spec.video = self.video(field)?;
         if let Some(log) = self.log_megabytes {
             let log = within(&format!("{field}.log_megabytes"), log, 1.0, 1e5)?;
             spec.log_bytes_max = (log * 1e6) as u64;
         }
         spec.disk = disk(&format!("{field}.disk_megabytes"), self.disk_megabytes)?;
         Ok(spec)
+    }
+
+    /// How its source codes video of its own.
+    fn video(&self, field: &str) -> Result<Option<SourceVideo>, ScenarioError> {
+        let video = match self.video.as_deref() {
+            Some("x264") => SourceVideo::X264,
+            Some("openh264") => SourceVideo::OPENH264,
+            Some(other) => {
+                return wrong(
+                    format!("{field}.video"),
+                    format!("there is no {other}; there are x264, openh264"),
+                );
+            }
+            None if self.key_frame_every.is_some() => {
+                return wrong(
+                    format!("{field}.key_frame_every"),
+                    "only sources with `video` have key frames",
+                );
+            }
+            None => return Ok(None),
+        };
+        let key_every = self.key_frame_every.unwrap_or(video.key_every);
+        if key_every == 0 {
+            return wrong(format!("{field}.key_frame_every"), "0 is not at least 1");
+        }
+        Ok(Some(SourceVideo { key_every, ..video }))
     }
 }

@@ -48,10 +48,11 @@ impl Encoder {
         }
     }
 
-    /// Encodes a frame as the plan asks, and returns how long that takes. The error is the smallest size that it reached.
+    /// Encodes a frame as the plan asks, whose picture has so many bytes as JPEG, and returns how long that takes. The error is the smallest size that
+    /// it reached.
     pub(super) fn encode(
         &mut self,
-        transform: &Transform,
+        (transform, picture_bytes): (&Transform, u64),
         footage: &Footage,
         scene: &mut Scene,
     ) -> (Duration, Result<Coded, u32>) {
@@ -70,7 +71,7 @@ impl Encoder {
         let order = Order {
             setting,
             pixels: (meta.width, meta.height),
-            published: transform.frame.payload.len() as u64,
+            published: picture_bytes,
             bytes_max: transform.bytes_max.into(),
             gap: gap.filter(|_| refers.is_some()),
         };

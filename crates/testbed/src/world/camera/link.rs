@@ -137,8 +137,16 @@ impl CameraHost {
         known.into_iter().for_each(|known| known.buffer = std::mem::take(&mut buffer));
     }
 
-    fn handle_message(&mut self, connection: LinkId, message: Message, stage: &Stage<'_>) {
+    fn handle_message(&mut self, connection: LinkId, message: Message, stage: &mut Stage<'_>) {
         let Some(process) = &mut self.process else { return };
+        if let Message::Refresh { frame } = message {
+            if frame.epoch == process.broker.epoch() {
+                stage.checks.asks_for_entry(process.run, connection, frame);
+            }
+            if stage.bug == Some(Bug::RefreshIgnored) {
+                return;
+            }
+        }
         if let Message::Report(report) = message {
             process.note_report(stage.now, connection, report);
         }

@@ -11,7 +11,8 @@ use super::CameraHost;
 use super::encoder::{Coded, Encoder};
 use super::video::Decoding;
 use crate::footage::Footage;
-use crate::payload::received;
+use crate::payload::{PAYLOAD_BYTES_MAX, payload, received};
+use crate::time::ms;
 use crate::world::events::Event;
 use crate::world::stage::Stage;
 
@@ -19,6 +20,9 @@ use crate::world::stage::Stage;
 const CODEC_FAILS_ONCE_IN: u64 = 150;
 /// One frame in this many makes the codec hang.
 const CODEC_HANGS_ONCE_IN: u64 = 400;
+
+/// How long the decoder takes to see that its log lacks a frame.
+const LOOKING: Duration = ms(1);
 
 impl CameraHost {
     /// Begins to encode a frame smaller. The result has the same bytes, but fewer of them.
@@ -35,20 +39,27 @@ impl CameraHost {
             stage.checks.makes_within_cap(self.index, id, expected, most);
         }
         process.encoder.heed(transform, stage.bug);
-        let (decodes, lacks) = match process.video.decode(transform, &process.reader) {
-            Decoding::Done(takes) => (takes, false),
-            Decoding::NotYet(takes) => {
+        let decodes = match process.video.decode(transform, &process.reader) {
+            Decoding::Done(takes) => takes,
+            Decoding::NotYet(takes, rest) => {
+                process.stuck_until = now + takes + rest;
                 let (camera, run, made) = (self.index, process.run, Box::new(Transformed::NotYet));
                 return stage.events.push(now + takes, Event::Made { camera, run, frame: id, made });
             }
-            Decoding::Lacking => (Duration::ZERO, true),
+            Decoding::Lacking => {
+                self.useless = now;
+                let (camera, run, made) = (self.index, process.run, Box::new(Transformed::Lacking));
+                return stage.events.push(now + LOOKING, Event::Made { camera, run, frame: id, made });
+            }
         };
-        let (takes, mut coded) = process.encoder.encode(transform, &self.spec.footage, &mut self.scene);
-        follow_profiles(stage.profiles, &self.spec.footage, transform, &mut coded);
+        let picture_bytes = self.spec.picture_bytes(&transform.frame);
+        let (takes, mut coded) =
+            process.encoder.encode((transform, picture_bytes), &self.spec.footage, &mut self.scene);
+        follow_profiles(stage.profiles, &self.spec.footage, (transform, picture_bytes), &mut coded);
         let deadline = self.clock.moment_of(transform.deadline).max(now);
         let done = now + (takes + decodes) * self.spec.codec_slowness;
         let (done, late) = if hangs || done > deadline { (deadline, true) } else { (done, false) };
-        let made = if fails || late || lacks {
+        let made = if fails || late {
             process.stuck_until = done;
             // All state of the encoder is lost.
             process.encoder = Encoder::default();
@@ -97,7 +108,11 @@ fn transformed(transform: &Transform, coded: Result<Coded, u32>) -> (Transformed
     };
     let (width, height) = setting.size((frame.meta.width, frame.meta.height));
     // The copy has memory of its own, so that the log's frame can be freed.
-    let payload = received(&frame.payload).slice(..bytes as usize);
+    let payload = match frame.meta.encoding.is_chained() {
+        // What is made of a small frame of video may be larger.
+        true => payload(frame.meta.id.sequence.0, bytes.min(PAYLOAD_BYTES_MAX.into()) as u32),
+        false => received(&frame.payload).slice(..bytes as usize),
+    };
     let (rung, encoding) = (made.rung(), Encoder::encoding(setting));
     (Transformed::Made { payload, encoding, width, height, rung, chain }, refers)
 }
@@ -106,7 +121,7 @@ fn transformed(transform: &Transform, coded: Result<Coded, u32>) -> (Transformed
 fn follow_profiles(
     profiles: &BTreeMap<ProfileHash, SizedProfile>,
     footage: &Footage,
-    transform: &Transform,
+    (transform, picture_bytes): (&Transform, u64),
     coded: &mut Result<Coded, u32>,
 ) {
     let Transform { frame, setting, bytes_max, .. } = transform;
@@ -116,7 +131,7 @@ fn follow_profiles(
     if footage.knows(&rung) {
         return;
     }
-    let bytes = (known.bytes.mean as u64).min(frame.payload.len() as u64);
+    let bytes = (known.bytes.mean as u64).min(picture_bytes);
     *coded = match bytes <= u64::from(*bytes_max) {
         true => Ok(Coded {
             link: ChainLink::still(frame.meta.id.sequence),

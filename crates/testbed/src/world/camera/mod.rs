@@ -85,8 +85,8 @@ pub(super) struct CameraHost {
     pub(super) publishing: bool,
     /// When a fault last touched the camera or its path.
     pub(super) disturbed: Moment,
-    /// When its publisher last gave a frame a capture time that its log had to refuse. Nobody gets that frame.
-    pub(super) misstamped: Moment,
+    /// When its publisher last gave a frame that nobody can get: with a wrong capture time, or a picture of video that needs one that is not there.
+    pub(super) useless: Moment,
     /// When the edge last refused it. It may then wait before it dials again.
     pub(super) refused: Option<Moment>,
     /// Whether another process claims, or has claimed, the same name.
@@ -188,7 +188,7 @@ impl CameraHost {
             clock,
             publishing: true,
             disturbed: now,
-            misstamped: Moment::START,
+            useless: Moment::START,
             refused: None,
             rivals: false,
             is_rival: false,

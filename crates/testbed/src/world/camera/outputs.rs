@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use mez_core::broker::camera::CameraOutput;
 use mez_core::broker::{EdgeIndex, LinkId};
-use mez_core::frame::FrameId;
+use mez_core::frame::{FrameId, Reference, Rung};
 use mez_core::profile::ProfileHash;
 use mez_core::wire::{FrameHeader, Message};
 
@@ -62,6 +62,9 @@ impl CameraHost {
                 self.send_past(connection, &header, payload, link, stage);
             }
             CameraOutput::SendFrame { link: connection, header, payload } => {
+                let Some((header, payload)) = self.spoilt(connection, (*header, payload), stage) else {
+                    return Effect::Nothing;
+                };
                 self.send_frame(connection, &header, payload, link, stage);
             }
             CameraOutput::Reset { link: connection, frame } => {
@@ -180,6 +183,32 @@ impl CameraHost {
         if stage.bug == Some(Bug::SentTooSoon) {
             process.broker.handle_sent(self.clock.monotonic(now), connection, id);
         }
+    }
+
+    /// What is sent in place of a live frame, by the bug that is planted.
+    fn spoilt(
+        &mut self,
+        connection: LinkId,
+        (mut header, mut payload): (FrameHeader, Bytes),
+        stage: &Stage<'_>,
+    ) -> Option<(FrameHeader, Bytes)> {
+        let process = self.process.as_mut()?;
+        let meta = &header.meta;
+        let is_own = meta.encoding.is_chained() && meta.rung == Rung::original();
+        let is_hit = meta.id.sequence.0 % 20 == 19 && meta.chain.reference != Reference::Independent;
+        match stage.bug {
+            Some(Bug::NeededNotSent) if is_own && is_hit => {
+                process.broker.handle_sent(self.clock.monotonic(stage.now), connection, meta.id);
+                return None;
+            }
+            Some(Bug::BackAmidChain) if !is_own && is_hit => {
+                let frame = process.reader.get_frame(meta.id)?.frame;
+                header.payload_bytes = frame.payload.len() as u32;
+                (header.meta, payload) = (frame.meta, frame.payload);
+            }
+            _ => {}
+        }
+        Some((header, payload))
     }
 
     /// Calls back a frame that is being sent.

@@ -65,8 +65,16 @@ impl CameraHost {
         let (width, height) = self.spec.pixels;
         let (now, camera) = (stage.now, self.index);
         let process = self.process.as_mut()?;
-        let part = self.spec.video.map(|video| process.video.next_part(&video, &mut self.random));
-        let bytes = if part.is_some_and(|part| part != StreamPart::Key) { bytes / 8 + 1 } else { bytes };
+        let (part, bytes) = match self.spec.video {
+            Some(video) => match process.video.next_part(&video, &mut self.random) {
+                Some(part) => (Some(part), video.bytes(part == StreamPart::Key, bytes)),
+                None => {
+                    self.useless = now;
+                    return None;
+                }
+            },
+            None => (None, bytes),
+        };
         let payload = payload(number, bytes);
         let encoding = if part.is_some() { Encoding::H264 } else { Encoding::Jpeg };
         let frame = Published { payload: payload.clone(), encoding, width, height, captured };
@@ -95,8 +103,8 @@ impl CameraHost {
             }
             Err(error) => {
                 self.counts.refused += 1;
-                if wrong {
-                    self.misstamped = now;
+                if wrong || error == PublishPartError::NoKeyFrame {
+                    self.useless = now;
                 }
                 // One that needs a refused frame is refused as well.
                 if let PublishPartError::Publish(error) = &error {

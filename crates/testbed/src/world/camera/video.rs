@@ -24,6 +24,8 @@ pub(super) struct VideoState {
     since_key: u64,
     /// A key frame was asked for.
     asked: bool,
+    /// A picture was lost, and no key frame has come since.
+    lost: bool,
     /// The picture that was decoded last, and the one that it needs. Others may need the one or the other.
     held: [Option<FrameId>; 2],
 }
@@ -32,22 +34,24 @@ pub(super) struct VideoState {
 pub(super) enum Decoding {
     /// The frame is decoded. It took so long.
     Done(Duration),
-    /// It is at an earlier frame.
-    NotYet(Duration),
+    /// It is at an earlier frame. It took so long, and needs so much more for all of them.
+    NotYet(Duration, Duration),
     /// The log has not all that it needs.
     Lacking,
 }
 
 impl VideoState {
-    /// What the next picture is.
-    pub(super) fn next_part(&mut self, video: &SourceVideo, random: &mut Random) -> StreamPart {
+    /// What the next picture is. `None`: it is lost, or needs one that was.
+    pub(super) fn next_part(&mut self, video: &SourceVideo, random: &mut Random) -> Option<StreamPart> {
+        self.lost |= video.lost_once_in > 0 && random.one_in(video.lost_once_in);
         let is_key = self.since_key == 0 || self.since_key >= video.key_every || self.asked && video.answers;
         if is_key {
-            (self.since_key, self.asked) = (1, false);
-            return StreamPart::Key;
+            (self.since_key, self.asked, self.lost) = (1, false, false);
+            return Some(StreamPart::Key);
         }
         self.since_key += 1;
-        StreamPart::Following { is_needed: video.spare_once_in == 0 || !random.one_in(video.spare_once_in) }
+        let is_needed = video.spare_once_in == 0 || !random.one_in(video.spare_once_in);
+        (!self.lost).then_some(StreamPart::Following { is_needed })
     }
 
     /// The broker asks for a key frame.
@@ -66,8 +70,8 @@ impl VideoState {
         if let Some(last) = now.last() {
             self.held = [Some(last.meta.id), parent(&last.meta)];
         }
-        let takes = DECODING * now.len() as u32;
-        if now.len() < frames.len() { Decoding::NotYet(takes) } else { Decoding::Done(takes) }
+        let (takes, rest) = (DECODING * now.len() as u32, DECODING * (frames.len() - now.len()) as u32);
+        if rest > ms(0) { Decoding::NotYet(takes, rest) } else { Decoding::Done(takes) }
     }
 
     /// The decoder has lost what it held.
