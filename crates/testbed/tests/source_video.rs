@@ -71,7 +71,7 @@ fn interference(video: &str, frames_per_second: u64, seed: u64) -> Kept {
         .replace("frames_per_second = 15\n", &format!("frames_per_second = {frames_per_second}\n"))
         .replace("frame_kilobytes = [45, 60]", &format!("footage = \"street\"\n{video}"))
         .replace("accuracy = 0.95\n", "accuracy = 0.95\nprofile = \"street\"\n");
-    let text = format!("{text}[[expect]]\nsubscription = \"people\"\n");
+    let text = format!("{text}[[expect]]\nsubscription = \"people\"\nframes_min = 1\n");
     let scenario: Scenario = text.parse().expect("a scenario");
     let report = scenario.run(seed).unwrap_or_else(|failure| panic!("{failure}"));
     let seen = &report.seen[0];

@@ -4,25 +4,17 @@ use std::time::Duration;
 
 use mez_core::ancestors::parent;
 use mez_core::broker::LinkId;
-use mez_core::frame::{FrameId, FrameMeta, Rung, Sequence};
+use mez_core::frame::{FrameId, FrameMeta, Rung};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::wire::FrameHeader;
 
 use super::Checks;
-use crate::time::{Moment, ms};
+use super::known::Entry;
+use crate::time::ms;
 
 /// A camera that is asked for a frame that stands alone sends none of the chain before it after this. Its broker gives one in a second at most.
 const ENTRY_MAX: Duration = ms(1_500);
-
-/// The chain that a connection carries.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    /// Its first frame.
-    chain: Sequence,
-    /// Since when the edge wants another.
-    asked: Option<Moment>,
-}
 
 impl Checks {
     /// Checks what a frame refers to that a camera gives to a connection.

@@ -117,6 +117,8 @@ pub(crate) struct GotSeen {
     pub(crate) is_adapted: bool,
     /// When the camera was last told that the path of a connection was never full.
     pub(crate) opening_until: Option<Moment>,
+    /// Until when the camera's codec decodes what its frames of video need.
+    pub(crate) catching_up_until: Option<Moment>,
 }
 
 impl Checks {
@@ -201,6 +203,7 @@ impl Checks {
         let exempt = got.takes_all
             || spec.lost_once_in > 0
             || path.rivals
+            || got.catching_up_until.is_some_and(|until| got.published <= until)
             || got.published < settled.max(got.ready_since).max(got.past_until);
         let carried = service_time * 2 + queue_time + spec.delay_up;
         // If frames are encoded smaller, a frame waits for the codec until the next one is published, and is decoded at the edge.

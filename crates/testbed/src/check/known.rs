@@ -67,6 +67,15 @@ pub(super) struct PublishedFrame {
     pub(super) given_up: Option<Moment>,
 }
 
+/// The chain that a connection carries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    /// Its first frame.
+    pub(super) chain: Sequence,
+    /// Since when the edge wants another.
+    pub(super) asked: Option<Moment>,
+}
+
 impl PublishedFrame {
     /// Whether a payload is this frame, or one that was made of it, with the right rung and published size.
     pub(super) fn is(&self, meta: &FrameMeta, payload: &Bytes) -> bool {

@@ -71,7 +71,7 @@ use mez_core::name::CameraName;
 
 pub(crate) use self::camera::Cancelled;
 pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen};
-use self::known::{Granting, Heard, Holder, Links, Run, Use};
+use self::known::{Entry, Granting, Heard, Holder, Links, Run, Use};
 pub(crate) use self::known::{Kept, Reading};
 pub(crate) use self::ledger::Ledger;
 pub(crate) use self::memory::{CameraHolds, DoorHolds};
@@ -111,7 +111,7 @@ pub(crate) struct Checks {
     /// For each run of an edge and each epoch that it holds or has held: which run published its frames.
     starts: BTreeMap<(u64, CameraName, Epoch), u64>,
     /// The chains that cameras' connections carry.
-    entries: BTreeMap<(u64, LinkId), chains::Entry>,
+    entries: BTreeMap<(u64, LinkId), Entry>,
     /// Frames of chains that each run of an edge has received whole.
     whole: BTreeMap<(u64, CameraName), BTreeSet<FrameId>>,
     /// Frames of chains that each decoder of each run of an edge holds, so that it can decode their successors.

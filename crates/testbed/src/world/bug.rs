@@ -111,7 +111,7 @@ pub enum Bug {
     StillMixedUp,
     /// Every twentieth question for a still is never answered.
     StillForgotten,
-    /// Every twentieth frame of a source's own video that others need is not sent, and its camera believes that it was.
+    /// Three in twenty frames of a source's own video are not sent, and its camera believes that it was.
     NeededNotSent,
     /// In place of every twentieth frame that was made of a source's own video, the frame itself is sent, in the middle of its chain.
     BackAmidChain,

@@ -235,11 +235,11 @@ impl View<'_> {
             waits: process.told.filter(|_| process.has_to_send() && process.told > process.held_back),
             is_idle: process.broker.demand().is_some_and(|demand| !demand.contracts.is_empty())
                 && !process.is_silenced()
-                && self.now >= process.stuck_until
+                && self.now >= process.stuck_until.max(process.catching_up_until)
                 && link.is_idle(Side::Camera)
                 && link.is_idle(Side::Edge)
                 && process.open_connections().all(|connection| link.unsent_frames(connection) == 0),
-            is_adapted: process.broker.joint().is_some(),
+            is_adapted: process.broker.joint().is_some() || host.spec.video.is_some(),
         })
     }
 
@@ -343,8 +343,9 @@ impl View<'_> {
             ready_since: reader.ready_since,
             past_until: reader.questions.past_until,
             turns: reader.spec.consumes * (self.cameras.len() as u32 + 1),
-            is_adapted: self.applications.iter().any(adapts),
+            is_adapted: self.applications.iter().any(adapts) || host.spec.video.is_some(),
             opening_until: host.process.as_ref().and_then(|process| process.opening_until),
+            catching_up_until: host.process.as_ref().map(|process| process.catching_up_until),
         };
         checks.watch_age(&self.path(camera), &seen);
     }

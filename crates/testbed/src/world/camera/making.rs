@@ -42,7 +42,7 @@ impl CameraHost {
         let decodes = match process.video.decode(transform, &process.reader) {
             Decoding::Done(takes) => takes,
             Decoding::NotYet(takes, rest) => {
-                process.stuck_until = now + takes + rest;
+                process.catching_up_until = now + takes + rest;
                 let (camera, run, made) = (self.index, process.run, Box::new(Transformed::NotYet));
                 return stage.events.push(now + takes, Event::Made { camera, run, frame: id, made });
             }

@@ -357,6 +357,8 @@ pub(in crate::world) struct CameraProcess {
     pub(super) opening_until: Option<Moment>,
     /// Until when its codec hangs.
     pub(super) stuck_until: Moment,
+    /// Until when it decodes what its frames of video need.
+    pub(super) catching_up_until: Moment,
     /// The newest frame when its share of a channel last held it back.
     pub(super) held_back: Option<FrameId>,
     /// And when that was.
@@ -403,6 +405,7 @@ impl CameraProcess {
             left_out: 0,
             opening_until: None,
             stuck_until: Moment::START,
+            catching_up_until: Moment::START,
             held_back: None,
             held_back_until: Moment::START,
             anchor,
