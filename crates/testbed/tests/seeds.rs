@@ -100,6 +100,18 @@ fn every_rule_holds_where_sources_give_video_in_odd_worlds() {
     run_half(1, Variety::SOURCE_VIDEO);
 }
 
+/// The same, where applications also want the past and originals of such cameras.
+#[test]
+fn every_rule_holds_where_video_of_sources_is_read() {
+    run_half(0, Variety::SOURCE_VIDEO_READ);
+}
+
+/// The same, where such cameras go to and fro between two edges.
+#[test]
+fn every_rule_holds_where_video_of_sources_moves() {
+    run_half(1, Variety::SOURCE_VIDEO_MOVED);
+}
+
 /// Beyond the seeds that are always run: worlds that once showed a fault of the brokers, which is mended.
 #[test]
 fn worlds_that_once_found_a_fault_keep_every_rule() {
@@ -147,6 +159,15 @@ fn worlds_in_which_rights_change_that_once_broke_a_rule_keep_it() {
 fn worlds_in_which_members_are_revoked_that_once_broke_a_rule_keep_it() {
     for seed in [1755, 1852, 3266, 3849, 5005, 5325, 5477, 5781, 6046, 6565, 7326, 7610, 7696, 7790] {
         let (mut world, length) = random(seed, Variety::REVOKED);
+        world.run(length);
+    }
+}
+
+/// The same, of worlds with sources of video. 829: a long chain went on although its edge wanted another.
+#[test]
+fn worlds_with_video_of_sources_that_once_broke_a_rule_keep_it() {
+    for seed in [829] {
+        let (mut world, length) = random(seed, Variety::SOURCE_VIDEO);
         world.run(length);
     }
 }

@@ -117,6 +117,8 @@ pub(crate) struct GotSeen {
     pub(crate) is_adapted: bool,
     /// When the camera was last told that the path of a connection was never full.
     pub(crate) opening_until: Option<Moment>,
+    /// How long frames of its source's own video may wait for each other.
+    pub(crate) behind: Duration,
     /// Until when the camera's codec decodes what its frames of video need.
     pub(crate) catching_up_until: Option<Moment>,
 }
@@ -217,7 +219,7 @@ impl Checks {
             true => path.made.round_trip_time() * WINDOW_OPENS_FOR,
             false => ms(0),
         };
-        let age_max = carried * 21 / 20 + got.turns + making + opening + path.bad_luck + ms(30);
+        let age_max = carried * 21 / 20 + got.turns + got.behind + making + opening + path.bad_luck + ms(30);
         let GotSeen { application, frame, age, .. } = got;
         self.expect(exempt || *age <= age_max, "backlog", || {
             let camera = path.camera;

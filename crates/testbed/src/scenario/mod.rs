@@ -86,6 +86,10 @@ impl Variety {
     pub const GRANTED: Self = Self { grants: true, ..Self::ORIGINALS };
     /// All that happens to brokers, and cameras whose sources give video, read as it comes.
     pub const SOURCE_VIDEO: Self = Self { source_video: true, spans: false, ..Self::ALL };
+    /// Applications of every kind, which also read the past and originals, of such cameras.
+    pub const SOURCE_VIDEO_READ: Self = Self { source_video: true, ..Self::ORIGINALS };
+    /// Such cameras that go to and fro between two edges.
+    pub const SOURCE_VIDEO_MOVED: Self = Self { source_video: true, spans: false, ..Self::REVOKED };
     /// All that happens to brokers, and certificates that are revoked.
     pub const REVOKED: Self = Self { revocations: true, ..Self::ALL };
 }

@@ -21,12 +21,14 @@ use crate::check::{
     PassageReader, Path, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen,
 };
 use crate::link::Side;
-use crate::time::{Moment, ms};
+use crate::time::{Moment, ms, secs};
 
 /// How often the rules are looked at.
 pub(super) const WATCH_INTERVAL: Duration = ms(50);
 /// The longest interval between frames for which rules judge whether frames come in time.
 const INTERVAL_MAX: Duration = ms(500);
+/// How long frames of a source's own video may wait for each other where nobody asks for less.
+const BEHIND_MAX: Duration = secs(1);
 
 /// All parts of a world, as they are at this moment.
 #[derive(Clone, Copy)]
@@ -345,6 +347,7 @@ impl View<'_> {
             turns: reader.spec.consumes * (self.cameras.len() as u32 + 1),
             is_adapted: self.applications.iter().any(adapts) || host.spec.video.is_some(),
             opening_until: host.process.as_ref().and_then(|process| process.opening_until),
+            behind: if host.spec.video.is_some() { BEHIND_MAX } else { Duration::ZERO },
             catching_up_until: host.process.as_ref().map(|process| process.catching_up_until),
         };
         checks.watch_age(&self.path(camera), &seen);

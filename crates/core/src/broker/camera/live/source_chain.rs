@@ -52,6 +52,8 @@ struct Sent {
 pub(super) struct SourceChain {
     /// The connection that it goes over.
     link: Option<LinkId>,
+    /// The first frame and the last one that were sent.
+    span: Option<(Sequence, Sequence)>,
     sent: VecDeque<Sent>,
     /// Frames that the newest one needs and that have not been sent, oldest first.
     behind: VecDeque<Waiting>,
@@ -150,6 +152,8 @@ impl SourceChain {
             self.link = Some(link);
             self.since.get_or_insert(now);
         }
+        let first = self.span.filter(|_| parent.is_some()).map_or(meta.id.sequence, |(first, _)| first);
+        self.span = Some((first, meta.id.sequence));
         debug_assert_eq!(self.link, Some(link), "a source's chain goes on over another connection");
         debug_assert!(self.holds(parent), "{:?} goes without {parent:?}", meta.id);
         if self.sent.len() == SENT_MAX {
@@ -172,9 +176,11 @@ impl SourceChain {
         });
     }
 
-    /// The edge could not decode a frame.
+    /// The edge could not decode a frame of a chain, or wants another in its place.
     pub(super) fn refresh(&mut self, link: LinkId, frame: Sequence) {
-        if self.link == Some(link) && self.sent.iter().any(|sent| sent.sequence == frame) {
+        // It may have begun anew since.
+        let concerns = self.span.is_some_and(|(first, last)| (first..=last).contains(&frame));
+        if self.link == Some(link) && concerns {
             self.end();
         }
     }
@@ -198,9 +204,8 @@ impl SourceChain {
 
     /// No frame goes as it is before the next key frame.
     pub(super) fn end(&mut self) {
-        self.link = None;
+        (self.link, self.span, self.since) = (None, None, None);
         self.sent.clear();
-        self.since = None;
     }
 
     /// Gives the frames behind the newest.

@@ -201,6 +201,29 @@ fn an_edge_that_cannot_decode_gets_a_frame_that_stands_alone() {
     assert_eq!(goes(&mut rig), [alone(2), Goes::Asks]);
 }
 
+/// The edge names the frame with which a chain began, if somebody comes late into it.
+#[test]
+fn a_long_chain_ends_when_the_edge_wants_another() {
+    let mut rig = Rig::connected(Contract::default());
+    let zero = part(&mut rig, KEY);
+    rig.take();
+    let mut last = zero;
+    for _ in 0..200 {
+        rig.sent(1, last);
+        rig.complete(1, last, 100);
+        rig.now += 10 * MS;
+        rig.message(1, Message::Ping { t1: rig.now });
+        last = part(&mut rig, NEEDED);
+        assert_eq!(goes(&mut rig), [as_it_is(last.sequence.0, &[])]);
+    }
+    rig.sent(1, last);
+    rig.complete(1, last, 100);
+    rig.message(1, Message::Refresh { frame: zero });
+    rig.now += 100 * MS;
+    part(&mut rig, NEEDED);
+    assert_eq!(goes(&mut rig), [alone(201), Goes::Asks]);
+}
+
 /// The codec has to decode all frames since the key frame first. That is no failure, and newer frames come meanwhile.
 #[test]
 fn a_codec_that_has_to_catch_up_is_given_the_newest_frame_again() {
