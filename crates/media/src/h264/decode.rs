@@ -20,7 +20,7 @@ pub struct H264Decoder {
     frame_num_bits: Option<u32>,
     /// The frames that are held of a stream of ours, by slot.
     slots: [Option<u64>; SLOTS],
-    /// The newest frame that others may need, of a stream that may be a source's.
+    /// The newest frame that others may need.
     newest: Option<u64>,
     /// What samples mean.
     colour: Colour,
@@ -126,7 +126,7 @@ impl H264Decoder {
             }
             Kept::Slot(slot) => {
                 self.slots[slot] = Some(number);
-                self.newest = None;
+                self.newest = Some(number);
             }
             Kept::Newest { is_needed } => {
                 self.slots = [None; SLOTS];
@@ -142,7 +142,7 @@ impl H264Decoder {
         &self.planes
     }
 
-    /// The newest frame that others may need, of a source's stream. All that it needs was decoded.
+    /// The newest frame that others may need. All that it needs was decoded.
     #[must_use]
     pub fn newest(&self) -> Option<u64> {
         self.newest

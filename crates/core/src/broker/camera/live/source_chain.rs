@@ -189,8 +189,12 @@ impl SourceChain {
     /// `is_refused`: the link had no room for the chain.
     pub(super) fn give_up(&mut self, now: Instant, is_refused: bool) -> Vec<Waiting> {
         if is_refused {
-            let is_soon = self.since.is_none_or(|since| now.saturating_since(since) < LASTS_MIN);
-            let next = if is_soon { self.rest_time * 2 } else { REST_TIME_MIN };
+            // That a key frame does not begin the chain costs nothing. Only a chain that began and did not last is a reason to wait longer.
+            let next = match self.since {
+                None => self.rest_time,
+                Some(since) if now.saturating_since(since) < LASTS_MIN => self.rest_time * 2,
+                Some(_) => REST_TIME_MIN,
+            };
             self.rest_time = next.clamp(REST_TIME_MIN, REST_TIME_MAX);
             self.rests_until = Some(now + self.rest_time);
         }
@@ -412,7 +416,15 @@ mod tests {
         chain.give_up(at(22), false);
         assert!(!chain.rests(at(22)), "nothing was wrong with the link");
         for seconds in 0..20 {
-            chain.give_up(at(100 + seconds), true);
+            chain.give_up(at(50 + seconds), true);
+        }
+        assert!(
+            chain.rests(at(70)) && !chain.rests(at(71)),
+            "a key frame that the link has no room for costs nothing"
+        );
+        for number in 0..20 {
+            begin(&mut chain, 100 + number, 4 + number);
+            chain.give_up(at(100 + number), true);
         }
         assert!(chain.rests(at(119 + 63)) && !chain.rests(at(119 + 64)));
     }
