@@ -20,6 +20,9 @@ use crate::log::{LogReader, Record};
 use crate::setting::{Form, Setting, SettingError};
 use crate::units::Timestamp;
 
+/// [`still_of_video`].
+const STILL_OF_VIDEO: &str = "jpeg/q95/420";
+
 /// Where frames of the past are held. Each tier is slower to ask than the one before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
@@ -59,6 +62,12 @@ impl PastOptions {
     pub fn wants_originals(&self) -> bool {
         self.quality == Some(Setting::ORIGINAL)
     }
+}
+
+/// The rung at which a frame of a source's own video is given of the past, if its original is asked for: it could not be decoded without the frames
+/// before it. A JPEG of full size and quality 95.
+pub fn still_of_video() -> Setting {
+    STILL_OF_VIDEO.parse().expect("the rung is spelt right; a test looks at it")
 }
 
 /// Whether a frame's pixels are those that were published, to the last bit.

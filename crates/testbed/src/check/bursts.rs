@@ -66,6 +66,9 @@ impl Checks {
         let Some(back) = link.back.filter(|back| now.since(*back) < BURST && path.disturbed <= *back) else {
             return;
         };
+        if got.catching_up_until.is_some_and(|until| got.published <= until) {
+            return;
+        }
         // What was being made when the link was back may go first.
         let being_made = path.interval + path.making_time_max * 2 + path.made.round_trip_time() * 2 + ms(300);
         // One that was there before has waited long enough for a newer one.

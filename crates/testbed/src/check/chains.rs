@@ -13,7 +13,8 @@ use super::Checks;
 use super::known::Entry;
 use crate::time::ms;
 
-/// A camera that is asked for a frame that stands alone sends none of the chain before it after this. Its broker gives one in a second at most.
+/// A camera that is asked for a frame that stands alone sends none of the chain before it after this. Its broker ends the chain within a second,
+/// with the next frame.
 const ENTRY_MAX: Duration = ms(1_500);
 
 impl Checks {

@@ -424,7 +424,10 @@ impl CameraBroker {
         self.status.handle_published(meta, bytes);
         self.source.handle_published(now);
         let reason = self.live.reason_to_wait(now, link, meta.id);
-        if self.negotiation.leaves_out(now, link, bytes) {
+        // Frames of a source's own video that do not fit are made smaller.
+        let is_video = meta.encoding.is_chained();
+        let bytes = if is_video { self.live.source_bytes() as usize } else { bytes };
+        if self.negotiation.leaves_out(now, link, bytes) && !is_video {
             self.live.skip(meta.id, reason);
             self.outputs.extend(self.negotiation.tell_claim(now, link, &self.adapter, rate));
             return;

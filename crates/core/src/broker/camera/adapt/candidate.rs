@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::profiles::Profiles;
-use super::rungs::{Before, Rungs, makeable};
+use super::rungs::{Before, Rungs, makeable, may_be};
 use crate::contract::Joint;
 use crate::controller::{Cap, Offer};
 use crate::frame::Frame;
 use crate::profile::{RungProfile, SizedProfile};
-use crate::setting::{Chains, Form, Setting};
+use crate::setting::Chains;
 use crate::units::Instant;
 use crate::wire::ProfileUse;
 
@@ -79,7 +79,7 @@ impl<'a> Candidate<'a> {
         let pixels = self.pixels();
         let makes = |rung: &RungProfile| {
             makeable(&rung.rung, pixels, chains)
-                .is_some_and(|setting| setting.skip <= skip_max && self.may_be(&setting))
+                .is_some_and(|setting| setting.skip <= skip_max && may_be(self.frame.meta.encoding, &setting))
         };
         match self.profiles.get(hash) {
             None => (None, self.profiles.absent(hash)),
@@ -87,12 +87,6 @@ impl<'a> Candidate<'a> {
             Some(known) if !known.profile.rungs().iter().any(makes) => (None, ProfileUse::NoRung),
             Some(known) => (Some(known), ProfileUse::InUse),
         }
-    }
-
-    /// Whether a frame can be sent with a setting. That of a source's own chain does not go unchanged by a rung: whether it can depends on other
-    /// frames ([`Own`]).
-    fn may_be(&self, setting: &Setting) -> bool {
-        !(self.frame.meta.encoding.is_chained() && setting.form == Form::Original)
     }
 
     pub(super) fn pixels(&self) -> (u32, u32) {

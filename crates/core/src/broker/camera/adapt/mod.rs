@@ -126,6 +126,8 @@ pub(super) struct Adapter {
     chosen: Option<Instant>,
     /// Whether the last frame that went was made of a source's own video.
     interrupts_source: bool,
+    /// The mean bytes of the frames of a source's own video, if it gives any.
+    source_bytes: Option<f64>,
 }
 
 impl Adapter {
@@ -139,12 +141,23 @@ impl Adapter {
             shed_until: None,
             chosen: None,
             interrupts_source: false,
+            source_bytes: None,
         }
     }
 
     /// A frame goes: as it was published, or made of another. `of_source`: it is of a source's own video.
     pub(super) fn goes(&mut self, is_made: bool, of_source: bool) {
         self.interrupts_source = is_made && of_source;
+    }
+
+    /// The source gives video of its own, whose frames have so many bytes on average; or it gives stills.
+    pub(super) fn see_source(&mut self, mean_bytes: Option<f64>) {
+        self.source_bytes = mean_bytes;
+    }
+
+    /// Whether the camera's share of a channel has room for frames of this mean size.
+    pub(super) fn has_room(&self, now: Instant, mean_bytes: f64) -> bool {
+        has_room(self.cap, now, mean_bytes)
     }
 
     /// Whether a source's own video is interrupted: frames are made of it until one of its key frames goes.
@@ -171,6 +184,10 @@ impl Adapter {
             steps.push((place, Step { bytes, accuracy: rung.accuracy }));
         }
         let floor = steps.partition_point(|(place, _)| *place < seen.floor);
+        // A source's own video is finer than all that is made of it.
+        let finest =
+            self.source_bytes.filter(|bytes| steps.last().is_some_and(|(_, last)| last.bytes < *bytes));
+        steps.extend(finest.map(|bytes| (rungs.ladder.len(), Step { bytes, accuracy: 1.0 })));
         Some((floor, steps.into_iter().map(|(_, step)| step).collect()))
     }
 
@@ -298,9 +315,13 @@ impl Adapter {
                 known.push((bound, on_time.collect::<Option<_>>()?));
             }
             let on_time = known.iter().find(|(of, _)| *of == bound).map(|(_, on_time)| on_time);
-            looks.push(on_time.zip(contract.accuracy_floor).map(|(on_time, floor)| {
+            looks.push(on_time.zip(contract.accuracy_floor).and_then(|(on_time, floor)| {
                 let own = profiles.own(contract, rungs);
                 let lowest = rungs.lowest_for(own, floor);
+                // The source's own video may keep it.
+                if lowest.is_none() && candidate.frame.meta.encoding.is_chained() {
+                    return None;
+                }
                 let skip_max = skip_max(interval, contract.min_fps);
                 let fine = (0..on_time.len()).map(|place| {
                     let often = rungs.settings[place].skip <= skip_max;
@@ -311,7 +332,7 @@ impl Adapter {
                 let translated = lowest.filter(|_| own.is_some());
                 let floor = translated.map_or(0.0, |place| rungs.ladder.rungs()[place].accuracy);
                 let lateness = self.punctuality.lateness(bound);
-                KeptBy { floor, lateness, ..served(contract, &fine, on_time, path) }
+                Some(KeptBy { floor, lateness, ..served(contract, &fine, on_time, path) })
             }));
         }
         Some(looks)
@@ -430,8 +451,12 @@ fn served(contract: &Contract, fine: &[Option<f64>], on_time: &[f64], path: Opti
 /// Whether the frames of a source's chain are likely enough on time as they are, and the channel has room for such frames. Once a cap
 /// has expired nobody knows that.
 fn carries(policy: &dyn Policy, offer: &Offer<'_>, own: &Own) -> bool {
-    let has_room = offer.cap.is_none_or(|cap| offer.now < cap.until && own.mean_bytes <= cap.frame_bytes_max);
-    has_room && policy.carries(offer, own.bytes as f64)
+    has_room(offer.cap, offer.now, own.mean_bytes) && policy.carries(offer, own.bytes as f64)
+}
+
+/// Whether a cap has room for frames of this mean size.
+fn has_room(cap: Option<Cap>, now: Instant, mean_bytes: f64) -> bool {
+    cap.is_none_or(|cap| now < cap.until && mean_bytes <= cap.frame_bytes_max)
 }
 
 /// Decides about a frame while the channel has no room for any rung that keeps the floor. If the contracts

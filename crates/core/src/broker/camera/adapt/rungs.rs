@@ -143,11 +143,10 @@ impl Basis {
     }
 }
 
-impl Basis {
-    /// Whether frames may have a setting. Those of a source's own chain go unchanged by other rules than those of rungs.
-    fn allows(&self, setting: &Setting) -> bool {
-        !(self.encoding.is_chained() && setting.form == Form::Original)
-    }
+/// Whether frames of an encoding may have a setting. Those of a source's own video do not go unchanged by a rung: whether they can depends on other
+/// frames ([`Own`](super::candidate::Own)).
+pub(crate) fn may_be(encoding: Encoding, setting: &Setting) -> bool {
+    !(encoding.is_chained() && setting.form == Form::Original)
 }
 
 /// Whether chained codecs accept frames of this size.
@@ -225,7 +224,9 @@ impl Rungs {
                 let makes = |rung: &&RungProfile| {
                     let setting = makeable(&rung.rung, basis.pixels, basis.chains);
                     skips.extend(setting.map(|setting| setting.skip).filter(|skip| *skip > 0));
-                    setting.is_some_and(|setting| setting.skip <= basis.skip_max && basis.allows(&setting))
+                    setting.is_some_and(|setting| {
+                        setting.skip <= basis.skip_max && may_be(basis.encoding, &setting)
+                    })
                 };
                 profile.rungs().iter().filter(makes).cloned().collect()
             }
@@ -494,7 +495,8 @@ fn assumed(basis: &Basis) -> Vec<RungProfile> {
         // Chained rungs keep nearly all that the original does, at a tenth of its bytes or less. The gap
         // between the two would be so wide that trying the original would block the link for many frames.
         let too_far = chains != Chains::NONE && setting == Setting::ORIGINAL;
-        if too_far || !basis.allows(&setting) || makeable(&setting.rung(), pixels, chains).is_none() {
+        if too_far || !may_be(basis.encoding, &setting) || makeable(&setting.rung(), pixels, chains).is_none()
+        {
             continue;
         }
         let (width, height) = setting.size(pixels);

@@ -46,6 +46,11 @@ impl PastCodec {
         Some((begun, found.map(|(_, record)| record)))
     }
 
+    /// Whether the frame that was found is of a source's own video.
+    pub(super) fn is_of_video(&self) -> bool {
+        self.found.as_ref().is_some_and(|(_, record)| record.frame.meta.encoding.is_chained())
+    }
+
     /// Lets the codec rest until then.
     pub(super) fn rest_until(&mut self, until: Instant) {
         self.rests_until = until;

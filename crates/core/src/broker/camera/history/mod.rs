@@ -15,7 +15,7 @@ use super::ledger::SkipLedger;
 use super::types::{CameraOutput, Transformed};
 use crate::broker::LinkId;
 use crate::frame::{Epoch, Frame, FrameId, FrameMeta, SkipRange, SkipReason};
-use crate::history::PastAnswer;
+use crate::history::{PastAnswer, still_of_video};
 use crate::log::Record;
 use crate::setting::Setting;
 use crate::trace::CameraTrace;
@@ -72,6 +72,11 @@ impl Asked {
     /// Whether it asks for the newest frame of all.
     fn is_for_present(&self) -> bool {
         self.next.query.is_for_present() && self.setting == Setting::ORIGINAL
+    }
+
+    /// What a codec makes for it of a frame, which may be of a source's own video.
+    fn makes(&self, is_video: bool) -> Setting {
+        if is_video && self.setting == Setting::ORIGINAL { still_of_video() } else { self.setting }
     }
 
     /// One past the number of the last frame that may answer it.
@@ -221,12 +226,13 @@ impl History {
             return Effects::stops(self.end(HistoryCode::None, answer.held_from));
         };
         let id = record.frame.meta.id;
-        if is_for_present && live.unmodified == Some(id) {
-            // The edge has it, or gets it without this.
+        let is_video = record.frame.meta.encoding.is_chained();
+        if is_for_present && (is_video || live.unmodified == Some(id)) {
+            // The edge has it, or gets it without this. Video that does not go as it is has no originals that stand alone.
             Effects::stops(self.end(HistoryCode::None, answer.held_from))
         } else if live.connections.is_doubtful(link, id.epoch, live.epoch) {
             Effects::stops(self.pass_over(id, None))
-        } else if setting == Setting::ORIGINAL || !record.frame.meta.encoding.is_picture() {
+        } else if setting == Setting::ORIGINAL && !is_video || !record.frame.meta.encoding.is_picture() {
             // A data record has one form.
             self.handle_found(record, live.connections)
         } else {
@@ -248,10 +254,13 @@ impl History {
         let Some(record) = found.filter(|_| self.looking && self.ticket == ticket) else {
             return Some(Effects::default());
         };
-        let asked = self.asked.front().map(|asked| &asked.next.rung);
+        let is_video = record.frame.meta.encoding.is_chained();
+        let asked = self.asked.front().map(|asked| asked.makes(is_video).rung());
         Some(match transformed {
             // A frame that had to be encoded with less quality is of another rung.
-            Transformed::Made { payload, encoding, width, height, rung, chain } if Some(&rung) == asked => {
+            Transformed::Made { payload, encoding, width, height, rung, chain }
+                if Some(&rung) == asked.as_ref() =>
+            {
                 let meta = FrameMeta { encoding, width, height, rung, chain, ..record.frame.meta };
                 let record = Record { frame: Frame { meta, payload }, ..record };
                 self.handle_found(record, live.connections)
@@ -333,7 +342,8 @@ impl History {
         self.codec.keep_only(self.looking.then_some(self.ticket));
         let asked = self.asked.front().filter(|_| !live.is_made)?;
         let bytes_max = live.connections.get(asked.link).map_or(0, |link| link.frame_bytes_max);
-        self.codec.begin(now, asked.setting, bytes_max)
+        let setting = asked.makes(self.codec.is_of_video());
+        self.codec.begin(now, setting, bytes_max)
     }
 
     /// Whether a frame waits and its link is idle.

@@ -87,6 +87,11 @@ impl Live {
         self.unmodified
     }
 
+    /// The mean bytes of the frames of a source's own video.
+    pub(super) fn source_bytes(&self) -> f64 {
+        self.source_chain.mean_bytes()
+    }
+
     /// Whether a frame waits to be sent.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.is_some()
@@ -129,7 +134,7 @@ impl Live {
         if let Some(older) = self.waiting.take() {
             // Otherwise nothing goes now, and what would have to go first only becomes more.
             let goes = matches!(reason, SkipReason::LinkBusy | SkipReason::LeftOut);
-            let skipped = self.source_chain.replace(older, newest.meta(), link.filter(|_| goes));
+            let skipped = self.source_chain.replace(now, older, newest.meta(), link.filter(|_| goes));
             self.skip_all(skipped);
         }
         self.waiting = Some(newest);
@@ -261,6 +266,7 @@ impl Live {
         let stalled = if is_stalled { link.give_up_stalled(now) } else { Vec::new() };
         for frame in &stalled {
             adapter.handle_reset(now, *frame);
+            self.source_chain.gives_way(now, frame.sequence);
             self.skip(*frame, SkipReason::Stalled);
         }
         stalled.into_iter().map(|frame| CameraOutput::Reset { link: link.id, frame }).collect()
@@ -388,6 +394,7 @@ impl Live {
             return None;
         }
         adapter.handle_cancelled(now, sending, bytes - unsent_bytes);
+        self.source_chain.gives_way(now, sending.sequence);
         link.give_up(sending);
         let link = link.id;
         self.skip(sending, SkipReason::Stalled);
@@ -413,6 +420,7 @@ impl Live {
         if is_picture && !begins && self.frame_skip.leaves_out(waiting.id(), link) {
             return None;
         }
+        adapter.see_source(waiting.meta().encoding.is_chained().then(|| self.source_chain.mean_bytes()));
         if let Some(joint) = contracts.prepare(link) {
             let like_this = self.candidate(Considered::OneOfMany, present, link, &joint)?;
             // During an outage the policy cannot tell, and the negotiation stays as it was.
@@ -421,9 +429,11 @@ impl Live {
             }
         }
         let own = self.source_chain.own(link.id, self.waiting.as_ref()?, &self.anchor);
+        let is_possible = own.is_some();
+        let own = own.filter(|own| own.first_bytes <= link.frame_bytes_max);
         let asked = contracts.joint(link);
         let has_floor = asked.is_some();
-        if !has_floor && self.goes_unchanged(now, link, own) {
+        if !has_floor && self.goes_unchanged(now, (link, adapter), own) {
             let Waiting { record, published, .. } = self.source_chain.take_first(&mut self.waiting)?;
             return self.send(now, link, adapter, record.frame, published, None);
         }
@@ -456,17 +466,18 @@ impl Live {
             }
             Plan::Send(mut making) => {
                 making.infeasible &= has_floor;
-                self.make(now, (link, adapter), *making, own.is_some())
+                self.make(now, (link, adapter), *making, is_possible)
             }
         }
     }
 
     /// Whether the next frame goes as it was published where no contract gives a floor. A still always does. A source's
     /// chain does as long as it can be decoded, and frames wait behind the newest no longer than the latency bound.
-    fn goes_unchanged(&self, now: Instant, link: &EdgeLink, own: Option<Own>) -> bool {
+    fn goes_unchanged(&self, now: Instant, (link, adapter): (&EdgeLink, &Adapter), own: Option<Own>) -> bool {
         let is_still = self.waiting.as_ref().is_some_and(|newest| !newest.meta().encoding.is_chained());
         let bounds = link.demand.contracts.iter().filter_map(|contract| contract.latency_bound);
         let is_young = |own: Own| now.saturating_since(own.captured) <= bounds.min().unwrap_or(BOUND_DEFAULT);
+        let own = own.filter(|own| adapter.has_room(now, own.mean_bytes));
         is_still || own.is_some_and(|own| !self.source_chain.has_behind() || is_young(own))
     }
 

@@ -32,7 +32,8 @@ const LASTS_MIN: Duration = Duration::from_secs(10);
 const REST_TIME_MIN: Duration = Duration::from_secs(2);
 /// The longest such time.
 const REST_TIME_MAX: Duration = Duration::from_secs(64);
-/// The source is asked for a key frame at most once in this time. A key frame has about ten times the bytes of other frames.
+/// The source is asked for a key frame at most once in this time, and in twice as long each time that this did not help. A key frame has about ten
+/// times the bytes of other frames.
 const ASK_INTERVAL_MIN: Duration = Duration::from_secs(2);
 
 /// The frame that a frame of a source's own chain needs right before it.
@@ -65,7 +66,8 @@ pub(super) struct SourceChain {
     rests_until: Option<Instant>,
     /// The source is to be asked for a key frame.
     asks: bool,
-    asked: Option<Instant>,
+    /// When it was asked last, and how long it is not asked after that, unless the chain begins again.
+    asked: Option<(Instant, Duration)>,
 }
 
 impl SourceChain {
@@ -89,8 +91,13 @@ impl SourceChain {
             bytes: self.behind.iter().chain([newest]).map(Waiting::bytes).sum(),
             captured: anchor.instant_at(first.meta().captured),
             first_bytes: first.bytes().min(u64::from(u32::MAX)) as u32,
-            mean_bytes: self.mean_bytes.unwrap_or_default(),
+            mean_bytes: self.mean_bytes(),
         })
+    }
+
+    /// The mean bytes of its frames.
+    pub(super) fn mean_bytes(&self) -> f64 {
+        self.mean_bytes.unwrap_or_default()
     }
 
     /// Whether frames wait behind the newest.
@@ -121,6 +128,7 @@ impl SourceChain {
     /// are skipped; the others wait behind the newest.
     pub(super) fn replace(
         &mut self,
+        now: Instant,
         older: Waiting,
         newest: &FrameMeta,
         link: Option<LinkId>,
@@ -133,7 +141,11 @@ impl SourceChain {
                 self.behind.push_back(older);
                 let bytes: u64 = self.behind.iter().map(Waiting::bytes).sum();
                 let is_full = self.behind.len() > BEHIND_FRAMES_MAX || bytes > BEHIND_BYTES_MAX;
-                if is_full && self.behind.len() > 1 { self.take_behind() } else { Vec::new() }
+                if !is_full || self.behind.len() == 1 {
+                    return Vec::new();
+                }
+                self.rest(now);
+                self.take_behind()
             }
             Some(_) if goes => vec![older],
             _ => {
@@ -151,6 +163,7 @@ impl SourceChain {
             self.sent.clear();
             self.link = Some(link);
             self.since.get_or_insert(now);
+            self.asked = None;
         }
         let first = self.span.filter(|_| parent.is_some()).map_or(meta.id.sequence, |(first, _)| first);
         self.span = Some((first, meta.id.sequence));
@@ -189,21 +202,35 @@ impl SourceChain {
     /// `is_refused`: the link had no room for the chain.
     pub(super) fn give_up(&mut self, now: Instant, is_refused: bool) -> Vec<Waiting> {
         if is_refused {
-            // That a key frame does not begin the chain costs nothing. Only a chain that began and did not last is a reason to wait longer.
-            let next = match self.since {
-                None => self.rest_time,
-                Some(since) if now.saturating_since(since) < LASTS_MIN => self.rest_time * 2,
-                Some(_) => REST_TIME_MIN,
-            };
-            self.rest_time = next.clamp(REST_TIME_MIN, REST_TIME_MAX);
-            self.rests_until = Some(now + self.rest_time);
+            self.rest(now);
         }
         self.end();
-        let is_due = self.asked.is_none_or(|asked| now.saturating_since(asked) >= ASK_INTERVAL_MIN);
+        let is_due = self.asked.is_none_or(|(asked, pause)| now.saturating_since(asked) >= pause);
         if is_due && self.rests_until.is_none_or(|until| now >= until) {
-            (self.asks, self.asked) = (true, Some(now));
+            // A question that did not help is asked again seldom.
+            let pause = self.asked.map_or(ASK_INTERVAL_MIN, |(_, pause)| (pause * 2).min(REST_TIME_MAX));
+            (self.asks, self.asked) = (true, Some((now, pause)));
         }
         self.take_behind()
+    }
+
+    /// A frame gives way to a newer one, or nothing of it arrives. If it is of the chain, the link had no room for that.
+    pub(super) fn gives_way(&mut self, now: Instant, frame: Sequence) {
+        if self.sent.iter().any(|sent| sent.sequence == frame) {
+            self.rest(now);
+        }
+    }
+
+    /// The link has no room for the chain: key frames do not begin it again for a while.
+    fn rest(&mut self, now: Instant) {
+        // That a key frame does not begin the chain costs nothing. Only a chain that began and did not last is a reason to wait longer.
+        let next = match self.since.take() {
+            None => self.rest_time,
+            Some(since) if now.saturating_since(since) < LASTS_MIN => self.rest_time * 2,
+            Some(_) => REST_TIME_MIN,
+        };
+        self.rest_time = next.clamp(REST_TIME_MIN, REST_TIME_MAX);
+        self.rests_until = Some(now + self.rest_time);
     }
 
     /// No frame goes as it is before the next key frame.
@@ -347,7 +374,7 @@ mod tests {
                     Step::Publish(kind) => {
                         let next = stream.publish(kind);
                         if let Some(older) = newest.take() {
-                            let gone = chain.replace(older, next.meta(), Some(link));
+                            let gone = chain.replace(now, older, next.meta(), Some(link));
                             skipped.extend(gone.iter().map(|gone| gone.id().sequence));
                         }
                         newest = Some(next);
@@ -441,5 +468,6 @@ mod tests {
         assert!(asks(10, false) && !asks(11, false) && asks(12, false));
         assert!(!asks(20, true), "the link had no room");
         assert!(!asks(21, false) && asks(22, false));
+        assert!(!asks(29, false) && asks(30, false), "it did not help");
     }
 }

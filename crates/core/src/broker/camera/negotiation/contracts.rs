@@ -8,7 +8,8 @@
 //! contract ([`NegotiationResult`]).
 //!
 //! A contract without an accuracy floor takes part in nothing: beside contracts with a floor, its application
-//! takes the rung that they have. If no contract gives a floor, frames go unchanged.
+//! takes the rung that they have. If no contract gives a floor, frames go unchanged, but for those of a source's own video
+//! that cannot.
 
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ pub(crate) struct ServedContracts {
 }
 
 impl ServedContracts {
-    /// What the served contracts ask together on a connection; `None` if frames go unchanged.
+    /// What the served contracts ask together on a connection; `None` if none gives a floor.
     pub(crate) fn joint(&self, link: &EdgeLink) -> Option<Joint> {
         let contracts = &link.demand.contracts;
         let all = Joint::of(contracts)?;

@@ -26,7 +26,7 @@ pub(super) struct Negotiation {
 impl Negotiation {
     // ---- getters ------------------------------------------------------------------------------------------
 
-    /// What the served contracts ask together on a connection; `None` if frames go unchanged.
+    /// What the served contracts ask together on a connection; `None` if none gives a floor.
     pub(super) fn joint(&self, link: &EdgeLink) -> Option<Joint> {
         self.contracts.joint(link)
     }

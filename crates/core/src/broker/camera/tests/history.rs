@@ -265,6 +265,43 @@ fn frames_of_the_past_are_made_into_what_was_asked_for() {
     assert!(work(&rig.take()).is_some());
 }
 
+/// Who asks for the past of a source's own video gets stills of it, which need no other frame.
+#[test]
+fn the_past_of_video_is_given_as_stills() {
+    let mut rig = Rig::connected(Contract::default());
+    let video = |payload: usize| Published {
+        payload: vec![0; payload].into(),
+        encoding: Encoding::H264,
+        width: 64,
+        height: 48,
+        captured: None,
+    };
+    rig.intake.publish_part(rig.now, video(500), crate::broker::StreamPart::Key).unwrap();
+    rig.broker.handle_published(rig.now);
+    let record = rig.broker.published.newest().unwrap();
+    rig.broker.handle_sent(rig.now, LinkId(1), record.frame.meta.id);
+    rig.message(1, question(5, Rung::ORIGINAL));
+    let looks = ticket(&rig.take()).unwrap();
+    let answer = PastAnswer { record: Some(record.clone()), ..PastAnswer::default() };
+    rig.broker.handle_history(rig.now, looks, answer);
+    let work = rig.take().into_iter().find_map(|output| match output {
+        CameraOutput::TransformPast { ticket, transform } => Some((ticket, transform)),
+        _ => None,
+    });
+    let (number, transform) = work.expect("a codec is given the frame");
+    assert_eq!(transform.setting.to_string(), "jpeg/q95/420");
+    let made = Transformed::Made {
+        payload: vec![1; 20].into(),
+        encoding: Encoding::Jpeg,
+        width: 64,
+        height: 48,
+        rung: transform.setting.rung(),
+        chain: ChainLink::still(record.frame.meta.id.sequence),
+    };
+    rig.broker.handle_past_transformed(rig.now, number, made);
+    assert_eq!(sent_of_the_past(&rig.take()), Some(5));
+}
+
 /// Whether the camera gives a frame of this epoch to an edge that asks for the past on this connection.
 /// A data record has one form: it goes as it was published, whatever rung is asked for, and no codec sees it.
 #[test]

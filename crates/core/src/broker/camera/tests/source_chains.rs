@@ -326,6 +326,15 @@ fn a_key_frame_goes_although_the_rung_leaves_it_out() {
     assert_eq!(sent, [0, 4, 8, 12, 16, 20, 24, 28, 30], "one in four, and the key frame");
 }
 
+/// A key frame that the edge would refuse for its size is made smaller, and not asked for again and again.
+#[test]
+fn a_key_frame_that_is_too_large_for_the_edge_is_made_smaller() {
+    let mut rig = Rig::connected(Contract::default());
+    let most = crate::frame::FRAME_BYTES_MAX as usize;
+    sized_part(&mut rig, KEY, most + 1);
+    assert_eq!(goes(&mut rig), [alone(0)]);
+}
+
 /// A link of so many bytes in a millisecond, on which each frame is reported as it arrives; the codec makes frames of 1,500 bytes. The kinds of what
 /// goes in so many seconds of a camera with 25 frames a second, of which every tenth is a key frame: one letter each.
 fn sent_over(rig: &mut Rig, bytes_per_ms: usize, seconds: u64, (key, other): (usize, usize)) -> String {

@@ -24,7 +24,7 @@ use super::roster::Roster;
 use super::types::EdgeOutput;
 use crate::broker::LinkId;
 use crate::frame::{Frame, Quality, Rung};
-use crate::history::{FetchedFrames, PastAnswer, PastQuery, Unanswered};
+use crate::history::{FetchedFrames, PastAnswer, PastQuery, Unanswered, still_of_video};
 use crate::log::Record;
 use crate::name::CameraName;
 use crate::units::{Instant, Timestamp};
@@ -426,8 +426,11 @@ impl History {
 fn admit(fetch: &Fetch, header: &FrameHeader, bytes_max: u32) -> Result<(), FrameRefused> {
     let meta = &header.meta;
     admit_size(header, bytes_max)?;
-    let has_rung =
-        meta.rung == fetch.query.rung() || !meta.encoding.is_picture() && meta.rung == Rung::original();
+    let asked = fetch.query.rung();
+    // A data record has one form. Of a source's own video the camera makes stills.
+    let has_rung = meta.rung == asked
+        || !meta.encoding.is_picture() && meta.rung == Rung::original()
+        || asked == Rung::original() && meta.rung == still_of_video().rung();
     let is_asked = fetch.in_order(header.history, meta.id)
         && fetch.query.spans(meta.id)
         && meta.captured <= fetch.query.end
