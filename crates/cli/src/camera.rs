@@ -9,6 +9,7 @@ use mez_core::log::LogConfig;
 use mez_core::name::CameraName;
 use mez_node::api::socket::{Which, default_path};
 use mez_node::camera::{CameraOptions, EDGES_MAX, H264Library, Transport};
+use mez_node::decoders::{DecoderChoice, Decoders};
 use mez_node::feed::feed;
 use mez_node::identity::{KeyFolder, Name, Role};
 use mez_node::ports::EdgeAddress;
@@ -67,6 +68,9 @@ pub(crate) struct CameraArgs {
     /// The H.264 encoder: openh264, or x264 in builds that have it
     #[arg(long, value_name = "ENCODER", default_value_t = H264Library::Openh264, env = "MEZ_CAMERA_H264_ENCODER")]
     h264_encoder: H264Library,
+    /// What decodes H.264: software (in this process), a decoder of the platform through ffmpeg (v4l2m2m, vaapi, cuda), ffmpeg's own (ffmpeg), or auto: the first of the platform that works and is quicker than software
+    #[arg(long, value_name = "DECODER", default_value_t = DecoderChoice::Software, env = "MEZ_CAMERA_DECODER")]
+    decoder: DecoderChoice,
     /// Folder with the keys of this host [default: ~/.config/mez/keys]
     #[arg(long, value_name = "DIR", env = "MEZ_KEYS")]
     keys: Option<PathBuf>,
@@ -250,6 +254,7 @@ impl CameraArgs {
         options.transport = self.link.into();
         options.policy = self.policy;
         options.h264 = self.h264_encoder;
+        options.decoders = Decoders::start(self.decoder);
         options.state.clone_from(&self.state);
         options.persist = self.persist.options(self.keys.as_deref())?;
         options.history_share = self.history_share;

@@ -11,6 +11,7 @@ use mez_core::broker::edge::EdgeConfig;
 use mez_core::controller::share::{Channels, DeclaredChannel};
 use mez_node::api::socket::{Which, default_path};
 use mez_node::client::Address;
+use mez_node::decoders::{DecoderChoice, Decoders};
 use mez_node::identity::{KeyFolder, Name};
 use mez_node::persist::PersistOptions;
 use mez_node::ports;
@@ -78,6 +79,9 @@ pub(crate) struct EdgeArgs {
     /// Largest frame that is accepted
     #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes, env = "MEZ_EDGE_FRAME_BYTES_MAX")]
     frame_bytes_max: u32,
+    /// What decodes H.264 for stills: software (in this process), a decoder of the platform through ffmpeg (v4l2m2m, vaapi, cuda), ffmpeg's own (ffmpeg), or auto: the first of the platform that works and is quicker than software
+    #[arg(long, value_name = "DECODER", default_value_t = DecoderChoice::Software, env = "MEZ_EDGE_DECODER")]
+    decoder: DecoderChoice,
     /// Folder for state, which the broker needs again at its next start [default: /var/lib/mez for root, else ~/.local/state/mez]
     #[arg(long, value_name = "DIR", env = "MEZ_STATE")]
     state: Option<PathBuf>,
@@ -264,6 +268,7 @@ impl EdgeArgs {
             audit: Rotation::new(self.audit_bytes, self.audit_age),
             persist: persist.map(|persist| PersistOptions { notes: !self.no_notes, ..persist }),
             limits: self.limits.limits(),
+            decoders: Decoders::start(self.decoder),
         })
     }
 

@@ -7,6 +7,7 @@ pub mod camera;
 pub mod client;
 pub mod clock;
 mod codec;
+pub mod decoders;
 pub mod descriptors;
 pub mod edge;
 pub mod export;

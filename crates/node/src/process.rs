@@ -21,6 +21,7 @@ use crate::audit::{Audit, AuditOptions, changes, denials};
 use crate::camera::{CameraBroker, CameraHandle, CameraOptions, StartError};
 use crate::client::{Address, ClientError, OtherEdge, signer_at};
 use crate::clock::wall_now;
+use crate::decoders::Decoders;
 use crate::descriptors;
 use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, Stopped};
 use crate::identity::authority::AuthorityError;
@@ -63,6 +64,8 @@ pub struct EdgeProcessOptions {
     pub audit: Rotation,
     /// What applications may have at once.
     pub limits: ApiLimits,
+    /// What decodes H.264 for stills.
+    pub decoders: Decoders,
 }
 
 /// What of an edge's settings may change while it runs.
@@ -142,6 +145,7 @@ impl EdgeProcess {
             rights,
             audit,
             limits,
+            decoders,
         } = options;
         descriptors::raise();
         let rights = match rights {
@@ -164,6 +168,7 @@ impl EdgeProcess {
             profiles,
             revoked: Some(revoked.clone()),
             audit: audit.clone(),
+            decoders,
         })?;
         let keeping = keeping(&edge, &keys, &credentials, signer.as_ref())?;
         tokio::spawn(changes::follow(rights.clone(), audit.clone(), edge.stopping()));

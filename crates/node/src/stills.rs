@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use crate::clock::monotonic_now;
+use crate::decoders::Decoders;
 use crate::transcode::{ChainDecoder, Task};
 
 /// Questions that may wait for the thread. Each reader of the camera has at most one.
@@ -32,6 +33,7 @@ pub(crate) struct Stills {
     camera: CameraName,
     log: LogReader,
     ask_for_chain: AskForChain,
+    beside: Decoders,
     /// The way to the thread, if it runs.
     thread: Mutex<Option<SyncSender<Job>>>,
 }
@@ -44,13 +46,16 @@ enum Job {
 
 impl Stills {
     /// Of the frames of this log. Nothing runs until somebody asks. `ask_for_chain` is called where a chain cannot be decoded any
-    /// further, or is long before it could be. It must not wait.
+    /// further, or is long before it could be. It must not wait. `beside` are decoders
+    /// besides the library.
     pub(crate) fn new(
         camera: CameraName,
         log: LogReader,
+        beside: Decoders,
         ask_for_chain: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { camera, log, ask_for_chain: Arc::new(ask_for_chain), thread: Mutex::default() })
+        let ask_for_chain = Arc::new(ask_for_chain);
+        Arc::new(Self { camera, log, ask_for_chain, beside, thread: Mutex::default() })
     }
 
     /// Asks for the still of a frame. The sender goes without an answer if none can be made.
@@ -68,7 +73,8 @@ impl Stills {
             let _ = sender.try_send(job);
             let (shared, camera) = (Arc::downgrade(self), self.camera.clone());
             let (log, ask_for_chain) = (self.log.clone(), Arc::clone(&self.ask_for_chain));
-            let serve = move || Service::new(camera, log, ask_for_chain).serve(&shared, &jobs);
+            let beside = self.beside.clone();
+            let serve = move || Service::new(camera, log, ask_for_chain, beside).serve(&shared, &jobs);
             *thread = match thread::Builder::new().name("mez stills".into()).spawn(serve) {
                 Ok(_) => Some(sender),
                 Err(error) => {
@@ -99,6 +105,7 @@ struct Service {
     camera: CameraName,
     maker: StillMaker,
     ask_for_chain: AskForChain,
+    beside: Decoders,
     decoders: [ChainDecoder; DECODERS_MAX],
     /// Who waits, by the number of the question.
     waiting: HashMap<u64, oneshot::Sender<StillAnswer>>,
@@ -107,10 +114,10 @@ struct Service {
 }
 
 impl Service {
-    fn new(camera: CameraName, log: LogReader, ask_for_chain: AskForChain) -> Self {
-        let decoders = std::array::from_fn(|_| ChainDecoder::new());
+    fn new(camera: CameraName, log: LogReader, ask_for_chain: AskForChain, beside: Decoders) -> Self {
+        let decoders = std::array::from_fn(|_| ChainDecoder::with(&beside));
         let (maker, waiting) = (StillMaker::new(log), HashMap::new());
-        Self { camera, maker, ask_for_chain, decoders, waiting, questions: 0, failures: 0 }
+        Self { camera, maker, ask_for_chain, beside, decoders, waiting, questions: 0, failures: 0 }
     }
 
     /// Works until nobody has asked for a while, or the camera is forgotten.
@@ -162,7 +169,7 @@ impl Service {
             }
             StillOutput::Show { decoder, frame } => self.run(decoder, frame, Task::Show(frame.sequence)),
             StillOutput::Release { decoder } => {
-                self.decoders[decoder] = ChainDecoder::new();
+                self.decoders[decoder] = ChainDecoder::with(&self.beside);
             }
             StillOutput::Answer { question, answer } => {
                 if let Some(waiting) = self.waiting.remove(&question) {
@@ -266,7 +273,7 @@ mod tests {
         let asked = Arc::new(AtomicU32::new(0));
         let asks = Arc::clone(&asked);
         let ask_for_chain = move || _ = asks.fetch_add(1, Ordering::Relaxed);
-        let stills = Stills::new("a".parse().unwrap(), reader, ask_for_chain);
+        let stills = Stills::new("a".parse().unwrap(), reader, Decoders::software(), ask_for_chain);
         assert!(lock(&stills.thread).is_none(), "nobody has asked");
         assert!(matches!(stills.ask(query(1)).await, Ok(StillAnswer::NotDecoded)));
         assert!(matches!(stills.ask(query(2)).await, Ok(StillAnswer::Still(..))));

@@ -8,6 +8,8 @@ use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{Still, TranscodeError, Transcoder};
 use mez_media::worker::Worker;
 
+use crate::decoders::Decoders;
+
 /// The deadline for decoding and encoding one frame. At 1080p both together take about 10 ms.
 const TIME_MAX: Duration = Duration::from_millis(250);
 
@@ -26,9 +28,15 @@ pub(crate) type Failure = Box<dyn std::error::Error>;
 pub(crate) struct ChainDecoder(Worker<Task, Result<Option<Still>, TranscodeError>>);
 
 impl ChainDecoder {
-    /// One that holds nothing. Its thread starts with its first frame.
+    /// One that holds nothing, and decodes in software. Its thread starts with its first frame.
     pub(crate) fn new() -> Self {
-        Self(Worker::new("mez decode", transcoder))
+        Self::with(&Decoders::software())
+    }
+
+    /// The same with other decoders beside the library.
+    pub(crate) fn with(decoders: &Decoders) -> Self {
+        let decoders = decoders.clone();
+        Self(Worker::new("mez decode", move || transcoder(decoders.clone())))
     }
 
     /// What comes of a task, and why it failed.
@@ -46,12 +54,18 @@ impl ChainDecoder {
 }
 
 /// The state and the work of a decoder's thread.
-fn transcoder() -> impl FnMut(Task) -> Result<Option<Still>, TranscodeError> {
+fn transcoder(decoders: Decoders) -> impl FnMut(Task) -> Result<Option<Still>, TranscodeError> {
     let mut state: Option<Transcoder> = None;
     move |task| {
         let transcoder = match &mut state {
             Some(transcoder) => transcoder,
-            None => state.insert(Transcoder::new(PIXELS_MAX_DEFAULT)?),
+            None => {
+                let transcoder = Transcoder::new(PIXELS_MAX_DEFAULT)?;
+                state.insert(match decoders.outside() {
+                    Some(outside) => transcoder.with_outside(outside),
+                    None => transcoder,
+                })
+            }
         };
         match task {
             Task::Decode { frame, afresh, wanted } => {

@@ -87,6 +87,7 @@ impl Edge {
         let persist = persist::options(py, store, Some(&keys))?;
         let options = EdgeProcessOptions {
             limits: mez_node::api::ApiLimits::default(),
+            decoders: mez_node::decoders::Decoders::software(),
             keys: folder,
             credentials,
             listen,

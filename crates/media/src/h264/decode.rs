@@ -1,9 +1,11 @@
 //! Decodes the H.264 pictures of one stream: ours, or that of a source.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use super::H264Error;
-use super::at_once::shown_at_once;
 use super::bits::units;
-use super::native::NativeDecoder;
+use super::pair::{OutsideDecoders, Pair, PairError};
 use super::slice::{self, Place, SLOTS};
 use crate::bitstream::{BitstreamError, Unfit, look};
 use crate::image::Image;
@@ -14,7 +16,7 @@ use crate::yuv::{Colour, Planes, Yuv420, to_bgr, to_ours};
 /// Frames that this software encodes say in which slot they are kept, and from which one they are predicted. Frames of a source's own stream do not: such
 /// a frame needs every frame before it that others need, in order.
 pub struct H264Decoder {
-    native: Option<NativeDecoder>,
+    pair: Pair,
     pixels_max: u64,
     /// Of a stream that may be ours.
     frame_num_bits: Option<u32>,
@@ -26,6 +28,8 @@ pub struct H264Decoder {
     colour: Colour,
     /// Samples that were converted.
     converted: Yuv420,
+    /// The number that the frame decoded last has in its stream of ours, as another decoder sees it.
+    frame_num: u32,
     image: Image,
     planes: Yuv420,
 }
@@ -42,16 +46,24 @@ impl H264Decoder {
     #[must_use]
     pub fn new(pixels_max: u64) -> Self {
         Self {
-            native: None,
+            pair: Pair::default(),
             pixels_max,
             frame_num_bits: None,
             slots: [None; SLOTS],
             newest: None,
             colour: Colour::OURS,
             converted: Yuv420::empty(),
+            frame_num: 0,
             image: Image::empty(),
             planes: Yuv420::empty(),
         }
+    }
+
+    /// The same with other decoders beside the library, which are used where they show the same.
+    #[must_use]
+    pub fn with_outside(mut self, outside: Arc<dyn OutsideDecoders>) -> Self {
+        self.pair = Pair::with_outside(outside);
+        self
     }
 
     /// Decodes frame `number`, which is said to be predicted from frame `refers` (`None`: it is a key frame), to BGR. Of a source's stream, `refers` is the newest
@@ -103,12 +115,9 @@ impl H264Decoder {
                 return Err(error);
             }
         };
-        let native = match &mut self.native {
-            Some(native) => native,
-            none => none.insert(NativeDecoder::new()?),
-        };
+        let (picture, is_key) = (self.without_gap(payload, &kept), matches!(kept, Kept::Key));
         let (colour, converted) = (self.colour, &mut self.converted);
-        let shown = native.decode(&shown_at_once(payload), |planes, width, height| {
+        let shown = self.pair.decode(&picture, is_key, |planes, width, height| {
             if colour == Colour::OURS {
                 return show(planes, width, height);
             }
@@ -117,15 +126,18 @@ impl H264Decoder {
         });
         if let Err(error) = shown {
             self.forget();
-            return Err(error);
+            return Err(match error {
+                PairError::Codec(error) => error,
+                PairError::ChainGone => H264Error::NotHeld { refers: refers.unwrap_or(number), held: None },
+            });
         }
         match kept {
             Kept::Key => {
                 (self.slots, self.newest) = ([None; SLOTS], Some(number));
                 self.slots[0] = Some(number);
             }
-            Kept::Slot(slot) => {
-                self.slots[slot] = Some(number);
+            Kept::Slot(place) => {
+                self.slots[place.own as usize] = Some(number);
                 self.newest = Some(number);
             }
             Kept::Newest { is_needed } => {
@@ -150,9 +162,30 @@ impl H264Decoder {
 
     /// Forgets all frames, and frees the codec's memory.
     pub fn forget(&mut self) {
-        self.native = None;
+        self.pair.forget();
         self.slots = [None; SLOTS];
         self.newest = None;
+    }
+
+    /// A frame of ours as other decoders have to be given it: where frames before it got lost, they would make up pictures for the numbers that are
+    /// missing. Its slots say all that decoding needs, so it gets the next number.
+    fn without_gap<'a>(&mut self, payload: &'a [u8], kept: &Kept) -> Cow<'a, [u8]> {
+        let (Kept::Slot(place), Some(bits), true) = (kept, self.frame_num_bits, self.pair.has_outside())
+        else {
+            self.frame_num = 0;
+            return Cow::Borrowed(payload);
+        };
+        self.frame_num = (self.frame_num + 1) & ((1 << bits) - 1);
+        if place.frame_num == self.frame_num {
+            return Cow::Borrowed(payload);
+        }
+        let mut numbered = Vec::with_capacity(payload.len() + 16);
+        let place = Place { frame_num: self.frame_num, ..*place };
+        let header = units(payload).next().and_then(|unit| slice::predicted(unit, bits));
+        match header.and_then(|header| header.rewrite(place, bits, &mut numbered)) {
+            Some(()) => Cow::Owned(numbered),
+            None => Cow::Borrowed(payload),
+        }
     }
 
     /// Checks a frame without decoding it, and says where it is kept.
@@ -171,7 +204,7 @@ impl H264Decoder {
             return Ok(Kept::Key);
         };
         let (held, kept) = match self.place(payload) {
-            Some(place) => (self.slots[place.refers as usize], Kept::Slot(place.own as usize)),
+            Some(place) => (self.slots[place.refers as usize], Kept::Slot(place)),
             None => (self.newest, Kept::Newest { is_needed: look.is_needed }),
         };
         if held != Some(refers) {
@@ -195,7 +228,7 @@ enum Kept {
     /// Before all others.
     Key,
     /// In a slot: it is ours.
-    Slot(usize),
+    Slot(Place),
     /// As the newest, if others may need it: it is a source's.
     Newest { is_needed: bool },
 }

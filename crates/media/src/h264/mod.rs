@@ -19,6 +19,8 @@
 //! **After a loss** the next picture is predicted from one that arrived. It takes a fraction of the bytes of an independent picture.
 //! For every picture, the decoder checks that the slot referred to holds the frame that is meant.
 //!
+//! **Other decoders**, such as those of the platform, are used beside openh264 where somebody gives them ([`OutsideDecoders`], `pair`).
+//!
 //! **Streams of sources** have no slots ([`crate::bitstream`]): the same decoder takes their frames in order.
 
 mod at_once;
@@ -28,6 +30,7 @@ mod decode;
 mod encode;
 mod native;
 mod openh264;
+mod pair;
 mod rate;
 mod receiver;
 mod slice;
@@ -39,6 +42,7 @@ mod x264;
 pub use coder::{H264Frame, Wanted};
 pub use decode::H264Decoder;
 pub use encode::{H264Encoder, Library, LibraryError};
+pub use pair::{OutsideDecoder, OutsideDecoders};
 
 use thiserror::Error;
 

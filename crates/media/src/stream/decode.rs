@@ -1,10 +1,12 @@
 //! Decodes the frames of one stream to BGR, and says what a frame lacks if it cannot be decoded.
 
+use std::sync::Arc;
+
 use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
 use thiserror::Error;
 
 use super::picture::Picture;
-use crate::h264::{H264Decoder, H264Error};
+use crate::h264::{H264Decoder, H264Error, OutsideDecoders};
 use crate::image::{Image, ImageError, ImageView, PixelFormat};
 use crate::jpeg::{self, DecodeError};
 use crate::png::{self, PngError};
@@ -121,6 +123,13 @@ impl StreamDecoder {
             held: None,
             image: Image::empty(),
         }
+    }
+
+    /// The same with other decoders of H.264 beside the library ([`OutsideDecoders`]).
+    #[must_use]
+    pub fn with_outside(mut self, outside: Arc<dyn OutsideDecoders>) -> Self {
+        self.h264 = self.h264.with_outside(outside);
+        self
     }
 
     /// Decodes a frame. `size` (width, height) is what its header says, of which only raw pixels have need.

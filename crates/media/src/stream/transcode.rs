@@ -1,5 +1,7 @@
 //! Turns chained frames into stills.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use mez_core::frame::{ChainLink, Encoding, Sequence};
 use mez_core::setting::Sampling;
@@ -8,6 +10,7 @@ use thiserror::Error;
 use super::decode::{StreamDecodeError, StreamDecoder};
 use super::picture::Picture;
 use super::show::raw;
+use crate::h264::OutsideDecoders;
 use crate::image::{Image, ImageError, PixelFormat};
 use crate::jpeg::{EncodeError, Encoder, PIXELS_MAX_DEFAULT};
 use crate::png;
@@ -66,6 +69,13 @@ impl Transcoder {
     pub fn new(pixels_max: u64) -> Result<Self, TranscodeError> {
         let jpeg = Encoder::new(TRANSCODED_QUALITY, Sampling::Yuv420)?;
         Ok(Self { decoder: StreamDecoder::new(pixels_max), jpeg })
+    }
+
+    /// The same with other decoders of H.264 beside the library.
+    #[must_use]
+    pub fn with_outside(mut self, outside: Arc<dyn OutsideDecoders>) -> Self {
+        self.decoder = self.decoder.with_outside(outside);
+        self
     }
 
     /// Decodes a frame of a chain, and makes a JPEG of quality [`TRANSCODED_QUALITY`] if it is wanted. An H.264 frame keeps its 4:2:0

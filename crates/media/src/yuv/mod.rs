@@ -53,6 +53,12 @@ impl Yuv420 {
         Yuv420View::packed(&self.data, self.width, self.height)
     }
 
+    /// Resizes this image, and returns its samples, to be overwritten: the luma plane, then the blue-difference plane, then the red-difference plane.
+    pub fn resize(&mut self, width: u32, height: u32) -> &mut [u8] {
+        self.reset(width, height);
+        &mut self.data
+    }
+
     /// Resizes this image for samples that are about to be written, and returns the three planes.
     pub(crate) fn reset(&mut self, width: u32, height: u32) -> [&mut [u8]; 3] {
         let luma = width as usize * height as usize;

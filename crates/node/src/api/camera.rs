@@ -38,7 +38,7 @@ pub struct CameraApi {
 impl CameraApi {
     pub(super) fn new(camera: CameraHandle, limits: ApiLimits, stopping: watch::Receiver<bool>) -> Self {
         // A source's next key frame comes by itself.
-        let stills = Stills::new(camera.name().clone(), camera.log(), || {});
+        let stills = Stills::new(camera.name().clone(), camera.log(), camera.decoders(), || {});
         Self { camera, stills, subscriptions: Subscriptions::new(limits), stopping }
     }
 

@@ -147,6 +147,7 @@ mod tests {
     use mez_media::stream::{Encoded, Outcome, Request, Source as Pictures, StreamEncoder};
 
     use super::*;
+    use crate::decoders::Decoders;
 
     const SIZE: (u32, u32) = (64, 48);
 
@@ -204,7 +205,7 @@ mod tests {
     fn video() -> (Video, Arc<Stills>, LogReader) {
         let (writer, reader) = log(LogConfig::default());
         let encoder = StreamEncoder::new(1 << 20).unwrap();
-        let stills = Stills::new("dock".parse().unwrap(), reader.clone(), || {});
+        let stills = Stills::new("dock".parse().unwrap(), reader.clone(), Decoders::software(), || {});
         (Video { writer, encoder, appended: watch::Sender::new(0) }, stills, reader)
     }
 

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::shared::{Reply, Shared, lock};
 use crate::clock::monotonic_now;
+use crate::decoders::Decoders;
 use crate::ports::EdgeAddress;
 use crate::reading::PastSources;
 
@@ -31,6 +32,11 @@ impl CameraHandle {
     /// A handle to the broker that stops once `stop` is dropped.
     pub(super) fn new(shared: Arc<Shared>, stop: watch::Sender<()>) -> Self {
         Self { shared, _stop: Arc::new(stop) }
+    }
+
+    /// What decodes H.264.
+    pub(crate) fn decoders(&self) -> Decoders {
+        self.shared.decoders.clone()
     }
 
     /// The camera's name.

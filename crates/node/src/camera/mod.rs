@@ -36,6 +36,7 @@ pub use self::shared::Reply;
 use self::shared::Shared;
 use crate::clock::{anchor, monotonic_now};
 pub use crate::codec::H264Library;
+use crate::decoders::Decoders;
 use crate::identity::Credentials;
 use crate::identity::renew::keep;
 use crate::identity::tls::TlsConfigError;
@@ -65,6 +66,8 @@ pub struct CameraOptions {
     pub policy: PolicyName,
     /// The library that encodes H.264. Default openh264. A build with the feature `x264` also has x264.
     pub h264: H264Library,
+    /// What decodes H.264. Default: the library.
+    pub decoders: Decoders,
     /// The log's budget. Default 256 MiB.
     pub log: LogConfig,
     /// The largest payload that a publisher may send, in bytes. Default 32 MiB.
@@ -87,6 +90,7 @@ impl CameraOptions {
             transport: Transport::default(),
             policy: PolicyName::default(),
             h264: H264Library::default(),
+            decoders: Decoders::software(),
             log: LogConfig::default(),
             frame_bytes_max: FRAME_BYTES_MAX,
             state: None,
@@ -182,6 +186,7 @@ impl CameraBroker {
             frame_bytes_max: options.frame_bytes_max,
             intake: Mutex::new(intake),
             reader,
+            decoders: options.decoders,
             appended: watch::Sender::new(0),
             source: watch::Sender::new(None),
             history_share: watch::Sender::new(options.history_share),

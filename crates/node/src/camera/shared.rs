@@ -10,6 +10,7 @@ use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use tokio::sync::{Notify, watch};
 
+use crate::decoders::Decoders;
 use crate::persist::{LogFiles, LogKeeper};
 use crate::ports::EdgeAddress;
 use crate::reading::PastSources;
@@ -35,6 +36,8 @@ pub(super) struct Shared {
     pub(super) frame_bytes_max: u32,
     pub(super) intake: Mutex<Intake>,
     pub(super) reader: LogReader,
+    /// What decodes H.264.
+    pub(super) decoders: Decoders,
     /// Counts appended frames.
     pub(super) appended: watch::Sender<u64>,
     /// What was heard last of the source of the frames, and how many were appended before.

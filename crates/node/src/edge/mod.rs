@@ -38,6 +38,7 @@ pub use self::starts::{CameraRecord, CameraReset, CameraStart, RESETS_MAX, START
 pub use self::subscription::{EdgeSubscription, Served};
 use crate::audit::Audit;
 use crate::clock::monotonic_now;
+use crate::decoders::Decoders;
 use crate::identity::Credentials;
 pub use crate::link::ListenError;
 use crate::link::{EVENTS_MAX, listen};
@@ -71,6 +72,8 @@ pub struct EdgeOptions {
     pub revoked: Option<LiveRevocations>,
     /// Where it is recorded who joined, was refused, read the past and so on. Default: nowhere.
     pub audit: Audit,
+    /// What decodes H.264 for stills. Default: the library.
+    pub decoders: Decoders,
 }
 
 impl EdgeOptions {
@@ -85,6 +88,7 @@ impl EdgeOptions {
             profiles: None,
             revoked: None,
             audit: Audit::off(),
+            decoders: Decoders::software(),
         }
     }
 }
@@ -152,6 +156,7 @@ impl EdgeBroker {
             requests.downgrade(),
             (starts.clone(), audit.clone()),
             (revoked.clone(), renewals.clone()),
+            options.decoders,
         );
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(driver.run(listener, event_receiver, request_receiver, stopped));

@@ -2,14 +2,14 @@
 
 /// Version of the installed `ffmpeg`, as far as its command line depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FfmpegVersion(u32, u32);
+pub(crate) struct FfmpegVersion(u32, u32);
 
 impl FfmpegVersion {
     /// The version of a build between releases, which states no number. It is newer than any release that matters here.
     pub(super) const NEWEST: Self = Self(u32::MAX, 0);
 
     /// Reads the first line of `ffmpeg -version`.
-    pub(super) fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let word = text.strip_prefix("ffmpeg version ").unwrap_or_default();
         let word = word.split_whitespace().next().unwrap_or_default();
         let mut numbers = word.trim_start_matches('n').split(|c: char| !c.is_ascii_digit()).map(str::parse);
@@ -24,7 +24,7 @@ impl FfmpegVersion {
         self >= Self(5, 0)
     }
 
-    pub(super) fn has_fps_mode(self) -> bool {
+    pub(crate) fn has_fps_mode(self) -> bool {
         self >= Self(5, 1)
     }
 }

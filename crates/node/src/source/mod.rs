@@ -56,6 +56,7 @@ pub use self::credentials::{
     SOURCE_CREDENTIALS_CREDENTIAL, SOURCE_CREDENTIALS_VARIABLE, SourceCredentials, SourceCredentialsError,
 };
 pub use self::error::SourceError;
+pub(crate) use self::input::FfmpegVersion;
 pub use self::spec::{SourceSpec, SourceSpecError, without_credentials};
 pub use self::types::{SourceEvent, SourceFrame, SourceInfo, SourceOptions, SourcePacket};
 

@@ -51,6 +51,7 @@ impl Members {
         signer: Option<Address>,
     ) -> EdgeProcess {
         let options = || EdgeProcessOptions {
+            decoders: mez_node::decoders::Decoders::software(),
             keys: keys.clone(),
             credentials: credentials.clone(),
             listen,

@@ -1,0 +1,244 @@
+//! Decoders of H.264 besides the library: those of the platform, through a child process of `ffmpeg`
+//! (`docs/decisions/0045-decoders-behind-ffmpeg.md`).
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `mod.rs` | which decoder is asked for, and which is used ([`Decoders`]) |
+//! | `command.rs` | the command lines |
+//! | `child.rs` | a child at work: pictures in, planes out |
+//! | `ivf.rs` | what pictures are wrapped in on their way to it |
+//! | `y4m.rs` | what planes are wrapped in on their way back |
+//! | `trial.rs` | tries a decoder on pictures of its own |
+
+mod child;
+mod command;
+mod ivf;
+pub(crate) mod trial;
+mod y4m;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use mez_media::h264::{OutsideDecoder, OutsideDecoders};
+use tracing::{debug, info, warn};
+
+use self::child::Child;
+pub use self::command::Kind;
+use self::trial::{Tried, try_kind};
+
+/// Children at once. A stream beyond that is decoded by the library.
+const CHILDREN_MAX: usize = 64;
+/// Failures after which no further child is started.
+const FAILURES_MAX: u64 = 8;
+
+/// What decodes H.264 in a broker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DecoderChoice {
+    /// The library, in this process.
+    #[default]
+    Software,
+    /// The first decoder of the platform that works and is quicker than the library; else the library.
+    Auto,
+    /// One through ffmpeg, however quick it is; the library where it does not work.
+    Through(Kind),
+}
+
+impl DecoderChoice {
+    /// All of them, as they are offered.
+    pub const ALL: [Self; 6] = [
+        Self::Auto,
+        Self::Software,
+        Self::Through(Kind::V4l2m2m),
+        Self::Through(Kind::Vaapi),
+        Self::Through(Kind::Cuda),
+        Self::Through(Kind::Ffmpeg),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Software => "software",
+            Self::Auto => "auto",
+            Self::Through(kind) => kind.name(),
+        }
+    }
+
+    /// What it tries, in order.
+    pub(crate) fn kinds(self) -> &'static [Kind] {
+        match self {
+            Self::Software => &[],
+            Self::Auto => &Kind::HARDWARE,
+            Self::Through(kind) => kind.alone(),
+        }
+    }
+}
+
+impl fmt::Display for DecoderChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for DecoderChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|choice| choice.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("no decoder is called {text:?}; write one of {names}")
+        })
+    }
+}
+
+/// The decoders that a broker's chains may have beside the library.
+#[derive(Clone, Debug, Default)]
+pub struct Decoders(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    choice: DecoderChoice,
+    program: PathBuf,
+    /// The decoder that is used, once all were tried; `None` inside: the library.
+    chosen: OnceLock<Option<Chosen>>,
+    children: Arc<AtomicUsize>,
+    failures: AtomicU64,
+}
+
+/// A decoder that works.
+#[derive(Debug, Clone, Copy)]
+struct Chosen {
+    kind: Kind,
+    version: command::Version,
+}
+
+impl Decoders {
+    /// Only the library.
+    #[must_use]
+    pub fn software() -> Self {
+        Self::default()
+    }
+
+    /// These, through the `ffmpeg` that is on the path of programs. They are tried now, on a thread of their own; the library decodes until that is done.
+    #[must_use]
+    pub fn start(choice: DecoderChoice) -> Self {
+        Self::start_with(choice, "ffmpeg".into())
+    }
+
+    /// The same through that program.
+    #[must_use]
+    pub fn start_with(choice: DecoderChoice, program: PathBuf) -> Self {
+        if choice == DecoderChoice::Software {
+            return Self::software();
+        }
+        let (chosen, children) = (OnceLock::new(), Arc::default());
+        let shared = Arc::new(Shared { choice, program, chosen, children, failures: AtomicU64::new(0) });
+        let trying = Arc::clone(&shared);
+        let spawned = thread::Builder::new().name("mez decoders".into()).spawn(move || {
+            let chosen = choose(trying.choice, &trying.program);
+            let _ = trying.chosen.set(chosen);
+        });
+        match spawned {
+            Ok(_) => Self(Some(shared)),
+            Err(error) => {
+                warn!("the library decodes H.264, because no thread can be started to try decoders: {error}");
+                Self::software()
+            }
+        }
+    }
+
+    /// Waits until all were tried. The decoder that is used; `None`: the library.
+    #[must_use]
+    pub fn wait(&self) -> Option<Kind> {
+        let shared = self.0.as_ref()?;
+        shared.chosen.wait().map(|chosen| chosen.kind)
+    }
+
+    /// For a decoder of chains; `None`: only the library is asked for.
+    #[must_use]
+    pub fn outside(&self) -> Option<Arc<dyn OutsideDecoders>> {
+        self.0.clone().map(|shared| shared as Arc<dyn OutsideDecoders>)
+    }
+}
+
+/// Tries what may be chosen, and takes the first that works.
+fn choose(choice: DecoderChoice, program: &Path) -> Option<Chosen> {
+    let must_be_quicker = choice == DecoderChoice::Auto;
+    for kind in choice.kinds() {
+        match try_kind(*kind, program) {
+            Ok(Tried { version, .. }) if !must_be_quicker => {
+                info!("H.264 is decoded by {kind}");
+                return Some(Chosen { kind: *kind, version });
+            }
+            Ok(Tried { version, picture, library, .. }) if picture < library => {
+                info!(
+                    "H.264 is decoded by {kind}: a picture of 1280×720 within {picture:.1?}, and {library:.1?} by the library"
+                );
+                return Some(Chosen { kind: *kind, version });
+            }
+            Ok(Tried { picture, library, .. }) => {
+                info!(
+                    "the decoder {kind} works, but takes {picture:.1?} for a picture, and the library {library:.1?}"
+                );
+            }
+            Err(reason) if must_be_quicker => debug!("the decoder {kind} is not used: {reason}"),
+            Err(reason) => warn!("the decoder {kind} is not used, and the library decodes H.264: {reason}"),
+        }
+    }
+    if must_be_quicker {
+        info!(
+            "H.264 is decoded by the library: no decoder of the platform works and is quicker (`mez doctor` says why)"
+        );
+    }
+    None
+}
+
+impl OutsideDecoders for Shared {
+    fn open(&self, width: u32, height: u32) -> Option<Box<dyn OutsideDecoder>> {
+        let chosen = (*self.chosen.get()?)?;
+        if self.failures.load(Ordering::Relaxed) >= FAILURES_MAX {
+            return None;
+        }
+        let place = Place::take(&self.children)?;
+        match Child::start(&self.program, chosen.kind, chosen.version, (width, height)) {
+            Ok(child) => Some(Box::new(child.at(place))),
+            Err(reason) => {
+                self.failed(&reason);
+                None
+            }
+        }
+    }
+
+    fn failed(&self, reason: &str) {
+        let name = self.choice.name();
+        match self.failures.fetch_add(1, Ordering::Relaxed) + 1 {
+            1 => warn!("the decoder {name} failed, and the library decodes the stream on: {reason}"),
+            FAILURES_MAX => {
+                warn!(
+                    "the decoder {name} has failed {FAILURES_MAX} times, and is not used any more: {reason}"
+                );
+            }
+            failures => debug!(failures, "the decoder {name} failed: {reason}"),
+        }
+    }
+}
+
+/// A place among the children.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(children: &Arc<AtomicUsize>) -> Option<Self> {
+        let place = Self(Arc::clone(children));
+        (children.fetch_add(1, Ordering::AcqRel) < CHILDREN_MAX).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}

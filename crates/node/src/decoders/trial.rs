@@ -1,0 +1,150 @@
+//! Tries a decoder on pictures of its own: whether it shows what the library shows, each picture before the next is given, and how quickly.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
+use mez_core::units;
+use mez_media::h264::OutsideDecoder;
+use mez_media::jpeg::PIXELS_MAX_DEFAULT;
+use mez_media::stream::{Outcome, Picture, Request, Source, StreamDecoder, StreamEncoder};
+use mez_media::worker::Worker;
+use mez_media::{ImageView, PixelFormat, Yuv420};
+
+use super::child::Child;
+use super::command::{Kind, Version};
+
+/// The pictures that are tried.
+const SIZE: (u32, u32) = (1280, 720);
+const PICTURES: u64 = 16;
+/// How long it may take to start, with its first picture.
+const START_TIME_MAX: Duration = Duration::from_secs(4);
+/// How long each other picture may take.
+const PICTURE_TIME_MAX: Duration = Duration::from_millis(250);
+/// How long all of it may take.
+const TIME_MAX: Duration = Duration::from_secs(10);
+/// The largest mean difference of samples.
+const DIFFERENCE_MAX: f64 = 1.0;
+
+/// A decoder that works.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Tried {
+    pub(super) version: Version,
+    /// From its start to its first picture.
+    pub(crate) start: Duration,
+    /// What the median picture took.
+    pub(crate) picture: Duration,
+    /// The same of the library.
+    pub(crate) library: Duration,
+}
+
+/// Tries a decoder. Blocks for some seconds at most.
+pub(crate) fn try_kind(kind: Kind, program: &Path) -> Result<Tried, String> {
+    let mut worker =
+        Worker::new("mez decoder trial", || |(kind, program): (Kind, PathBuf)| tried(kind, &program));
+    worker.run((kind, program.to_owned()), TIME_MAX).map_err(|error| error.to_string()).flatten()
+}
+
+fn tried(kind: Kind, program: &Path) -> Result<Tried, String> {
+    let version = version(program)?;
+    let (stream, library) = stream()?;
+    let begun = Instant::now();
+    let mut child = Child::start(program, kind, version, SIZE)?;
+    let (mut start, mut times, mut planes) = (Duration::ZERO, Vec::new(), Yuv420::empty());
+    for (number, (picture, expected)) in stream.iter().enumerate() {
+        let given = Instant::now();
+        child.give(picture)?;
+        let patience = if number == 0 { START_TIME_MAX } else { PICTURE_TIME_MAX };
+        if !child.take(patience, &mut planes)? {
+            return Err(format!(
+                "picture {number} did not come within {patience:?}; it hangs, or keeps pictures back"
+            ));
+        }
+        if number == 0 {
+            start = begun.elapsed();
+        } else {
+            times.push(given.elapsed());
+        }
+        let difference = difference(expected.data(), planes.data());
+        if difference > DIFFERENCE_MAX {
+            return Err(format!(
+                "picture {number} came out as another one (samples differ by {difference:.1} on average)"
+            ));
+        }
+    }
+    Ok(Tried { version, start, picture: median(times), library })
+}
+
+/// Pictures of a stream with what they show, and how long the library takes for one.
+fn stream() -> Result<(Vec<(Vec<u8>, Yuv420)>, Duration), String> {
+    let mut encoder = StreamEncoder::new(PIXELS_MAX_DEFAULT).map_err(|error| error.to_string())?;
+    let mut decoder = StreamDecoder::new(PIXELS_MAX_DEFAULT);
+    let setting = "h264/q28".parse().map_err(|error| format!("h264/q28: {error}"))?;
+    let (mut stream, mut times) = (Vec::new(), Vec::new());
+    for number in 0..PICTURES {
+        let pixels = pixels(number);
+        let view = ImageView::packed(&pixels, SIZE.0, SIZE.1, PixelFormat::Bgr8)
+            .map_err(|error| error.to_string())?;
+        let request = Request {
+            sequence: Sequence(number),
+            captured: units::Instant::from_nanos(number * 66_000_000),
+            setting: &setting,
+            bytes_max: None,
+            reference: if number == 0 { Reference::Independent } else { Reference::Previous },
+        };
+        let Ok(Outcome::Frame(made)) = encoder.encode(&Source::Pixels(view), &request) else {
+            return Err(format!("picture {number} was not encoded"));
+        };
+        let link: &ChainLink = &made.chain;
+        let begun = Instant::now();
+        let shown = decoder.advance(Encoding::H264, request.sequence, link, &made.payload);
+        let Picture::Planes(planes) = shown.map_err(|error| error.to_string())? else {
+            return Err(format!("picture {number} is no video"));
+        };
+        if number > 0 {
+            times.push(begun.elapsed());
+        }
+        stream.push((made.payload.to_vec(), planes.clone()));
+    }
+    Ok((stream, median(times)))
+}
+
+/// Slopes of colour with a texture, which moves.
+fn pixels(number: u64) -> Vec<u8> {
+    let (width, height) = SIZE;
+    let left = 8 * number as u32;
+    let mut pixels = Vec::with_capacity((width * height * 3) as usize);
+    for y in 0..height {
+        for x in 0..width {
+            let texture = (x + left).wrapping_mul(2_654_435_761).wrapping_add(y.wrapping_mul(40_503)) >> 27;
+            let slope = [x * 200 / width, y * 200 / height, 128];
+            pixels.extend(slope.map(|value| (value + texture) as u8));
+        }
+    }
+    pixels
+}
+
+/// The version of a program, if it is ffmpeg.
+fn version(program: &Path) -> Result<Version, String> {
+    let asked = Command::new(program).arg("-version").stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let output = asked.map_err(|error| format!("{} does not start: {error}", program.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !text.starts_with("ffmpeg version ") {
+        return Err(format!("{} is not ffmpeg", program.display()));
+    }
+    Ok(Version::parse(&text))
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+fn difference(one: &[u8], other: &[u8]) -> f64 {
+    if one.len() != other.len() {
+        return f64::INFINITY;
+    }
+    let sum: u64 = one.iter().zip(other).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
+    sum as f64 / one.len().max(1) as f64
+}

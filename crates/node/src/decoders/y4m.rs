@@ -1,0 +1,117 @@
+//! Reads YUV4MPEG2 in pieces, as a child writes it. Each picture has the size that is expected, or reading ends.
+
+use mez_media::Yuv420;
+
+/// What stands before each picture.
+const FRAME: &[u8] = b"FRAME\n";
+/// The first line. Those of ffmpeg have 70 bytes.
+const LINE_BYTES_MAX: usize = 256;
+
+/// What is read next.
+enum Stage {
+    Header,
+    Frame,
+    Picture,
+    /// A picture is whole, and has not been taken.
+    Whole,
+}
+
+/// Reads pictures of one size.
+pub(super) struct Reader {
+    size: (u32, u32),
+    stage: Stage,
+    line: Vec<u8>,
+    picture: Yuv420,
+    filled: usize,
+}
+
+impl Reader {
+    pub(super) fn new(size: (u32, u32)) -> Self {
+        Self { size, stage: Stage::Header, line: Vec::new(), picture: Yuv420::empty(), filled: 0 }
+    }
+
+    /// Where the next bytes belong; nothing while a picture is whole.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        match self.stage {
+            Stage::Header => {
+                self.line.resize(self.filled + 1, 0);
+                &mut self.line[self.filled..]
+            }
+            Stage::Frame => {
+                self.line.resize(FRAME.len(), 0);
+                &mut self.line[self.filled..]
+            }
+            Stage::Picture => &mut self.picture.resize(self.size.0, self.size.1)[self.filled..],
+            Stage::Whole => &mut [],
+        }
+    }
+
+    /// So many bytes came.
+    ///
+    /// # Errors
+    /// They are not those of pictures of the size.
+    pub(super) fn advance(&mut self, bytes: usize) -> Result<(), String> {
+        self.filled += bytes;
+        match self.stage {
+            Stage::Header if self.line.last() == Some(&b'\n') => {
+                self.check()?;
+                self.enter(Stage::Frame);
+            }
+            Stage::Header if self.filled >= LINE_BYTES_MAX => {
+                return Err("what it gives are no pictures".into());
+            }
+            Stage::Frame if self.filled == FRAME.len() => {
+                if self.line != FRAME {
+                    return Err("what it gives are no pictures of one size".into());
+                }
+                self.enter(Stage::Picture);
+            }
+            Stage::Picture if self.filled == self.picture.data().len() => self.enter(Stage::Whole),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Puts a whole picture into `planes`, if there is one.
+    pub(super) fn take(&mut self, planes: &mut Yuv420) -> bool {
+        let is_whole = matches!(self.stage, Stage::Whole);
+        if is_whole {
+            std::mem::swap(&mut self.picture, planes);
+            self.enter(Stage::Frame);
+        }
+        is_whole
+    }
+
+    fn enter(&mut self, stage: Stage) {
+        (self.stage, self.filled) = (stage, 0);
+    }
+
+    /// The first line names the size and 4:2:0.
+    fn check(&self) -> Result<(), String> {
+        let line = String::from_utf8_lossy(&self.line);
+        let mut words = line.split_whitespace();
+        if words.next() != Some("YUV4MPEG2") {
+            return Err("what it gives are no pictures".into());
+        }
+        let (mut width, mut height, mut is_half) = (None, None, true);
+        for word in words {
+            match word.split_at_checked(1) {
+                Some(("W", side)) => width = side.parse().ok(),
+                Some(("H", side)) => height = side.parse().ok(),
+                Some(("C", samples)) => {
+                    is_half = matches!(samples, "420" | "420jpeg" | "420mpeg2" | "420paldv")
+                }
+                _ => {}
+            }
+        }
+        let is = (width.unwrap_or(0u32), height.unwrap_or(0u32));
+        if is != self.size || !is_half {
+            let (width, height) = self.size;
+            return Err(format!(
+                "it gives other pictures ({}) than the stream's of {width}x{height}",
+                line.trim()
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,258 @@
+//! Decoders through ffmpeg: they show what the library shows, and where they fail the library goes on.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mez_core::frame::{ChainLink, Reference, Sequence};
+use mez_core::setting::Setting;
+use mez_core::units::Instant;
+use mez_media::h264::{OutsideDecoder, OutsideDecoders};
+use mez_media::stream::{Outcome, Picture, Request, Source, StreamDecoder, StreamEncoder};
+use mez_media::{ImageView, PixelFormat, Yuv420};
+use mez_node::decoders::{DecoderChoice, Decoders, Kind};
+
+const WIDTH: u32 = 320;
+const HEIGHT: u32 = 240;
+const PIXELS_MAX: u64 = 1 << 22;
+/// How long a busy machine may take to start a program.
+const BEGINS_WITHIN: Duration = Duration::from_secs(20);
+
+/// Counts what the decoders of a broker do.
+#[derive(Debug)]
+struct Counted {
+    inner: Arc<dyn OutsideDecoders>,
+    /// How long a decoder may take to begin, where a broker would not wait.
+    begins_within: Duration,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    opened: AtomicUsize,
+    failed: AtomicUsize,
+    /// Pictures that came from a child.
+    taken: AtomicUsize,
+}
+
+struct CountedDecoder {
+    inner: Box<dyn OutsideDecoder>,
+    begins_within: Duration,
+    counts: Arc<Counts>,
+}
+
+impl OutsideDecoders for Counted {
+    fn open(&self, width: u32, height: u32) -> Option<Box<dyn OutsideDecoder>> {
+        let inner = self.inner.open(width, height)?;
+        self.counts.opened.fetch_add(1, Ordering::Relaxed);
+        Some(Box::new(CountedDecoder {
+            inner,
+            begins_within: self.begins_within,
+            counts: Arc::clone(&self.counts),
+        }))
+    }
+
+    fn failed(&self, reason: &str) {
+        println!("failed: {reason}");
+        self.counts.failed.fetch_add(1, Ordering::Relaxed);
+        self.inner.failed(reason);
+    }
+}
+
+impl OutsideDecoder for CountedDecoder {
+    fn give(&mut self, picture: &[u8]) -> Result<(), String> {
+        self.inner.give(picture)
+    }
+
+    fn take(&mut self, patience: Duration, planes: &mut Yuv420) -> Result<bool, String> {
+        // A busy machine may need longer.
+        let patience = if patience.is_zero() { self.begins_within } else { patience * 20 };
+        let taken = self.inner.take(patience, planes)?;
+        self.counts.taken.fetch_add(taken.into(), Ordering::Relaxed);
+        Ok(taken)
+    }
+}
+
+/// A frame of a stream of ours.
+struct Made {
+    sequence: Sequence,
+    link: ChainLink,
+    payload: Vec<u8>,
+}
+
+/// Something that moves over a texture.
+fn pixels(number: u64) -> Vec<u8> {
+    let mut pixels = Vec::new();
+    for y in 0..HEIGHT {
+        for x in 0..WIDTH {
+            let inside = (x + 4 * number as u32) % WIDTH < 60 && (40..120).contains(&y);
+            let texture = (x.wrapping_mul(2_654_435_761).wrapping_add(y * 40_503) >> 28) as u8;
+            pixels.extend(if inside {
+                [230, 40, 90]
+            } else {
+                [(x / 2) as u8, y as u8, 128].map(|value| value / 2 + texture)
+            });
+        }
+    }
+    pixels
+}
+
+/// A stream with the news of a frame that was lost three frames ago, in every tenth frame if `losses`; lost frames are left out.
+fn stream(length: u64, losses: bool) -> Vec<Made> {
+    let mut encoder = StreamEncoder::new(PIXELS_MAX).unwrap();
+    let setting: Setting = "h264/q28".parse().unwrap();
+    let mut stream: Vec<Made> = Vec::new();
+    let is_lost = |number: u64| losses && number % 10 == 4;
+    for number in 0..length {
+        if let Some(before) = number.checked_sub(2) {
+            if is_lost(before) {
+                encoder.lost(Sequence(before))
+            } else {
+                encoder.acknowledge(Sequence(before))
+            }
+        }
+        let pixels = pixels(number);
+        let view = ImageView::packed(&pixels, WIDTH, HEIGHT, PixelFormat::Bgr8).unwrap();
+        let request = Request {
+            sequence: Sequence(number),
+            captured: Instant::from_nanos(number * 33_000_000),
+            setting: &setting,
+            bytes_max: None,
+            reference: if number == 0 { Reference::Independent } else { Reference::Previous },
+        };
+        let Outcome::Frame(made) = encoder.encode(&Source::Pixels(view), &request).unwrap() else { panic!() };
+        if !is_lost(number) {
+            stream.push(Made {
+                sequence: Sequence(number),
+                link: made.chain,
+                payload: made.payload.to_vec(),
+            });
+        }
+    }
+    stream
+}
+
+/// Decodes a stream both ways. Every picture is the same, and so is what is refused.
+fn compare(stream: &[Made], decoders: &Decoders, begins_within: Duration) -> Arc<Counts> {
+    let counts = Arc::<Counts>::default();
+    let outside = Counted { inner: decoders.outside().unwrap(), begins_within, counts: Arc::clone(&counts) };
+    let mut beside = StreamDecoder::new(PIXELS_MAX).with_outside(Arc::new(outside));
+    let mut alone = StreamDecoder::new(PIXELS_MAX);
+    let encoding = mez_core::frame::Encoding::H264;
+    let mut shown = 0;
+    for Made { sequence, link, payload } in stream {
+        let expected = alone.advance(encoding, *sequence, link, payload);
+        let came = beside.advance(encoding, *sequence, link, payload);
+        match (expected, came) {
+            (Ok(Picture::Planes(expected)), Ok(Picture::Planes(came))) => {
+                assert!(expected == came, "frame {}", sequence.0);
+                shown += 1;
+            }
+            (Err(expected), Err(came)) => assert_eq!(expected, came, "frame {}", sequence.0),
+            (expected, came) => panic!("frame {}: {expected:?} {came:?}", sequence.0),
+        }
+    }
+    assert!(shown * 2 > stream.len(), "{shown} of {} were shown", stream.len());
+    counts
+}
+
+fn counted(counts: &Counts) -> [usize; 3] {
+    [&counts.opened, &counts.failed, &counts.taken].map(|count| count.load(Ordering::Relaxed))
+}
+
+/// A program that passes the trial as ffmpeg, and afterwards does what `then` says.
+fn program(folder: &Path, then: &str) -> PathBuf {
+    let path = folder.join("program");
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = -version ] && exec ffmpeg -version\nmkdir \"$0.tried\" 2>/dev/null && exec ffmpeg \"$@\"\n{then}\n"
+    );
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn through(program: PathBuf) -> Decoders {
+    let decoders = Decoders::start_with(DecoderChoice::Through(Kind::Ffmpeg), program);
+    assert_eq!(decoders.wait(), Some(Kind::Ffmpeg), "the trial passes");
+    decoders
+}
+
+#[test]
+fn ffmpeg_shows_what_the_library_shows_one_picture_for_each() {
+    let decoders = through("ffmpeg".into());
+    let counts = compare(&stream(60, false), &decoders, BEGINS_WITHIN);
+    assert_eq!(counted(&counts), [1, 0, 60]);
+}
+
+/// Lost frames leave holes in the numbers, for which another decoder would make up pictures.
+#[test]
+fn what_was_lost_costs_the_other_decoder_no_more_than_the_library() {
+    let decoders = through("ffmpeg".into());
+    let stream = stream(120, true);
+    assert!(stream.iter().any(|made| matches!(made.link.reference, Reference::Acknowledged(_))));
+    let counts = compare(&stream, &decoders, BEGINS_WITHIN);
+    let [opened, failed, taken] = counted(&counts);
+    assert_eq!((opened, failed), (1, 0));
+    assert!(taken > stream.len() / 2, "{taken}");
+}
+
+/// Whatever becomes of the other decoder, every picture is shown, and is right.
+#[test]
+fn where_it_fails_the_library_goes_on_from_the_key_frame_and_no_picture_is_lost() {
+    let picture = WIDTH * HEIGHT * 3 / 2 + 6;
+    let line = "YUV4MPEG2 W320 H240 F25:1 Ip A0:0 C420jpeg XYSCSS=420JPEG";
+    let nine = format!("ffmpeg \"$@\" | head -c {}", 9 * picture + 30);
+    let stories = [
+        ("dies at once", "echo 'no such device' >&2; exit 1".to_owned()),
+        ("hangs at once", "exec sleep 5".to_owned()),
+        ("says something else", "exec yes".to_owned()),
+        ("gives another size", line.replace("320", "640") + "; exec sleep 5"),
+        (
+            "gives another picture",
+            format!("(echo {line}; while :; do echo FRAME; head -c {} /dev/zero; done)", picture - 6),
+        ),
+        ("dies after some pictures", nine.clone()),
+        ("hangs after some pictures", format!("{nine}; exec sleep 5")),
+        ("gives garbage after some pictures", format!("{nine}; exec yes")),
+    ];
+    // One that hangs at once may owe two seconds of pictures.
+    let stream = stream(80, false);
+    for (story, then) in stories {
+        let then = if then.starts_with("YUV4") { format!("echo {then}") } else { then };
+        let folder = tempfile::tempdir().unwrap();
+        let decoders = through(program(folder.path(), &then));
+        println!("{story}");
+        let begins_within = if story == "hangs at once" { Duration::ZERO } else { BEGINS_WITHIN };
+        let counts = compare(&stream, &decoders, begins_within);
+        let [opened, failed, taken] = counted(&counts);
+        assert_eq!((opened, failed), (1, 1), "{story}");
+        assert_eq!(taken >= 8, story.contains("after"), "{story}: {taken} pictures came from it");
+    }
+}
+
+#[test]
+fn what_fails_the_trial_is_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    for then in ["exit 3", "exec yes"] {
+        let program = program(folder.path(), then);
+        let _ = fs::create_dir(folder.path().join("program.tried"));
+        let decoders = Decoders::start_with(DecoderChoice::Through(Kind::Ffmpeg), program);
+        assert_eq!(decoders.wait(), None);
+        assert!(decoders.outside().unwrap().open(WIDTH, HEIGHT).is_none());
+    }
+    let decoders = Decoders::start_with(DecoderChoice::Auto, "/nowhere/ffmpeg".into());
+    assert_eq!(decoders.wait(), None);
+    assert!(Decoders::start(DecoderChoice::Software).outside().is_none());
+}
+
+#[test]
+fn a_choice_has_a_name_and_another_name_is_refused_with_those_there_are() {
+    for choice in DecoderChoice::ALL {
+        assert_eq!(choice.to_string().parse(), Ok(choice));
+    }
+    let error = "nvdec".parse::<DecoderChoice>().unwrap_err();
+    assert!(error.contains("cuda") && error.contains("software"), "{error}");
+}
