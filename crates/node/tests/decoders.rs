@@ -204,7 +204,10 @@ fn what_was_lost_costs_the_other_decoder_no_more_than_the_library() {
 fn where_it_fails_the_library_goes_on_from_the_key_frame_and_no_picture_is_lost() {
     let picture = WIDTH * HEIGHT * 3 / 2 + 6;
     let line = "YUV4MPEG2 W320 H240 F25:1 Ip A0:0 C420jpeg XYSCSS=420JPEG";
-    let nine = format!("ffmpeg \"$@\" | head -c {}", 9 * picture + 30);
+    // The line that names the size, and nine pictures.
+    let nine = format!(
+        "ffmpeg \"$@\" | {{ IFS= read -r line; echo \"$line\"; dd bs={picture} count=9 iflag=fullblock status=none; }}"
+    );
     let stories = [
         ("dies at once", "echo 'no such device' >&2; exit 1".to_owned()),
         ("hangs at once", "exec sleep 5".to_owned()),

@@ -8,6 +8,7 @@ mod bundle;
 mod certificate;
 mod clock;
 mod codec;
+mod decoder;
 mod disk;
 mod ffmpeg;
 mod finding;
@@ -55,7 +56,7 @@ Examples:
                                                      pack what was found, configuration, metrics and logs, without secrets
 
 It looks at settings, certificates, the deny list, permissions of keys, clocks, the way to the edge (name, TCP, QUIC, sizes of datagrams), \
-versions, grants, ports, codecs, ffmpeg, the source, disks and the audit log. It changes nothing. It reads the files of settings that the brokers and programs of \
+versions, grants, ports, codecs, decoders, ffmpeg, the source, disks and the audit log. It changes nothing. It reads the files of settings that the brokers and programs of \
 this user read. Run it as the user that the broker or the program runs as, with the same options and environment.
 
 The command ends with status 1 if it found a fault.")]
@@ -106,7 +107,7 @@ type Work = fn(&Subject) -> Vec<Finding>;
 
 /// Runs all checks at once, and waits for them no longer than [`TIME_MAX`].
 fn examine(subject: &Arc<Subject>) -> Vec<Finding> {
-    let checks: [(Check, Work); 11] = [
+    let checks: [(Check, Work); 12] = [
         (Check::Settings, settings::check),
         (Check::Certificate, certificate::check),
         (Check::Revocation, revocation::check),
@@ -114,6 +115,7 @@ fn examine(subject: &Arc<Subject>) -> Vec<Finding> {
         (Check::Reach, |subject| Answers::ask(subject).judge(subject)),
         (Check::Ports, ports::check),
         (Check::Codec, |_| codec::check()),
+        (Check::Decoder, decoder::check),
         (Check::Ffmpeg, ffmpeg::check),
         (Check::Source, source::check),
         (Check::Disk, disk::check),

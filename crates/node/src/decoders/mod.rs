@@ -22,6 +22,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use mez_media::h264::{OutsideDecoder, OutsideDecoders};
 use tracing::{debug, info, warn};
@@ -32,6 +33,8 @@ use self::trial::{Tried, try_kind};
 
 /// Children at once. A stream beyond that is decoded by the library.
 const CHILDREN_MAX: usize = 64;
+/// How long a trial may take. A busy host needs some seconds.
+const TRIAL_TIME_MAX: Duration = Duration::from_secs(30);
 /// Failures after which no further child is started.
 const FAILURES_MAX: u64 = 8;
 
@@ -169,7 +172,7 @@ impl Decoders {
 fn choose(choice: DecoderChoice, program: &Path) -> Option<Chosen> {
     let must_be_quicker = choice == DecoderChoice::Auto;
     for kind in choice.kinds() {
-        match try_kind(*kind, program) {
+        match try_kind(*kind, program, TRIAL_TIME_MAX) {
             Ok(Tried { version, .. }) if !must_be_quicker => {
                 info!("H.264 is decoded by {kind}");
                 return Some(Chosen { kind: *kind, version });

@@ -19,11 +19,9 @@ use super::command::{Kind, Version};
 const SIZE: (u32, u32) = (1280, 720);
 const PICTURES: u64 = 16;
 /// How long it may take to start, with its first picture.
-const START_TIME_MAX: Duration = Duration::from_secs(4);
-/// How long each other picture may take.
-const PICTURE_TIME_MAX: Duration = Duration::from_millis(250);
-/// How long all of it may take.
-const TIME_MAX: Duration = Duration::from_secs(10);
+const START_TIME_MAX: Duration = Duration::from_secs(8);
+/// How long each other picture may take, on a host that is busy with starting.
+const PICTURE_TIME_MAX: Duration = Duration::from_secs(2);
 /// The largest mean difference of samples.
 const DIFFERENCE_MAX: f64 = 1.0;
 
@@ -39,11 +37,11 @@ pub(crate) struct Tried {
     pub(crate) library: Duration,
 }
 
-/// Tries a decoder. Blocks for some seconds at most.
-pub(crate) fn try_kind(kind: Kind, program: &Path) -> Result<Tried, String> {
+/// Tries a decoder. Blocks no longer than `time_max`.
+pub(crate) fn try_kind(kind: Kind, program: &Path, time_max: Duration) -> Result<Tried, String> {
     let mut worker =
         Worker::new("mez decoder trial", || |(kind, program): (Kind, PathBuf)| tried(kind, &program));
-    worker.run((kind, program.to_owned()), TIME_MAX).map_err(|error| error.to_string()).flatten()
+    worker.run((kind, program.to_owned()), time_max).map_err(|error| error.to_string()).flatten()
 }
 
 fn tried(kind: Kind, program: &Path) -> Result<Tried, String> {

@@ -4,6 +4,7 @@
 //! `link/probe.rs` asks the link itself. What an application asks is in [`crate::client::checkup`].
 
 pub mod codec;
+pub mod decoder;
 mod failure;
 mod grpc;
 mod way;

@@ -1,0 +1,97 @@
+//! Which decoders of H.264 this host has besides the library, which one is used, and why the others are not.
+
+use mez_node::decoders::DecoderChoice;
+use mez_node::probe::decoder::{DecoderTried, try_decoders};
+
+use super::finding::{Check, Finding};
+use super::subject::{Side, Subject};
+
+pub(super) fn check(subject: &Subject) -> Vec<Finding> {
+    let brokers = [(Side::Edge, "mez edge"), (Side::Camera, "mez camera")];
+    let brokers = brokers.into_iter().filter(|(side, _)| subject.is(*side));
+    let choices: Vec<(&str, DecoderChoice)> = brokers
+        .map(|(side, name)| (name, subject.settings.value(side, "decoder").unwrap_or_default()))
+        .collect();
+    if choices.is_empty() {
+        return Vec::new();
+    }
+    let tried = try_decoders();
+    let mut findings: Vec<Finding> =
+        choices.iter().map(|(name, choice)| used(name, *choice, &tried)).collect();
+    findings.push(Finding::ok(Check::Decoder, format!("through ffmpeg: {}", all(&tried))));
+    findings
+}
+
+/// What a broker decodes with.
+fn used(broker: &str, choice: DecoderChoice, tried: &[DecoderTried]) -> Finding {
+    if let Some(used) = tried.iter().find(|tried| tried.is_for(choice)) {
+        return Finding::ok(
+            Check::Decoder,
+            format!("{broker} decodes H.264 with {} (decoder = {choice})", used.kind),
+        );
+    }
+    match choice {
+        DecoderChoice::Software | DecoderChoice::Auto => Finding::ok(
+            Check::Decoder,
+            format!("{broker} decodes H.264 in software, in its own process (decoder = {choice})"),
+        ),
+        DecoderChoice::Through(kind) => Finding::warning(
+            Check::Decoder,
+            format!("{broker} decodes H.264 in software, because {kind} does not work"),
+            "mend what the line of all decoders says of it, or set decoder = \"auto\" (or --decoder auto)",
+        ),
+    }
+}
+
+/// All decoders, each with its times or with what is wrong.
+fn all(tried: &[DecoderTried]) -> String {
+    let one = |tried: &DecoderTried| match &tried.works {
+        Ok(times) => format!(
+            "{} takes {:.1} ms for a picture of 1280×720, and {:.0} ms to start (software: {:.1} ms)",
+            tried.kind,
+            times.picture.as_secs_f64() * 1e3,
+            times.start.as_secs_f64() * 1e3,
+            times.library.as_secs_f64() * 1e3,
+        ),
+        Err(reason) => format!("{} does not work ({reason})", tried.kind),
+    };
+    tried.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mez_node::decoders::Kind;
+    use mez_node::probe::decoder::DecoderTimes;
+
+    use super::super::finding::Level;
+    use super::*;
+
+    fn works(kind: Kind, picture: u64) -> DecoderTried {
+        let times = |picture| DecoderTimes {
+            start: Duration::from_millis(200),
+            picture: Duration::from_millis(picture),
+            library: Duration::from_millis(4),
+        };
+        DecoderTried { kind, works: Ok(times(picture)) }
+    }
+
+    #[test]
+    fn it_says_what_is_used_and_what_is_not() {
+        let broken = DecoderTried { kind: Kind::V4l2m2m, works: Err("no device".into()) };
+        let tried = [broken, works(Kind::Vaapi, 5), works(Kind::Cuda, 3), works(Kind::Ffmpeg, 2)];
+        let of = |choice: &str| used("mez edge", choice.parse().unwrap(), &tried);
+        assert!(of("software").found.contains("in software"));
+        // The first that is quicker, and never one that is no hardware.
+        assert!(of("auto").found.contains("with cuda"), "{:?}", of("auto"));
+        assert!(of("vaapi").found.contains("with vaapi"));
+        let broken = of("v4l2m2m");
+        assert_eq!(broken.level, Level::Warning);
+        let all = all(&tried);
+        assert!(
+            all.contains("v4l2m2m does not work (no device)") && all.contains("ffmpeg takes 2.0 ms"),
+            "{all}"
+        );
+    }
+}
