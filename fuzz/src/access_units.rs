@@ -1,6 +1,9 @@
 //! Fuzzes the parser of H.264 streams of other encoders, and the decoder of what it lets pass.
 
-use mez_media::bitstream::{AccessUnit, AccessUnitLimits, AccessUnits, BitstreamError, Entry, UnitSplitter};
+use mez_media::bitstream::{
+    AccessUnit, AccessUnitLimits, AccessUnits, Av1Pictures, BitstreamError, CodedPicture, Entry,
+    H265Pictures, UnitSplitter,
+};
 use mez_media::h264::H264Decoder;
 
 use crate::script::Reader;
@@ -60,10 +63,46 @@ fn container(bytes: &[u8]) -> Results {
         return Results::new();
     }
     let mut results = Results::new();
+    let mut others = Others::default();
     while let Some(packet) = reader.block() {
+        others.take(packet);
         results.extend(parser.packet(packet).transpose());
     }
     results
+}
+
+/// The parsers of other codecs.
+struct Others(H265Pictures, Av1Pictures);
+
+impl Default for Others {
+    fn default() -> Self {
+        Self(H265Pictures::new(LIMITS), Av1Pictures::new(LIMITS))
+    }
+}
+
+impl Others {
+    /// The same bytes as packets of other codecs. A key picture is a key picture by itself.
+    fn take(&mut self, packet: &[u8]) {
+        if let Ok(Some(picture)) = self.0.packet(packet) {
+            let alone = picture.is_key.then(|| H265Pictures::new(LIMITS).packet(&picture.payload));
+            others_hold(&picture, alone);
+        }
+        if let Ok(Some(picture)) = self.1.packet(packet) {
+            let alone = picture.is_key.then(|| Av1Pictures::new(LIMITS).packet(&picture.payload));
+            others_hold(&picture, alone);
+        }
+    }
+}
+
+fn others_hold(picture: &CodedPicture, alone: Option<Result<Option<CodedPicture>, BitstreamError>>) {
+    assert!(picture.payload.len() <= LIMITS.bytes_max);
+    let pixels = u64::from(picture.width) * u64::from(picture.height);
+    assert!((1..=LIMITS.pixels_max).contains(&pixels));
+    if let Some(alone) = alone {
+        assert!(picture.is_unbroken);
+        let alone = alone.expect("a key picture needs nothing else").expect("it is a picture");
+        assert_eq!((alone.width, alone.height, alone.is_key), (picture.width, picture.height, true));
+    }
 }
 
 fn check(result: &Result<AccessUnit, BitstreamError>) {

@@ -7,14 +7,14 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum BitstreamError {
     /// The bytes are not what the standard says. This picture is lost; the next key frame begins anew.
-    #[error("the H.264 stream is damaged: {detail}")]
+    #[error("the video stream is damaged: {detail}")]
     Damaged {
         /// What was found.
         detail: &'static str,
     },
     /// A picture is larger than the caller takes.
     #[error(
-        "a picture of the H.264 stream has more than {bytes_max} bytes; lower the source's bit rate, or raise the limit"
+        "a picture of the video stream has more than {bytes_max} bytes; lower the source's bit rate, or raise the limit"
     )]
     TooLarge {
         /// The limit.
@@ -31,22 +31,22 @@ pub enum BitstreamError {
 pub enum Unfit {
     /// A picture is shown before one that was coded before it.
     #[error(
-        "the H.264 stream has B-frames: pictures come in another order than they were captured in; set B-frames to 0 at the \
+        "the video stream has B-frames: pictures come in another order than they were captured in; set B-frames to 0 at the \
          source, or its profile to baseline"
     )]
     Reordered,
     /// Pictures of two fields, or macroblock rows of them.
-    #[error("the H.264 stream is interlaced; set the source to progressive pictures")]
+    #[error("the video stream is interlaced; set the source to progressive pictures")]
     Interlaced,
     /// The parts of a picture are not in the order in which they are shown: slice groups, or slices in arbitrary order.
-    #[error("the H.264 stream scatters its slices (FMO or ASO); set the source's profile to main or high")]
+    #[error("the video stream scatters its slices (FMO or ASO); set the source's profile to main or high")]
     Scattered,
     /// Slices are split by the kind of their data.
-    #[error("the H.264 stream has data partitions; set the source's profile to baseline, main or high")]
+    #[error("the video stream has data partitions; set the source's profile to baseline, main or high")]
     Partitioned,
     /// Samples that the decoders of Mez do not have.
     #[error(
-        "the H.264 stream has samples of {bits} bits and chroma format {chroma}; set the source to 8 bits and 4:2:0 (profile high or \
+        "the video stream has samples of {bits} bits and chroma format {chroma}; set the source to 8 bits and 4:2:0 (profile high or \
          below)"
     )]
     Samples {
@@ -57,7 +57,7 @@ pub enum Unfit {
     },
     /// Pictures larger than those that are decoded here.
     #[error(
-        "the H.264 stream has pictures of {width}x{height}, more than {pixels_max} pixels; set a smaller picture at the source"
+        "the video stream has pictures of {width}x{height}, more than {pixels_max} pixels; set a smaller picture at the source"
     )]
     TooManyPixels {
         /// Pixels in a row.

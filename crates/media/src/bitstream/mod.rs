@@ -1,4 +1,4 @@
-//! Parses the H.264 streams of encoders that know nothing of Mez: cameras, files.
+//! Parses the H.264 streams of encoders that know nothing of Mez: cameras, files. And H.265 and AV1, as far as is needed to pass them on.
 //!
 //! What a source has coded can be kept and sent as it is, if Mez knows three things of every picture: where it ends, whether decoding may begin
 //! with it, and whether other pictures need it. All three are in the headers of its NAL units. Nothing is decoded.
@@ -16,6 +16,7 @@
 //! | `order` | in which order pictures are shown, and whether one is missing |
 //! | `supplement` | recovery points |
 //! | `assembly`, `access` | which units make a picture, and what is known of it |
+//! | `h265`, `av1` | the same of other codecs, packet by packet, without following references |
 //! | `look` | what a decoder has to know before it is given a picture |
 //!
 //! **What others need.** A picture with `nal_ref_idc` 0 is needed by no other. Every other picture counts as needed by all that follow up to the next key picture:
@@ -29,9 +30,11 @@
 mod access;
 mod annex_b;
 mod assembly;
+mod av1;
 mod avcc;
 mod bits;
 mod error;
+mod h265;
 mod look;
 mod order;
 mod sets;
@@ -43,7 +46,9 @@ mod units;
 
 pub use access::{AccessUnit, AccessUnitLimits, AccessUnits, Entry, StreamInfo};
 pub use annex_b::UnitSplitter;
+pub use av1::Av1Pictures;
 pub use avcc::Framing;
 pub use error::{BitstreamError, Unfit};
+pub use h265::{CodedPicture, H265Pictures};
 
 pub(crate) use look::look;

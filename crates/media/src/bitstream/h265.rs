@@ -1,0 +1,425 @@
+//! Parses the H.265 streams of cameras and files: where decoding may begin, what is shown in which order, what others need.
+//!
+//! Clauses are those of ITU-T H.265 (08/2021). One packet is one picture, with start codes, as ffmpeg gives it (`hevc_mp4toannexb`). Only the headers are read.
+//! Which pictures a picture needs is not followed: each counts as needed by all that follow, but for those of the highest temporal layer that say they are needed by
+//! none (table 7-1).
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::access::AccessUnitLimits;
+use super::annex_b::START_CODE;
+use super::bits::Bits;
+use super::error::{BitstreamError, Unfit, damaged};
+use crate::h264::bits::units as units_of;
+
+const VPS: u8 = 32;
+const SPS: u8 = 33;
+const PPS: u8 = 34;
+/// Bytes of a parameter set.
+const SET_BYTES_MAX: usize = 4096;
+
+/// A coded picture of a stream in which references are not followed one by one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodedPicture {
+    /// As it came; where decoding may begin, the parameter sets come first, whether or not the source repeats them.
+    pub payload: Bytes,
+    /// Size of the shown picture, in pixels.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+    /// Decoding may begin here, and nothing after it needs anything before it.
+    pub is_key: bool,
+    /// Later pictures may need it.
+    pub is_needed: bool,
+    /// All pictures from the last key picture on came whole.
+    pub is_unbroken: bool,
+}
+
+/// A sequence parameter set (7.3.2.2), as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Sequence {
+    layers: u32,
+    separate_planes: bool,
+    width: u32,
+    height: u32,
+    order_bits: u32,
+}
+
+/// A picture parameter set (7.3.2.3), as far as it matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Picture {
+    sequence: u32,
+    has_output_flag: bool,
+    extra_bits: u32,
+}
+
+/// What the first slice of a picture says.
+#[derive(Debug, Clone, Copy)]
+struct Slice {
+    kind: u8,
+    layer: u32,
+    sequence: u32,
+    /// The lowest bits of its order (8.3.1).
+    order_bits: u32,
+}
+
+/// Parses an H.265 stream, a packet at a time. Any bytes are taken; what is wrong with a picture is the result of that picture.
+#[derive(Debug, Default)]
+pub struct H265Pictures {
+    limits: AccessUnitLimits,
+    /// Parameter sets as they came: by kind and number.
+    sets: BTreeMap<(u8, u32), Vec<u8>>,
+    sequences: BTreeMap<u32, Sequence>,
+    pictures: BTreeMap<u32, Picture>,
+    /// The order of the picture before of the lowest layer that others need (8.3.1), and the highest since the key picture.
+    order_before: i64,
+    newest: Option<i64>,
+    is_unbroken: bool,
+}
+
+impl H265Pictures {
+    /// A parser that has seen nothing.
+    #[must_use]
+    pub fn new(limits: AccessUnitLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Parameter sets that a container keeps aside (annex B).
+    pub fn describe(&mut self, description: &[u8]) {
+        for unit in units_of(description) {
+            // What is wrong with one shows when a picture needs it.
+            let _ = self.keep(unit);
+        }
+    }
+
+    /// The picture of a packet; `None` if there is none in it.
+    ///
+    /// # Errors
+    /// [`BitstreamError`]. After any, nothing is unbroken until the next key picture.
+    pub fn packet(&mut self, packet: &[u8]) -> Result<Option<CodedPicture>, BitstreamError> {
+        let picture = self.read(packet);
+        if picture.is_err() {
+            self.is_unbroken = false;
+        }
+        picture
+    }
+
+    fn read(&mut self, packet: &[u8]) -> Result<Option<CodedPicture>, BitstreamError> {
+        if packet.len() > self.limits.bytes_max {
+            return Err(BitstreamError::TooLarge { bytes_max: self.limits.bytes_max });
+        }
+        let (mut slice, mut brings_sets): (Option<Slice>, bool) = (None, false);
+        for unit in units_of(packet) {
+            let kind = kind(unit).ok_or(damaged("a unit has no header"))?;
+            match kind {
+                VPS..=PPS => {
+                    self.keep(unit)?;
+                    brings_sets = true;
+                }
+                0..=31 if is_base(unit) && slice.is_none() => slice = Some(self.slice(unit)?),
+                // The first slice of a picture says so (7.4.7.1).
+                0..=31 if is_base(unit) && unit.get(2).is_some_and(|byte| byte & 0x80 != 0) => {
+                    return Err(damaged("a packet has several pictures"));
+                }
+                _ => {}
+            }
+        }
+        let Some(slice) = slice else { return Ok(None) };
+        let sequence = self.sequences.get(&slice.sequence).ok_or(damaged("a picture has no parameters"))?;
+        let (width, height, layers) = (sequence.width, sequence.height, sequence.layers);
+        let is_key = (16..=21).contains(&slice.kind);
+        self.follow(slice, 1 << sequence.order_bits, is_key)?;
+        self.is_unbroken |= is_key;
+        // Even kinds below 16 are needed by none of their own layer (table 7-1).
+        let is_spare = slice.kind < 16 && slice.kind.is_multiple_of(2) && slice.layer + 1 == layers;
+        let payload = if is_key { self.with_sets(packet) } else { Bytes::copy_from_slice(packet) };
+        if payload.len() > self.limits.bytes_max {
+            return Err(BitstreamError::TooLarge { bytes_max: self.limits.bytes_max });
+        }
+        let (is_needed, is_unbroken) = (!is_spare || brings_sets, self.is_unbroken);
+        Ok(Some(CodedPicture { payload, width, height, is_key, is_needed, is_unbroken }))
+    }
+
+    /// Reads a parameter set.
+    fn keep(&mut self, unit: &[u8]) -> Result<(), BitstreamError> {
+        let kind = kind(unit).ok_or(damaged("a unit has no header"))?;
+        if !matches!(kind, VPS..=PPS) || !is_base(unit) {
+            return Ok(());
+        }
+        let unreadable = damaged("a parameter set cannot be read");
+        if unit.len() > SET_BYTES_MAX {
+            return Err(unreadable);
+        }
+        let mut bits = Bits::of_unit(&unit[1..]);
+        let number = match kind {
+            VPS => bits.bits(4).ok_or(unreadable)?,
+            SPS => {
+                let (number, sequence) = self.sequence(&mut bits)?;
+                self.sequences.insert(number, sequence);
+                number
+            }
+            _ => {
+                let (number, picture) = picture(&mut bits).ok_or(unreadable)?;
+                self.pictures.insert(number, picture);
+                number
+            }
+        };
+        self.sets.insert((kind, number), unit.to_vec());
+        Ok(())
+    }
+
+    fn sequence(&self, bits: &mut Bits<'_>) -> Result<(u32, Sequence), BitstreamError> {
+        let unreadable = damaged("a sequence parameter set cannot be read");
+        let read = |bits: &mut Bits<'_>| {
+            bits.skip(4)?;
+            let layers = bits.bits(3)? + 1;
+            bits.skip(1)?;
+            profile(bits, layers - 1)?;
+            let number = bits.unsigned_up_to(15)?;
+            let chroma = bits.unsigned_up_to(3)?;
+            let separate_planes = chroma == 3 && bits.flag()?;
+            let (mut width, mut height) = (u64::from(bits.unsigned()?), u64::from(bits.unsigned()?));
+            if bits.flag()? {
+                let [left, right, top, bottom] =
+                    [bits.unsigned()?, bits.unsigned()?, bits.unsigned()?, bits.unsigned()?].map(u64::from);
+                // In units of chroma samples; of other formats than 4:2:0 nothing is shown here.
+                width = width.checked_sub(2 * (left + right))?;
+                height = height.checked_sub(2 * (top + bottom))?;
+            }
+            let sample_bits = bits.unsigned_up_to(8)?.max(bits.unsigned_up_to(8)?) + 8;
+            let order_bits = bits.unsigned_up_to(12)? + 4;
+            Some((number, chroma, sample_bits, separate_planes, (width, height), layers, order_bits))
+        };
+        let (number, chroma, sample_bits, separate_planes, (width, height), layers, order_bits) =
+            read(bits).ok_or(unreadable.clone())?;
+        let side = |side: u64| u32::try_from(side).ok().filter(|side| *side > 0);
+        let (Some(width), Some(height)) = (side(width), side(height)) else { return Err(unreadable) };
+        let pixels_max = self.limits.pixels_max;
+        if u64::from(width) * u64::from(height) > pixels_max {
+            return Err(Unfit::TooManyPixels { width, height, pixels_max }.into());
+        }
+        if chroma != 1 || sample_bits != 8 {
+            return Err(Unfit::Samples { bits: sample_bits, chroma }.into());
+        }
+        Ok((number, Sequence { layers, separate_planes, width, height, order_bits }))
+    }
+
+    /// Reads the header of a picture's first slice (7.3.6.1).
+    fn slice(&self, unit: &[u8]) -> Result<Slice, BitstreamError> {
+        let kind = kind(unit).ok_or(damaged("a slice has no header"))?;
+        let cut_off = damaged("a slice header is cut off");
+        let layer = u32::from(unit.get(1).ok_or(cut_off.clone())? & 7).saturating_sub(1);
+        let mut bits = Bits::of_unit(&unit[1..]);
+        if !bits.flag().ok_or(cut_off.clone())? {
+            return Err(damaged("the first slice of a picture is missing"));
+        }
+        if (16..=23).contains(&kind) {
+            bits.skip(1).ok_or(cut_off.clone())?;
+        }
+        let number = bits.unsigned_up_to(63).ok_or(cut_off.clone())?;
+        let picture = self.pictures.get(&number).ok_or(damaged("a picture has no parameters"))?;
+        let sequence = self.sequences.get(&picture.sequence).ok_or(damaged("a picture has no parameters"))?;
+        let mut order_bits = || {
+            bits.skip(picture.extra_bits)?;
+            bits.unsigned_up_to(2)?;
+            bits.skip(picture.has_output_flag.into())?;
+            bits.skip(if sequence.separate_planes { 2 } else { 0 })?;
+            if matches!(kind, 19 | 20) { Some(0) } else { bits.bits(sequence.order_bits) }
+        };
+        let order_bits = order_bits().ok_or(cut_off)?;
+        Ok(Slice { kind, layer, sequence: picture.sequence, order_bits })
+    }
+
+    /// Where a picture is shown (8.3.1). One that is shown before a picture that was decoded before it is not taken.
+    fn follow(&mut self, slice: Slice, range: i64, is_key: bool) -> Result<(), BitstreamError> {
+        // RADL and RASL pictures are shown before the key picture that they follow.
+        if (6..=9).contains(&slice.kind) {
+            return Err(Unfit::Reordered.into());
+        }
+        let low = i64::from(slice.order_bits);
+        let (high_before, low_before) =
+            (self.order_before - self.order_before.rem_euclid(range), self.order_before.rem_euclid(range));
+        let high = if is_key {
+            0
+        } else if low < low_before && low_before - low >= range / 2 {
+            high_before + range
+        } else if low > low_before && low - low_before > range / 2 {
+            high_before - range
+        } else {
+            high_before
+        };
+        let order = high.saturating_add(low);
+        if !is_key && self.newest.is_some_and(|newest| order <= newest) {
+            return Err(Unfit::Reordered.into());
+        }
+        self.newest = Some(order);
+        let is_spare = slice.kind < 16 && slice.kind.is_multiple_of(2);
+        if slice.layer == 0 && !is_spare {
+            self.order_before = order;
+        }
+        Ok(())
+    }
+
+    /// A key picture with all parameter sets ahead that it does not bring.
+    fn with_sets(&self, packet: &[u8]) -> Bytes {
+        let mut payload = Vec::with_capacity(packet.len() + 256);
+        for set in self.sets.values().filter(|set| !units_of(packet).any(|unit| unit == set.as_slice())) {
+            payload.extend_from_slice(START_CODE);
+            payload.extend_from_slice(set);
+        }
+        payload.extend_from_slice(packet);
+        payload.into()
+    }
+}
+
+/// `nal_unit_type` (7.3.1.2). `None` for a unit without a header, or with the forbidden bit.
+fn kind(unit: &[u8]) -> Option<u8> {
+    let header = unit.first().filter(|header| **header & 0x80 == 0 && unit.len() >= 2)?;
+    Some(header >> 1)
+}
+
+/// Whether a unit is of the base layer (`nuh_layer_id` 0).
+fn is_base(unit: &[u8]) -> bool {
+    unit[0] & 1 == 0 && unit.get(1).is_some_and(|byte| byte >> 3 == 0)
+}
+
+/// Passes over `profile_tier_level` (7.3.3) with so many layers below the highest.
+fn profile(bits: &mut Bits<'_>, layers: u32) -> Option<()> {
+    bits.skip(96)?;
+    let mut present = Vec::new();
+    for _ in 0..layers {
+        present.push((bits.flag()?, bits.flag()?));
+    }
+    if layers > 0 {
+        bits.skip(2 * (8 - layers))?;
+    }
+    for (has_profile, has_level) in present {
+        bits.skip(if has_profile { 88 } else { 0 } + if has_level { 8 } else { 0 })?;
+    }
+    Some(())
+}
+
+fn picture(bits: &mut Bits<'_>) -> Option<(u32, Picture)> {
+    let number = bits.unsigned_up_to(63)?;
+    let sequence = bits.unsigned_up_to(15)?;
+    bits.skip(1)?;
+    let has_output_flag = bits.flag()?;
+    let extra_bits = bits.bits(3)?;
+    Some((number, Picture { sequence, has_output_flag, extra_bits }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::nut::{NutEvent, read_whole};
+
+    /// The packets of a file, and what comes of each.
+    fn read(file: &[u8]) -> Vec<Result<CodedPicture, BitstreamError>> {
+        let mut parser = H265Pictures::default();
+        let (events, error) = read_whole(file, 1000, 1 << 20);
+        assert!(error.is_none(), "{error:?}");
+        let mut pictures = Vec::new();
+        for event in events {
+            match event {
+                NutEvent::Stream(stream) => parser.describe(&stream.description),
+                NutEvent::Packet(packet) => pictures.extend(parser.packet(&packet.payload).transpose()),
+            }
+        }
+        pictures
+    }
+
+    fn keys(pictures: &[Result<CodedPicture, BitstreamError>]) -> Vec<usize> {
+        let is_key = |at: &usize| pictures[*at].as_ref().unwrap().is_key;
+        (0..pictures.len()).filter(is_key).collect()
+    }
+
+    const CLOSED: &[u8] = include_bytes!("../../tests/streams/h265.nut");
+    const OPEN: &[u8] = include_bytes!("../../tests/streams/h265_open.nut");
+
+    #[test]
+    fn pictures_and_where_decoding_may_begin_are_known() {
+        for (file, size) in [(CLOSED, (64, 48)), (OPEN, (60, 44))] {
+            let pictures = read(file);
+            assert_eq!((pictures.len(), keys(&pictures)), (10, vec![0, 4, 8]));
+            for picture in pictures {
+                let picture = picture.unwrap();
+                assert_eq!((picture.width, picture.height), size);
+                assert!(picture.is_unbroken && picture.is_needed);
+            }
+        }
+    }
+
+    /// Parameter sets come once in the one file, and with each key picture in the other.
+    #[test]
+    fn a_key_picture_brings_all_that_decoding_needs_once() {
+        for file in [CLOSED, OPEN] {
+            for picture in read(file).into_iter().map(Result::unwrap).filter(|picture| picture.is_key) {
+                let count =
+                    |wanted| units_of(&picture.payload).filter(|unit| kind(unit) == Some(wanted)).count();
+                assert_eq!([VPS, SPS, PPS].map(count), [1, 1, 1]);
+            }
+        }
+    }
+
+    #[test]
+    fn b_frames_and_other_samples_are_refused_with_what_to_do() {
+        let pictures = read(include_bytes!("../../tests/streams/h265_b_frames.nut"));
+        let refused = pictures.iter().find_map(|picture| picture.as_ref().err());
+        assert_eq!(refused, Some(&BitstreamError::Unfit(Unfit::Reordered)));
+        let deep = read(include_bytes!("../../tests/streams/h265_deep.nut"));
+        assert_eq!(deep[0], Err(BitstreamError::Unfit(Unfit::Samples { bits: 10, chroma: 1 })));
+    }
+
+    #[test]
+    fn what_comes_before_a_key_picture_or_behind_damage_is_broken() {
+        let (events, _) = read_whole(CLOSED, 1000, 1 << 20);
+        let mut parser = H265Pictures::default();
+        let mut unbroken = Vec::new();
+        for (number, event) in
+            events.into_iter().filter(|event| matches!(event, NutEvent::Packet(_))).enumerate()
+        {
+            let NutEvent::Packet(packet) = event else { continue };
+            let mut payload = packet.payload.to_vec();
+            if number == 6 {
+                // The first slice's header byte is forbidden.
+                payload[4] |= 0x80;
+            }
+            if let Ok(Some(picture)) = parser.packet(&payload) {
+                unbroken.push((number, picture.is_unbroken));
+            }
+        }
+        let lost: Vec<usize> = unbroken.iter().filter(|(_, is)| !is).map(|(number, _)| *number).collect();
+        assert_eq!((unbroken.len(), lost), (9, vec![7]));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_do_harm(mut packet in prop::collection::vec(any::<u8>(), 0..80), kind in any::<u8>()) {
+            let mut bytes = vec![0, 0, 0, 1, kind << 1, 1];
+            bytes.append(&mut packet);
+            let mut parser = H265Pictures::default();
+            let _ = parser.packet(CLOSED);
+            let _ = parser.packet(&bytes);
+            let _ = parser.packet(&bytes);
+        }
+
+        #[test]
+        fn no_damage_does_harm(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
+            let (events, _) = read_whole(OPEN, 1000, 1 << 20);
+            let mut parser = H265Pictures::default();
+            for event in events {
+                let NutEvent::Packet(packet) = event else { continue };
+                let mut payload = packet.payload.to_vec();
+                for (at, value) in &changes {
+                    let at = at.index(payload.len());
+                    payload[at] = *value;
+                }
+                let _ = parser.packet(&payload);
+            }
+        }
+    }
+}
