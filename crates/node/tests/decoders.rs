@@ -1,19 +1,32 @@
 //! Decoders through ffmpeg: they show what the library shows, and where they fail the library goes on.
 
+mod api_support;
+mod chain_support;
+
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use api_support::{Site, within};
+use chain_support::{INTERVAL, jpeg_shows, picture, slow_network};
+use mez_core::broker::edge::EdgeConfig;
+use mez_core::contract::Contract;
 use mez_core::frame::{ChainLink, Reference, Sequence};
 use mez_core::setting::Setting;
+use mez_core::subscription::{Deliver, Span, SubscriptionSpec};
 use mez_core::units::Instant;
 use mez_media::h264::{OutsideDecoder, OutsideDecoders};
 use mez_media::stream::{Outcome, Picture, Request, Source, StreamDecoder, StreamEncoder};
 use mez_media::{ImageView, PixelFormat, Yuv420};
+use mez_node::camera::Transport;
 use mez_node::decoders::{DecoderChoice, Decoders, Kind};
+use mez_node::edge::{EdgeBroker, EdgeOptions, Served};
+use mez_node::identity::name::Role;
+use mez_node::ports::EdgeAddress;
 
 const WIDTH: u32 = 320;
 const HEIGHT: u32 = 240;
@@ -258,4 +271,57 @@ fn a_choice_has_a_name_and_another_name_is_refused_with_those_there_are() {
     }
     let error = "nvdec".parse::<DecoderChoice>().unwrap_err();
     assert!(error.contains("cuda") && error.contains("software"), "{error}");
+}
+
+/// Stills of an edge are made with the decoder that it was told to use, and with the library once that has died.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edge_makes_stills_through_ffmpeg_and_goes_on_when_it_dies() {
+    let folder = tempfile::tempdir().unwrap();
+    // It leaves word of its start, and ends after nine pictures of whatever size.
+    let nine = "echo started >> \"$0.starts\"; ffmpeg \"$@\" | { IFS= read -r line; echo \"$line\"; \
+        set -- $(echo \"$line\" | sed 's/.* W\\([0-9]*\\) H\\([0-9]*\\) .*/\\1 \\2/'); \
+        dd bs=$(($1 * $2 * 3 / 2 + 6)) count=9 iflag=fullblock status=none; }";
+    let program = program(folder.path(), nine);
+    let decoders = through(program.clone());
+
+    let site = Site::new();
+    let listen: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let mut options = EdgeOptions::new(listen, site.credentials(Role::Edge, "edge"), EdgeConfig::default());
+    options.state = Some(site.folder.path().join("edge-state"));
+    options.decoders = decoders;
+    let edge = EdgeBroker::start(options).unwrap();
+    let network = slow_network(edge.link_address(), Arc::new(AtomicBool::new(false))).await;
+    let camera = site.camera_with("dock/cam1", &edge, |options| {
+        options.edges = vec![EdgeAddress { host: "127.0.0.1".into(), port: network.port() }];
+        options.transport = Transport::Quic;
+    });
+    let camera = camera.await;
+    let bound = Some(Duration::from_millis(150));
+    let contract = Contract { accuracy_floor: Some(0.9), latency_bound: bound, ..Contract::default() };
+    let span = Span { deliver: Deliver::Every, ..Span::LIVE };
+    let spec = SubscriptionSpec { contract, span, ..SubscriptionSpec::live("dock/*".parse().unwrap()) };
+    let mut subscription = edge.subscribe_as(spec, None).await.unwrap();
+    let publishing = tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        for number in 0.. {
+            ticks.tick().await;
+            camera.publish(picture(number)).unwrap();
+        }
+    });
+    // Until it was started, and for some time after it has ended.
+    let starts = folder.path().join("program.starts");
+    let (mut shown, mut after) = (0, 0);
+    while after < 60 {
+        let Served::Frame { delivery, .. } = within(subscription.next()).await else { continue };
+        let meta = &delivery.record.frame.meta;
+        let number = meta.id.sequence.0;
+        jpeg_shows(&delivery.record.frame.payload, (meta.width, meta.height), number, &meta.id.to_string());
+        shown += 1;
+        after += u32::from(starts.exists());
+    }
+    println!("{shown} stills, {after} of them after its start");
+    assert!(fs::read_to_string(starts).unwrap().lines().count() >= 1);
+    publishing.abort();
+    edge.stop().await;
 }
