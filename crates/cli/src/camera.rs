@@ -46,7 +46,7 @@ Settings may stand in a file: --config FILE, else ~/.config/mez/camera.toml (or 
 there. Flags and variables go before it. SIGHUP has it read again. `mez config check FILE` names what is wrong with a file, `mez config show camera` what \
 is in force.
 
-A source needs ffmpeg. Motion JPEG passes through unchanged; all else becomes JPEG of quality 95.
+A source needs ffmpeg. Motion JPEG and H.264 without B-frames pass through unchanged; all else becomes JPEG of quality 95. With --decode, H.264 does so too.
 The line `ready …` says that frames can be published; with --source, that the first one has been.
 The command ends with Ctrl-C, with SIGTERM, or when a recording ends.")]
 pub(crate) struct CameraArgs {
@@ -86,6 +86,9 @@ pub(crate) struct CameraArgs {
     /// Frames per second: the rate at which a file is played, or to which a live source is reduced
     #[arg(long, value_name = "F", value_parser = parse_rate, env = "MEZ_CAMERA_FPS")]
     fps: Option<f64>,
+    /// Decode H.264, and publish each picture as JPEG of quality 95, as of other codecs [default: H.264 without B-frames goes on as the source coded it]
+    #[arg(long, env = "MEZ_CAMERA_DECODE")]
+    decode: bool,
     /// Unix socket through which programs on this host publish and subscribe, or `off` [default: off with a source; else camera.sock in /run/mez for root, or in $XDG_RUNTIME_DIR/mez or ~/.cache/mez]
     #[arg(long, value_name = "PATH|off", env = "MEZ_CAMERA_SOCKET")]
     socket: Option<PathBuf>,
@@ -199,7 +202,7 @@ impl OfRole for CameraArgs {
             add("edge", &format!("{} stands here twice; name each edge once", self.edge[place]));
         }
         if self.source.is_none() {
-            for key in ["source_credentials", "loop", "fps"].into_iter().filter(|key| given(key)) {
+            for key in ["source_credentials", "loop", "fps", "decode"].into_iter().filter(|key| given(key)) {
                 add(
                     key,
                     "it has no effect without a source; name one with source (--source), or leave it out",
@@ -272,9 +275,9 @@ pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
     mez_node::memory::give_large_blocks_back();
     let mut in_force = config::begin::<CameraArgs>(typed)?;
     let (options, source) = in_force.args.options()?;
-    let (fps, looped) = (in_force.args.fps, in_force.args.looped);
+    let CameraArgs { fps, looped, decode, .. } = in_force.args;
     block_on(async {
-        let source_options = SourceOptions { fps, looped, ..SourceOptions::default() };
+        let source_options = SourceOptions { fps, looped, packets: !decode, ..SourceOptions::default() };
         // Before the edge hears of the camera: a mistyped file is no camera that was there once.
         let source = match source {
             Some(spec) => Some(PreparedSource::prepare(spec, source_options).await?),

@@ -1,8 +1,8 @@
 //! Publishes the frames of a source.
 
-use std::mem::discriminant;
+use std::mem::{Discriminant, discriminant};
 
-use mez_core::broker::{PublishPartError, Published};
+use mez_core::broker::{PublishError, PublishPartError, Published};
 use mez_core::frame::Encoding;
 use mez_core::units::Instant;
 use tracing::{info, warn};
@@ -30,9 +30,17 @@ pub async fn feed(
 ) -> Result<FeedCounts, SourceError> {
     let mut counts = FeedCounts::default();
     let clock = SameClock::now();
-    let mut last_refusal = None;
+    let mut refusals = Refusals::default();
+    let mut key_frames = camera.key_frames_asked();
     loop {
-        let result = match source.next().await {
+        let event = tokio::select! {
+            event = source.next() => event,
+            Ok(()) = key_frames.changed() => {
+                source.ask_key_frame();
+                continue;
+            }
+        };
+        let result = match event {
             SourceEvent::Frame(SourceFrame { jpeg, width, height, captured }) => {
                 let encoding = Encoding::Jpeg;
                 let frame = Published { payload: jpeg, encoding, width, height, captured: None };
@@ -71,15 +79,28 @@ pub async fn feed(
             }
             Err(error) => {
                 counts.refused += 1;
-                // Frames that are too large tend to be so 15 times a second.
-                let kind = match &error {
-                    PublishPartError::Publish(error) => Some(discriminant(error)),
-                    PublishPartError::NoKeyFrame => None,
-                };
-                if last_refusal != Some(kind) {
+                if refusals.is_news(&error) {
                     warn!(camera = %camera.name(), "a frame was not published: {error}");
                 }
-                last_refusal = Some(kind);
+            }
+        }
+    }
+}
+
+/// Which refusals are told. Frames that are too large tend to be so 15 times a second.
+#[derive(Default)]
+struct Refusals {
+    last: Option<Discriminant<PublishError>>,
+}
+
+impl Refusals {
+    /// Whether a refusal is another one than the last. That a frame lacks its key frame only follows from what was told of that one.
+    fn is_news(&mut self, error: &PublishPartError) -> bool {
+        match error {
+            PublishPartError::NoKeyFrame => false,
+            PublishPartError::Publish(error) => {
+                let kind = Some(discriminant(error));
+                std::mem::replace(&mut self.last, kind) != kind
             }
         }
     }
@@ -103,5 +124,24 @@ impl SameClock {
             Some(later) => self.ours + later,
             None => self.ours - self.std.duration_since(instant),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A source whose key frames are too large says so once, not twice with every key frame.
+    #[test]
+    fn what_follows_from_a_refusal_is_not_told() {
+        let mut refusals = Refusals::default();
+        let too_large = PublishPartError::Publish(PublishError::TooLarge { bytes: 9, bytes_max: 8 });
+        assert!(refusals.is_news(&too_large));
+        for _ in 0..3 {
+            assert!(!refusals.is_news(&PublishPartError::NoKeyFrame));
+            assert!(!refusals.is_news(&too_large));
+        }
+        let empty = PublishPartError::Publish(PublishError::Empty { width: 0, height: 1, bytes: 5 });
+        assert!(refusals.is_news(&empty) && refusals.is_news(&too_large));
     }
 }

@@ -248,6 +248,7 @@ impl From<BitstreamError> for H264Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::foreign::ForeignOptions;
     use super::super::native::{NativeDecoder, NativeEncoder};
     use super::*;
     use crate::bitstream::{AccessUnit, AccessUnits, Entry};
@@ -271,7 +272,15 @@ mod tests {
 
     /// The pictures of a camera, every second of which no other needs.
     fn stream(length: u32) -> Vec<AccessUnit> {
-        let mut encoder = NativeEncoder::of_two_layers(SIDE, SIDE, 26).unwrap();
+        let options = ForeignOptions {
+            width: SIDE,
+            height: SIDE,
+            quantiser: 26,
+            key_frame_interval: 8,
+            temporal_layers: 2,
+            slices: 1,
+        };
+        let mut encoder = NativeEncoder::of_a_camera(&options).unwrap();
         let mut parser = AccessUnits::default();
         let mut coded = Vec::new();
         (0..length)

@@ -28,6 +28,7 @@ pub(crate) mod bits;
 mod coder;
 mod decode;
 mod encode;
+mod foreign;
 mod native;
 mod openh264;
 mod pair;
@@ -43,6 +44,7 @@ pub use coder::{H264Frame, Wanted};
 pub use decode::H264Decoder;
 pub use encode::{H264Encoder, Library, LibraryError};
 pub use pair::{OutsideDecoder, OutsideDecoders};
+pub use foreign::{ForeignEncoder, ForeignOptions};
 
 use thiserror::Error;
 

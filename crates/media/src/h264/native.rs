@@ -7,6 +7,7 @@ use openh264_sys2 as sys;
 use openh264_sys2::source::APILoader;
 
 use super::H264Error;
+use super::foreign::ForeignOptions;
 use crate::image::Yuv420View;
 use crate::yuv::Planes;
 
@@ -34,15 +35,18 @@ impl NativeEncoder {
         Self::start(|defaults| parameters(defaults, width, height, quantiser))
     }
 
-    /// An encoder as a camera may have one: no other picture is predicted from every second one.
-    #[cfg(test)]
-    pub(super) fn of_two_layers(width: u32, height: u32, quantiser: u8) -> Result<Self, H264Error> {
-        Self::start(|defaults| sys::SEncParamExt {
-            iTemporalLayerNum: 2,
-            uiIntraPeriod: 8,
-            bEnableLongTermReference: false,
-            iLTRRefNum: 0,
-            ..parameters(defaults, width, height, quantiser)
+    /// An encoder as a camera may have one.
+    pub(super) fn of_a_camera(options: &ForeignOptions) -> Result<Self, H264Error> {
+        Self::start(|defaults| {
+            let mut p = parameters(defaults, options.width, options.height, options.quantiser);
+            p.iTemporalLayerNum = options.temporal_layers as i32;
+            p.uiIntraPeriod = options.key_frame_interval;
+            (p.bEnableLongTermReference, p.iLTRRefNum) = (false, 0);
+            if options.slices > 1 {
+                p.sSpatialLayers[0].sSliceArgument.uiSliceMode = sys::SM_FIXEDSLCNUM_SLICE;
+                p.sSpatialLayers[0].sSliceArgument.uiSliceNum = options.slices;
+            }
+            p
         })
     }
 

@@ -258,8 +258,9 @@ impl Driver {
     fn perform(&mut self, output: CameraOutput) {
         match output {
             CameraOutput::Dial { edge } => self.dial(edge),
-            // Sources are read through ffmpeg, which hands on no such request. Their next key frame comes by itself.
-            CameraOutput::AskKeyFrame => {}
+            CameraOutput::AskKeyFrame => {
+                self.shared.key_frames.send_replace(());
+            }
             CameraOutput::Send { link, message } => self.command(link, Command::Send(message)),
             CameraOutput::Transform(transform) => self.encode(transform),
             CameraOutput::TransformPast { ticket, transform } => self.encode_past(ticket, transform),

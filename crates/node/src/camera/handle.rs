@@ -126,6 +126,11 @@ impl CameraHandle {
         self.shared.places.clone()
     }
 
+    /// Changes when the source is to be asked for a key frame, because frames of its video could go to the edge as they are from there on.
+    pub fn key_frames_asked(&self) -> watch::Receiver<()> {
+        self.shared.key_frames.subscribe()
+    }
+
     /// Counts appended frames, for waiting.
     pub fn appended(&self) -> watch::Receiver<u64> {
         self.shared.appended.subscribe()

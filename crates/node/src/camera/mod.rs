@@ -189,6 +189,7 @@ impl CameraBroker {
             decoders: options.decoders,
             appended: watch::Sender::new(0),
             source: watch::Sender::new(None),
+            key_frames: watch::Sender::new(()),
             history_share: watch::Sender::new(options.history_share),
             leaving: Notify::new(),
             over: watch::Sender::new(false),

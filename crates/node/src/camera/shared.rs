@@ -42,6 +42,8 @@ pub(super) struct Shared {
     pub(super) appended: watch::Sender<u64>,
     /// What was heard last of the source of the frames, and how many were appended before.
     pub(super) source: watch::Sender<Option<(SourceNews, u64)>>,
+    /// Changes when the source is to be asked for a key frame.
+    pub(super) key_frames: watch::Sender<()>,
     /// The share of the link's time that frames of the past may take.
     pub(super) history_share: watch::Sender<f64>,
     /// Set when the broker is to say farewell and stop.

@@ -10,8 +10,25 @@ use super::spec::SourceSpec;
 pub(super) struct InputOptions {
     /// Size to ask a device for, in pixels; `None` leaves it to the driver.
     pub(super) device_size: Option<(u32, u32)>,
-    /// Ask a device for Motion JPEG, which it has compressed already, rather than raw pictures.
-    pub(super) device_mjpeg: bool,
+    /// Ask a device for what it has compressed already; `None` leaves it to the driver.
+    pub(super) device_format: Option<DeviceFormat>,
+}
+
+/// What devices may compress their pictures to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DeviceFormat {
+    H264,
+    Mjpeg,
+}
+
+impl DeviceFormat {
+    /// As ffmpeg names it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::H264 => "h264",
+            Self::Mjpeg => "mjpeg",
+        }
+    }
 }
 
 /// What comes out of the child's standard output.
@@ -30,7 +47,7 @@ pub(super) fn probe_args(spec: &SourceSpec, input: InputOptions) -> Vec<OsString
     let mut args = strings(&["-hide_banner", "-v", "error", "-print_format", "json", "-show_entries"]);
     args.push(
         "stream=index,codec_type,codec_name,pix_fmt,width,height,field_order,has_b_frames,avg_frame_rate,r_frame_rate\
-         :stream_disposition=attached_pic:format=format_name,duration"
+         :stream_disposition=attached_pic:stream_side_data=rotation:format=format_name,duration"
             .into(),
     );
     args.extend(input_args(spec, input, None));
@@ -118,8 +135,8 @@ fn input_args(spec: &SourceSpec, input: InputOptions, decode_at_once: Option<()>
         }
         SourceSpec::Device(path) => {
             args.extend(strings(&["-f", "v4l2"]));
-            if input.device_mjpeg {
-                args.extend(strings(&["-input_format", "mjpeg"]));
+            if let Some(format) = input.device_format {
+                args.extend(strings(&["-input_format", format.name()]));
             }
             if let Some((width, height)) = input.device_size {
                 args.extend(strings(&["-video_size", &format!("{width}x{height}")]));
@@ -159,7 +176,7 @@ fn strings(args: &[&str]) -> Vec<OsString> {
 mod tests {
     use super::*;
 
-    const PLAIN: InputOptions = InputOptions { device_size: None, device_mjpeg: false };
+    const PLAIN: InputOptions = InputOptions { device_size: None, device_format: None };
     const NEW: FfmpegVersion = FfmpegVersion::NEWEST;
 
     fn stream(live: bool) -> Stream {
@@ -171,6 +188,7 @@ mod tests {
             frames_per_second: None,
             passthrough: false,
             packets: false,
+            unfit: None,
             live,
             still: false,
         }
@@ -183,13 +201,20 @@ mod tests {
     #[test]
     fn a_device_is_asked_for_the_pictures_it_has_compressed_itself() {
         let spec = SourceSpec::parse("/dev/video3").unwrap();
-        let input = InputOptions { device_size: Some((1920, 1080)), device_mjpeg: true };
+        let input =
+            InputOptions { device_size: Some((1920, 1080)), device_format: Some(DeviceFormat::Mjpeg) };
         assert_eq!(
             line(&read_args(&spec, input, &stream(true), Output::Jpeg, false, NEW)),
             "-hide_banner -nostdin -v error -fflags nobuffer -analyzeduration 1000000 -f v4l2 -input_format mjpeg \
              -video_size 1920x1080 -i /dev/video3 -map 0:2 -an -sn -dn -c:v copy -flush_packets 1 -f mjpeg pipe:1"
         );
         assert!(line(&probe_args(&spec, PLAIN)).ends_with("-f v4l2 -i /dev/video3"));
+        let input = InputOptions { device_format: Some(DeviceFormat::H264), ..PLAIN };
+        assert_eq!(
+            line(&read_args(&spec, input, &stream(true), Output::Packets, false, NEW)),
+            "-hide_banner -nostdin -v error -fflags nobuffer -analyzeduration 1000000 -f v4l2 -input_format h264 \
+             -i /dev/video3 -map 0:2 -an -sn -dn -c:v copy -flush_packets 1 -f nut pipe:1"
+        );
     }
 
     #[test]

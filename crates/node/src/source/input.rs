@@ -41,8 +41,10 @@ pub(super) struct Stream {
     pub(super) frames_per_second: Option<f64>,
     /// True if it is JPEG that can go on as it is.
     pub(super) passthrough: bool,
-    /// True if it is H.264 whose pictures can go on as they are coded.
+    /// True if it is H.264 whose pictures can go on as they are coded, as far as is known.
     pub(super) packets: bool,
+    /// Why the pictures of H.264 cannot go on, and what to do.
+    pub(super) unfit: Option<String>,
     /// True if it comes when it comes; false if it is a recording, to be paced.
     pub(super) live: bool,
     /// True for an image file: a recording of one frame.

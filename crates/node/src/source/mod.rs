@@ -1,8 +1,8 @@
 //! Reads frames from a file, a device or a network camera, through an `ffmpeg` child process.
 //!
-//! Every frame becomes JPEG. Motion JPEG passes through byte for byte. The child decodes other codecs to full-range planar pictures,
-//! which are encoded here, at quality 95, off the runtime's threads. Pictures of H.264 pass through as well if the caller takes them
-//! ([`SourceOptions::packets`]).
+//! Motion JPEG passes through byte for byte, and so do pictures of H.264 whose stream is fit for it, unless the caller wants none
+//! ([`SourceOptions::packets`]). All else becomes JPEG: the child decodes it to full-range planar pictures, which are encoded here,
+//! at quality 95, off the runtime's threads.
 //!
 //! | kind | frames come | when the child dies |
 //! | --- | --- | --- |
@@ -26,6 +26,7 @@
 //! | `deliver` | when the caller gets a frame |
 //! | `encoder` | how a raw picture becomes JPEG |
 //! | `pace` | when a frame is due, and how long to wait before trying again |
+//! | `key_frames` | how a device is asked for a key frame |
 //! | `queue` | what waits for the caller |
 //! | `run` | the loop that joins them |
 
@@ -37,6 +38,7 @@ mod deliver;
 mod encoder;
 mod error;
 mod input;
+mod key_frames;
 mod pace;
 mod packets;
 mod probe;
@@ -60,6 +62,7 @@ pub(crate) use self::input::FfmpegVersion;
 pub use self::spec::{SourceSpec, SourceSpecError, without_credentials};
 pub use self::types::{SourceEvent, SourceFrame, SourceInfo, SourceOptions, SourcePacket};
 
+use self::key_frames::KeyFrames;
 use self::queue::EventQueue;
 pub use self::run::PreparedSource;
 use self::types::Shared;
@@ -70,6 +73,7 @@ pub struct Source {
     events: Arc<EventQueue>,
     shared: Arc<Mutex<Shared>>,
     task: JoinHandle<()>,
+    key_frames: KeyFrames,
 }
 
 impl PreparedSource {
@@ -78,8 +82,9 @@ impl PreparedSource {
     pub fn start(self) -> Source {
         let events = Arc::new(EventQueue::default());
         let shared = Arc::new(Mutex::new(Shared { info: self.info(), ..Shared::default() }));
+        let key_frames = KeyFrames::of(self.spec());
         let task = tokio::spawn(self.run(Arc::clone(&events), Arc::clone(&shared)));
-        Source { events, shared, task }
+        Source { events, shared, task, key_frames }
     }
 }
 
@@ -104,6 +109,14 @@ impl Source {
     #[must_use]
     pub fn info(&self) -> Option<SourceInfo> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).info.clone()
+    }
+
+    /// Asks the source for a key frame, if it takes such requests: devices of Video4Linux do, through a control. Returns at once. Files and network
+    /// cameras are not asked: ffmpeg hands no such request on, and to open a camera again costs more frames than a key frame saves.
+    pub fn ask_key_frame(&self) {
+        if self.info().is_some_and(|info| info.passthrough && info.codec == "h264") {
+            self.key_frames.ask();
+        }
     }
 
     /// Process id of the child that reads at the moment.

@@ -22,6 +22,17 @@ pub(super) struct CodedPicture {
     pub(super) part: StreamPart,
 }
 
+/// What was read of a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A picture that can be decoded with those before it, and when it began to arrive.
+    Picture(CodedPicture, Instant),
+    /// The source gives packets, but this one holds no picture that can be decoded: it is damaged, or needs one that did not come.
+    NoPicture,
+    /// There is no more.
+    End,
+}
+
 /// A stream whose packets are not read on.
 #[derive(Debug)]
 pub(super) enum PacketStreamError {
@@ -71,8 +82,8 @@ impl<R: AsyncRead + Unpin> PacketStream<R> {
         }
     }
 
-    /// The next picture and when it began to arrive; `None` at the end. Pictures that are damaged or lack others are passed over, and counted.
-    pub(super) async fn next(&mut self) -> Result<Option<(CodedPicture, Instant)>, PacketStreamError> {
+    /// The next packet. Pictures that are damaged or lack others are passed over, and counted.
+    pub(super) async fn next(&mut self) -> Result<Step, PacketStreamError> {
         loop {
             match self.container.next_event()? {
                 Some(NutEvent::Stream(stream)) => self.describe(&stream.description),
@@ -81,9 +92,8 @@ impl<R: AsyncRead + Unpin> PacketStream<R> {
                     if let Some(description) = &packet.description {
                         self.describe(description);
                     }
-                    if let Some(picture) = self.picture(&packet.payload)? {
-                        return Ok(Some((picture, began)));
-                    }
+                    let picture = self.picture(&packet.payload)?;
+                    return Ok(picture.map_or(Step::NoPicture, |picture| Step::Picture(picture, began)));
                 }
                 None => {
                     let is_inside = self.container.is_inside();
@@ -94,7 +104,7 @@ impl<R: AsyncRead + Unpin> PacketStream<R> {
                     }
                     if count == 0 {
                         self.broken += u64::from(is_inside);
-                        return Ok(None);
+                        return Ok(Step::End);
                     }
                     self.container.push(&self.buffer[..count]);
                 }
@@ -145,12 +155,13 @@ mod tests {
         let mut last = None;
         loop {
             match stream.next().await {
-                Ok(Some((picture, began))) => {
+                Ok(Step::Picture(picture, began)) => {
                     assert!(last <= Some(began));
                     last = Some(began);
                     pictures.push(picture);
                 }
-                Ok(None) => return (pictures, stream.broken(), None),
+                Ok(Step::NoPicture) => {}
+                Ok(Step::End) => return (pictures, stream.broken(), None),
                 Err(error) => return (pictures, stream.broken(), Some(error)),
             }
         }

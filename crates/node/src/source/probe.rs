@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Output as ProcessOutput, Stdio};
 use std::time::Duration;
 
+use mez_media::bitstream::Unfit;
 use serde::Deserialize;
 use tokio::io::AsyncReadExt;
 
 use super::child::spawn_child;
-use super::command::{InputOptions, probe_args, script};
+use super::command::{DeviceFormat, InputOptions, probe_args, script};
 use super::error::SourceError;
 use super::input::{FfmpegVersion, Stream};
 use super::spec::SourceSpec;
@@ -54,6 +55,15 @@ struct ReportStream {
     r_frame_rate: Option<String>,
     #[serde(default)]
     disposition: ReportDisposition,
+    #[serde(default)]
+    side_data_list: Vec<ReportSideData>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ReportSideData {
+    /// Degrees by which pictures have to be turned.
+    #[serde(default)]
+    rotation: f64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -83,19 +93,21 @@ pub(super) async fn first_line(program: &Path) -> Result<String, SourceError> {
     Ok(line.to_owned())
 }
 
-/// Finds the video stream of the source. For a device, also whether it can be asked for Motion JPEG, which is
+/// Finds the video stream of the source. For a device, also which of its formats is read: one that it has compressed itself is
 /// preferred.
 pub(super) async fn probe(
     spec: &SourceSpec,
     options: &SourceOptions,
 ) -> Result<(Stream, InputOptions), SourceError> {
     check_path(spec)?;
-    let plain = InputOptions { device_size: options.device_size, device_mjpeg: false };
-    if let SourceSpec::Device(_) = spec {
-        let mjpeg = InputOptions { device_mjpeg: true, ..plain };
-        match probe_once(spec, options, mjpeg).await {
-            Ok(stream) => return Ok((stream, mjpeg)),
-            // Any other complaint may only mean that the device has no Motion JPEG.
+    let plain = InputOptions { device_size: options.device_size, device_format: None };
+    for format in compressed(spec, options) {
+        let asked = InputOptions { device_format: Some(format), ..plain };
+        match probe_once(spec, options, asked).await {
+            // It may have another format that need not be decoded.
+            Ok(stream) if stream.unfit.is_some() => {}
+            Ok(stream) => return Ok((stream, asked)),
+            // Any other complaint may only mean that the device does not have it.
             Err(
                 error @ (SourceError::Busy { .. }
                 | SourceError::NotPermitted { .. }
@@ -107,6 +119,14 @@ pub(super) async fn probe(
         }
     }
     Ok((probe_once(spec, options, plain).await?, plain))
+}
+
+/// What a device is asked for before raw pictures, best first. H.264 crosses links as it is; it is of no use if it has to be decoded.
+fn compressed(spec: &SourceSpec, options: &SourceOptions) -> impl Iterator<Item = DeviceFormat> + use<> {
+    let is_device = matches!(spec, SourceSpec::Device(_));
+    let takes_h264 = options.packets && options.fps.is_none();
+    let formats = [DeviceFormat::H264, DeviceFormat::Mjpeg].into_iter();
+    formats.filter(move |format| is_device && (takes_h264 || *format != DeviceFormat::H264))
 }
 
 async fn probe_once(
@@ -162,10 +182,12 @@ fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceErr
     if stated.is_none() && !live {
         tracing::info!(source = %source_name, "states no frame rate: {FRAMES_PER_SECOND_UNSTATED} per second assumed");
     }
+    let unfit = unfit(video);
     Ok(Stream {
         index: video.index,
         passthrough: codec == "mjpeg" && can_pass(video),
-        packets: codec == "h264" && can_pass(video) && video.has_b_frames.unwrap_or(0) == 0,
+        packets: codec == "h264" && unfit.is_none(),
+        unfit,
         codec,
         width,
         height,
@@ -180,10 +202,25 @@ fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceErr
     })
 }
 
+/// Why the pictures of H.264 cannot go on as they are, as far as a probe tells. What else may speak against it is in its parameter sets.
+fn unfit(video: &ReportStream) -> Option<String> {
+    let is_turned = video.side_data_list.iter().any(|data| data.rotation != 0.0);
+    if video.codec_name.as_deref() != Some("h264") {
+        None
+    } else if video.has_b_frames.unwrap_or(0) > 0 {
+        Some(Unfit::Reordered.to_string())
+    } else if !is_progressive(video) {
+        Some(Unfit::Interlaced.to_string())
+    } else if is_turned {
+        Some("the video says that its pictures have to be turned, and H.264 cannot; turn the camera, or code the file again".into())
+    } else {
+        None
+    }
+}
+
 /// Motion JPEG as cameras make it goes on untouched. Two fields to a picture, RGB, CMYK and 12 bits are decoded, so
 /// that every consumer gets a plain JPEG.
 fn can_pass(video: &ReportStream) -> bool {
-    let progressive = matches!(video.field_order.as_deref(), None | Some("progressive" | "unknown"));
     let plain = matches!(
         video.pix_fmt.as_deref(),
         Some(
@@ -200,7 +237,11 @@ fn can_pass(video: &ReportStream) -> bool {
                 | "gray"
         )
     );
-    progressive && plain
+    is_progressive(video) && plain
+}
+
+fn is_progressive(video: &ReportStream) -> bool {
+    matches!(video.field_order.as_deref(), None | Some("progressive" | "unknown"))
 }
 
 fn ratio(text: &str) -> Option<f64> {
@@ -364,6 +405,34 @@ mod tests {
         assert_eq!((stream.index, stream.width, stream.height), (2, 1920, 1080));
         assert!((stream.frames_per_second.unwrap() - 29.97).abs() < 0.001);
         assert!(!stream.passthrough && !stream.live);
+    }
+
+    #[test]
+    fn h264_goes_on_as_it_is_unless_its_pictures_are_out_of_order_or_interlaced() {
+        let spec = SourceSpec::parse("rtsp://x/y").unwrap();
+        let found = |more: &str| {
+            let stream = r#"{"index": 0, "codec_type": "video", "codec_name": "h264", "width": 9, "height": 9"#;
+            let stream = choose_stream(&spec, &report(&format!(r#"{{"streams": [{stream}{more}}}]}}"#))).unwrap();
+            (stream.packets, stream.unfit)
+        };
+        assert_eq!(found(""), (true, None));
+        assert_eq!(found(r#", "has_b_frames": 0, "field_order": "progressive""#), (true, None));
+        assert_eq!(found(r#", "has_b_frames": 2"#), (false, Some(Unfit::Reordered.to_string())));
+        assert_eq!(found(r#", "field_order": "tt""#), (false, Some(Unfit::Interlaced.to_string())));
+        assert_eq!(found(r#", "side_data_list": [{"rotation": 0}, {}]"#), (true, None));
+        assert!(found(r#", "side_data_list": [{"rotation": -90}]"#).1.is_some_and(|why| why.contains("turned")));
+    }
+
+    #[test]
+    fn a_device_is_asked_for_what_crosses_links_as_it_is() {
+        let asked = |spec: &str, packets: bool, fps: Option<f64>| {
+            let options = SourceOptions { packets, fps, ..SourceOptions::default() };
+            compressed(&SourceSpec::parse(spec).unwrap(), &options).collect::<Vec<_>>()
+        };
+        assert_eq!(asked("/dev/video0", true, None), [DeviceFormat::H264, DeviceFormat::Mjpeg]);
+        assert_eq!(asked("/dev/video0", false, None), [DeviceFormat::Mjpeg]);
+        assert_eq!(asked("/dev/video0", true, Some(5.0)), [DeviceFormat::Mjpeg], "it is to be thinned out");
+        assert_eq!(asked("x.mp4", true, None), []);
     }
 
     #[test]

@@ -17,7 +17,11 @@ const FRAMES_WAITING_MAX: usize = 3;
 /// key frame.
 const PACKETS_WAITING_MAX: usize = 64;
 
-/// A queue of events whose length is bounded: [`FRAMES_WAITING_MAX`] frames, [`PACKETS_WAITING_MAX`] packets, the last restart, and the end.
+/// The most bytes of packets that wait. One packet may have more, if it waits alone.
+const PACKETS_BYTES_MAX: usize = 64 << 20;
+
+/// A queue of events whose length is bounded: [`FRAMES_WAITING_MAX`] frames, [`PACKETS_WAITING_MAX`] packets of [`PACKETS_BYTES_MAX`], the last
+/// restart, and the end.
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
     inner: Mutex<Inner>,
@@ -49,10 +53,14 @@ impl EventQueue {
 
     pub(super) fn push_packet(&self, packet: SourcePacket) {
         let mut inner = self.lock();
-        let is_packet = |event: &SourceEvent| matches!(event, SourceEvent::Packet(_));
-        let waiting = inner.events.iter().filter(|event| is_packet(event)).count();
-        if waiting == PACKETS_WAITING_MAX {
-            inner.events.retain(|event| !is_packet(event));
+        let bytes_of = |event: &SourceEvent| match event {
+            SourceEvent::Packet(packet) => Some(packet.payload.len()),
+            _ => None,
+        };
+        let waiting = inner.events.iter().filter_map(bytes_of).count();
+        let bytes = inner.events.iter().filter_map(bytes_of).sum::<usize>() + packet.payload.len();
+        if waiting == PACKETS_WAITING_MAX || waiting > 0 && bytes > PACKETS_BYTES_MAX {
+            inner.events.retain(|event| bytes_of(event).is_none());
             inner.skipped += waiting as u64;
             inner.lacks_key = true;
         }
@@ -182,6 +190,18 @@ mod tests {
         assert_eq!(drain(&queue), ["skipped 99", "restarting once"]);
         (99..102).for_each(push);
         assert_eq!(drain(&queue), ["skipped 1", "packet 100", "packet 101"]);
+    }
+
+    /// A stream of large pictures, such as one of key frames alone, fills memory long before there are many of them.
+    #[test]
+    fn what_waits_is_bounded_in_bytes_too() {
+        let queue = EventQueue::default();
+        let third = Bytes::from(vec![7; PACKETS_BYTES_MAX / 3]);
+        for _ in 0..4 {
+            let (payload, captured) = (third.clone(), Instant::now());
+            queue.push_packet(SourcePacket { payload, width: 1, height: 1, part: StreamPart::Key, captured });
+        }
+        assert_eq!(drain(&queue), ["skipped 3", "packet 7"]);
     }
 
     #[test]

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use mez_media::bitstream::Unfit;
 use mez_media::jpeg::JpegFrame;
+use tokio::io::AsyncRead;
 use tokio::process::ChildStdout;
+use tokio::time::Instant as TokioInstant;
 
 use super::command::Output;
 use super::pace::Thinning;
-use super::packets::{CodedPicture, PacketStream, PacketStreamError};
+use super::packets::{CodedPicture, PacketStream, PacketStreamError, Step};
 use super::queue::EventQueue;
 use super::stream::{HandOver, JpegStream, PictureStream, PictureStreamError, RawPicture};
 
@@ -58,6 +60,10 @@ pub(super) enum ReadEnd {
     },
     /// Its pictures cannot go on as they are coded.
     Unfit(Unfit),
+    /// Its pictures come, but decoding can begin with none of them: no key frame came for so long, or not to its end.
+    NoKeyFrame(Option<Duration>),
+    /// A live source has lost pictures, and has given no key frame since for so long.
+    LacksKeyFrame(Duration),
 }
 
 impl From<PacketStreamError> for ReadEnd {
@@ -133,13 +139,38 @@ impl Reader<'_> {
         }
     }
 
-    async fn read_packets(&mut self, stdout: ChildStdout) -> Result<ReadEnd, ReadEnd> {
+    async fn read_packets(&mut self, stdout: impl AsyncRead + Unpin) -> Result<ReadEnd, ReadEnd> {
         let mut stream = PacketStream::new(stdout);
+        let (mut has_begun, mut lacking_since) = (false, Some(TokioInstant::now()));
         loop {
-            let next = self.in_time(stream.next()).await?;
+            // A packet of which nothing can be used is a sign of life all the same.
+            let step = self.in_time(stream.next()).await?;
             self.tell_broken(stream.broken());
-            let Some((coded, began)) = next? else { return Ok(ReadEnd::End) };
-            self.pass_on(Arrived { picture: Picture::Coded(coded), began }).await;
+            match step? {
+                Step::Picture(coded, began) => {
+                    (has_begun, lacking_since) = (true, None);
+                    self.pass_on(Arrived { picture: Picture::Coded(coded), began }).await;
+                }
+                Step::NoPicture => {
+                    let lacking_for = lacking_since.get_or_insert_with(TokioInstant::now).elapsed();
+                    self.lacks_pictures(has_begun, lacking_for).map_or(Ok(()), Err)?;
+                }
+                Step::End if !has_begun && stream.broken() > 0 => return Ok(ReadEnd::NoKeyFrame(None)),
+                Step::End => return Ok(ReadEnd::End),
+            }
+        }
+    }
+
+    /// What becomes of a stream that has given packets for some time, but no picture that can be decoded. A recording reaches its next key
+    /// frame soon, because it is read ahead. A camera may be far from its next one; opened again, most begin with one.
+    fn lacks_pictures(&self, has_begun: bool, lacking_for: Duration) -> Option<ReadEnd> {
+        let at_start_max = self.stalled_after.saturating_mul(START_FACTOR);
+        match has_begun {
+            false if lacking_for >= at_start_max => Some(ReadEnd::NoKeyFrame(Some(at_start_max))),
+            true if self.live && lacking_for >= self.stalled_after => {
+                Some(ReadEnd::LacksKeyFrame(self.stalled_after))
+            }
+            _ => None,
         }
     }
 
@@ -174,5 +205,120 @@ impl Reader<'_> {
             self.events.add_skipped(1);
             give_back(self.spare, displaced.picture);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_media::nut::{NutEvent, NutReader};
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    const SLICES: &[u8] = include_bytes!("../../../media/tests/streams/slices.nut");
+    const STALLED_AFTER: Duration = Duration::from_secs(10);
+
+    /// The ten packets of a stream, each with what stands before it in the container. Only the first one is a key frame, here one that is damaged if
+    /// that is asked for.
+    fn packets(is_damaged: bool) -> Vec<Vec<u8>> {
+        let mut reader = NutReader::new(1 << 20);
+        let mut packets = vec![Vec::new()];
+        for byte in SLICES {
+            packets.last_mut().unwrap().push(*byte);
+            reader.push(&[*byte]);
+            while let Some(event) = reader.next_event().unwrap() {
+                let NutEvent::Packet(packet) = event else { continue };
+                if is_damaged && packets.len() == 1 {
+                    damage(packets.last_mut().unwrap(), packet.payload.len());
+                }
+                packets.push(Vec::new());
+            }
+        }
+        packets.pop();
+        assert_eq!(packets.len(), 10);
+        packets
+    }
+
+    /// Sets the forbidden bit of all slices in the last bytes. They stand behind their lengths.
+    fn damage(bytes: &mut [u8], last: usize) {
+        let mut at = bytes.len() - last;
+        while at < bytes.len() {
+            let length = u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+            let is_slice = matches!(bytes[at + 4] & 0x1F, 1 | 5);
+            bytes[at + 4] |= if is_slice { 0x80 } else { 0 };
+            at += 4 + length;
+        }
+    }
+
+    /// What becomes of a live source that gives these packets, a second apart, and says nothing more. Also how many pictures came.
+    async fn read(packets: Vec<Vec<u8>>, live: bool, ends: bool) -> (ReadEnd, u64) {
+        let (hand_over, spare, events) = (HandOver::new(64), Spare::default(), EventQueue::default());
+        let mut reader = Reader {
+            hand_over: &hand_over,
+            spare: &spare,
+            events: &events,
+            live,
+            thinning: None,
+            leave_out: 0,
+            stalled_after: STALLED_AFTER,
+            frames: 0,
+            broken_told: 0,
+            first_and_last: None,
+        };
+        let (mut child, output) = tokio::io::duplex(1 << 20);
+        let sending = async move {
+            for packet in packets {
+                // Nobody reads on from a source that was given up.
+                let _ = child.write_all(&packet).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            if !ends {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+            }
+        };
+        let (end, ()) = tokio::join!(reader.read_packets(output), sending);
+        (end.unwrap_or_else(|end| end), reader.frames)
+    }
+
+    /// The first packet, and then so many times another.
+    fn stream(packets: &[Vec<u8>], other: usize, count: usize) -> Vec<Vec<u8>> {
+        std::iter::once(packets[0].clone()).chain((0..count).map(|_| packets[other].clone())).collect()
+    }
+
+    /// A key frame, and then so many pictures that lack one.
+    fn lossy(count: usize) -> Vec<Vec<u8>> {
+        stream(&packets(false), 2, count)
+    }
+
+    /// What comes of it lacks pictures, and the source is not silent. Its silence counts from then on.
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_has_lost_a_picture_is_not_taken_for_silent() {
+        let (end, frames) = read(lossy(9), true, true).await;
+        assert!(matches!(end, ReadEnd::End), "nine seconds without a picture that can be decoded: {end:?}");
+        assert_eq!(frames, 1);
+        let (end, _) = read(lossy(9), true, false).await;
+        assert!(matches!(end, ReadEnd::Stalled(STALLED_AFTER)), "then it says nothing at all: {end:?}");
+    }
+
+    /// After ten seconds it is opened again, because most cameras then begin with a key frame. A recording is read on to where it can be decoded.
+    #[tokio::test(start_paused = true)]
+    async fn a_camera_whose_next_key_frame_is_far_away_is_opened_again() {
+        let (end, frames) = read(lossy(20), true, false).await;
+        assert!(matches!(end, ReadEnd::LacksKeyFrame(STALLED_AFTER)), "{end:?}");
+        assert_eq!(frames, 1);
+        let (end, _) = read(lossy(20), false, true).await;
+        assert!(matches!(end, ReadEnd::End), "{end:?}");
+    }
+
+    /// Some streams renew their pictures piece by piece instead. ffmpeg can decode them.
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_gives_no_key_frame_is_given_up() {
+        let keyless = |count: usize| stream(&packets(true), 1, count);
+        let (end, frames) = read(keyless(8), false, true).await;
+        assert!(matches!(end, ReadEnd::NoKeyFrame(None)), "{end:?}");
+        assert_eq!(frames, 0);
+        let (end, frames) = read(keyless(30), true, false).await;
+        assert!(matches!(end, ReadEnd::NoKeyFrame(Some(limit)) if limit == STALLED_AFTER * 2), "{end:?}");
+        assert_eq!(frames, 0);
     }
 }

@@ -69,6 +69,10 @@ enum RunEnd {
     Broken(String),
     /// Its pictures cannot go on as they are coded.
     Unfit(Unfit),
+    /// No key frame came for so long, or not to its end.
+    NoKeyFrame(Option<Duration>),
+    /// It has lost pictures, and no key frame came for so long.
+    LacksKeyFrame(Duration),
 }
 
 impl RunEnd {
@@ -84,6 +88,17 @@ impl RunEnd {
             Self::Stalled(after) => format!("no frame for {} s", after.as_secs_f64()),
             Self::Broken(detail) => detail.clone(),
             Self::Unfit(unfit) => unfit.to_string(),
+            Self::NoKeyFrame(after) => {
+                let when = after.map_or_else(|| "to its end".into(), |after| format!("for {} s", after.as_secs_f64()));
+                format!(
+                    "the H.264 stream has no key frame (IDR) {when}; set the source to key frames at least every 10 s, without open groups of \
+                     pictures and without intra refresh"
+                )
+            }
+            Self::LacksKeyFrame(after) => format!(
+                "pictures of the H.264 stream were lost, and no key frame (IDR) has come for {} s",
+                after.as_secs_f64()
+            ),
         };
         if complaints.is_empty() { what } else { format!("{what}: {}", last_lines(complaints)) }
     }
@@ -130,6 +145,11 @@ impl PreparedSource {
         Ok(Self { spec, options, version, plan, encoder })
     }
 
+    /// Which source it is.
+    pub(super) fn spec(&self) -> &SourceSpec {
+        &self.spec
+    }
+
     /// What is known of the source so far.
     pub(super) fn info(&self) -> Option<SourceInfo> {
         self.plan.as_ref().map(|(stream, _)| info(stream, &self.options))
@@ -152,13 +172,14 @@ async fn read_all(
     mut plan: Option<(Stream, InputOptions)>,
     mut progress: Progress,
 ) -> Result<(), SourceError> {
+    let mut options = options.clone();
     let mut back_off = BackOff::new();
     let mut fruitless_runs = 0;
     let mut ever_worked = false;
     loop {
         let (stream, input) = match plan.take() {
             Some(plan) => plan,
-            None => match probe(spec, options).await {
+            None => match probe(spec, &options).await {
                 Ok(plan) => plan,
                 Err(error) if !ever_worked && is_final(&error) => return Err(error),
                 Err(error) => {
@@ -170,8 +191,9 @@ async fn read_all(
         if stream.live && options.looped {
             return Err(SourceError::LoopOnLive { source_name: spec.to_string() });
         }
-        progress.lock_shared().info = Some(info(&stream, options));
-        let run = match run_once(spec, options, version, &stream, input, &mut progress).await {
+        options.packets &= can_go_on(spec, &stream, &options);
+        progress.lock_shared().info = Some(info(&stream, &options));
+        let run = match run_once(spec, &options, version, &stream, input, &mut progress).await {
             Ok(run) => run,
             Err(error) if !ever_worked || is_final(&error) => return Err(error),
             Err(error) => {
@@ -203,9 +225,11 @@ async fn read_all(
         }
         // A stream that gave nothing may have become another one: look again.
         let keep_plan = run.frames > 0 || !stream.live;
-        if let RunEnd::Unfit(unfit) = run.end {
-            tracing::warn!(source = %spec, "{unfit}; its frames are decoded and made JPEG. Start `mez camera` again once the source is set");
-            plan = Some((Stream { packets: false, ..stream }, input));
+        if matches!(run.end, RunEnd::Unfit(_) | RunEnd::NoKeyFrame(_)) {
+            tell_decoded(spec, &run.end.describe(""));
+            options.packets = false;
+            // A device may have Motion JPEG as well, which is better than to decode.
+            plan = Some((stream, input)).filter(|_| !matches!(spec, SourceSpec::Device(_)));
             continue;
         }
         let why = run.end.describe(&run.complaints);
@@ -218,6 +242,26 @@ async fn read_all(
             wait(&progress.events, why, back_off.after(run.worked_for)).await;
         }
     }
+}
+
+/// Whether pictures of H.264 may go on as they are coded. If they may not, the reason is told; nobody asks again.
+fn can_go_on(spec: &SourceSpec, stream: &Stream, options: &SourceOptions) -> bool {
+    match &stream.unfit {
+        Some(unfit) if options.packets => tell_decoded(spec, unfit),
+        None if options.packets && stream.packets && stream.live && options.fps.is_some() => tracing::info!(
+            source = %spec,
+            "its H.264 is decoded, because pictures that need each other cannot be thinned out; without --fps it goes on as it is"
+        ),
+        _ => return true,
+    }
+    false
+}
+
+fn tell_decoded(spec: &SourceSpec, why: &str) {
+    tracing::warn!(
+        source = %spec,
+        "{why}; until then its frames are decoded and made JPEG. Start `mez camera` again once the source is set"
+    );
 }
 
 /// True for errors that waiting does not cure.
@@ -302,6 +346,8 @@ async fn run_once(
         ReadEnd::Stalled(after) => RunEnd::Stalled(after),
         ReadEnd::Broken(detail) => RunEnd::Broken(detail),
         ReadEnd::Unfit(unfit) => RunEnd::Unfit(unfit),
+        ReadEnd::NoKeyFrame(after) => RunEnd::NoKeyFrame(after),
+        ReadEnd::LacksKeyFrame(after) => RunEnd::LacksKeyFrame(after),
         ReadEnd::TooLarge { width, height } => {
             return Err(SourceError::TooLarge { source_name: spec.to_string(), width, height });
         }
@@ -321,11 +367,12 @@ async fn run_once(
 
 /// How the frames of a stream are read.
 fn output(stream: &Stream, options: &SourceOptions) -> Output {
-    // Frames of a chain cannot be thinned out: the others need them.
-    let is_thinned = stream.live && options.fps.is_some();
     match stream {
         Stream { passthrough: true, .. } => Output::Jpeg,
-        Stream { packets: true, .. } if options.packets && !is_thinned => Output::Packets,
+        // Frames of a chain cannot be thinned out: the others need them.
+        Stream { packets: true, .. } if options.packets && !(stream.live && options.fps.is_some()) => {
+            Output::Packets
+        }
         _ => Output::Pictures,
     }
 }

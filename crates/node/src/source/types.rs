@@ -20,7 +20,8 @@ pub struct SourceOptions {
     /// Size to ask a device for, in pixels. Default `None`: what the driver is set to. Without effect elsewhere.
     pub device_size: Option<(u32, u32)>,
     /// Whether the pictures of an H.264 source come as it coded them ([`SourceEvent::Packet`]), where that is possible: not with
-    /// B-frames, not interlaced, not with [`SourceOptions::fps`] of a live source. Default false: all frames are JPEG.
+    /// B-frames, not interlaced, not with [`SourceOptions::fps`] of a live source. Then a device that has H.264 is asked for it.
+    /// Default true. If false, all frames are JPEG.
     pub packets: bool,
     /// JPEG quality of what has to be encoded, 1 to 100. Default 95. Without effect on Motion JPEG.
     pub jpeg_quality: u8,
@@ -39,7 +40,7 @@ impl Default for SourceOptions {
             fps: None,
             looped: false,
             device_size: None,
-            packets: false,
+            packets: true,
             jpeg_quality: 95,
             stalled_after: Duration::from_secs(10),
             ffmpeg: "ffmpeg".into(),

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use mez_core::broker::Published;
@@ -25,6 +25,11 @@ const LOST_ONCE_IN: u64 = 150;
 
 /// A network of little capacity before an edge. Gives its address; nothing passes while `cut` is set.
 pub async fn slow_network(edge: SocketAddr, cut: Arc<AtomicBool>) -> SocketAddr {
+    network(edge, cut, Arc::new(AtomicU64::new(LINK_BITS_PER_SECOND))).await
+}
+
+/// The same of a capacity that may change, in bits per second.
+pub async fn network(edge: SocketAddr, cut: Arc<AtomicBool>, capacity: Arc<AtomicU64>) -> SocketAddr {
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let outside = Arc::new(UdpSocket::bind(loopback).await.unwrap());
     let address = outside.local_addr().unwrap();
@@ -48,7 +53,7 @@ pub async fn slow_network(edge: SocketAddr, cut: Arc<AtomicBool>) -> SocketAddr 
             if lost || free.saturating_duration_since(now) > QUEUE_MAX {
                 continue;
             }
-            free = free.max(now) + Duration::from_nanos(bytes as u64 * 8_000_000_000 / LINK_BITS_PER_SECOND);
+            free = free.max(now) + Duration::from_nanos(bytes as u64 * 8_000_000_000 / capacity.load(Ordering::Relaxed));
             let (packet, at) = (packet[..bytes].to_vec(), free);
             tokio::spawn(async move {
                 tokio::time::sleep_until(at).await;

@@ -7,7 +7,7 @@ use mez_node::source::{Source, SourceCredentials, SourceEvent, SourceOptions, So
 use tempfile::TempDir;
 
 use crate::support::{
-    Asks, Behaviour, Guard, MjpegCamera, Onlooker, at, free_port, guarded_rtsp_camera, kill, next,
+    Asks, Behaviour, Guard, MjpegCamera, Onlooker, at, decoded, free_port, guarded_rtsp_camera, kill, next,
     next_frame, next_restart, numbered_jpeg, pixels, rtsp_camera, transport_stream_camera,
 };
 
@@ -86,7 +86,7 @@ async fn a_camera_that_goes_silent_is_opened_again() {
 #[tokio::test]
 async fn a_transport_stream_survives_the_death_of_its_child() {
     let url = transport_stream_camera().await;
-    let mut source = open(&url, SourceOptions::default()).await;
+    let mut source = open(&url, decoded()).await;
     for _ in 0..3 {
         let frame = next_frame(&mut source).await;
         assert_eq!((frame.width, frame.height), (66, 50));
@@ -104,7 +104,7 @@ async fn a_transport_stream_survives_the_death_of_its_child() {
 async fn rtsp_is_played_over_tcp_and_opened_again() {
     let folder = TempDir::new().unwrap();
     let url = rtsp_camera(folder.path()).await;
-    let mut source = open(&url, SourceOptions::default()).await;
+    let mut source = open(&url, decoded()).await;
     for _ in 0..10 {
         let frame = next_frame(&mut source).await;
         assert_eq!((frame.width, frame.height), (66, 50));
@@ -128,7 +128,7 @@ async fn a_password_reaches_its_camera_and_nobody_else() {
         let onlooker = Onlooker::start(&["s3cr3t", "rd'%41", "%2541"]);
         let camera = SourceSpec::parse(&format!("rtsp://{address}/cam")).unwrap();
         let spec = camera.with_credentials(&credentials).unwrap();
-        let mut source = Source::spawn(spec, SourceOptions::default()).await.unwrap();
+        let mut source = Source::spawn(spec, decoded()).await.unwrap();
         for _ in 0..5 {
             let frame = next_frame(&mut source).await;
             assert_eq!((frame.width, frame.height), (66, 50), "{asks:?}");
@@ -156,7 +156,7 @@ async fn a_camera_that_refuses_is_told_of_without_the_password() {
         (camera.clone(), "--source-credentials"),
         (camera.with_credentials(&wrong).unwrap(), "does not take this user name and password"),
     ] {
-        let mut source = Source::spawn(spec, SourceOptions::default()).await.unwrap();
+        let mut source = Source::spawn(spec, decoded()).await.unwrap();
         match next(&mut source).await {
             SourceEvent::Failed(error) => {
                 let text = format!("{error} {error:?}");

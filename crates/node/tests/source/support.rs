@@ -90,9 +90,14 @@ impl Video {
     }
 }
 
-/// A rate at which a few dozen frames take a second or so.
+/// H.264 is decoded, as everything else that is not JPEG.
+pub fn decoded() -> SourceOptions {
+    SourceOptions { packets: false, ..SourceOptions::default() }
+}
+
+/// The same at a rate at which a few dozen frames take a second or so.
 pub fn at(fps: f64) -> SourceOptions {
-    SourceOptions { fps: Some(fps), ..SourceOptions::default() }
+    SourceOptions { fps: Some(fps), ..decoded() }
 }
 
 /// The next event; fails the test if none comes for a minute, which is far beyond any load.

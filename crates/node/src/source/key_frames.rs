@@ -1,0 +1,97 @@
+//! Asks a device for a key frame, through a control of Video4Linux.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+use super::spec::SourceSpec;
+
+/// `V4L2_CID_MPEG_VIDEO_FORCE_KEY_FRAME`: a button, whose value does not matter (`linux/v4l2-controls.h`).
+const FORCE_KEY_FRAME: u32 = 0x0099_0900 + 229;
+
+/// `struct v4l2_control` (`linux/videodev2.h`).
+#[repr(C)]
+struct Control {
+    id: u32,
+    value: i32,
+}
+
+/// `VIDIOC_S_CTRL`.
+const SET_CONTROL: Opcode = opcode::read_write::<Control>(b'V', 28);
+
+/// Who is asked for key frames.
+#[derive(Clone, Debug)]
+pub(super) struct KeyFrames {
+    /// `None`: the source takes no such request.
+    device: Option<PathBuf>,
+    /// It was told that the device does not take them.
+    is_told: Arc<AtomicBool>,
+}
+
+impl KeyFrames {
+    pub(super) fn of(spec: &SourceSpec) -> Self {
+        let device = match spec {
+            SourceSpec::Device(path) => Some(path.clone()),
+            SourceSpec::File(_) | SourceSpec::Url(_) => None,
+        };
+        Self { device, is_told: Arc::default() }
+    }
+
+    /// Asks, on a thread where a driver may take its time.
+    pub(super) fn ask(&self) {
+        let Some(device) = self.device.clone() else { return };
+        let is_told = Arc::clone(&self.is_told);
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = force_key_frame(&device)
+                && !is_told.swap(true, Ordering::Relaxed)
+            {
+                tracing::info!(
+                    device = %device.display(),
+                    "takes no requests for key frames ({error}); its video goes on as it is with its next key frame"
+                );
+            }
+        });
+    }
+}
+
+/// Presses the button. A device may be opened while ffmpeg reads it: controls are for everybody.
+fn force_key_frame(device: &Path) -> io::Result<()> {
+    let device = std::fs::File::options().read(true).write(true).open(device)?;
+    let mut control = Control { id: FORCE_KEY_FRAME, value: 1 };
+    // SAFETY: `VIDIOC_S_CTRL` reads and writes one `v4l2_control`, which `Control` is, bit for bit.
+    let set = unsafe { Updater::<SET_CONTROL, Control>::new(&mut control) };
+    // SAFETY: as above. A file that is no such device refuses the request.
+    unsafe { ioctl(device.as_fd(), set) }.map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `linux/videodev2.h` computes them on this machine's architecture.
+    #[test]
+    fn the_control_is_the_one_of_the_kernel() {
+        if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
+            assert_eq!(SET_CONTROL, 0xC008_561C);
+        }
+        assert_eq!(FORCE_KEY_FRAME, 0x0099_09E5);
+    }
+
+    #[test]
+    fn what_is_no_camera_refuses() {
+        let error = force_key_frame(Path::new("/dev/null")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NOTTY.raw_os_error()));
+        assert!(force_key_frame(Path::new("/nowhere")).is_err());
+    }
+
+    #[test]
+    fn only_devices_are_asked() {
+        let of = |spec: &str| KeyFrames::of(&SourceSpec::parse(spec).unwrap()).device;
+        assert_eq!(of("/dev/video3"), Some("/dev/video3".into()));
+        assert_eq!((of("x.mp4"), of("rtsp://cam/x")), (None, None));
+    }
+}

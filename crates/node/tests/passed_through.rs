@@ -1,0 +1,260 @@
+//! Sources of H.264 between real brokers: their pictures cross the link as they were coded, become rungs where it is too slow for them, and
+//! cross as they were again from a key frame on.
+
+mod api_support;
+mod chain_support;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use api_support::{Site, within};
+use chain_support::{SIZE, jpeg_shows, network, pixels, shows};
+use mez_core::contract::Contract;
+use mez_core::frame::{Encoding, FrameMeta, Reference};
+use mez_core::subscription::Deliver;
+use mez_media::h264::{ForeignEncoder, ForeignOptions};
+use mez_media::{ImageView, ImageViewMut, PixelFormat, Yuv420};
+use mez_node::api::ApiServer;
+use mez_node::camera::{CameraHandle, Transport};
+use mez_node::client::{Address, ReceivedFrame, SubscribeOptions, Subscription};
+use mez_node::edge::EdgeHandle;
+use mez_node::feed::feed;
+use mez_node::ports::EdgeAddress;
+use mez_node::source::{Source, SourceOptions, SourceSpec};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+const FPS: u32 = 30;
+/// The recording begins again after so many pictures.
+const PICTURES: u64 = 450;
+const FAST: u64 = 30_000_000;
+const SLOW: u64 = 500_000;
+const FLOOR: f64 = 0.9;
+const BOUND: Duration = Duration::from_millis(200);
+
+/// A recording of pictures that say which they are, coded by x264.
+fn x264(folder: &Path, settings: &[&str]) -> SourceSpec {
+    let path = folder.join("x.mp4");
+    let (size, fps) = (format!("{}x{}", SIZE.0, SIZE.1), FPS.to_string());
+    // Grain, so that there are bytes to be saved.
+    let input = ["-f", "rawvideo", "-pix_fmt", "gray", "-s", &size, "-r", &fps, "-i", "pipe:0", "-vf", "noise=alls=14:allf=t"];
+    let coded = ["-pix_fmt", "yuv420p", "-c:v", "libx264", "-preset", "ultrafast", "-crf", "24", "-bf", "0"];
+    let mut ffmpeg = Command::new("ffmpeg")
+        .args(["-v", "error", "-y"])
+        .args(input)
+        .args(coded)
+        .args(settings)
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("these tests need ffmpeg; install it with: apt-get install ffmpeg");
+    let mut pipe = ffmpeg.stdin.take().unwrap();
+    (0..PICTURES).for_each(|number| pipe.write_all(&pixels(number)).unwrap());
+    drop(pipe);
+    assert!(ffmpeg.wait().unwrap().success());
+    SourceSpec::File(path)
+}
+
+/// The same by openh264, with two temporal layers: no other picture needs every second one.
+fn openh264(folder: &Path) -> SourceSpec {
+    let options = ForeignOptions {
+        width: SIZE.0,
+        height: SIZE.1,
+        quantiser: 22,
+        key_frame_interval: FPS,
+        temporal_layers: 2,
+        slices: 1,
+    };
+    let (mut encoder, mut planes) = (ForeignEncoder::new(&options).unwrap(), Yuv420::empty());
+    let mut stream = Vec::new();
+    for number in 0..PICTURES {
+        planes.fill_from(&ImageView::packed(&pixels(number), SIZE.0, SIZE.1, PixelFormat::Gray8).unwrap());
+        stream.extend_from_slice(&encoder.encode(&planes.view().unwrap()).unwrap());
+    }
+    let path = folder.join("x.h264");
+    std::fs::write(&path, stream).unwrap();
+    SourceSpec::File(path)
+}
+
+/// An edge behind a network whose capacity changes, with a camera that publishes a recording again and again.
+struct Running {
+    site: Site,
+    camera: CameraHandle,
+    capacity: Arc<AtomicU64>,
+    feeding: JoinHandle<()>,
+    address: Address,
+    _edge: EdgeHandle,
+    _server: ApiServer,
+    _folder: TempDir,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.feeding.abort();
+    }
+}
+
+impl Running {
+    async fn of(recording: impl FnOnce(&Path) -> SourceSpec) -> Self {
+        let folder = TempDir::new().unwrap();
+        let spec = recording(folder.path());
+        let site = Site::new();
+        let edge = site.edge();
+        let capacity = Arc::new(AtomicU64::new(FAST));
+        let network = network(edge.link_address(), Arc::default(), Arc::clone(&capacity)).await;
+        let camera = site.camera_with("dock/cam1", &edge, |options| {
+            options.edges = vec![EdgeAddress { host: "127.0.0.1".into(), port: network.port() }];
+            options.transport = Transport::Quic;
+        });
+        let camera = camera.await;
+        let (server, address, _) = site.serve_edge(&edge).await;
+        let options = SourceOptions { looped: true, fps: Some(FPS.into()), ..SourceOptions::default() };
+        let mut source = Source::spawn(spec, options).await.unwrap();
+        assert!(source.info().unwrap().passthrough);
+        let fed = camera.clone();
+        let feeding = tokio::spawn(async move {
+            feed(&fed, &mut source, || {}).await.unwrap();
+        });
+        Self { site, camera, capacity, feeding, address, _edge: edge, _server: server, _folder: folder }
+    }
+
+    /// A program that takes every frame, and looks at each.
+    async fn viewer(&self, accept: &[Encoding], floor: Option<f64>) -> Viewer {
+        let client = self.site.client(&self.address).await;
+        let options = SubscribeOptions {
+            accept_encodings: accept.to_vec(),
+            contract: Contract { accuracy_floor: floor, latency_bound: Some(BOUND), ..Contract::default() },
+            deliver: Some(Deliver::Every),
+            ..SubscribeOptions::new("dock/*".parse().unwrap())
+        };
+        Viewer { subscription: client.subscribe(options).await.unwrap(), camera: self.camera.clone(), last: None }
+    }
+
+    /// Waits until so many frames were published.
+    async fn published(&self, frames: u64) {
+        within(self.camera.appended().wait_for(|count| *count >= frames)).await.unwrap();
+    }
+}
+
+struct Viewer {
+    subscription: Subscription,
+    camera: CameraHandle,
+    last: Option<u64>,
+}
+
+impl Viewer {
+    /// The next frame, once it is clear that it shows the picture of its number and that those before it are accounted for.
+    async fn next(&mut self) -> Box<ReceivedFrame> {
+        let frame = api_support::frame(&mut self.subscription).await;
+        let FrameMeta { id, width, height, encoding, rung, .. } = &frame.meta;
+        let (number, what) = (id.sequence.0, format!("{id} of {}", rung.as_str()));
+        match encoding {
+            Encoding::H264 => {
+                let mut image = vec![0; (width * height * 3) as usize];
+                let view = ImageViewMut::packed(&mut image, *width, *height, PixelFormat::Bgr8);
+                frame.show(&mut view.unwrap()).unwrap();
+                shows(&image, (*width, *height), number % PICTURES, &what);
+            }
+            _ => jpeg_shows(&frame.payload, (*width, *height), number % PICTURES, &what),
+        }
+        if is_own(&frame.meta) {
+            // What crossed the link is what the source gave.
+            let published = self.camera.log().get_frame(*id).expect("the camera keeps it").frame;
+            assert!(published.payload == frame.payload && published.meta == frame.meta, "{what}");
+        }
+        if let Some(last) = self.last.replace(number) {
+            assert!(number > last, "{number} after {last}");
+            assert_eq!(frame.skipped.total(), number - last - 1, "between {last} and {number}");
+        }
+        frame
+    }
+
+    /// The first frame that is so, if it is not too far away.
+    async fn until(&mut self, what: &str, is_so: impl Fn(&FrameMeta) -> bool) -> FrameMeta {
+        for _ in 0..1_000 {
+            let meta = self.next().await.meta.clone();
+            if is_so(&meta) {
+                return meta;
+            }
+        }
+        panic!("{what} did not come");
+    }
+
+    /// Reads until so many frames in a row are so.
+    async fn in_a_row(&mut self, frames: u32, what: &str, is_so: impl Fn(&FrameMeta) -> bool) {
+        let mut row = 0;
+        for _ in 0..1_000 {
+            row = if is_so(&self.next().await.meta) { row + 1 } else { 0 };
+            if row == frames {
+                return;
+            }
+        }
+        panic!("{what}: there were never {frames} in a row");
+    }
+}
+
+/// Whether a frame is as its source coded it.
+fn is_own(meta: &FrameMeta) -> bool {
+    meta.encoding == Encoding::H264 && meta.rung.is_original()
+}
+
+fn is_made(meta: &FrameMeta) -> bool {
+    meta.rung.as_str().starts_with("h264/")
+}
+
+/// The whole way: as it is, at a rung, as it is.
+async fn follows_the_link(recording: impl FnOnce(&Path) -> SourceSpec) {
+    let running = Running::of(recording).await;
+    let mut viewer = running.viewer(&[Encoding::H264, Encoding::Jpeg], Some(FLOOR)).await;
+    viewer.in_a_row(40, "frames of the source", is_own).await;
+    running.capacity.store(SLOW, Ordering::Relaxed);
+    viewer.in_a_row(10, "frames at a rung", is_made).await;
+    running.capacity.store(FAST, Ordering::Relaxed);
+    let first = viewer.until("a frame of the source", is_own).await;
+    assert_eq!(first.chain.reference, Reference::Independent, "it goes on with a key frame");
+    viewer.in_a_row(40, "frames of the source", is_own).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn video_of_x264_follows_the_link() {
+    follows_the_link(|folder| x264(folder, &["-g", "30"])).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pictures_of_several_slices_follow_the_link() {
+    follows_the_link(|folder| x264(folder, &["-g", "30", "-profile:v", "high", "-x264-params", "slices=4:ref=3"])).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn video_of_openh264_in_two_layers_follows_the_link() {
+    follows_the_link(openh264).await;
+}
+
+/// Its only key frame is long gone. What comes is decoded from the camera's log, and made at a rung; with the next key frame it goes on as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_in_the_middle_of_a_long_chain_sees_it_at_once() {
+    for floor in [Some(FLOOR), None] {
+        let running = Running::of(|folder| x264(folder, &["-g", "9999", "-sc_threshold", "0"])).await;
+        running.published(120).await;
+        let mut viewer = running.viewer(&[Encoding::H264, Encoding::Jpeg], floor).await;
+        let first = viewer.next().await;
+        assert!(is_made(&first.meta), "{:?}", first.meta);
+        assert!(first.meta.id.sequence.0 < PICTURES, "before the recording begins again");
+        let own = viewer.until("a frame of the source", is_own).await;
+        assert_eq!((own.chain.reference, own.id.sequence.0 % PICTURES), (Reference::Independent, 0));
+    }
+}
+
+/// Programs that do not decode video get stills of it, made at the edge.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_stills_gets_stills_of_it() {
+    let running = Running::of(|folder| x264(folder, &["-g", "30"])).await;
+    let mut viewer = running.viewer(&[Encoding::Jpeg], None).await;
+    for _ in 0..20 {
+        assert_eq!(viewer.next().await.meta.encoding, Encoding::Jpeg);
+    }
+}
