@@ -14,7 +14,7 @@ use std::time::Duration;
 use api_support::{Site, within};
 use chain_support::{SIZE, jpeg_shows, network, pixels, shows};
 use mez_core::contract::Contract;
-use mez_core::frame::{Encoding, FrameMeta, Reference};
+use mez_core::frame::{Encoding, FrameMeta, Reference, Rung};
 use mez_core::subscription::Deliver;
 use mez_media::h264::{ForeignEncoder, ForeignOptions};
 use mez_media::{ImageView, ImageViewMut, PixelFormat, Yuv420};
@@ -199,7 +199,7 @@ impl Viewer {
 
 /// Whether a frame is as its source coded it.
 fn is_own(meta: &FrameMeta) -> bool {
-    meta.encoding == Encoding::H264 && meta.rung.is_original()
+    meta.encoding == Encoding::H264 && meta.rung.as_str() == Rung::ORIGINAL
 }
 
 fn is_made(meta: &FrameMeta) -> bool {
