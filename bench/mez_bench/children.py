@@ -155,6 +155,16 @@ class Child:
         # The kernel's number for the processor clock of another process (clock_getcpuclockid(3)).
         return time.clock_gettime_ns((~self.pid << 3) | 2)
 
+    def helpers_cpu_ns(self) -> int:
+        """Return the processor time of the processes that it has started and that run, such as ffmpeg."""
+        used_ns = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError, IndexError):
+                # The second field is the name in parentheses, which may hold spaces; the fourth is the parent.
+                if int(stat.read_text().rpartition(")")[2].split()[1]) == self.pid:
+                    used_ns += time.clock_gettime_ns((~int(stat.parent.name) << 3) | 2)
+        return used_ns
+
     def memory(self) -> tuple[float, float]:
         """Return its resident memory now and at most, in megabytes (10^6 bytes)."""
         fields = {}

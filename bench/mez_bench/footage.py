@@ -2,9 +2,11 @@
 
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from mez_bench.children import mez
 from mez_bench.errors import ExperimentError
 from mez_bench.run import CACHE, ROOT, Run
 
@@ -12,6 +14,24 @@ VIDEO: Final = ROOT / ".cache" / "video" / "vtest.avi"
 
 SIZE: Final = (1280, 720)
 FPS: Final = 15
+
+# The clock runs faster, so that every frame differs from the one before.
+_FILTER: Final = (
+    f"setpts=PTS*10/{FPS},scale={SIZE[0]}:{SIZE[1]}:force_original_aspect_ratio=increase,crop={SIZE[0]}:{SIZE[1]}"
+)
+
+X264: Final = ("-c:v", "libx264", "-pix_fmt", "yuv420p", "-preset", "veryfast", "-bf", "0", "-crf", "23")
+
+OPENH264: Final = "openh264"
+
+BRANDS: Final[Mapping[str, Sequence[str]]] = {
+    "x264": ("-g", f"{2 * FPS}"),
+    "slices": ("-g", f"{2 * FPS}", "-x264-params", "slices=4:ref=3"),
+    "long": ("-g", f"{20 * FPS}", "-sc_threshold", "0"),
+    OPENH264: ("--key-frame-interval", f"{2 * FPS}", "--layers", "2"),
+}
+"""Encoder settings of H.264 sources: x264 as cameras have it; with four slices a picture; with a key frame every
+20 seconds; and openh264, with pictures that no other needs."""
 
 LADDERS: Final = {
     "jpeg": (
@@ -40,23 +60,57 @@ def demo_video() -> Path:
 
 def motion_jpeg(run: Run) -> str:
     """Return the same in 720p at 15 frames per second as Motion JPEG, as a camera gives it; made once."""
-    made = CACHE / "vtest-720p.mkv"
+    return _made(run, "vtest-720p.mkv", _FILTER, "-c:v", "mjpeg", "-q:v", "3", "-pix_fmt", "yuvj420p")
+
+
+def h264(run: Run) -> str:
+    """Return the same as H.264, as a camera gives it: a key frame every two seconds, no B-frames; made once."""
+    return _made(run, "vtest-720p-h264.mp4", _FILTER, *X264, "-g", f"{2 * FPS}")
+
+
+def h264_of(run: Run, brand: str) -> str:
+    """Return the demo's video as it is, coded as H.264 with the settings of a brand (`BRANDS`); made once.
+
+    Raises:
+        ExperimentError: It could not be made.
+    """
+    speed = f"setpts=PTS*10/{FPS}"
+    if brand != OPENH264:
+        return _made(run, f"vtest-{brand}.mp4", speed, *X264, *BRANDS[brand])
+    made = CACHE / f"vtest-{brand}.h264"
     if not made.exists():
-        if shutil.which("ffmpeg") is None:
-            raise ExperimentError("ffmpeg is not installed; it makes the camera's video")
-        made.parent.mkdir(parents=True, exist_ok=True)
         unfinished = run.folder / made.name
-        width, height = SIZE
-        # The clock runs faster, so that every frame differs from the one before.
-        scale = f"scale={width}:{height}:force_original_aspect_ratio=increase,crop={width}:{height}"
-        filters = f"setpts=PTS*10/{FPS},{scale}"
-        words = ["ffmpeg", "-v", "error", "-i", str(demo_video()), "-vf", filters, "-r", f"{FPS}"]
-        words += ["-c:v", "mjpeg", "-q:v", "3", "-pix_fmt", "yuvj420p", str(unfinished)]
-        finished = subprocess.run(words, capture_output=True, text=True, check=False)
-        if finished.returncode != 0:
-            raise ExperimentError(f"ffmpeg could not make the camera's video: {finished.stderr.strip()}")
+        decoded = _ffmpeg("-i", str(demo_video()), "-f", "yuv4mpegpipe", "-pix_fmt", "yuvj420p", "-strict", "-1", "pipe:1")
+        coded = subprocess.run(
+            mez("measure", "openh264", "--out", str(unfinished), *BRANDS[brand]),
+            input=decoded,
+            capture_output=True,
+            check=False,
+        )
+        if coded.returncode != 0:
+            raise ExperimentError(f"openh264 could not code the video: {coded.stderr.decode().strip()}")
         shutil.move(unfinished, made)
     return str(made)
+
+
+def _made(run: Run, name: str, filters: str, *codec: str) -> str:
+    made = CACHE / name
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = run.folder / name
+        _ffmpeg("-i", str(demo_video()), "-vf", filters, "-r", f"{FPS}", *codec, "-an", str(unfinished))
+        shutil.move(unfinished, made)
+    return str(made)
+
+
+def _ffmpeg(*words: str) -> bytes:
+    if shutil.which("ffmpeg") is None:
+        raise ExperimentError("ffmpeg is not installed; it makes the camera's video")
+    finished = subprocess.run(["ffmpeg", "-v", "error", *words], capture_output=True, check=False)
+    if finished.returncode != 0:
+        said = finished.stderr.decode(errors="replace").strip()
+        raise ExperimentError(f"ffmpeg could not make the camera's video: {said}")
+    return finished.stdout
 
 
 def profile(ladder: str) -> dict[str, object]:

@@ -8,6 +8,7 @@ mod knobs;
 mod link;
 mod livelocks;
 mod log;
+mod openh264;
 mod policies;
 mod programs;
 mod rights;
@@ -34,6 +35,7 @@ pub enum Part {
     Store(store::StoreArgs),
     Policies(policies::PoliciesArgs),
     Knobs(knobs::KnobsArgs),
+    Openh264(openh264::Openh264Args),
     Publish(programs::PublishArgs),
     PublishWithin(programs::PublishWithinArgs),
     Subscribe(programs::SubscribeArgs),
@@ -56,6 +58,7 @@ pub fn run(part: Part) -> Result<(), Failure> {
         Part::Store(args) => store::run(args),
         Part::Policies(args) => policies::run(args),
         Part::Knobs(args) => knobs::run(args),
+        Part::Openh264(args) => openh264::run(args),
         Part::Publish(args) => programs::publish(args),
         Part::PublishWithin(args) => programs::publish_within(args),
         Part::Subscribe(args) => programs::subscribe(args),

@@ -84,6 +84,7 @@ class Brokers:
         camera: str = CAMERA,
         fps: float = FPS,
         socket: Path | None = None,
+        words: Sequence[str] = (),
     ) -> Child:
         """Start a camera broker with a recording, again and again, and wait for its first frame.
 
@@ -95,6 +96,7 @@ class Brokers:
             camera: The camera's name.
             fps: Frames per second.
             socket: Where it serves applications of its own host; `None`: nowhere.
+            words: More options of the command.
         """
         child = self._run.children.start(
             name,
@@ -103,6 +105,7 @@ class Brokers:
                 *("--memory-bytes", f"{self._log_bytes}", "--state", str(self.folder / "state")),
                 *("--source", source, "--loop", "--fps", f"{fps:g}"),
                 *(() if socket is None else ("--socket", str(socket))),
+                *words,
             ),
         )
         child.ready()

@@ -36,7 +36,8 @@ pub async fn feed(
         let event = tokio::select! {
             event = source.next() => event,
             Ok(()) = key_frames.changed() => {
-                source.ask_key_frame();
+                let need = *key_frames.borrow_and_update();
+                source.ask_key_frame(need);
                 continue;
             }
         };

@@ -14,7 +14,8 @@ use std::time::Duration;
 use api_support::{Site, within};
 use chain_support::{SIZE, jpeg_shows, network, pixels, shows};
 use mez_core::contract::Contract;
-use mez_core::frame::{Encoding, FrameMeta, Reference, Rung};
+use mez_core::frame::{Encoding, FrameId, FrameMeta, Reference, Rung};
+use mez_core::log::LogConfig;
 use mez_core::subscription::Deliver;
 use mez_media::h264::{ForeignEncoder, ForeignOptions};
 use mez_media::{ImageView, ImageViewMut, PixelFormat, Yuv420};
@@ -41,7 +42,20 @@ fn x264(folder: &Path, settings: &[&str]) -> SourceSpec {
     let path = folder.join("x.mp4");
     let (size, fps) = (format!("{}x{}", SIZE.0, SIZE.1), FPS.to_string());
     // Grain, so that there are bytes to be saved.
-    let input = ["-f", "rawvideo", "-pix_fmt", "gray", "-s", &size, "-r", &fps, "-i", "pipe:0", "-vf", "noise=alls=14:allf=t"];
+    let input = [
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        "gray",
+        "-s",
+        &size,
+        "-r",
+        &fps,
+        "-i",
+        "pipe:0",
+        "-vf",
+        "noise=alls=14:allf=t",
+    ];
     let coded = ["-pix_fmt", "yuv420p", "-c:v", "libx264", "-preset", "ultrafast", "-crf", "24", "-bf", "0"];
     let mut ffmpeg = Command::new("ffmpeg")
         .args(["-v", "error", "-y"])
@@ -100,6 +114,10 @@ impl Drop for Running {
 
 impl Running {
     async fn of(recording: impl FnOnce(&Path) -> SourceSpec) -> Self {
+        Self::with(recording, LogConfig::default()).await
+    }
+
+    async fn with(recording: impl FnOnce(&Path) -> SourceSpec, log: LogConfig) -> Self {
         let folder = TempDir::new().unwrap();
         let spec = recording(folder.path());
         let site = Site::new();
@@ -109,6 +127,7 @@ impl Running {
         let camera = site.camera_with("dock/cam1", &edge, |options| {
             options.edges = vec![EdgeAddress { host: "127.0.0.1".into(), port: network.port() }];
             options.transport = Transport::Quic;
+            options.log = log;
         });
         let camera = camera.await;
         let (server, address, _) = site.serve_edge(&edge).await;
@@ -131,7 +150,11 @@ impl Running {
             deliver: Some(Deliver::Every),
             ..SubscribeOptions::new("dock/*".parse().unwrap())
         };
-        Viewer { subscription: client.subscribe(options).await.unwrap(), camera: self.camera.clone(), last: None }
+        Viewer {
+            subscription: client.subscribe(options).await.unwrap(),
+            camera: self.camera.clone(),
+            last: None,
+        }
     }
 
     /// Waits until so many frames were published.
@@ -226,7 +249,10 @@ async fn video_of_x264_follows_the_link() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pictures_of_several_slices_follow_the_link() {
-    follows_the_link(|folder| x264(folder, &["-g", "30", "-profile:v", "high", "-x264-params", "slices=4:ref=3"])).await;
+    follows_the_link(|folder| {
+        x264(folder, &["-g", "30", "-profile:v", "high", "-x264-params", "slices=4:ref=3"])
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -247,6 +273,23 @@ async fn who_comes_in_the_middle_of_a_long_chain_sees_it_at_once() {
         let own = viewer.until("a frame of the source", is_own).await;
         assert_eq!((own.chain.reference, own.id.sequence.0 % PICTURES), (Reference::Independent, 0));
     }
+}
+
+/// The camera's memory no longer holds the key frame, and the recording has no other for a long time: ffmpeg decodes it from then on.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_when_nothing_can_be_decoded_any_more_gets_frames_all_the_same() {
+    let endless = |folder: &Path| x264(folder, &["-g", "9999", "-sc_threshold", "0"]);
+    let running = Running::with(endless, LogConfig::with_bytes_max(1 << 20)).await;
+    let log = running.camera.log();
+    let has_lost_it = |_: &u64| {
+        let newest = log.newest().map(|newest| newest.frame.meta);
+        newest.is_some_and(|meta| log.get_frame(FrameId { sequence: meta.chain.chain, ..meta.id }).is_none())
+    };
+    within(running.camera.appended().wait_for(has_lost_it)).await.unwrap();
+    let client = running.site.client(&running.address).await;
+    let mut subscription = client.subscribe(SubscribeOptions::new("dock/*".parse().unwrap())).await.unwrap();
+    let frame = api_support::frame(&mut subscription).await;
+    assert_eq!((frame.meta.encoding, frame.meta.rung.as_str()), (Encoding::Jpeg, Rung::ORIGINAL));
 }
 
 /// Programs that do not decode video get stills of it, made at the edge.

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mez_core::ancestors::ANCESTORS_MAX;
 use mez_core::broker::camera::{CameraBroker as Broker, CameraOutput, SourceNews, Transform, Transformed};
 use mez_core::broker::{EdgeIndex, LinkId};
-use mez_core::frame::{Epoch, Rung};
+use mez_core::frame::{Epoch, FrameId, FrameMeta, Rung};
 use mez_core::history::{PastAnswer, PastQuery};
+use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::profile::{ProfileHash, SizedProfile};
 use mez_core::trace::{CameraTrace, Stage};
@@ -32,6 +34,7 @@ use crate::profile::NamedProfile;
 use crate::reading::LocalPast;
 use crate::reply::ReplyContent;
 use crate::revocation::{LiveRevocations, Taken};
+use crate::source::KeyFrameNeed;
 use crate::state::CameraState;
 
 /// How long the edge may take to acknowledge what was said last.
@@ -259,7 +262,11 @@ impl Driver {
         match output {
             CameraOutput::Dial { edge } => self.dial(edge),
             CameraOutput::AskKeyFrame => {
-                self.shared.key_frames.send_replace(());
+                let need = match can_be_decoded(&self.shared.reader) {
+                    true => KeyFrameNeed::Helps,
+                    false => KeyFrameNeed::Needed,
+                };
+                self.shared.key_frames.send_replace(need);
             }
             CameraOutput::Send { link, message } => self.command(link, Command::Send(message)),
             CameraOutput::Transform(transform) => self.encode(transform),
@@ -372,6 +379,15 @@ impl Driver {
             self.broker.handle_closed(monotonic_now(), link);
         }
     }
+}
+
+/// Whether the newest frame of a log can be decoded with what the log holds.
+fn can_be_decoded(log: &LogReader) -> bool {
+    let Some(newest) = log.newest() else { return true };
+    let FrameMeta { id, encoding, chain, .. } = newest.frame.meta;
+    let head = FrameId { epoch: id.epoch, sequence: chain.chain };
+    let is_long = usize::try_from(chain.index).is_ok_and(|index| index >= ANCESTORS_MAX);
+    !encoding.is_chained() || !is_long && log.get_frame(head).is_some()
 }
 
 /// Parses a profile that the edge sent.

@@ -17,6 +17,7 @@ use crate::clock::monotonic_now;
 use crate::decoders::Decoders;
 use crate::ports::EdgeAddress;
 use crate::reading::PastSources;
+use crate::source::KeyFrameNeed;
 
 /// How long a broker may take to stop in good order.
 const LEAVING_TIME_MAX: Duration = Duration::from_secs(1);
@@ -127,7 +128,8 @@ impl CameraHandle {
     }
 
     /// Changes when the source is to be asked for a key frame, because frames of its video could go to the edge as they are from there on.
-    pub fn key_frames_asked(&self) -> watch::Receiver<()> {
+    /// Its value says how badly one is wanted.
+    pub fn key_frames_asked(&self) -> watch::Receiver<KeyFrameNeed> {
         self.shared.key_frames.subscribe()
     }
 

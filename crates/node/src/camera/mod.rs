@@ -189,7 +189,7 @@ impl CameraBroker {
             decoders: options.decoders,
             appended: watch::Sender::new(0),
             source: watch::Sender::new(None),
-            key_frames: watch::Sender::new(()),
+            key_frames: watch::Sender::default(),
             history_share: watch::Sender::new(options.history_share),
             leaving: Notify::new(),
             over: watch::Sender::new(false),

@@ -15,6 +15,7 @@ use crate::persist::{LogFiles, LogKeeper};
 use crate::ports::EdgeAddress;
 use crate::reading::PastSources;
 use crate::reply::ReplyContent;
+use crate::source::KeyFrameNeed;
 
 /// Replies that wait for the publisher. Beyond that the oldest is dropped.
 const REPLIES_MAX: usize = 64;
@@ -43,7 +44,7 @@ pub(super) struct Shared {
     /// What was heard last of the source of the frames, and how many were appended before.
     pub(super) source: watch::Sender<Option<(SourceNews, u64)>>,
     /// Changes when the source is to be asked for a key frame.
-    pub(super) key_frames: watch::Sender<()>,
+    pub(super) key_frames: watch::Sender<KeyFrameNeed>,
     /// The share of the link's time that frames of the past may take.
     pub(super) history_share: watch::Sender<f64>,
     /// Set when the broker is to say farewell and stop.

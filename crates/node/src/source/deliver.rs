@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mez_media::jpeg::JpegFrame;
+use tokio::sync::Notify;
 
 use super::encoder::JpegWorker;
 use super::pace::{Schedule, Thinning};
@@ -28,13 +29,21 @@ pub(super) struct Progress {
     last_captured: Option<Instant>,
     /// Frames of the recording that were taken so far, in this pass over it.
     pub(super) position: u64,
+    /// Notified when the source has to be opened again, for a key frame.
+    pub(super) reopen: Arc<Notify>,
     encoder: JpegWorker,
 }
 
 impl Progress {
     /// A source of which nothing has been read yet.
-    pub(super) fn new(events: Arc<EventQueue>, shared: Arc<Mutex<Shared>>, encoder: JpegWorker) -> Self {
-        Self { events, shared, schedule: None, thinning: None, last_captured: None, position: 0, encoder }
+    pub(super) fn new(
+        events: Arc<EventQueue>,
+        shared: Arc<Mutex<Shared>>,
+        encoder: JpegWorker,
+        reopen: Arc<Notify>,
+    ) -> Self {
+        let (schedule, thinning, last_captured) = (None, None, None);
+        Self { events, shared, schedule, thinning, last_captured, position: 0, reopen, encoder }
     }
 
     pub(super) fn lock_shared(&self) -> MutexGuard<'_, Shared> {

@@ -1,14 +1,20 @@
-//! Asks a device for a key frame, through a control of Video4Linux.
+//! Asks sources for key frames: a device through a control of Video4Linux, others by opening them again where nothing else helps.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+use tokio::sync::Notify;
 
 use super::spec::SourceSpec;
+use super::types::KeyFrameNeed;
+
+/// A source is opened again at most once in this time. Opening a network camera takes a second or more, in which there are no frames.
+const OPENED_ONCE_IN: Duration = Duration::from_secs(10);
 
 /// `V4L2_CID_MPEG_VIDEO_FORCE_KEY_FRAME`: a button, whose value does not matter (`linux/v4l2-controls.h`).
 const FORCE_KEY_FRAME: u32 = 0x0099_0900 + 229;
@@ -24,30 +30,50 @@ struct Control {
 const SET_CONTROL: Opcode = opcode::read_write::<Control>(b'V', 28);
 
 /// Who is asked for key frames.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct KeyFrames {
     /// `None`: the source takes no such request.
     device: Option<PathBuf>,
-    /// It was told that the device does not take them.
-    is_told: Arc<AtomicBool>,
+    /// The device does not take them either.
+    is_refused: Arc<AtomicBool>,
+    /// Notified when the source is to be opened again.
+    reopen: Arc<Notify>,
+    /// When that was last.
+    reopened: Mutex<Option<Instant>>,
 }
 
 impl KeyFrames {
-    pub(super) fn of(spec: &SourceSpec) -> Self {
+    pub(super) fn of(spec: &SourceSpec, reopen: Arc<Notify>) -> Self {
         let device = match spec {
             SourceSpec::Device(path) => Some(path.clone()),
             SourceSpec::File(_) | SourceSpec::Url(_) => None,
         };
-        Self { device, is_told: Arc::default() }
+        Self { device, is_refused: Arc::default(), reopen, reopened: Mutex::default() }
     }
 
-    /// Asks, on a thread where a driver may take its time.
-    pub(super) fn ask(&self) {
-        let Some(device) = self.device.clone() else { return };
-        let is_told = Arc::clone(&self.is_told);
+    /// Asks for one.
+    pub(super) fn ask(&self, need: KeyFrameNeed) {
+        match &self.device {
+            Some(device) if !self.is_refused.load(Ordering::Relaxed) => self.press(device.clone()),
+            _ if need == KeyFrameNeed::Needed && self.may_reopen(Instant::now()) => self.reopen.notify_one(),
+            _ => {}
+        }
+    }
+
+    /// Whether the source has not been opened again for a while. Then that is noted.
+    fn may_reopen(&self, now: Instant) -> bool {
+        let mut reopened = self.reopened.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = reopened.is_none_or(|reopened| now.saturating_duration_since(reopened) >= OPENED_ONCE_IN);
+        *reopened = if may { Some(now) } else { *reopened };
+        may
+    }
+
+    /// Asks a device, on a thread where its driver may take its time.
+    fn press(&self, device: PathBuf) {
+        let is_refused = Arc::clone(&self.is_refused);
         tokio::task::spawn_blocking(move || {
             if let Err(error) = force_key_frame(&device)
-                && !is_told.swap(true, Ordering::Relaxed)
+                && !is_refused.swap(true, Ordering::Relaxed)
             {
                 tracing::info!(
                     device = %device.display(),
@@ -90,8 +116,16 @@ mod tests {
 
     #[test]
     fn only_devices_are_asked() {
-        let of = |spec: &str| KeyFrames::of(&SourceSpec::parse(spec).unwrap()).device;
+        let of = |spec: &str| KeyFrames::of(&SourceSpec::parse(spec).unwrap(), Arc::default()).device;
         assert_eq!(of("/dev/video3"), Some("/dev/video3".into()));
         assert_eq!((of("x.mp4"), of("rtsp://cam/x")), (None, None));
+    }
+
+    #[test]
+    fn a_source_is_opened_again_seldom() {
+        let asked = KeyFrames::of(&SourceSpec::parse("rtsp://cam/x").unwrap(), Arc::default());
+        let begun = Instant::now();
+        let at = |seconds| asked.may_reopen(begun + Duration::from_secs(seconds));
+        assert_eq!([at(0), at(1), at(9), at(10), at(11), at(20)], [true, false, false, true, false, true]);
     }
 }

@@ -26,7 +26,7 @@
 //! | `deliver` | when the caller gets a frame |
 //! | `encoder` | how a raw picture becomes JPEG |
 //! | `pace` | when a frame is due, and how long to wait before trying again |
-//! | `key_frames` | how a device is asked for a key frame |
+//! | `key_frames` | how a source is asked for a key frame |
 //! | `queue` | what waits for the caller |
 //! | `run` | the loop that joins them |
 
@@ -51,6 +51,7 @@ mod types;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 pub use self::check::{FfmpegFound, probe_ffmpeg, probe_source};
@@ -60,7 +61,7 @@ pub use self::credentials::{
 pub use self::error::SourceError;
 pub(crate) use self::input::FfmpegVersion;
 pub use self::spec::{SourceSpec, SourceSpecError, without_credentials};
-pub use self::types::{SourceEvent, SourceFrame, SourceInfo, SourceOptions, SourcePacket};
+pub use self::types::{KeyFrameNeed, SourceEvent, SourceFrame, SourceInfo, SourceOptions, SourcePacket};
 
 use self::key_frames::KeyFrames;
 use self::queue::EventQueue;
@@ -82,8 +83,9 @@ impl PreparedSource {
     pub fn start(self) -> Source {
         let events = Arc::new(EventQueue::default());
         let shared = Arc::new(Mutex::new(Shared { info: self.info(), ..Shared::default() }));
-        let key_frames = KeyFrames::of(self.spec());
-        let task = tokio::spawn(self.run(Arc::clone(&events), Arc::clone(&shared)));
+        let reopen = Arc::<Notify>::default();
+        let key_frames = KeyFrames::of(self.spec(), Arc::clone(&reopen));
+        let task = tokio::spawn(self.run(Arc::clone(&events), Arc::clone(&shared), reopen));
         Source { events, shared, task, key_frames }
     }
 }
@@ -111,11 +113,13 @@ impl Source {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).info.clone()
     }
 
-    /// Asks the source for a key frame, if it takes such requests: devices of Video4Linux do, through a control. Returns at once. Files and network
-    /// cameras are not asked: ffmpeg hands no such request on, and to open a camera again costs more frames than a key frame saves.
-    pub fn ask_key_frame(&self) {
+    /// Asks the source for a key frame. Returns at once.
+    ///
+    /// Devices of Video4Linux have a control for that. ffmpeg hands on no such request to a network camera. It is opened again, at most every
+    /// ten seconds, if a key frame is needed: most cameras then begin with one. A recording is decoded by ffmpeg from then on.
+    pub fn ask_key_frame(&self, need: KeyFrameNeed) {
         if self.info().is_some_and(|info| info.passthrough && info.codec == "h264") {
-            self.key_frames.ask();
+            self.key_frames.ask(need);
         }
     }
 

@@ -411,8 +411,10 @@ mod tests {
     fn h264_goes_on_as_it_is_unless_its_pictures_are_out_of_order_or_interlaced() {
         let spec = SourceSpec::parse("rtsp://x/y").unwrap();
         let found = |more: &str| {
-            let stream = r#"{"index": 0, "codec_type": "video", "codec_name": "h264", "width": 9, "height": 9"#;
-            let stream = choose_stream(&spec, &report(&format!(r#"{{"streams": [{stream}{more}}}]}}"#))).unwrap();
+            let stream =
+                r#"{"index": 0, "codec_type": "video", "codec_name": "h264", "width": 9, "height": 9"#;
+            let stream =
+                choose_stream(&spec, &report(&format!(r#"{{"streams": [{stream}{more}}}]}}"#))).unwrap();
             (stream.packets, stream.unfit)
         };
         assert_eq!(found(""), (true, None));
@@ -420,7 +422,9 @@ mod tests {
         assert_eq!(found(r#", "has_b_frames": 2"#), (false, Some(Unfit::Reordered.to_string())));
         assert_eq!(found(r#", "field_order": "tt""#), (false, Some(Unfit::Interlaced.to_string())));
         assert_eq!(found(r#", "side_data_list": [{"rotation": 0}, {}]"#), (true, None));
-        assert!(found(r#", "side_data_list": [{"rotation": -90}]"#).1.is_some_and(|why| why.contains("turned")));
+        assert!(
+            found(r#", "side_data_list": [{"rotation": -90}]"#).1.is_some_and(|why| why.contains("turned"))
+        );
     }
 
     #[test]

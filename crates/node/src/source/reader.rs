@@ -8,6 +8,7 @@ use mez_media::bitstream::Unfit;
 use mez_media::jpeg::JpegFrame;
 use tokio::io::AsyncRead;
 use tokio::process::ChildStdout;
+use tokio::sync::Notify;
 use tokio::time::Instant as TokioInstant;
 
 use super::command::Output;
@@ -48,22 +49,39 @@ pub(super) fn give_back(spare: &Spare, picture: Picture) {
     }
 }
 
-#[derive(Debug)]
+/// Why no more is read from a child.
+#[derive(Debug, thiserror::Error)]
 pub(super) enum ReadEnd {
     /// The child closed its output.
+    #[error("ffmpeg came to the end of the stream")]
     End,
+    /// It gave nothing for so long.
+    #[error("no frame for {} s", .0.as_secs_f64())]
     Stalled(Duration),
+    /// Its output could not be parsed.
+    #[error("{0}")]
     Broken(String),
-    TooLarge {
-        width: u32,
-        height: u32,
-    },
+    /// Its pictures are larger than the limits.
+    #[error("its pictures of {width}x{height} are too large")]
+    TooLarge { width: u32, height: u32 },
     /// Its pictures cannot go on as they are coded.
+    #[error("{0}")]
     Unfit(Unfit),
     /// Its pictures come, but decoding can begin with none of them: no key frame came for so long, or not to its end.
+    #[error(
+        "the H.264 stream has no key frame (IDR) {}; set the source to key frames at least every 10 s, without open groups of pictures and \
+         without intra refresh",
+        .0.map_or_else(|| "to its end".to_owned(), |after| format!("for {} s", after.as_secs_f64()))
+    )]
     NoKeyFrame(Option<Duration>),
     /// A live source has lost pictures, and has given no key frame since for so long.
+    #[error("pictures of the H.264 stream were lost, and no key frame (IDR) has come for {} s", .0.as_secs_f64())]
     LacksKeyFrame(Duration),
+    /// A key frame is needed that it does not give by itself.
+    #[error(
+        "the camera's memory no longer holds the last key frame (IDR) of the H.264 stream; set the source to more key frames"
+    )]
+    Asked,
 }
 
 impl From<PacketStreamError> for ReadEnd {
@@ -105,6 +123,8 @@ pub(super) struct Reader<'a> {
     pub(super) frames: u64,
     pub(super) broken_told: u64,
     pub(super) first_and_last: Option<(Instant, Instant)>,
+    /// Notified when the child has to go, for a key frame.
+    pub(super) reopen: &'a Notify,
 }
 
 impl Reader<'_> {
@@ -143,8 +163,11 @@ impl Reader<'_> {
         let mut stream = PacketStream::new(stdout);
         let (mut has_begun, mut lacking_since) = (false, Some(TokioInstant::now()));
         loop {
-            // A packet of which nothing can be used is a sign of life all the same.
-            let step = self.in_time(stream.next()).await?;
+            let step = tokio::select! {
+                // A packet of which nothing can be used is a sign of life all the same.
+                step = self.in_time(stream.next()) => step?,
+                () = self.reopen.notified() => return Ok(ReadEnd::Asked),
+            };
             self.tell_broken(stream.broken());
             match step? {
                 Step::Picture(coded, began) => {
@@ -253,6 +276,7 @@ mod tests {
     /// What becomes of a live source that gives these packets, a second apart, and says nothing more. Also how many pictures came.
     async fn read(packets: Vec<Vec<u8>>, live: bool, ends: bool) -> (ReadEnd, u64) {
         let (hand_over, spare, events) = (HandOver::new(64), Spare::default(), EventQueue::default());
+        let reopen = Notify::new();
         let mut reader = Reader {
             hand_over: &hand_over,
             spare: &spare,
@@ -264,6 +288,7 @@ mod tests {
             frames: 0,
             broken_told: 0,
             first_and_last: None,
+            reopen: &reopen,
         };
         let (mut child, output) = tokio::io::duplex(1 << 20);
         let sending = async move {

@@ -9,8 +9,8 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mez_media::bitstream::Unfit;
 use tokio::process::Child;
+use tokio::sync::Notify;
 
 use super::child::{LastLines, spawn_child};
 use super::command::{InputOptions, Output, read_args, script};
@@ -63,16 +63,8 @@ struct Run {
 enum RunEnd {
     /// The child ended.
     Exited(ExitStatus),
-    /// The child gave nothing for too long, and was killed.
-    Stalled(Duration),
-    /// Its output could not be parsed.
-    Broken(String),
-    /// Its pictures cannot go on as they are coded.
-    Unfit(Unfit),
-    /// No key frame came for so long, or not to its end.
-    NoKeyFrame(Option<Duration>),
-    /// It has lost pictures, and no key frame came for so long.
-    LacksKeyFrame(Duration),
+    /// It was not read to its end, and was killed.
+    Early(ReadEnd),
 }
 
 impl RunEnd {
@@ -81,24 +73,20 @@ impl RunEnd {
         matches!(self, Self::Exited(status) if status.code().is_some())
     }
 
+    fn is_asked(&self) -> bool {
+        matches!(self, Self::Early(ReadEnd::Asked))
+    }
+
+    /// True if its packets were not read on, although nothing is wrong with the child.
+    fn is_of_packets(&self) -> bool {
+        matches!(self, Self::Early(ReadEnd::Unfit(_) | ReadEnd::NoKeyFrame(_) | ReadEnd::Asked))
+    }
+
     fn describe(&self, complaints: &str) -> String {
         let what = match self {
             Self::Exited(status) if status.success() => "ffmpeg came to the end of the stream".to_owned(),
             Self::Exited(status) => format!("ffmpeg ended ({status})"),
-            Self::Stalled(after) => format!("no frame for {} s", after.as_secs_f64()),
-            Self::Broken(detail) => detail.clone(),
-            Self::Unfit(unfit) => unfit.to_string(),
-            Self::NoKeyFrame(after) => {
-                let when = after.map_or_else(|| "to its end".into(), |after| format!("for {} s", after.as_secs_f64()));
-                format!(
-                    "the H.264 stream has no key frame (IDR) {when}; set the source to key frames at least every 10 s, without open groups of \
-                     pictures and without intra refresh"
-                )
-            }
-            Self::LacksKeyFrame(after) => format!(
-                "pictures of the H.264 stream were lost, and no key frame (IDR) has come for {} s",
-                after.as_secs_f64()
-            ),
+            Self::Early(end) => end.to_string(),
         };
         if complaints.is_empty() { what } else { format!("{what}: {}", last_lines(complaints)) }
     }
@@ -156,10 +144,11 @@ impl PreparedSource {
     }
 
     /// Reads until the end, or for ever.
-    pub(super) async fn run(self, events: Arc<EventQueue>, shared: Arc<Mutex<Shared>>) {
+    /// `reopen`: notified when it has to be opened again, for a key frame.
+    pub(super) async fn run(self, events: Arc<EventQueue>, shared: Arc<Mutex<Shared>>, reopen: Arc<Notify>) {
         let _end = EndWithTheTask(Arc::clone(&events));
         let Self { spec, options, version, plan, encoder } = self;
-        let progress = Progress::new(Arc::clone(&events), shared, encoder);
+        let progress = Progress::new(Arc::clone(&events), shared, encoder, reopen);
         events.finish(read_all(&spec, &options, version, plan, progress).await);
     }
 }
@@ -177,16 +166,17 @@ async fn read_all(
     let mut fruitless_runs = 0;
     let mut ever_worked = false;
     loop {
-        let (stream, input) = match plan.take() {
-            Some(plan) => plan,
-            None => match probe(spec, &options).await {
-                Ok(plan) => plan,
-                Err(error) if !ever_worked && is_final(&error) => return Err(error),
-                Err(error) => {
-                    wait(&progress.events, error.to_string(), back_off.after(Duration::ZERO)).await;
-                    continue;
-                }
-            },
+        let looked = match plan.take() {
+            Some(plan) => Ok(plan),
+            None => probe(spec, &options).await,
+        };
+        let (stream, input) = match looked {
+            Ok(plan) => plan,
+            Err(error) if !ever_worked && is_final(&error) => return Err(error),
+            Err(error) => {
+                wait(&progress.events, error.to_string(), back_off.after(Duration::ZERO)).await;
+                continue;
+            }
         };
         if stream.live && options.looped {
             return Err(SourceError::LoopOnLive { source_name: spec.to_string() });
@@ -225,11 +215,11 @@ async fn read_all(
         }
         // A stream that gave nothing may have become another one: look again.
         let keep_plan = run.frames > 0 || !stream.live;
-        if matches!(run.end, RunEnd::Unfit(_) | RunEnd::NoKeyFrame(_)) {
-            tell_decoded(spec, &run.end.describe(""));
-            options.packets = false;
+        if run.end.is_of_packets() {
+            options.packets = goes_on_with_packets(spec, &run.end, stream.live);
             // A device may have Motion JPEG as well, which is better than to decode.
-            plan = Some((stream, input)).filter(|_| !matches!(spec, SourceSpec::Device(_)));
+            let looks_again = matches!(spec, SourceSpec::Device(_)) && !options.packets;
+            plan = Some((stream, input)).filter(|_| !looks_again);
             continue;
         }
         let why = run.end.describe(&run.complaints);
@@ -255,6 +245,16 @@ fn can_go_on(spec: &SourceSpec, stream: &Stream, options: &SourceOptions) -> boo
         _ => return true,
     }
     false
+}
+
+/// Whether the next child is to give packets again, and tells why another one is started.
+fn goes_on_with_packets(spec: &SourceSpec, end: &RunEnd, live: bool) -> bool {
+    let (why, goes_on) = (end.describe(""), live && end.is_asked());
+    match goes_on {
+        true => tracing::info!(source = %spec, "{why}; opening it again, for another one"),
+        false => tell_decoded(spec, &why),
+    }
+    goes_on
 }
 
 fn tell_decoded(spec: &SourceSpec, why: &str) {
@@ -307,7 +307,7 @@ async fn run_once(
     let items_max = if stream.live { LIVE_WAITING_MAX } else { READ_AHEAD_MAX };
     let hand_over = HandOver::new(items_max);
     let spare = Mutex::new(Vec::new());
-    let events = Arc::clone(&progress.events);
+    let (events, reopen) = (Arc::clone(&progress.events), Arc::clone(&progress.reopen));
     // Thinning goes on over restarts, so that a camera that flaps is not sent more often.
     let thinning =
         progress.thinning.take().or_else(|| options.fps.map(Thinning::new)).filter(|_| stream.live);
@@ -322,6 +322,7 @@ async fn run_once(
         frames: 0,
         broken_told: 0,
         first_and_last: None,
+        reopen: &reopen,
     };
     let reading = async {
         let end = reader.read(stdout, output).await;
@@ -343,19 +344,15 @@ async fn run_once(
     progress.position += frames;
     let end = match end {
         ReadEnd::End => RunEnd::Exited(exit_of(&mut child, &options.ffmpeg).await?),
-        ReadEnd::Stalled(after) => RunEnd::Stalled(after),
-        ReadEnd::Broken(detail) => RunEnd::Broken(detail),
-        ReadEnd::Unfit(unfit) => RunEnd::Unfit(unfit),
-        ReadEnd::NoKeyFrame(after) => RunEnd::NoKeyFrame(after),
-        ReadEnd::LacksKeyFrame(after) => RunEnd::LacksKeyFrame(after),
         ReadEnd::TooLarge { width, height } => {
             return Err(SourceError::TooLarge { source_name: spec.to_string(), width, height });
         }
+        early => {
+            // It fails only if the child has ended meanwhile.
+            let _ = child.kill().await;
+            RunEnd::Early(early)
+        }
     };
-    if !matches!(end, RunEnd::Exited(_)) {
-        // It fails only if the child has ended meanwhile.
-        let _ = child.kill().await;
-    }
     if let Some(listening) = listening {
         // The child has ended, so its standard error ends too, unless it has left that to another process.
         let _ = tokio::time::timeout(EXIT_TIME_MAX, listening).await;

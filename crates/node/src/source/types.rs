@@ -79,6 +79,16 @@ pub struct SourcePacket {
     pub captured: Instant,
 }
 
+/// How badly a key frame of a source's video is wanted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum KeyFrameNeed {
+    /// With one, pictures could go on as they are coded. Until then they are decoded.
+    #[default]
+    Helps,
+    /// Before there is one, nothing can be decoded.
+    Needed,
+}
+
 /// What a source has to say.
 #[derive(Debug, Clone)]
 #[non_exhaustive]

@@ -53,7 +53,8 @@ pub async fn network(edge: SocketAddr, cut: Arc<AtomicBool>, capacity: Arc<Atomi
             if lost || free.saturating_duration_since(now) > QUEUE_MAX {
                 continue;
             }
-            free = free.max(now) + Duration::from_nanos(bytes as u64 * 8_000_000_000 / capacity.load(Ordering::Relaxed));
+            free = free.max(now)
+                + Duration::from_nanos(bytes as u64 * 8_000_000_000 / capacity.load(Ordering::Relaxed));
             let (packet, at) = (packet[..bytes].to_vec(), free);
             tokio::spawn(async move {
                 tokio::time::sleep_until(at).await;

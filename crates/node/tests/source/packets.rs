@@ -3,9 +3,10 @@
 use mez_core::broker::StreamPart;
 use mez_media::bitstream::UnitSplitter;
 use mez_media::h264::H264Decoder;
-use mez_node::source::{Source, SourceEvent, SourceOptions, SourcePacket};
+use mez_node::source::{KeyFrameNeed, Source, SourceEvent, SourceOptions, SourcePacket, SourceSpec};
+use tempfile::TempDir;
 
-use super::support::{Video, ffmpeg, next};
+use super::support::{Video, ffmpeg, next, rtsp_camera, transport_stream_camera};
 
 const EVERY_EIGHTH: [&str; 10] =
     ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-bf", "0", "-g", "8", "-sc_threshold", "0"];
@@ -75,9 +76,124 @@ async fn pictures_in_another_order_become_jpeg() {
 }
 
 #[tokio::test]
-async fn without_being_asked_a_source_gives_jpeg() {
+async fn a_source_that_is_to_be_decoded_gives_jpeg() {
     let video = Video::new("x.mp4", "64x48", 8, &EVERY_EIGHTH);
     let options = SourceOptions { packets: false, ..packets() };
     let (packets, frames, _) = read(&mut Source::spawn(video.spec(), options).await.unwrap()).await;
     assert!(packets.is_empty() && frames > 0, "{frames}");
+}
+
+/// Its only key frame is missing. ffmpeg shows what it can of it.
+#[tokio::test]
+async fn a_recording_without_key_frames_becomes_jpeg() {
+    let args = [&EVERY_EIGHTH[..6], &["-x264-params", "keyint=5:intra-refresh=1"]].concat();
+    let video = Video::new("x.h264", "64x48", 40, &args);
+    let stream = std::fs::read(&video.path).unwrap();
+    let mut splitter = UnitSplitter::new(1 << 20);
+    splitter.push(&stream);
+    splitter.finish();
+    let mut keyless = Vec::new();
+    while let Some(unit) = splitter.next_unit() {
+        if unit[0] & 0x1F != 5 {
+            keyless.extend([0, 0, 0, 1]);
+            keyless.extend_from_slice(unit);
+        }
+    }
+    std::fs::write(&video.path, keyless).unwrap();
+    let mut source = Source::spawn(video.spec(), packets()).await.unwrap();
+    let (packets, frames, _) = read(&mut source).await;
+    assert!(packets.is_empty() && frames > 10, "{frames}");
+    assert!(!source.info().unwrap().passthrough);
+}
+
+/// The next packet of a live source.
+async fn next_packet(source: &mut Source) -> SourcePacket {
+    loop {
+        match next(source).await {
+            SourceEvent::Packet(packet) => return packet,
+            SourceEvent::Skipped { .. } => {}
+            event => panic!("{event:?}"),
+        }
+    }
+}
+
+/// Decodes packets as they come.
+#[derive(Default)]
+struct Decoding {
+    decoder: Option<H264Decoder>,
+    number: u64,
+    needed: Option<u64>,
+}
+
+impl Decoding {
+    fn take(&mut self, packet: &SourcePacket) {
+        let refers = if packet.part == StreamPart::Key { None } else { self.needed };
+        let decoder = self.decoder.get_or_insert_with(|| H264Decoder::new(1 << 16));
+        let image = decoder.decode(&packet.payload, self.number, refers).unwrap();
+        assert_eq!((image.width(), image.height()), (packet.width, packet.height));
+        if packet.part != (StreamPart::Following { is_needed: false }) {
+            self.needed = Some(self.number);
+        }
+        self.number += 1;
+    }
+}
+
+/// The first packet is a key frame, and every one can be decoded with those before it, also after the camera was opened again.
+#[tokio::test]
+async fn cameras_on_the_network_give_their_own_packets() {
+    let folder = TempDir::new().unwrap();
+    for url in [rtsp_camera(folder.path()).await, transport_stream_camera().await] {
+        let options = SourceOptions::default();
+        let mut source = Source::spawn(SourceSpec::parse(&url).unwrap(), options).await.unwrap();
+        let mut decoding = Decoding::default();
+        for _ in 0..25 {
+            decoding.take(&next_packet(&mut source).await);
+        }
+        let child = source.child_pid().unwrap();
+        // Nothing is gained by opening it again for a key frame that only helps.
+        source.ask_key_frame(KeyFrameNeed::Helps);
+        for _ in 0..5 {
+            decoding.take(&next_packet(&mut source).await);
+        }
+        assert_eq!(source.child_pid(), Some(child));
+        source.ask_key_frame(KeyFrameNeed::Needed);
+        while source.child_pid().is_none_or(|pid| pid == child) {
+            decoding.take(&next_packet(&mut source).await);
+        }
+        for _ in 0..15 {
+            decoding.take(&next_packet(&mut source).await);
+        }
+    }
+}
+
+/// Nothing else helps: its next key frame may be an hour away.
+#[tokio::test]
+async fn a_recording_that_cannot_be_decoded_from_here_on_becomes_jpeg() {
+    let args = [&EVERY_EIGHTH[..6], &["-g", "9999", "-sc_threshold", "0"]].concat();
+    let video = Video::new("x.mp4", "64x48", 60, &args);
+    let mut source = Source::spawn(video.spec(), SourceOptions::default()).await.unwrap();
+    for _ in 0..10 {
+        next_packet(&mut source).await;
+    }
+    source.ask_key_frame(KeyFrameNeed::Needed);
+    let (packets, frames, skipped) = read(&mut source).await;
+    assert!(frames > 0, "{} packets, {frames} frames, {skipped} skipped", packets.len());
+    assert!(packets.len() < 45);
+}
+
+/// Each pass over a recording begins with its key frame.
+#[tokio::test]
+async fn a_recording_that_goes_round_goes_on_with_a_key_frame() {
+    for name in ["x.mp4", "x.mkv", "x.h264"] {
+        let video = Video::new(name, "64x48", 20, &EVERY_EIGHTH);
+        let options = SourceOptions { looped: true, ..packets() };
+        let mut source = Source::spawn(video.spec(), options).await.unwrap();
+        let (mut decoding, mut keys) = (Decoding::default(), Vec::new());
+        for number in 0..50 {
+            let packet = next_packet(&mut source).await;
+            decoding.take(&packet);
+            keys.extend((packet.part == StreamPart::Key).then_some(number));
+        }
+        assert_eq!(keys, [0, 8, 16, 20, 28, 36, 40, 48], "{name}");
+    }
 }

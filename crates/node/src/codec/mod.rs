@@ -1,32 +1,32 @@
 //! Encodes a camera's frames at their rungs, on threads of its own.
 //!
-//! So neither the broker nor the link waits for a codec. A codec that panics or hangs costs one frame ([`mez_media::worker`]).
+//! So neither the broker nor the link waits for a codec. A codec that panics or hangs costs one frame ([`mez_media::worker`]). Frames of a source's
+//! own video are decoded first, with those that they need (`source`).
+
+mod source;
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use mez_core::ancestors::{parent, with_ancestors};
 use mez_core::broker::camera::{News, Transform, Transformed};
-use mez_core::frame::{Encoding, Epoch, Frame, FrameId};
+use mez_core::frame::{Encoding, Frame, FrameId};
 use mez_core::log::LogReader;
 use mez_core::units::Instant;
-use mez_media::h264::H264Decoder;
 pub use mez_media::h264::Library as H264Library;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{Outcome, Request, Source, StreamEncodeError, StreamEncoder};
 use mez_media::worker::{Worker, WorkerError};
-use mez_media::{Image, ImageView, PixelFormat, Yuv420, png};
+use mez_media::{Image, ImageView, PixelFormat, png};
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use self::source::{DecodeError, SourceDecoder};
 use crate::clock::monotonic_now;
 
 /// Frames that may wait for the codec. One is enough, because the broker gives it one at a time.
 const WAITING_MAX: usize = 1;
-/// Frames that a frame of the source's own video needs may take the third part of the time that is left for it; then the next frame goes on from there.
-const DECODING_SHARE: u32 = 3;
 /// A repeated failure is logged once in this many, so that a broken codec does not fill the log.
 const LOGGED_ONCE_IN: u64 = 100;
 
@@ -39,6 +39,8 @@ enum MakeError {
     Worker(#[from] WorkerError),
     #[error("the published image cannot be read: {0}")]
     Image(String),
+    #[error("the source's picture cannot be decoded: {0}")]
+    Decode(#[from] DecodeError),
     #[error("it does not fit into {bytes_max} bytes; the smallest that was tried has {bytes}")]
     DoesNotFit { bytes: usize, bytes_max: u32 },
     #[error("the rung leaves this frame out")]
@@ -126,43 +128,6 @@ fn run(
     }
     // Where the worker failed its state is gone, and with it whatever the news is about.
     worker.run(transform, left).map_err(MakeError::from).flatten().map_err(|error| (error, News::default()))
-}
-
-/// Decodes pictures of the source's own video.
-struct SourceDecoder {
-    log: LogReader,
-    decoder: H264Decoder,
-    /// That of the frames that the decoder holds.
-    epoch: Epoch,
-}
-
-impl SourceDecoder {
-    fn new(log: LogReader) -> Self {
-        Self { log, decoder: H264Decoder::new(PIXELS_MAX_DEFAULT), epoch: Epoch(0) }
-    }
-
-    /// Decodes a frame, with those that it needs. `None`: there was no time for all of them; the next call goes on from there.
-    fn decode(&mut self, frame: &Frame, deadline: Instant) -> Result<Option<&Yuv420>, MakeError> {
-        let begun = monotonic_now();
-        let until = begun + deadline.saturating_since(begun) / DECODING_SHARE;
-        if self.epoch != frame.meta.id.epoch {
-            self.decoder.forget();
-            self.epoch = frame.meta.id.epoch;
-        }
-        let newest = self.decoder.newest();
-        let holds = |id: FrameId| Some(id.sequence.0) == newest;
-        let frames = with_ancestors(&self.log, frame, holds)
-            .ok_or_else(|| MakeError::Image("the log has no longer all frames that it needs".into()))?;
-        for (place, next) in frames.iter().enumerate() {
-            if place > 0 && monotonic_now() >= until {
-                return Ok(None);
-            }
-            let refers = parent(&next.meta).map(|refers| refers.sequence.0);
-            let decoded = self.decoder.decode_planes(&next.payload, next.meta.id.sequence.0, refers);
-            decoded.map_err(|error| MakeError::Image(error.to_string()))?;
-        }
-        Ok(Some(self.decoder.planes()))
-    }
 }
 
 /// The state and the work of a codec's thread.

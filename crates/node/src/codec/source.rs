@@ -1,0 +1,185 @@
+//! Decodes frames of a source's own video, with those that they need, out of the camera's log.
+
+use mez_core::ancestors::{parent, with_ancestors};
+use mez_core::frame::{Epoch, Frame, FrameId};
+use mez_core::log::LogReader;
+use mez_core::units::Instant;
+use mez_media::Yuv420;
+use mez_media::h264::{H264Decoder, H264Error};
+use mez_media::jpeg::PIXELS_MAX_DEFAULT;
+
+use crate::clock::monotonic_now;
+
+/// The frames that a frame needs may take this part of the time that is left for it. What they take longer is for the next frame, so that the codec
+/// comes nearer to the newest one with each.
+const DECODING_SHARE: u32 = 3;
+
+/// Why a frame was not decoded.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DecodeError {
+    /// It cannot be decoded before the source's next key frame.
+    #[error(
+        "the log no longer holds all frames that it needs; set the source to more key frames, or give the camera more memory"
+    )]
+    NotHeld,
+    #[error(transparent)]
+    Codec(#[from] H264Error),
+}
+
+/// Decodes frames of one camera's log. What it has decoded it need not decode again for the frames that follow.
+pub(super) struct SourceDecoder {
+    log: LogReader,
+    decoder: H264Decoder,
+    /// That of the frames that the decoder holds.
+    epoch: Epoch,
+}
+
+impl SourceDecoder {
+    pub(super) fn new(log: LogReader) -> Self {
+        Self { log, decoder: H264Decoder::new(PIXELS_MAX_DEFAULT), epoch: Epoch(0) }
+    }
+
+    /// Decodes a frame, with those that it needs. `None`: there was no time for all of them; the next call goes on from there. At least one is
+    /// decoded in each call.
+    pub(super) fn decode(
+        &mut self,
+        frame: &Frame,
+        deadline: Instant,
+    ) -> Result<Option<&Yuv420>, DecodeError> {
+        let begun = monotonic_now();
+        let until = begun + deadline.saturating_since(begun) / DECODING_SHARE;
+        if self.epoch != frame.meta.id.epoch {
+            self.decoder.forget();
+            self.epoch = frame.meta.id.epoch;
+        }
+        let newest = self.decoder.newest();
+        let holds = |id: FrameId| Some(id.sequence.0) == newest;
+        let frames = with_ancestors(&self.log, frame, holds).ok_or(DecodeError::NotHeld)?;
+        for (place, next) in frames.iter().enumerate() {
+            if place > 0 && monotonic_now() >= until {
+                return Ok(None);
+            }
+            let refers = parent(&next.meta).map(|refers| refers.sequence.0);
+            self.decoder.decode_planes(&next.payload, next.meta.id.sequence.0, refers)?;
+        }
+        Ok(Some(self.decoder.planes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::broker::{Intake, IntakeConfig, Published, StreamPart};
+    use mez_core::frame::Encoding;
+    use mez_core::log::{LogConfig, log};
+    use mez_media::bitstream::{AccessUnits, Entry};
+    use mez_media::h264::{ForeignEncoder, ForeignOptions};
+    use mez_media::{ImageView, PixelFormat};
+
+    use super::*;
+    use crate::clock::anchor;
+
+    const SIDE: u32 = 64;
+
+    /// A camera's log, into which its source's pictures go: noise below, and above it a brightness that says which it is.
+    struct Camera {
+        intake: Intake,
+        log: LogReader,
+        encoder: ForeignEncoder,
+        parser: AccessUnits,
+        pictures: u32,
+    }
+
+    impl Camera {
+        fn new(log_bytes: u64, key_frame_interval: u32, temporal_layers: u32) -> Self {
+            let (writer, log) = log(LogConfig::with_bytes_max(log_bytes));
+            let intake = Intake::new(writer, IntakeConfig::new(Epoch(1), anchor()));
+            let (width, height, quantiser, slices) = (SIDE, SIDE, 24, 1);
+            let options =
+                ForeignOptions { width, height, quantiser, key_frame_interval, temporal_layers, slices };
+            let encoder = ForeignEncoder::new(&options).unwrap();
+            Self { intake, log, encoder, parser: AccessUnits::default(), pictures: 0 }
+        }
+
+        fn publish(&mut self, pictures: u32) -> Frame {
+            for _ in 0..pictures {
+                let noise = |at: u32| (at.wrapping_mul(2_654_435_761) ^ self.pictures * 77).to_le_bytes()[2];
+                let pixel = |at: u32| if at < SIDE * 16 { brightness(self.pictures) } else { noise(at) };
+                let pixels: Vec<u8> = (0..SIDE * SIDE).map(pixel).collect();
+                let mut planes = Yuv420::empty();
+                planes.fill_from(&ImageView::packed(&pixels, SIDE, SIDE, PixelFormat::Gray8).unwrap());
+                let payload = self.encoder.encode(&planes.view().unwrap()).unwrap();
+                let unit = self.parser.packet(&payload).unwrap().unwrap();
+                let part = match unit.entry {
+                    Some(Entry::Key) => StreamPart::Key,
+                    _ => StreamPart::Following { is_needed: unit.is_needed },
+                };
+                let (encoding, captured) = (Encoding::H264, None);
+                let frame =
+                    Published { payload: unit.payload, encoding, width: SIDE, height: SIDE, captured };
+                self.intake.publish_part(monotonic_now(), frame, part).unwrap();
+                self.pictures += 1;
+            }
+            self.log.newest().unwrap().frame
+        }
+    }
+
+    fn brightness(number: u32) -> u8 {
+        20 + (number % 20 * 11) as u8
+    }
+
+    /// Whether these planes are the picture of a number.
+    fn shows(planes: Option<&Yuv420>, number: u32) -> bool {
+        let planes = planes.expect("there was time");
+        let luma = planes.view().unwrap().luma()[0];
+        luma.abs_diff(brightness(number)) <= 4
+    }
+
+    fn in_an_hour() -> Instant {
+        monotonic_now() + std::time::Duration::from_secs(3600)
+    }
+
+    #[test]
+    fn a_frame_is_decoded_with_those_that_it_needs_and_the_next_goes_on_from_there() {
+        for layers in [1, 2] {
+            let mut camera = Camera::new(1 << 24, 50, layers);
+            let mut decoder = SourceDecoder::new(camera.log.clone());
+            for (more, number) in [(30, 29), (1, 30), (9, 39), (1, 40), (30, 70), (5, 75)] {
+                let frame = camera.publish(more);
+                let planes = decoder.decode(&frame, in_an_hour()).unwrap();
+                assert!(shows(planes, number), "{number} of {layers} layers");
+            }
+        }
+    }
+
+    /// However little time there is: each call decodes one frame more, and none is decoded twice.
+    #[test]
+    fn what_takes_too_long_goes_on_with_the_next_frame() {
+        let mut camera = Camera::new(1 << 24, 0, 1);
+        let mut decoder = SourceDecoder::new(camera.log.clone());
+        let frame = camera.publish(40);
+        for _ in 0..20 {
+            assert!(decoder.decode(&frame, monotonic_now()).unwrap().is_none());
+        }
+        let newer = camera.publish(5);
+        for _ in 20..44 {
+            assert!(decoder.decode(&newer, monotonic_now()).unwrap().is_none());
+        }
+        assert!(shows(decoder.decode(&newer, monotonic_now()).unwrap(), 44));
+    }
+
+    /// Until the next key frame nothing can be decoded then, unless the decoder holds what the frame needs.
+    #[test]
+    fn a_chain_whose_beginning_is_gone_is_told() {
+        let mut camera = Camera::new(40 << 10, 400, 1);
+        let mut following = SourceDecoder::new(camera.log.clone());
+        for number in 0..399 {
+            let frame = camera.publish(1);
+            assert!(shows(following.decode(&frame, in_an_hour()).unwrap(), number));
+        }
+        let frame = camera.publish(1);
+        let mut late = SourceDecoder::new(camera.log.clone());
+        assert!(matches!(late.decode(&frame, in_an_hour()), Err(DecodeError::NotHeld)));
+        let frame = camera.publish(2);
+        assert!(shows(late.decode(&frame, in_an_hour()).unwrap(), 401), "behind a key frame");
+    }
+}
