@@ -107,7 +107,7 @@ fn what_is_cut_out_is_decoded() {
             let mut hash = 0xCBF2_9CE4_8422_2325_u64;
             for (at, unit) in found.iter().enumerate().skip(start) {
                 let refers = if unit.entry == Some(Entry::Key) { None } else { Some(at as u64 - 1) };
-                let planes = decoder.decode_planes(&unit.payload, at as u64, refers).unwrap();
+                let planes = decoder.decode_as_coded(&unit.payload, at as u64, refers).unwrap();
                 assert_eq!((planes.width(), planes.height()), (64, 48), "picture {at} from {start}");
                 for sample in planes.data() {
                     hash = (hash ^ u64::from(*sample)).wrapping_mul(0x100_0000_01B3);

@@ -73,7 +73,7 @@ impl H264Decoder {
     /// [`H264Error::NotHeld`] changes nothing. After any other error the next frame has to be independent.
     pub fn decode(&mut self, payload: &[u8], number: u64, refers: Option<u64>) -> Result<&Image, H264Error> {
         let mut image = std::mem::take(&mut self.image);
-        let decoded = self.show(payload, number, refers, |planes, width, height| {
+        let decoded = self.show(payload, number, refers, Samples::Ours, |planes, width, height| {
             to_bgr(planes, width, height, &mut image);
         });
         self.image = image;
@@ -81,7 +81,7 @@ impl H264Decoder {
         Ok(&self.image)
     }
 
-    /// The same to planes, as they are in the stream.
+    /// The same to planes.
     ///
     /// # Errors
     /// As for [`H264Decoder::decode`].
@@ -91,8 +91,29 @@ impl H264Decoder {
         number: u64,
         refers: Option<u64>,
     ) -> Result<&Yuv420, H264Error> {
+        self.copy_planes(payload, number, refers, Samples::Ours)
+    }
+
+    /// The same to planes whose samples mean what they mean in the stream.
+    #[cfg(test)]
+    pub(crate) fn decode_as_coded(
+        &mut self,
+        payload: &[u8],
+        number: u64,
+        refers: Option<u64>,
+    ) -> Result<&Yuv420, H264Error> {
+        self.copy_planes(payload, number, refers, Samples::AsCoded)
+    }
+
+    fn copy_planes(
+        &mut self,
+        payload: &[u8],
+        number: u64,
+        refers: Option<u64>,
+        samples: Samples,
+    ) -> Result<&Yuv420, H264Error> {
         let mut copy = std::mem::take(&mut self.planes);
-        let decoded = self.show(payload, number, refers, |planes, width, height| {
+        let decoded = self.show(payload, number, refers, samples, |planes, width, height| {
             copy.copy_from(planes, width, height);
         });
         self.planes = copy;
@@ -105,6 +126,7 @@ impl H264Decoder {
         payload: &[u8],
         number: u64,
         refers: Option<u64>,
+        samples: Samples,
         show: impl FnOnce(&Planes<'_>, u32, u32),
     ) -> Result<(), H264Error> {
         let kept = match self.admit(payload, refers) {
@@ -118,7 +140,7 @@ impl H264Decoder {
         let (picture, is_key) = (self.without_gap(payload, &kept), matches!(kept, Kept::Key));
         let (colour, converted) = (self.colour, &mut self.converted);
         let shown = self.pair.decode(&picture, is_key, |planes, width, height| {
-            if colour == Colour::OURS {
+            if colour == Colour::OURS || samples != Samples::Ours {
                 return show(planes, width, height);
             }
             to_ours(planes, (width, height), colour, converted);
@@ -221,6 +243,16 @@ impl H264Decoder {
         let (unit, None) = (units.next()?, units.next()) else { return None };
         slice::predicted(unit, self.frame_num_bits?)?.place()
     }
+}
+
+/// What the samples of decoded pictures are to mean.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Samples {
+    /// Full range, BT.601.
+    Ours,
+    /// What they mean in the stream.
+    #[cfg(test)]
+    AsCoded,
 }
 
 /// Where a frame is kept that was decoded.
