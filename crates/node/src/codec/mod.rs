@@ -14,6 +14,7 @@ use mez_core::broker::camera::{News, Transform, Transformed};
 use mez_core::frame::{Encoding, Frame, FrameId};
 use mez_core::log::LogReader;
 use mez_core::units::Instant;
+use mez_media::h264::H264Error;
 pub use mez_media::h264::Library as H264Library;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{Outcome, Request, Source, StreamEncodeError, StreamEncoder};
@@ -22,7 +23,7 @@ use mez_media::{Image, ImageView, PixelFormat, png};
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use self::source::{DecodeError, SourceDecoder};
+use self::source::{Decoded, SourceDecoder};
 use crate::clock::monotonic_now;
 
 /// Frames that may wait for the codec. One is enough, because the broker gives it one at a time.
@@ -40,7 +41,7 @@ enum MakeError {
     #[error("the published image cannot be read: {0}")]
     Image(String),
     #[error("the source's picture cannot be decoded: {0}")]
-    Decode(#[from] DecodeError),
+    Decode(#[from] H264Error),
     #[error("it does not fit into {bytes_max} bytes; the smallest that was tried has {bytes}")]
     DoesNotFit { bytes: usize, bytes_max: u32 },
     #[error("the rung leaves this frame out")]
@@ -174,8 +175,9 @@ fn make(
         }
         Encoding::Data => return Err(MakeError::Image("a data record has no pixels".into())),
         Encoding::H264 => match source.decode(frame, *deadline)? {
-            Some(planes) => encoder.encode(&Source::Planes(planes), &request)?,
-            None => return Ok(Transformed::NotYet),
+            Decoded::Picture(planes) => encoder.encode(&Source::Planes(planes), &request)?,
+            Decoded::NotYet => return Ok(Transformed::NotYet),
+            Decoded::Lacking => return Ok(Transformed::Lacking),
         },
         Encoding::Tiles => return Err(MakeError::Image("frames of changed tiles are not published".into())),
     };

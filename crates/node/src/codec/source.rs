@@ -14,16 +14,14 @@ use crate::clock::monotonic_now;
 /// comes nearer to the newest one with each.
 const DECODING_SHARE: u32 = 3;
 
-/// Why a frame was not decoded.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum DecodeError {
-    /// It cannot be decoded before the source's next key frame.
-    #[error(
-        "the log no longer holds all frames that it needs; set the source to more key frames, or give the camera more memory"
-    )]
-    NotHeld,
-    #[error(transparent)]
-    Codec(#[from] H264Error),
+/// What came of a frame.
+pub(super) enum Decoded<'a> {
+    /// Its picture.
+    Picture(&'a Yuv420),
+    /// There was no time for all that it needs; the next call goes on from there.
+    NotYet,
+    /// The log no longer holds all that it needs. Nothing can be decoded before the source's next key frame.
+    Lacking,
 }
 
 /// Decodes frames of one camera's log. What it has decoded it need not decode again for the frames that follow.
@@ -39,13 +37,11 @@ impl SourceDecoder {
         Self { log, decoder: H264Decoder::new(PIXELS_MAX_DEFAULT), epoch: Epoch(0) }
     }
 
-    /// Decodes a frame, with those that it needs. `None`: there was no time for all of them; the next call goes on from there. At least one is
-    /// decoded in each call.
-    pub(super) fn decode(
-        &mut self,
-        frame: &Frame,
-        deadline: Instant,
-    ) -> Result<Option<&Yuv420>, DecodeError> {
+    /// Decodes a frame, with those that it needs; at least one of them in each call.
+    ///
+    /// # Errors
+    /// The codec does not take one of them.
+    pub(super) fn decode(&mut self, frame: &Frame, deadline: Instant) -> Result<Decoded<'_>, H264Error> {
         let begun = monotonic_now();
         let until = begun + deadline.saturating_since(begun) / DECODING_SHARE;
         if self.epoch != frame.meta.id.epoch {
@@ -54,15 +50,15 @@ impl SourceDecoder {
         }
         let newest = self.decoder.newest();
         let holds = |id: FrameId| Some(id.sequence.0) == newest;
-        let frames = with_ancestors(&self.log, frame, holds).ok_or(DecodeError::NotHeld)?;
+        let Some(frames) = with_ancestors(&self.log, frame, holds) else { return Ok(Decoded::Lacking) };
         for (place, next) in frames.iter().enumerate() {
             if place > 0 && monotonic_now() >= until {
-                return Ok(None);
+                return Ok(Decoded::NotYet);
             }
             let refers = parent(&next.meta).map(|refers| refers.sequence.0);
             self.decoder.decode_planes(&next.payload, next.meta.id.sequence.0, refers)?;
         }
-        Ok(Some(self.decoder.planes()))
+        Ok(Decoded::Picture(self.decoder.planes()))
     }
 }
 
@@ -128,8 +124,8 @@ mod tests {
     }
 
     /// Whether these planes are the picture of a number.
-    fn shows(planes: Option<&Yuv420>, number: u32) -> bool {
-        let planes = planes.expect("there was time");
+    fn shows(decoded: &Decoded<'_>, number: u32) -> bool {
+        let Decoded::Picture(planes) = decoded else { panic!("there was time") };
         let luma = planes.view().unwrap().luma()[0];
         luma.abs_diff(brightness(number)) <= 4
     }
@@ -146,7 +142,7 @@ mod tests {
             for (more, number) in [(30, 29), (1, 30), (9, 39), (1, 40), (30, 70), (5, 75)] {
                 let frame = camera.publish(more);
                 let planes = decoder.decode(&frame, in_an_hour()).unwrap();
-                assert!(shows(planes, number), "{number} of {layers} layers");
+                assert!(shows(&planes, number), "{number} of {layers} layers");
             }
         }
     }
@@ -158,13 +154,13 @@ mod tests {
         let mut decoder = SourceDecoder::new(camera.log.clone());
         let frame = camera.publish(40);
         for _ in 0..20 {
-            assert!(decoder.decode(&frame, monotonic_now()).unwrap().is_none());
+            assert!(matches!(decoder.decode(&frame, monotonic_now()), Ok(Decoded::NotYet)));
         }
         let newer = camera.publish(5);
         for _ in 20..44 {
-            assert!(decoder.decode(&newer, monotonic_now()).unwrap().is_none());
+            assert!(matches!(decoder.decode(&newer, monotonic_now()), Ok(Decoded::NotYet)));
         }
-        assert!(shows(decoder.decode(&newer, monotonic_now()).unwrap(), 44));
+        assert!(shows(&decoder.decode(&newer, monotonic_now()).unwrap(), 44));
     }
 
     /// Until the next key frame nothing can be decoded then, unless the decoder holds what the frame needs.
@@ -174,12 +170,12 @@ mod tests {
         let mut following = SourceDecoder::new(camera.log.clone());
         for number in 0..399 {
             let frame = camera.publish(1);
-            assert!(shows(following.decode(&frame, in_an_hour()).unwrap(), number));
+            assert!(shows(&following.decode(&frame, in_an_hour()).unwrap(), number));
         }
         let frame = camera.publish(1);
         let mut late = SourceDecoder::new(camera.log.clone());
-        assert!(matches!(late.decode(&frame, in_an_hour()), Err(DecodeError::NotHeld)));
+        assert!(matches!(late.decode(&frame, in_an_hour()), Ok(Decoded::Lacking)));
         let frame = camera.publish(2);
-        assert!(shows(late.decode(&frame, in_an_hour()).unwrap(), 401), "behind a key frame");
+        assert!(shows(&late.decode(&frame, in_an_hour()).unwrap(), 401), "behind a key frame");
     }
 }
