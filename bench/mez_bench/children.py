@@ -160,7 +160,7 @@ class Child:
         used_ns = 0
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError, IndexError):
-                # The second field is the name in parentheses, which may hold spaces; the fourth is the parent.
+                # The second field is the name in parentheses, maybe with spaces. The fourth is the parent.
                 if int(stat.read_text().rpartition(")")[2].split()[1]) == self.pid:
                     used_ns += time.clock_gettime_ns((~int(stat.parent.name) << 3) | 2)
         return used_ns

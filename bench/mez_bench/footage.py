@@ -16,11 +16,12 @@ SIZE: Final = (1280, 720)
 FPS: Final = 15
 
 # The clock runs faster, so that every frame differs from the one before.
+_SPEED: Final = f"setpts=PTS*10/{FPS}"
 _FILTER: Final = (
-    f"setpts=PTS*10/{FPS},scale={SIZE[0]}:{SIZE[1]}:force_original_aspect_ratio=increase,crop={SIZE[0]}:{SIZE[1]}"
+    f"{_SPEED},scale={SIZE[0]}:{SIZE[1]}:force_original_aspect_ratio=increase,crop={SIZE[0]}:{SIZE[1]}"
 )
 
-X264: Final = ("-c:v", "libx264", "-pix_fmt", "yuv420p", "-preset", "veryfast", "-bf", "0", "-crf", "23")
+X264: Final = ("-c:v", "libx264", "-pix_fmt", "yuv420p", "-preset", "veryfast", "-bf", "0")
 
 OPENH264: Final = "openh264"
 
@@ -30,8 +31,8 @@ BRANDS: Final[Mapping[str, Sequence[str]]] = {
     "long": ("-g", f"{20 * FPS}", "-sc_threshold", "0"),
     OPENH264: ("--key-frame-interval", f"{2 * FPS}", "--layers", "2"),
 }
-"""Encoder settings of H.264 sources: x264 as cameras have it; with four slices a picture; with a key frame every
-20 seconds; and openh264, with pictures that no other needs."""
+"""Encoder settings of H.264 sources: x264 as cameras have it; with four slices a picture; with a key frame
+every 20 seconds; and openh264, with pictures that no other needs."""
 
 LADDERS: Final = {
     "jpeg": (
@@ -64,8 +65,9 @@ def motion_jpeg(run: Run) -> str:
 
 
 def h264(run: Run) -> str:
-    """Return the same as H.264, as a camera gives it: a key frame every two seconds, no B-frames; made once."""
-    return _made(run, "vtest-720p-h264.mp4", _FILTER, *X264, "-g", f"{2 * FPS}")
+    """Return the same as H.264 of 1.5 Mbit/s: a key frame every two seconds, no B-frames; made once."""
+    rate = ("-b:v", "1500k", "-maxrate", "1500k", "-bufsize", "750k")
+    return _made(run, "vtest-720p-h264.mp4", _FILTER, *X264, *rate, "-g", f"{2 * FPS}")
 
 
 def h264_of(run: Run, brand: str) -> str:
@@ -74,13 +76,14 @@ def h264_of(run: Run, brand: str) -> str:
     Raises:
         ExperimentError: It could not be made.
     """
-    speed = f"setpts=PTS*10/{FPS}"
     if brand != OPENH264:
-        return _made(run, f"vtest-{brand}.mp4", speed, *X264, *BRANDS[brand])
+        return _made(run, f"vtest-{brand}.mp4", _SPEED, *X264, *BRANDS[brand])
     made = CACHE / f"vtest-{brand}.h264"
     if not made.exists():
         unfinished = run.folder / made.name
-        decoded = _ffmpeg("-i", str(demo_video()), "-f", "yuv4mpegpipe", "-pix_fmt", "yuvj420p", "-strict", "-1", "pipe:1")
+        decoded = _ffmpeg(
+            "-i", str(demo_video()), "-f", "yuv4mpegpipe", "-pix_fmt", "yuvj420p", "-strict", "-1", "pipe:1"
+        )
         coded = subprocess.run(
             mez("measure", "openh264", "--out", str(unfinished), *BRANDS[brand]),
             input=decoded,

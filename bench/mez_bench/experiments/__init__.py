@@ -25,6 +25,7 @@ from mez_bench.experiments.policies import POLICIES
 from mez_bench.experiments.rights import RIGHTS
 from mez_bench.experiments.search import SEARCH
 from mez_bench.experiments.seek import SEEK
+from mez_bench.experiments.sources import SOURCES
 from mez_bench.experiments.subscribers import SUBSCRIBERS
 from mez_bench.experiments.world import WORLD
 
@@ -42,6 +43,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         OUTAGE,
         CHANNEL,
         CONTRACTS,
+        SOURCES,
         FLAME,
         FLOOD,
         RIGHTS,
