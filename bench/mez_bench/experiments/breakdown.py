@@ -33,8 +33,8 @@ FLOOR: Final = 0.9
 AS_THEY_ARE: Final = "as they are"
 PASSED: Final = "H.264 source passed through"
 ARMS: Final = (AS_THEY_ARE, "jpeg", "h264", PASSED)
-"""Frames as the camera gives them, which no application lets be made smaller; the two ladders; and frames of a
-camera that gives H.264, with the second ladder, which is not needed."""
+"""Frames as the camera gives them, which no application lets be made smaller; the two ladders; and frames of
+a camera that gives H.264, with the second ladder, which is not needed."""
 
 H264_CAMERA: Final = "bench/h264"
 """The camera that gives H.264. The other one gives Motion JPEG."""

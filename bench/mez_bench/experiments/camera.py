@@ -34,8 +34,8 @@ H264_IDLE: Final = "H.264 source, nobody subscribed"
 H264_PASSED: Final = "H.264 source, passed through"
 H264_DECODED: Final = "H.264 source, decoded and made H.264"
 H264_ARMS: Final = (H264_IDLE, H264_PASSED, H264_DECODED)
-"""With one that gives H.264. In the last arm it is started with `--decode`. All have the ladder `h264`, and a link
-that carries everything."""
+"""With one that gives H.264. In the last arm it is started with `--decode`. All have the ladder `h264`, and
+a link that carries everything."""
 
 ALL: Final = (*ARMS, *H264_ARMS)
 

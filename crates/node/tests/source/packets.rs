@@ -86,7 +86,7 @@ async fn a_source_that_is_to_be_decoded_gives_jpeg() {
 /// Its only key frame is missing. ffmpeg shows what it can of it.
 #[tokio::test]
 async fn a_recording_without_key_frames_becomes_jpeg() {
-    let args = [&EVERY_EIGHTH[..6], &["-x264-params", "keyint=5:intra-refresh=1"]].concat();
+    let args = [&EVERY_EIGHTH[..6], &["-x264-params", "keyint=5:intra-refresh=1:scenecut=0"]].concat();
     let video = Video::new("x.h264", "64x48", 40, &args);
     let stream = std::fs::read(&video.path).unwrap();
     let mut splitter = UnitSplitter::new(1 << 20);
