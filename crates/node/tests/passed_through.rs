@@ -35,7 +35,9 @@ const PICTURES: u64 = 450;
 const FAST: u64 = 30_000_000;
 const SLOW: u64 = 500_000;
 const FLOOR: f64 = 0.9;
-const BOUND: Duration = Duration::from_millis(200);
+/// What does not come within so many frames does not come. After failures the source's video may rest for a minute.
+const FRAMES_MAX: u32 = 4_000;
+const BOUND: Duration = Duration::from_millis(500);
 
 /// A recording of pictures that say which they are, coded by x264.
 fn x264(folder: &Path, settings: &[&str]) -> SourceSpec {
@@ -198,7 +200,7 @@ impl Viewer {
 
     /// The first frame that is so, if it is not too far away.
     async fn until(&mut self, what: &str, is_so: impl Fn(&FrameMeta) -> bool) -> FrameMeta {
-        for _ in 0..1_000 {
+        for _ in 0..FRAMES_MAX {
             let meta = self.next().await.meta.clone();
             if is_so(&meta) {
                 return meta;
@@ -210,7 +212,7 @@ impl Viewer {
     /// Reads until so many frames in a row are so.
     async fn in_a_row(&mut self, frames: u32, what: &str, is_so: impl Fn(&FrameMeta) -> bool) {
         let mut row = 0;
-        for _ in 0..1_000 {
+        for _ in 0..FRAMES_MAX {
             row = if is_so(&self.next().await.meta) { row + 1 } else { 0 };
             if row == frames {
                 return;
