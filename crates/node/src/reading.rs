@@ -114,27 +114,16 @@ impl PastFrames for OnDisk {
     }
 }
 
-/// How frames of chains are answered.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Chains {
-    /// With their stills.
-    AsStills,
-    /// As they are held.
-    AsHeld,
-}
-
 impl Disk {
-    async fn answer(&mut self, query: PastQuery, chains: Chains) -> PastAnswer {
+    /// Answers a question, with the stills of frames of chains.
+    async fn answer(&mut self, query: PastQuery) -> PastAnswer {
         let Some(mut log) = self.log.take() else { return PastAnswer::default() };
         // It is closed by nobody.
         let permit = Arc::clone(&self.reads).acquire_owned().await;
         let read = tokio::task::spawn_blocking(move || {
             let (on_disk, stills) = &mut *log;
             let before = on_disk.reader.damaged();
-            let answer = match chains {
-                Chains::AsStills => stills.find(on_disk, &query),
-                Chains::AsHeld => on_disk.find(&query),
-            };
+            let answer = stills.find(on_disk, &query);
             drop(permit);
             if before == 0 && on_disk.reader.damaged() > 0 {
                 let folder = on_disk.files.folder().display();
@@ -189,7 +178,8 @@ impl LocalPast {
             return PastAnswer { record: in_memory, held_from, ..PastAnswer::default() };
         }
         let before = in_memory.as_ref().map(|record| record.frame.meta.id).or(query.before);
-        let on_disk = disk.answer(PastQuery { before, ..query }, Chains::AsHeld).await;
+        // What a frame of a chain needs may be on disk only, where the camera's codec does not find it.
+        let on_disk = disk.answer(PastQuery { before, ..query }).await;
         let held_from = oldest_of(on_disk.held_from, held_from);
         PastAnswer { record: on_disk.record.or(in_memory), held_from, ..on_disk }
     }
@@ -213,7 +203,7 @@ impl Past {
         let on_disk = match ahead {
             Some(record) => PastAnswer { record: Some(record), ..PastAnswer::default() },
             None if !query.asks_disk() => PastAnswer::default(),
-            None => self.disk.answer(query, Chains::AsStills).await,
+            None => self.disk.answer(query).await,
         };
         let Some((cameras, asks)) = self.places.cameras.as_ref().zip(on_disk.left_to_ask(&query)) else {
             return on_disk;

@@ -94,6 +94,14 @@ impl H264Decoder {
         self.copy_planes(payload, number, refers, Samples::Ours)
     }
 
+    /// Decodes a frame that others need, and shows it to nobody.
+    ///
+    /// # Errors
+    /// As for [`H264Decoder::decode`].
+    pub fn pass(&mut self, payload: &[u8], number: u64, refers: Option<u64>) -> Result<(), H264Error> {
+        self.show(payload, number, refers, Samples::AsCoded, |_, _, _| {})
+    }
+
     /// The same to planes whose samples mean what they mean in the stream.
     #[cfg(test)]
     pub(crate) fn decode_as_coded(
@@ -251,7 +259,6 @@ enum Samples {
     /// Full range, BT.601.
     Ours,
     /// What they mean in the stream.
-    #[cfg(test)]
     AsCoded,
 }
 

@@ -7,16 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::ancestors::ANCESTORS_MAX;
 use mez_core::broker::camera::{CameraBroker as Broker, CameraOutput, SourceNews, Transform, Transformed};
 use mez_core::broker::{EdgeIndex, LinkId};
-use mez_core::frame::{Epoch, FrameId, FrameMeta, Rung};
+use mez_core::frame::{Epoch, Rung};
 use mez_core::history::{PastAnswer, PastQuery};
-use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::profile::{ProfileHash, SizedProfile};
 use mez_core::trace::{CameraTrace, Stage};
-use mez_core::units::ClockAnchor;
+use mez_core::units::{ClockAnchor, Instant};
 use mez_core::wire::{DiskStatus, FrameHeader, Message, RefuseCode};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -39,6 +37,9 @@ use crate::state::CameraState;
 
 /// How long the edge may take to acknowledge what was said last.
 const FAREWELL_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// If frames of the source's own video cannot be decoded for so long, its next key frame is far away.
+const LACKING_TIME_MIN: Duration = Duration::from_secs(4);
 
 /// The loop that owns the state machine, and all that the state machine may not have: sockets, threads, clocks.
 pub(super) struct Driver {
@@ -65,6 +66,8 @@ pub(super) struct Driver {
     profiles: JoinSet<(ProfileHash, Option<SizedProfile>)>,
     /// The stages of the frame that the codec works on. It has one at a time.
     trace: CameraTrace,
+    /// Since when no frame of the source's own video could be decoded.
+    lacking_since: Option<Instant>,
     /// For live frames.
     codec: LazyCodec,
     /// For frames of the past.
@@ -99,6 +102,7 @@ impl Driver {
             reads: JoinSet::new(),
             profiles: JoinSet::new(),
             trace: CameraTrace::default(),
+            lacking_since: None,
             codec: LazyCodec::new(h264, log.clone()),
             past_codec: LazyCodec::new(h264, log),
             past_ticket: 0,
@@ -149,6 +153,7 @@ impl Driver {
                 Some((frame, transformed, [begun, done])) = self.codec.next() => {
                     self.trace.stamp(Stage::Encoding, begun);
                     self.trace.stamp(Stage::Encoded, done);
+                    self.note_lacking(&transformed);
                     self.broker.handle_transformed(monotonic_now(), frame, transformed);
                 }
                 Some((_, transformed, _)) = self.past_codec.next() => {
@@ -262,10 +267,10 @@ impl Driver {
         match output {
             CameraOutput::Dial { edge } => self.dial(edge),
             CameraOutput::AskKeyFrame => {
-                let need = match can_be_decoded(&self.shared.reader) {
-                    true => KeyFrameNeed::Helps,
-                    false => KeyFrameNeed::Needed,
-                };
+                let lacks = self
+                    .lacking_since
+                    .is_some_and(|since| monotonic_now().saturating_since(since) >= LACKING_TIME_MIN);
+                let need = if lacks { KeyFrameNeed::Needed } else { KeyFrameNeed::Helps };
                 self.shared.key_frames.send_replace(need);
             }
             CameraOutput::Send { link, message } => self.command(link, Command::Send(message)),
@@ -309,6 +314,17 @@ impl Driver {
         self.trace.stamp(Stage::Chosen, monotonic_now());
         if !self.codec.begin(&self.shared.camera, transform) {
             self.broker.handle_transformed(monotonic_now(), frame, Transformed::Failed);
+        }
+    }
+
+    /// The codec made something of a frame, or could not decode it.
+    fn note_lacking(&mut self, transformed: &Transformed) {
+        match transformed {
+            Transformed::Lacking => {
+                self.lacking_since.get_or_insert_with(monotonic_now);
+            }
+            Transformed::Made { .. } => self.lacking_since = None,
+            _ => {}
         }
     }
 
@@ -379,15 +395,6 @@ impl Driver {
             self.broker.handle_closed(monotonic_now(), link);
         }
     }
-}
-
-/// Whether the newest frame of a log can be decoded with what the log holds.
-fn can_be_decoded(log: &LogReader) -> bool {
-    let Some(newest) = log.newest() else { return true };
-    let FrameMeta { id, encoding, chain, .. } = newest.frame.meta;
-    let head = FrameId { epoch: id.epoch, sequence: chain.chain };
-    let is_long = usize::try_from(chain.index).is_ok_and(|index| index >= ANCESTORS_MAX);
-    !encoding.is_chained() || !is_long && log.get_frame(head).is_some()
 }
 
 /// Parses a profile that the edge sent.

@@ -14,7 +14,6 @@ use mez_core::broker::camera::{News, Transform, Transformed};
 use mez_core::frame::{Encoding, Frame, FrameId};
 use mez_core::log::LogReader;
 use mez_core::units::Instant;
-use mez_media::h264::H264Error;
 pub use mez_media::h264::Library as H264Library;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{Outcome, Request, Source, StreamEncodeError, StreamEncoder};
@@ -40,8 +39,6 @@ enum MakeError {
     Worker(#[from] WorkerError),
     #[error("the published image cannot be read: {0}")]
     Image(String),
-    #[error("the source's picture cannot be decoded: {0}")]
-    Decode(#[from] H264Error),
     #[error("it does not fit into {bytes_max} bytes; the smallest that was tried has {bytes}")]
     DoesNotFit { bytes: usize, bytes_max: u32 },
     #[error("the rung leaves this frame out")]
@@ -174,7 +171,7 @@ fn make(
             encoder.encode(&Source::Pixels(view), &request)?
         }
         Encoding::Data => return Err(MakeError::Image("a data record has no pixels".into())),
-        Encoding::H264 => match source.decode(frame, *deadline)? {
+        Encoding::H264 => match source.decode(frame, *deadline) {
             Decoded::Picture(planes) => encoder.encode(&Source::Planes(planes), &request)?,
             Decoded::NotYet => return Ok(Transformed::NotYet),
             Decoded::Lacking => return Ok(Transformed::Lacking),

@@ -7,6 +7,7 @@ use mez_core::units::Instant;
 use mez_media::Yuv420;
 use mez_media::h264::{H264Decoder, H264Error};
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
+use tracing::warn;
 
 use crate::clock::monotonic_now;
 
@@ -20,7 +21,7 @@ pub(super) enum Decoded<'a> {
     Picture(&'a Yuv420),
     /// There was no time for all that it needs; the next call goes on from there.
     NotYet,
-    /// The log no longer holds all that it needs. Nothing can be decoded before the source's next key frame.
+    /// The log no longer holds all that it needs, or one of these frames is damaged. Nothing can be decoded before the source's next key frame.
     Lacking,
 }
 
@@ -30,18 +31,29 @@ pub(super) struct SourceDecoder {
     decoder: H264Decoder,
     /// That of the frames that the decoder holds.
     epoch: Epoch,
+    /// Whose planes the decoder has.
+    shown: Option<FrameId>,
+    /// The newest frame that could not be decoded. Those that need it cannot either.
+    damaged: Option<FrameId>,
 }
 
 impl SourceDecoder {
     pub(super) fn new(log: LogReader) -> Self {
-        Self { log, decoder: H264Decoder::new(PIXELS_MAX_DEFAULT), epoch: Epoch(0) }
+        Self {
+            log,
+            decoder: H264Decoder::new(PIXELS_MAX_DEFAULT),
+            epoch: Epoch(0),
+            shown: None,
+            damaged: None,
+        }
     }
 
     /// Decodes a frame, with those that it needs; at least one of them in each call.
-    ///
-    /// # Errors
-    /// The codec does not take one of them.
-    pub(super) fn decode(&mut self, frame: &Frame, deadline: Instant) -> Result<Decoded<'_>, H264Error> {
+    pub(super) fn decode(&mut self, frame: &Frame, deadline: Instant) -> Decoded<'_> {
+        if self.shown == Some(frame.meta.id) {
+            // It is made once more, at another size.
+            return Decoded::Picture(self.decoder.planes());
+        }
         let begun = monotonic_now();
         let until = begun + deadline.saturating_since(begun) / DECODING_SHARE;
         if self.epoch != frame.meta.id.epoch {
@@ -50,15 +62,30 @@ impl SourceDecoder {
         }
         let newest = self.decoder.newest();
         let holds = |id: FrameId| Some(id.sequence.0) == newest;
-        let Some(frames) = with_ancestors(&self.log, frame, holds) else { return Ok(Decoded::Lacking) };
+        let frames = with_ancestors(&self.log, frame, holds);
+        let is_damaged = |frames: &Vec<Frame>| frames.iter().any(|next| Some(next.meta.id) == self.damaged);
+        let Some(frames) = frames.filter(|frames| !is_damaged(frames)) else { return Decoded::Lacking };
         for (place, next) in frames.iter().enumerate() {
             if place > 0 && monotonic_now() >= until {
-                return Ok(Decoded::NotYet);
+                return Decoded::NotYet;
             }
-            let refers = parent(&next.meta).map(|refers| refers.sequence.0);
-            self.decoder.decode_planes(&next.payload, next.meta.id.sequence.0, refers)?;
+            if let Err(error) = self.step(next, next.meta.id == frame.meta.id) {
+                warn!(frame = %next.meta.id, "a picture of the source cannot be decoded, nor can those that need it: {error}");
+                (self.shown, self.damaged) = (None, Some(next.meta.id));
+                return Decoded::Lacking;
+            }
         }
-        Ok(Decoded::Picture(self.decoder.planes()))
+        self.shown = Some(frame.meta.id);
+        Decoded::Picture(self.decoder.planes())
+    }
+
+    /// Decodes one frame. Only what is shown is copied.
+    fn step(&mut self, next: &Frame, is_shown: bool) -> Result<(), H264Error> {
+        let (number, refers) = (next.meta.id.sequence.0, parent(&next.meta).map(|refers| refers.sequence.0));
+        match is_shown {
+            true => self.decoder.decode_planes(&next.payload, number, refers).map(drop),
+            false => self.decoder.pass(&next.payload, number, refers),
+        }
     }
 }
 
@@ -83,6 +110,8 @@ mod tests {
         encoder: ForeignEncoder,
         parser: AccessUnits,
         pictures: u32,
+        /// The picture that is not published as it was coded.
+        damages: Option<u32>,
     }
 
     impl Camera {
@@ -93,7 +122,7 @@ mod tests {
             let options =
                 ForeignOptions { width, height, quantiser, key_frame_interval, temporal_layers, slices };
             let encoder = ForeignEncoder::new(&options).unwrap();
-            Self { intake, log, encoder, parser: AccessUnits::default(), pictures: 0 }
+            Self { intake, log, encoder, parser: AccessUnits::default(), pictures: 0, damages: None }
         }
 
         fn publish(&mut self, pictures: u32) -> Frame {
@@ -141,8 +170,10 @@ mod tests {
             let mut decoder = SourceDecoder::new(camera.log.clone());
             for (more, number) in [(30, 29), (1, 30), (9, 39), (1, 40), (30, 70), (5, 75)] {
                 let frame = camera.publish(more);
-                let planes = decoder.decode(&frame, in_an_hour()).unwrap();
+                let planes = decoder.decode(&frame, in_an_hour());
                 assert!(shows(&planes, number), "{number} of {layers} layers");
+                let again = decoder.decode(&frame, in_an_hour());
+                assert!(shows(&again, number), "made once more: {number} of {layers} layers");
             }
         }
     }
@@ -154,13 +185,13 @@ mod tests {
         let mut decoder = SourceDecoder::new(camera.log.clone());
         let frame = camera.publish(40);
         for _ in 0..20 {
-            assert!(matches!(decoder.decode(&frame, monotonic_now()), Ok(Decoded::NotYet)));
+            assert!(matches!(decoder.decode(&frame, monotonic_now()), Decoded::NotYet));
         }
         let newer = camera.publish(5);
         for _ in 20..44 {
-            assert!(matches!(decoder.decode(&newer, monotonic_now()), Ok(Decoded::NotYet)));
+            assert!(matches!(decoder.decode(&newer, monotonic_now()), Decoded::NotYet));
         }
-        assert!(shows(&decoder.decode(&newer, monotonic_now()).unwrap(), 44));
+        assert!(shows(&decoder.decode(&newer, monotonic_now()), 44));
     }
 
     /// Until the next key frame nothing can be decoded then, unless the decoder holds what the frame needs.
@@ -170,12 +201,29 @@ mod tests {
         let mut following = SourceDecoder::new(camera.log.clone());
         for number in 0..399 {
             let frame = camera.publish(1);
-            assert!(shows(&following.decode(&frame, in_an_hour()).unwrap(), number));
+            assert!(shows(&following.decode(&frame, in_an_hour()), number));
         }
         let frame = camera.publish(1);
         let mut late = SourceDecoder::new(camera.log.clone());
-        assert!(matches!(late.decode(&frame, in_an_hour()), Ok(Decoded::Lacking)));
+        assert!(matches!(late.decode(&frame, in_an_hour()), Decoded::Lacking));
         let frame = camera.publish(2);
-        assert!(shows(&late.decode(&frame, in_an_hour()).unwrap(), 401), "behind a key frame");
+        assert!(shows(&late.decode(&frame, in_an_hour()), 401), "behind a key frame");
+    }
+
+    /// It is tried once, and so is what needs it. The next key frame mends it.
+    #[test]
+    fn a_damaged_picture_costs_what_needs_it() {
+        let mut camera = Camera::new(1 << 24, 20, 1);
+        camera.damages = Some(10);
+        let mut decoder = SourceDecoder::new(camera.log.clone());
+        for number in 0..40 {
+            let frame = camera.publish(1);
+            let decoded = decoder.decode(&frame, in_an_hour());
+            match number {
+                10..20 => assert!(matches!(decoded, Decoded::Lacking), "{number}"),
+                _ => assert!(shows(&decoded, number)),
+            }
+            assert_eq!(decoder.damaged.map(|id| id.sequence.0), (number >= 10).then_some(10));
+        }
     }
 }

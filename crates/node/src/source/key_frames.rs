@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use tokio::sync::Notify;
 
@@ -36,6 +37,8 @@ pub(super) struct KeyFrames {
     device: Option<PathBuf>,
     /// The device does not take them either.
     is_refused: Arc<AtomicBool>,
+    /// The device is being asked.
+    is_asking: Arc<AtomicBool>,
     /// Notified when the source is to be opened again.
     reopen: Arc<Notify>,
     /// When that was last.
@@ -48,7 +51,8 @@ impl KeyFrames {
             SourceSpec::Device(path) => Some(path.clone()),
             SourceSpec::File(_) | SourceSpec::Url(_) => None,
         };
-        Self { device, is_refused: Arc::default(), reopen, reopened: Mutex::default() }
+        let (is_refused, is_asking, reopened) = (Arc::default(), Arc::default(), Mutex::default());
+        Self { device, is_refused, is_asking, reopen, reopened }
     }
 
     /// Asks for one.
@@ -70,18 +74,34 @@ impl KeyFrames {
 
     /// Asks a device, on a thread where its driver may take its time.
     fn press(&self, device: PathBuf) {
-        let is_refused = Arc::clone(&self.is_refused);
+        if self.is_asking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (is_refused, is_asking) = (Arc::clone(&self.is_refused), Arc::clone(&self.is_asking));
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = force_key_frame(&device)
-                && !is_refused.swap(true, Ordering::Relaxed)
-            {
-                tracing::info!(
-                    device = %device.display(),
-                    "takes no requests for key frames ({error}); its video goes on as it is with its next key frame"
-                );
+            match force_key_frame(&device) {
+                Ok(()) => {}
+                Err(error) if is_final(&error) => {
+                    is_refused.store(true, Ordering::Relaxed);
+                    tracing::info!(
+                        device = %device.display(),
+                        "takes no requests for key frames ({error}); its video goes on as it is with its next key frame"
+                    );
+                }
+                // It may be open to somebody else at the moment, or unplugged.
+                Err(error) => {
+                    tracing::debug!(device = %device.display(), "was not asked for a key frame: {error}")
+                }
             }
+            is_asking.store(false, Ordering::Release);
         });
     }
+}
+
+/// Whether a device that answers so will never take the request.
+fn is_final(error: &io::Error) -> bool {
+    let finals = [Errno::INVAL, Errno::NOTTY, Errno::ACCESS, Errno::PERM];
+    error.raw_os_error().is_some_and(|code| finals.iter().any(|found| found.raw_os_error() == code))
 }
 
 /// Presses the button. A device may be opened while ffmpeg reads it: controls are for everybody.
@@ -110,8 +130,10 @@ mod tests {
     #[test]
     fn what_is_no_camera_refuses() {
         let error = force_key_frame(Path::new("/dev/null")).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NOTTY.raw_os_error()));
-        assert!(force_key_frame(Path::new("/nowhere")).is_err());
+        assert!(is_final(&error), "{error}");
+        let error = force_key_frame(Path::new("/nowhere")).unwrap_err();
+        assert!(!is_final(&error), "it may be plugged in again: {error}");
+        assert!(!is_final(&Errno::BUSY.into()));
     }
 
     #[test]

@@ -209,7 +209,7 @@ async fn read_all(
                 }
                 return Ok(());
             }
-            if options.looped {
+            if options.looped && !run.end.is_of_packets() {
                 progress.position = 0;
             }
         }
@@ -292,6 +292,8 @@ async fn run_once(
     progress: &mut Progress,
 ) -> Result<Run, SourceError> {
     let output = output(stream, options);
+    // What an earlier child was asked for is no reason to end this one.
+    let _ = tokio::time::timeout(Duration::ZERO, progress.reopen.notified()).await;
     let args = read_args(spec, input, stream, output, options.looped, version);
     let mut child = spawn_child(&options.ffmpeg, args, script(spec), Stdio::piped()).await?;
     progress.lock_shared().child_pid = child.id();
