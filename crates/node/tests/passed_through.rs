@@ -200,13 +200,19 @@ impl Viewer {
 
     /// The first frame that is so, if it is not too far away.
     async fn until(&mut self, what: &str, is_so: impl Fn(&FrameMeta) -> bool) -> FrameMeta {
+        let mut instead = Vec::new();
         for _ in 0..FRAMES_MAX {
-            let meta = self.next().await.meta.clone();
-            if is_so(&meta) {
-                return meta;
+            let frame = self.next().await;
+            if is_so(&frame.meta) {
+                return frame.meta.clone();
             }
+            instead.push((
+                frame.meta.id.sequence.0,
+                frame.meta.rung.as_str().to_owned(),
+                frame.payload.len(),
+            ));
         }
-        panic!("{what} did not come");
+        panic!("{what} did not come, but {:?}", &instead[instead.len() - 60..]);
     }
 
     /// Reads until so many frames in a row are so.

@@ -43,8 +43,8 @@ mod x264;
 pub use coder::{H264Frame, Wanted};
 pub use decode::H264Decoder;
 pub use encode::{H264Encoder, Library, LibraryError};
-pub use pair::{OutsideDecoder, OutsideDecoders};
 pub use foreign::{ForeignEncoder, ForeignOptions};
+pub use pair::{OutsideDecoder, OutsideDecoders};
 
 use thiserror::Error;
 

@@ -139,8 +139,12 @@ mod tests {
                     _ => StreamPart::Following { is_needed: unit.is_needed },
                 };
                 let (encoding, captured) = (Encoding::H264, None);
-                let frame =
-                    Published { payload: unit.payload, encoding, width: SIDE, height: SIDE, captured };
+                let payload = match self.damages == Some(self.pictures) {
+                    // No unit of H.264 begins so.
+                    true => vec![0, 0, 0, 1, 0x81, 0x9A, 0x80].into(),
+                    false => unit.payload,
+                };
+                let frame = Published { payload, encoding, width: SIDE, height: SIDE, captured };
                 self.intake.publish_part(monotonic_now(), frame, part).unwrap();
                 self.pictures += 1;
             }
