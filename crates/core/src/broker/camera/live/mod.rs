@@ -428,18 +428,17 @@ impl Live {
                 link.kept_bound = contracts.negotiate(now, link, &looks);
             }
         }
-        let own = self.source_chain.own(link.id, self.waiting.as_ref()?, &self.anchor);
-        let is_possible = own.is_some();
-        let own = own.filter(|own| own.first_bytes <= link.frame_bytes_max);
         let asked = contracts.joint(link);
         let has_floor = asked.is_some();
+        let possible = self.source_chain.own(link.id, self.waiting.as_ref()?, &self.anchor);
+        let possible = possible.filter(|_| !has_floor || !self.source_chain.rests(now));
+        let own = possible.filter(|own| own.first_bytes <= link.frame_bytes_max);
         if !has_floor && self.goes_unchanged(now, (link, adapter), own) {
             let Waiting { record, published, .. } = self.source_chain.take_first(&mut self.waiting)?;
             return self.send(now, link, adapter, record.frame, published, None);
         }
         let joint = asked.unwrap_or_else(|| Joint::without_floor(&link.demand.contracts));
         self.chain.refresh_late(now);
-        let own = own.filter(|_| !has_floor || !self.source_chain.rests(now));
         let next = Considered::Next(own.filter(|_| has_floor));
         let plan = adapter.plan(&self.candidate(next, present, link, &joint)?);
         match plan {
@@ -466,7 +465,7 @@ impl Live {
             }
             Plan::Send(mut making) => {
                 making.infeasible &= has_floor;
-                self.make(now, (link, adapter), *making, is_possible)
+                self.make(now, (link, adapter), *making, possible.is_some())
             }
         }
     }
