@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::frame::{ClockSource, Epoch, FrameId, Quality, Reference, Rung, Sequence, SkipReason};
-use mez_core::history::{Tier, is_unmodified};
+use mez_core::history::{Tier, is_unmodified, still_of_video};
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::session::CameraRest;
@@ -154,7 +154,9 @@ impl Checks {
     fn check_quality(&mut self, delivery: &Delivery, quality: Quality, asks: bool) {
         let meta = &delivery.record.frame.meta;
         // Frames of the past are originals, or of the requested rung. No camera predicted their accuracy.
-        let as_asked = meta.rung == Rung::original() || meta.rung.as_str() == PAST_RUNG;
+        let rung = &meta.rung;
+        let as_asked =
+            *rung == Rung::original() || rung.as_str() == PAST_RUNG || *rung == still_of_video().rung();
         // A log on disk does not keep the accuracy.
         let restored = delivery.record.arrived == Instant::ZERO;
         let unknown = (asks && as_asked || restored) && delivery.record.quality == Quality::default();

@@ -56,6 +56,7 @@ impl Checks {
             pixels,
             made: None,
             encoding: Encoding::Jpeg,
+            is_video: false,
             refers: None,
             chain: None,
             carrier: None,
@@ -81,7 +82,7 @@ impl Checks {
         let runs = self.published.get_mut(&(camera.clone(), id.epoch));
         let known = runs.and_then(|runs| runs.iter_mut().find(|known| known.run == run));
         if let Some(frame) = known.and_then(|known| known.frames.get_mut(id.sequence.0 as usize)) {
-            (frame.encoding, frame.refers) = (Encoding::H264, refers);
+            (frame.encoding, frame.refers, frame.is_video) = (Encoding::H264, refers, true);
         }
     }
 

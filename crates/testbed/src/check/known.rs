@@ -7,7 +7,7 @@ use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::{Encoding, Epoch, FrameId, FrameMeta, Quality, Rung, Sequence};
-use mez_core::history::Tier;
+use mez_core::history::{Tier, still_of_video};
 use mez_core::name::CameraName;
 use mez_core::profile::SizedProfile;
 use mez_core::revocation::{Certificate, Revocations, Subject};
@@ -52,6 +52,8 @@ pub(super) struct PublishedFrame {
     pub(super) made: Option<(Rung, Bytes)>,
     /// How that is coded, and to which frame it refers.
     pub(super) encoding: Encoding,
+    /// Whether it was published as a picture of its source's own video.
+    pub(super) is_video: bool,
     pub(super) refers: Option<Sequence>,
     /// The first frame of the chain in which it was sent.
     pub(super) chain: Option<Sequence>,
@@ -85,7 +87,10 @@ impl PublishedFrame {
                 (meta.width, meta.height) == self.pixels && same(&self.payload, payload)
             }
             // It is a frame of the past, or no codec made it.
-            _ => meta.rung.as_str() == PAST_RUNG && same(&reduced(&self.payload), payload),
+            _ => {
+                let is_of_video = self.is_video && meta.rung == still_of_video().rung();
+                (meta.rung.as_str() == PAST_RUNG || is_of_video) && same(&reduced(&self.payload), payload)
+            }
         };
         named && self.captured == meta.captured && self.pixels == meta.published
     }
