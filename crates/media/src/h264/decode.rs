@@ -287,6 +287,7 @@ impl From<BitstreamError> for H264Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::at_once::shown_at_once;
     use super::super::foreign::ForeignOptions;
     use super::super::native::{NativeDecoder, NativeEncoder};
     use super::*;

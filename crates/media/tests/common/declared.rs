@@ -106,6 +106,11 @@ pub fn pixels(source: &Source<'_>) -> Image {
             let data = view.rows().flatten().copied().collect();
             Image::from_packed(data, view.width(), view.height(), view.format()).unwrap()
         }
+        Source::Planes(planes) => {
+            let mut image = Image::empty();
+            planes.to_bgr(&mut image);
+            image
+        }
     }
 }
 
