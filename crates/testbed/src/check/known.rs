@@ -86,12 +86,12 @@ impl PublishedFrame {
             _ if meta.rung.setting().is_ok_and(|setting| setting.form == Form::Original) => {
                 (meta.width, meta.height) == self.pixels && same(&self.payload, payload)
             }
-            // It is a frame of the past, or no codec made it.
-            _ => {
-                let is_of_video = self.is_video && meta.rung == still_of_video().rung();
-                (meta.rung.as_str() == PAST_RUNG || is_of_video) && same(&reduced(&self.payload), payload)
-            }
+            _ => false,
         };
+        // It may be a frame of the past, at a rung at which another codec made it for the present.
+        let is_of_past_video = self.is_video && meta.rung == still_of_video().rung();
+        let is_of_past = meta.rung.as_str() == PAST_RUNG || is_of_past_video;
+        let named = named || is_of_past && same(&reduced(&self.payload), payload);
         named && self.captured == meta.captured && self.pixels == meta.published
     }
 }
