@@ -182,8 +182,9 @@ impl StillMaker {
             self.places.forget_targets();
             for Asked { query, .. } in &self.asked {
                 if let Some(record) = self.log.get_frame(query.frame) {
+                    // Whoever takes the newest does not wait for what others may take next.
                     let stays = |decoded: &ChainFollower| {
-                        next_ahead(decoded, &self.log, &self.refused, &self.ahead).is_some()
+                        !query.newest && next_ahead(decoded, &self.log, &self.refused, &self.ahead).is_some()
                     };
                     self.places.head_for(now, &record.frame.meta, stays);
                 }

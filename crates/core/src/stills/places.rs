@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::ahead::AHEAD_FRAMES;
 use super::types::Decoded;
 use crate::chain::{ChainFollower, ChainId};
 use crate::frame::{FrameId, FrameMeta};
@@ -36,6 +37,8 @@ struct Place {
     target: Option<(ChainId, FrameId)>,
     /// It makes stills of what readers take next who are where it is, before it goes elsewhere.
     stays: bool,
+    /// Somebody waits elsewhere. It goes there once it has decoded the frame with this index, also if readers still take what it makes.
+    leaves_at: Option<u32>,
     /// What it is working on.
     busy: Option<Record>,
     /// Until when it follows the log without being asked.
@@ -124,15 +127,21 @@ impl Places {
                 };
                 let free = self.0.iter_mut().enumerate().filter(is_free);
                 let free = free.filter(|(at, place)| Some(*at) != foremost || place.goes_on_to(chain));
-                let of_least_cost =
-                    free.min_by_key(|(_, place)| (place.cost_of_leaving(now, chain), place.used));
+                let of_least_cost = free.min_by_key(|(_, place)| {
+                    (stays(&place.follower), place.cost_of_leaving(now, chain), place.used)
+                });
                 of_least_cost.map(|(_, place)| place)
             }
         };
         let Some(place) = place else { return };
-        if !place.is_on_way(chain, meta.id) && stays(&place.follower) {
-            place.stays = true;
-            return;
+        if !place.is_on_way(chain, meta.id) {
+            let index = place.follower.index();
+            let leaves_at = *place.leaves_at.get_or_insert(index.saturating_add(AHEAD_FRAMES as u32));
+            if index < leaves_at && stays(&place.follower) {
+                place.stays = true;
+                return;
+            }
+            place.leaves_at = None;
         }
         let further = place.target.map(|(_, to)| to).max(Some(meta.id));
         place.target = further.map(|to| (chain, to));
@@ -170,6 +179,7 @@ impl Places {
             Path::Decode { record, afresh } => {
                 if *afresh {
                     place.follower.forget();
+                    place.leaves_at = None;
                 }
                 (place.busy, place.used, place.runs) = (Some(record.clone()), now, true);
             }

@@ -381,6 +381,37 @@ fn readers_at_many_places_are_served_with_several_stills_at_a_visit() {
     assert!(decoded <= 300 * 5, "{decoded} frames were decoded for {} stills", TAKEN * READERS as u64);
 }
 
+/// Two readers take every frame of their chains as fast as it is made, so both decoders always have something to make. Who waits elsewhere is
+/// served all the same, also of the newest frame, and long before those chains end.
+#[test]
+fn who_waits_elsewhere_is_served_while_others_take_all_that_is_made() {
+    for newest in [false, true] {
+        let mut rig = Rig::new(1 << 20);
+        for sequence in 0..605 {
+            rig.comes(sequence % 300 == 0, false);
+        }
+        let mut takes: [(u64, u64); 2] = [(0, rig.ask(0)), (300, rig.ask(300))];
+        let mut waits = None;
+        for round in 0..400 {
+            for (frame, question) in &mut takes {
+                if rig.answers.contains_key(question) {
+                    *frame += 1;
+                    *question = rig.ask(*frame);
+                }
+            }
+            if round == 60 {
+                waits = Some(rig.ask_as(604, newest));
+            }
+            if waits.is_some_and(|waits| rig.answers.contains_key(&waits)) {
+                break;
+            }
+            rig.work();
+        }
+        assert_eq!(rig.answers.get(&waits.unwrap()), Some(&Some(604)), "newest: {newest}");
+        assert!(takes.iter().all(|(frame, _)| frame % 300 < 100), "before their chains end: {takes:?}");
+    }
+}
+
 /// A chain whose beginning has gone can be gone on with by a decoder that is inside, and not be entered.
 #[test]
 fn a_chain_without_its_beginning_is_for_the_decoder_inside() {
