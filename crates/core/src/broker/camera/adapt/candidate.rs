@@ -25,6 +25,8 @@ pub(crate) struct Own {
     pub(crate) captured: Instant,
     /// Its bytes.
     pub(crate) first_bytes: u32,
+    /// It is a key frame, with which the chain begins.
+    pub(crate) begins: bool,
     /// The mean bytes of the source's frames.
     pub(crate) mean_bytes: f64,
 }

@@ -226,12 +226,12 @@ impl Adapter {
         let verified = basis.profile.is_some();
         let bound = offer.latency_bound;
         let shed = self.shed_until.filter(|until| now < *until);
-        let own = candidate.own.filter(|own| shed.is_none() && carries(&*self.policy, &offer, own));
-        let course = match (own, shed) {
-            (Some(own), _) => Course::Own(own),
-            (None, Some(until)) => Course::Rung(without_room(now, until, self.chosen, &offer)),
-            (None, None) => Course::Rung(self.policy.decide(&offer)),
+        let own = candidate.own.filter(|_| shed.is_none());
+        let course = match shed {
+            Some(until) => Course::Rung(without_room(now, until, self.chosen, &offer)),
+            None => course(&mut *self.policy, &offer, own),
         };
+        let own = if let Course::Own(own) = &course { Some(own) } else { None };
         let floor = ladder.lowest_at(offer.accuracy_floor);
         self.seen = Some(Seen {
             at: now,
@@ -448,10 +448,23 @@ fn served(contract: &Contract, fine: &[Option<f64>], on_time: &[f64], path: Opti
     KeptBy { rungs, marginal, chance, cheapest, lateness: Lateness::default(), floor: 0.0 }
 }
 
-/// Whether the frames of a source's chain are likely enough on time as they are, and the channel has room for such frames. Once a cap
-/// has expired nobody knows that.
-fn carries(policy: &dyn Policy, offer: &Offer<'_>, own: &Own) -> bool {
-    has_room(offer.cap, offer.now, own.mean_bytes) && policy.carries(offer, own.bytes as f64)
+/// Frames of a source's chain go as they are if they are likely enough on time, and the channel has room for such frames.
+///
+/// Where the policy would take the best rung, a key frame goes in any case: frames of that rung may be too small to tell what the link carries
+/// beyond them. If it was too much, the chain ends, and rests before the next such trial.
+fn course(policy: &mut dyn Policy, offer: &Offer<'_>, own: Option<Own>) -> Course {
+    let own = own.filter(|own| has_room(offer.cap, offer.now, own.mean_bytes));
+    if let Some(own) = own.filter(|own| policy.carries(offer, own.bytes as f64)) {
+        return Course::Own(own);
+    }
+    match (policy.decide(offer), own.filter(|own| own.begins)) {
+        (Decision::Send(choice), Some(own))
+            if choice.rung + 1 == offer.ladder.len() && !choice.infeasible =>
+        {
+            Course::Own(own)
+        }
+        (decision, _) => Course::Rung(decision),
+    }
 }
 
 /// Whether a cap has room for frames of this mean size.

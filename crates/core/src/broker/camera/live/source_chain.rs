@@ -91,6 +91,7 @@ impl SourceChain {
             bytes: self.behind.iter().chain([newest]).map(Waiting::bytes).sum(),
             captured: anchor.instant_at(first.meta().captured),
             first_bytes: first.bytes().min(u64::from(u32::MAX)) as u32,
+            begins: parent(first.meta()).is_none(),
             mean_bytes: self.mean_bytes(),
         })
     }
