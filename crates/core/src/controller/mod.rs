@@ -298,6 +298,11 @@ pub trait Policy: Send {
         self.bytes_in_time(offer, Duration::ZERO).is_some_and(|in_time| bytes <= in_time)
     }
 
+    /// Whether the last frame was too small to tell what the link carries beyond it.
+    fn measured_little(&self) -> bool {
+        false
+    }
+
     /// The probability that successive frames at a rung, each referring to the last, are on time on a link
     /// that is idle at first. `None`: the policy cannot tell, or not now.
     fn steady_on_time(&self, _offer: &Offer<'_>, _rung: usize) -> Option<f64> {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
@@ -17,7 +18,7 @@ use super::command::{Kind, Version};
 
 /// The pictures that are tried.
 const SIZE: (u32, u32) = (1280, 720);
-const PICTURES: u64 = 16;
+const PICTURES: u64 = 8;
 /// How long it may take to start, with its first picture.
 const START_TIME_MAX: Duration = Duration::from_secs(8);
 /// How long each other picture may take, on a host that is busy with starting.
@@ -46,7 +47,7 @@ pub(crate) fn try_kind(kind: Kind, program: &Path, time_max: Duration) -> Result
 
 fn tried(kind: Kind, program: &Path) -> Result<Tried, String> {
     let version = version(program)?;
-    let (stream, library) = stream()?;
+    let (stream, library) = stream().as_ref().map_err(Clone::clone)?;
     let begun = Instant::now();
     let mut child = Child::start(program, kind, version, SIZE)?;
     let (mut start, mut times, mut planes) = (Duration::ZERO, Vec::new(), Yuv420::empty());
@@ -71,11 +72,19 @@ fn tried(kind: Kind, program: &Path) -> Result<Tried, String> {
             ));
         }
     }
-    Ok(Tried { version, start, picture: median(times), library })
+    Ok(Tried { version, start, picture: median(times), library: *library })
 }
 
 /// Pictures of a stream with what they show, and how long the library takes for one.
-fn stream() -> Result<(Vec<(Vec<u8>, Yuv420)>, Duration), String> {
+type Stream = (Vec<(Vec<u8>, Yuv420)>, Duration);
+
+/// The stream, which is made once: that takes longer than a trial.
+fn stream() -> &'static Result<Stream, String> {
+    static STREAM: OnceLock<Result<Stream, String>> = OnceLock::new();
+    STREAM.get_or_init(make_stream)
+}
+
+fn make_stream() -> Result<Stream, String> {
     let mut encoder = StreamEncoder::new(PIXELS_MAX_DEFAULT).map_err(|error| error.to_string())?;
     let mut decoder = StreamDecoder::new(PIXELS_MAX_DEFAULT);
     let setting = "h264/q28".parse().map_err(|error| format!("h264/q28: {error}"))?;

@@ -293,6 +293,10 @@ impl Policy for Quantile {
         self.send(best.rung, Some(best.on_time), infeasible)
     }
 
+    fn measured_little(&self) -> bool {
+        self.knows.rate.is_dull
+    }
+
     fn gives_up(&mut self, offer: &Offer<'_>) -> bool {
         let Knowledge { config, flights, rate: known, .. } = &self.knows;
         if !config.has(Mechanism::Cancelling) {

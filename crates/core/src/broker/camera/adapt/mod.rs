@@ -450,8 +450,8 @@ fn served(contract: &Contract, fine: &[Option<f64>], on_time: &[f64], path: Opti
 
 /// Frames of a source's chain go as they are if they are likely enough on time, and the channel has room for such frames.
 ///
-/// Where the policy would take the best rung, a key frame goes in any case: frames of that rung may be too small to tell what the link carries
-/// beyond them. If it was too much, the chain ends, and rests before the next such trial.
+/// Where the policy would take the best rung, and its frames are too small to tell what the link carries beyond them, a key frame goes as a
+/// trial. If it was too much, the chain ends, and rests before the next trial.
 fn course(policy: &mut dyn Policy, offer: &Offer<'_>, own: Option<Own>) -> Course {
     let own = own.filter(|own| has_room(offer.cap, offer.now, own.mean_bytes));
     if let Some(own) = own.filter(|own| policy.carries(offer, own.bytes as f64)) {
@@ -459,7 +459,7 @@ fn course(policy: &mut dyn Policy, offer: &Offer<'_>, own: Option<Own>) -> Cours
     }
     match (policy.decide(offer), own.filter(|own| own.begins)) {
         (Decision::Send(choice), Some(own))
-            if choice.rung + 1 == offer.ladder.len() && !choice.infeasible =>
+            if choice.rung + 1 == offer.ladder.len() && !choice.infeasible && policy.measured_little() =>
         {
             Course::Own(own)
         }
