@@ -350,11 +350,14 @@ mod tests {
         let mut packets = packets(SHORT);
         let whole = read(&packets);
         let mut rest = &packets[4][..];
-        let delimiter = Unit::cut(&mut rest).unwrap();
-        let header = Unit::cut(&mut rest).unwrap();
-        assert_eq!((delimiter.kind, header.kind), (DELIMITER, SEQUENCE));
-        packets[4] = [delimiter.whole, rest].concat().into();
+        assert_eq!(Unit::cut(&mut rest).unwrap().kind, SEQUENCE);
+        packets[4] = Bytes::copy_from_slice(rest);
         assert_eq!(read(&packets), whole);
+        // Behind the delimiter, where there is one.
+        let delimiter = [DELIMITER << 3 | 2, 0];
+        packets[4] = [&delimiter, rest].concat().into();
+        let shown = &read(&packets)[4];
+        assert!(shown.is_key && shown.payload == [&delimiter[..], &whole[4].payload].concat());
     }
 
     #[test]

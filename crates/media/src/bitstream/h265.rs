@@ -353,16 +353,34 @@ mod tests {
         }
     }
 
-    /// Parameter sets come once in the one file, and with each key picture in the other.
+    /// Whether the source repeats its parameter sets, or says them once, ahead.
     #[test]
     fn a_key_picture_brings_all_that_decoding_needs_once() {
-        for file in [CLOSED, OPEN] {
-            for picture in read(file).into_iter().map(Result::unwrap).filter(|picture| picture.is_key) {
+        let (events, _) = read_whole(CLOSED, 1000, 1 << 20);
+        let (mut repeated, mut once) = (H265Pictures::default(), H265Pictures::default());
+        let mut keys = 0;
+        for event in events {
+            let packet = match event {
+                NutEvent::Stream(stream) => {
+                    once.describe(&stream.description);
+                    continue;
+                }
+                NutEvent::Packet(packet) => packet.payload,
+            };
+            let mut bare = Vec::new();
+            for unit in units_of(&packet).filter(|unit| !matches!(kind(unit), Some(VPS..=PPS))) {
+                bare.extend_from_slice(START_CODE);
+                bare.extend_from_slice(unit);
+            }
+            for (parser, packet) in [(&mut repeated, &packet[..]), (&mut once, &bare[..])] {
+                let picture = parser.packet(packet).unwrap().unwrap();
                 let count =
                     |wanted| units_of(&picture.payload).filter(|unit| kind(unit) == Some(wanted)).count();
-                assert_eq!([VPS, SPS, PPS].map(count), [1, 1, 1]);
+                assert_eq!([VPS, SPS, PPS].map(count), [usize::from(picture.is_key); 3]);
+                keys += u32::from(picture.is_key);
             }
         }
+        assert_eq!(keys, 6);
     }
 
     #[test]
