@@ -349,7 +349,8 @@ mod tests {
     fn a_key_picture_has_a_sequence_header() {
         let mut packets = packets(SHORT);
         let whole = read(&packets);
-        let mut rest = &packets[4][..];
+        let key = packets[4].clone();
+        let mut rest = &key[..];
         assert_eq!(Unit::cut(&mut rest).unwrap().kind, SEQUENCE);
         packets[4] = Bytes::copy_from_slice(rest);
         assert_eq!(read(&packets), whole);
