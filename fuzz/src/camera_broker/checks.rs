@@ -4,6 +4,7 @@ use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::camera::CameraOutput;
 use mez_core::frame::{FrameId, Reference, Rung, Sequence};
+use mez_core::history::still_of_video;
 use mez_core::wire::{FRAME_HEADER_BYTES_MAX, FrameHeader, Message, PROFILE_BYTES_MAX, SKIP_RANGES_MAX};
 
 use super::{LINKS_MAX, LOOKS_MAX, OUTPUTS_MAX, World};
@@ -118,8 +119,15 @@ impl World {
         assert_eq!(header.payload_bytes as usize, payload.len());
         assert!(frame.epoch <= self.broker.epoch());
         let rung = header.meta.rung.as_str();
-        assert!(self.rungs.iter().any(|asked| *asked == rung), "nobody asked for {rung}");
-        assert!(!header.meta.encoding.is_chained() || rung == Rung::ORIGINAL);
+        // The original of a source's own video is given as a still, and a data record as it is at every rung.
+        let is_still_of_video = header.meta.rung == still_of_video().rung();
+        let is_whole = rung == Rung::ORIGINAL && !header.meta.encoding.is_picture();
+        let asked = |wanted: &str| self.rungs.iter().any(|asked| *asked == wanted);
+        assert!(
+            asked(rung) || is_whole || is_still_of_video && asked(Rung::ORIGINAL),
+            "nobody asked for {rung}"
+        );
+        assert!(!header.meta.encoding.is_chained(), "a frame of the past that needs others");
         assert!(self.was_asked(link, header.history), "{} was not asked for", header.history);
         assert_eq!(self.past.replace((link, header.history)), None, "two frames of the past at once");
         self.fits(header);
