@@ -296,9 +296,8 @@ mod tests {
     /// A data record is delivered without its head. A reader of it that stands still gets the same bytes from the log.
     #[test]
     fn what_is_delivered_of_a_record_is_the_same_for_who_stands_still() {
-        let (mut writer, reader) = log(LogConfig::with_bytes_max(200_000));
-        let none = ReaderMemoryLimits { bytes_max: 0, principal_bytes_max: 0, ..Default::default() };
-        let lending = Lending::new(none, None);
+        let (mut writer, reader) = log(LogConfig::with_bytes_max(20_000));
+        let lending = Lending::new(ReaderMemoryLimits::default(), None);
         append(&mut writer, 7).unwrap();
         let record = reader.newest().unwrap();
         let body = record.frame.payload.slice(30..);
