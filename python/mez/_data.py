@@ -38,13 +38,18 @@ def pack(payload: object, content_type: str | None) -> tuple[bytes, str]:
     """Bytes for the wire, and what they are."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return bytes(payload), content_type or BYTES
-    if isinstance(payload, str) and content_type is not None and _charset(content_type) not in ("utf-8", "us-ascii"):
+    if (
+        isinstance(payload, str)
+        and content_type is not None
+        and _charset(content_type) not in ("utf-8", "us-ascii")
+    ):
         raise invalid("content_type", f"content_type is {content_type!r}, and text goes as UTF-8; give bytes")
     kind, packed = _packed(payload)
     if content_type is not None and _kind(content_type) != _kind(kind):
         name = type(payload).__name__
         raise invalid(
-            "content_type", f"content_type is {content_type!r}, and a payload of type {name} becomes {kind}; give bytes"
+            "content_type",
+            f"content_type is {content_type!r}, and a payload of type {name} becomes {kind}; give bytes",
         )
     return packed, content_type or kind
 
@@ -67,10 +72,18 @@ def unpack(payload: memoryview, content_type: str | None) -> Any:  # noqa: ANN40
         if kind == TABLE:
             return _table(payload)
     # LookupError: a charset that nobody knows. OSError and NotImplementedError: what pyarrow raises.
-    except (ValueError, EOFError, RecursionError, OSError, OverflowError, LookupError, NotImplementedError) as error:
+    except (
+        ValueError,
+        EOFError,
+        RecursionError,
+        OSError,
+        OverflowError,
+        LookupError,
+        NotImplementedError,
+    ) as error:
         raise DataError(
-            f"the record says that it is {content_type}, and cannot be read as that ({error}); frame.payload has "
-            "its bytes"
+            f"the record says that it is {content_type}, and cannot be read as that ({error}); "
+            "frame.payload has its bytes"
         ) from error
     return bytes(payload)
 
@@ -101,8 +114,8 @@ def _packed(payload: object) -> tuple[str, bytes]:
         name = type(payload).__name__
         raise wrong_type(
             "payload",
-            f"payload is a {name} that JSON cannot say ({error}); give bytes with a content_type, text, plain values, "
-            "an array of NumPy or a table of pyarrow",
+            f"payload is a {name} that JSON cannot say ({error}); give bytes with a content_type, text, "
+            "plain values, an array of NumPy or a table of pyarrow",
         ) from error
 
 
@@ -157,13 +170,14 @@ def _table(payload: memoryview) -> Any:  # noqa: ANN401, pyarrow may not be ther
         arrow: Any = importlib.import_module("pyarrow")
     except ImportError as error:
         raise MissingPackageError(
-            "frame.data of a table needs the package pyarrow (pip install pyarrow); frame.payload has its bytes"
+            "frame.data of a table needs the package pyarrow (pip install pyarrow); "
+            "frame.payload has its bytes"
         ) from error
     version = tuple(int(part) for part in re.findall(r"\d+", arrow.__version__)[:3])
     if version < (14, 0, 1):
         raise MissingPackageError(
-            "frame.data of a table needs pyarrow 14.0.1 or later, because earlier ones may run code that a table "
-            "brings along (pip install -U pyarrow); frame.payload has its bytes"
+            "frame.data of a table needs pyarrow 14.0.1 or later, because earlier ones may run code that a "
+            "table brings along (pip install -U pyarrow); frame.payload has its bytes"
         )
     with arrow.ipc.open_stream(arrow.py_buffer(payload)) as reader:
         return reader.read_all()

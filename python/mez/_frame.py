@@ -181,8 +181,9 @@ class Frame:
         height: Rows of `payload`.
         published_size: Width and height of the frame as it was published, in pixels: those of the picture
             that the camera has. `rung` says whether the frame was made smaller.
-        encoding: What `payload` is: `"data"`, of a record that is no picture; `"jpeg"`, `"png"`, `"bgr8"` or `"gray8"`; or `"h264"` or `"tiles"`, of
-            video that came as it crossed the link and was decoded here (`accept` of `subscribe`).
+        encoding: What `payload` is: `"data"`, of a record that is no picture; `"jpeg"`, `"png"`, `"bgr8"` or
+            `"gray8"`; or `"h264"` or `"tiles"`, of video that came as it crossed the link and was decoded
+            here (`accept` of `subscribe`).
         rung: What was done to the frame that was published: `"original"`, or a name such as
             `"jpeg/w1920/q80/420"`.
         expected_accuracy: The accuracy to expect, in 0..1: by the subscription's profile, else by what the
@@ -359,8 +360,9 @@ class Frame:
         """What `Publisher.send_data` was given: plain values, text, an array, a table; else bytes.
 
         Read by `content_type`: `application/json` (and `+json`) gives plain values, `text/` text,
-        `application/x-npy` a read-only array of NumPy, without a copy, `application/vnd.apache.arrow.stream` a
-        table of pyarrow. Anything else, and the payload of a picture, gives bytes. Nothing is ever unpickled.
+        `application/x-npy` a read-only array of NumPy without a copy, and
+        `application/vnd.apache.arrow.stream` a table of pyarrow. Anything else, and the payload of a picture,
+        gives bytes. Nothing is ever unpickled.
 
         Raises:
             DataError: The bytes are not what the content type says.
@@ -370,7 +372,7 @@ class Frame:
 
     @property
     def origin(self) -> Origin:
-        """What names this frame as the one that a record was made of: `Publisher.send_data(..., of=frame)`."""
+        """Names this frame as the one that a record was made of (`of=` of `Publisher.send_data`)."""
         return Origin(self.camera, self.id, self.captured_ns)
 
     @property

@@ -33,7 +33,9 @@ def _origin(of: object) -> tuple[str, int, int, int] | None:
     if of is None:
         return None
     if not isinstance(of, Origin):
-        raise arguments.wrong_type("of", f"of is a {type(of).__name__}; give a frame, or what its `origin` says")
+        raise arguments.wrong_type(
+            "of", f"of is a {type(of).__name__}; give a frame, or what its `origin` says"
+        )
     return of.camera, of.id.epoch, of.id.sequence, of.captured_ns
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -63,7 +64,7 @@ def _run(run: Run) -> Outcome:
     run.children.stop(camera)
     chance = random.Random(SEED)
     instants = [chance.uniform(begun, ended - 1.0) for _ in range(looks)]
-    shown = [_timed(run, "looking", lambda at=at: _look(brokers, at)) for at in instants]
+    shown = [_timed(run, "looking", partial(_look, brokers, at)) for at in instants]
     run.children.stop(brokers.edge)
     frames, export_s = _export(run, brokers, store)
     run.step("exporting")

@@ -5,13 +5,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::places::IDLE_MAX;
+use super::places::{AHEAD_FRAMES, IDLE_MAX};
 use crate::frame::FrameId;
 use crate::log::{LogReader, RECORD_OVERHEAD_BYTES, Record};
 use crate::units::Instant;
 
-/// So many frames behind the one that a reader asked for last are wanted before it asks for them.
-pub(super) const AHEAD_FRAMES: u64 = 16;
 /// The most readers that are remembered. Those beyond are served one still at a time.
 const READERS_MAX: usize = 64;
 

@@ -25,11 +25,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use self::ahead::{AHEAD_FRAMES, Ahead};
+use self::ahead::Ahead;
 use self::lost::{Failure, Lost};
 pub use self::past::{PastDecoded, PastFrames, PastStills, PastTask};
+use self::places::{AHEAD_FRAMES, Path, Places};
 pub use self::places::{DECODERS_MAX, IDLE_MAX};
-use self::places::{Path, Places};
 pub use self::types::{Decoded, StillAnswer, StillOutput, StillQuery};
 use crate::chain::{ChainFollower, ChainId};
 use crate::frame::{ChainLink, Encoding, Frame, FrameId, FrameMeta};

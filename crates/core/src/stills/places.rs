@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::ahead::AHEAD_FRAMES;
 use super::types::Decoded;
 use crate::chain::{ChainFollower, ChainId};
 use crate::frame::{FrameId, FrameMeta};
@@ -16,6 +15,9 @@ pub const DECODERS_MAX: usize = 2;
 pub const IDLE_MAX: Duration = Duration::from_secs(10);
 /// A decoder that is further behind than this does not follow: the next question says where to go.
 const FOLLOWED_FRAMES_MAX: u64 = 32;
+
+/// So many frames behind the one that a reader asked for last are wanted before it asks for them.
+pub(super) const AHEAD_FRAMES: u64 = 16;
 
 /// What a decoder does next.
 pub(super) enum Path {
