@@ -24,7 +24,8 @@ Objects do not survive `os.fork`: in the child they raise `ForkedError`. Make ne
 from mez._data import Origin
 from mez._detections import Detections
 from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge, forget_camera
-from mez._frame import Contract, ContractState, Frame, FrameId, NotHeld, Trace
+from mez._frame import Contract, ContractState, Frame, NotHeld, Trace
+from mez._frame_id import FrameId
 from mez._native import __version__
 from mez._notes import Note, notes
 from mez._publisher import Publisher, Reply, publisher

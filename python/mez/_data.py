@@ -5,13 +5,11 @@ import io
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mez._arguments import invalid, wrong_type
+from mez._frame_id import FrameId
 from mez.errors import DataError, MissingPackageError
-
-if TYPE_CHECKING:
-    from mez._frame import FrameId
 
 BYTES: Final = "application/octet-stream"
 JSON: Final = "application/json"
@@ -30,7 +28,7 @@ class Origin(NamedTuple):
     """
 
     camera: str
-    id: "FrameId"
+    id: FrameId
     captured_ns: int
 
 

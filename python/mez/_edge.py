@@ -9,7 +9,8 @@ from typing import Any
 
 from mez import _arguments as arguments
 from mez import _native
-from mez._frame import Contract, FrameId
+from mez._frame import Contract
+from mez._frame_id import FrameId
 from mez._in_process import InProcessEdge
 from mez._source import Source, source
 from mez._subscribe import connect, subscribe

@@ -5,11 +5,12 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, overload
 
 from mez import _data, _detections, _native, _pixels
 from mez._arguments import StrPath, whole, wrong_type
 from mez._data import Origin
+from mez._frame_id import FrameId
 from mez.errors import EndedError, ImageError
 
 if TYPE_CHECKING:
@@ -31,22 +32,6 @@ ContractState: TypeAlias = Literal[
     "ok",
 ]
 """All states of a contract, in order of precedence: of those that apply, the first counts."""
-
-
-class FrameId(NamedTuple):
-    """Identifies a frame of one camera. Frames are ordered by it, whatever the clocks do.
-
-    Attributes:
-        epoch: Counts the starts of the camera's broker.
-        sequence: Counts the frames since then, from 0, without holes at the camera.
-    """
-
-    epoch: int
-    sequence: int
-
-    def __str__(self) -> str:
-        """`3/1042`."""
-        return f"{self.epoch}/{self.sequence}"
 
 
 @dataclass(frozen=True, slots=True)

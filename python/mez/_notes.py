@@ -8,7 +8,8 @@ from typing import TypeAlias
 from mez import _arguments as arguments
 from mez import _native
 from mez._detections import Parts, received
-from mez._frame import Contract, ContractState, FrameId
+from mez._frame import Contract, ContractState
+from mez._frame_id import FrameId
 from mez._in_process import InProcessEdge
 from mez._publisher import Reply
 from mez._source import Source, SourceState

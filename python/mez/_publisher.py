@@ -12,7 +12,8 @@ from mez import _arguments as arguments
 from mez import _data, _native
 from mez._data import Origin
 from mez._detections import Detections, received
-from mez._frame import Frame, FrameId
+from mez._frame import Frame
+from mez._frame_id import FrameId
 from mez._in_process import InProcessEdge
 from mez.errors import EndedError, Error, WaitTimeoutError
 
