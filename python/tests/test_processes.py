@@ -18,8 +18,12 @@ from tests.support import camera_broker, deliver, number_of, picture
 
 @contextmanager
 def script(text: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python program in a process of its own, which ends with the block."""
-    words = [sys.executable, "-u", "-c", textwrap.dedent(text), *arguments]
+    """A Python program in a process of its own, which ends with the block.
+
+    It hears of Ctrl-C also where these tests do not, because a shell runs them in the background.
+    """
+    hears = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    words = [sys.executable, "-u", "-c", hears + textwrap.dedent(text), *arguments]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
