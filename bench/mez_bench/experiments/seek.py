@@ -37,7 +37,7 @@ SPAN_SECONDS: Final = 2.0
 
 
 def _run(run: Run) -> Outcome:
-    seconds, looks, entries = (45.0, 40, 6) if run.quick else (600.0, 300, 30)
+    seconds, looks, entries = (30.0, 40, 6) if run.quick else (600.0, 300, 30)
     run.step("starting", done=0)
     source = motion_jpeg(run)
     rungs = run.folder / "profile.json"
@@ -172,7 +172,7 @@ SEEK: Final = Experiment(
     name="seek",
     summary="how long it takes to show any instant of a log of video, and to enter video in its midst",
     needs="ffmpeg, the demo's video (fetched once)",
-    seconds_quick=75,
+    seconds_quick=60,
     seconds_full=720,
     run=_run,
 )
