@@ -16,8 +16,12 @@ use crate::yuv::{Planes, Yuv420};
 
 /// How long another decoder may take for a picture, once it has begun. A decoder that is worth having takes a few milliseconds.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Pictures that it may owe before it has begun: two seconds of a camera.
+/// Pictures that it may owe. If there are more, it is given none until the next key frame: chains may be decoded faster than it starts.
 const OWED_MAX: usize = 64;
+/// Pictures that are waited for. More come while the library decodes.
+const WAITED_MAX: usize = 2;
+/// Chains that begin while it owes pictures and gives none. After so many it hangs.
+const SILENT_CHAINS_MAX: u32 = 3;
 /// Bytes of a chain that are kept to decode it again.
 const CHAIN_BYTES_MAX: usize = 16 << 20;
 /// How often a decoder of one stream is started anew because pictures have another size, or damage may have confused it.
@@ -83,6 +87,12 @@ struct Second {
     check: Option<Yuv420>,
     /// A picture was found to be the same.
     agreed: bool,
+    /// It owes too many, and is given none until the next key frame.
+    rests: bool,
+    /// It has given a picture since the key frame.
+    came: bool,
+    /// Chains that began since it gave one, while it rested.
+    silent_chains: u32,
     picture: Yuv420,
 }
 
@@ -112,16 +122,20 @@ impl Pair {
         if self.outside.is_none() {
             return Ok(self.library(picture, show)?);
         }
+        if is_key && let Some(Err(reason)) = self.second.as_mut().map(Second::begin) {
+            self.fail(&reason);
+            return Ok(self.library(picture, show)?);
+        }
         self.remember(picture, is_key);
         if !is_key && self.second.as_ref().is_some_and(Second::leads) {
             return self.lead(picture, show);
         }
         let mut given = match &mut self.second {
-            Some(second) => second.give(picture),
-            None => Ok(()),
+            Some(second) if !second.rests => second.give(picture),
+            _ => Ok(()),
         };
         let mut decoded = Yuv420::empty();
-        let wants_check = is_key || self.second.as_ref().is_some_and(|second| second.owed == 1);
+        let wants_check = is_key || self.second.as_ref().is_some_and(Second::is_checked);
         let mut size = (0, 0);
         let shown = self.library(picture, |planes, width, height| {
             size = (width, height);
@@ -140,7 +154,7 @@ impl Pair {
             given = self.second.as_mut().map_or(Ok(()), |second| second.give(picture));
         }
         let Some(second) = &mut self.second else { return Ok(()) };
-        if wants_check && second.owed == 1 {
+        if wants_check && second.is_checked() {
             second.check = Some(decoded);
         }
         match given.and_then(|()| second.catch_up()) {
@@ -199,7 +213,17 @@ impl Pair {
         }
         let decoder = self.outside.as_ref()?.open(size.0, size.1)?;
         self.starts += 1;
-        Some(Second { decoder, size, owed: 0, check: None, agreed: false, picture: Yuv420::empty() })
+        Some(Second {
+            decoder,
+            size,
+            owed: 0,
+            check: None,
+            agreed: false,
+            rests: false,
+            came: false,
+            silent_chains: 0,
+            picture: Yuv420::empty(),
+        })
     }
 
     /// The library decodes alone from now on.
@@ -214,7 +238,25 @@ impl Pair {
 impl Second {
     /// Whether its pictures are shown: it has shown that it can, and owes none.
     fn leads(&self) -> bool {
-        self.agreed && self.owed == 0
+        self.agreed && self.owed == 0 && !self.rests
+    }
+
+    /// Whether the picture that it was given last is compared: it owes no other.
+    fn is_checked(&self) -> bool {
+        self.owed == 1 && !self.rests
+    }
+
+    /// A key frame comes.
+    fn begin(&mut self) -> Result<(), String> {
+        self.catch_up()?;
+        self.silent_chains =
+            if self.rests && self.owed > 0 && !self.came { self.silent_chains + 1 } else { 0 };
+        if self.silent_chains >= SILENT_CHAINS_MAX {
+            return Err(format!("it owes {} pictures and gives none", self.owed));
+        }
+        self.rests &= self.owed > 0;
+        self.came = false;
+        Ok(())
     }
 
     fn give(&mut self, picture: &[u8]) -> Result<(), String> {
@@ -222,20 +264,20 @@ impl Second {
         self.decoder.give(picture)
     }
 
-    /// Takes what it owes. Waits for that only if it has begun.
+    /// Takes what it owes. Waits for it only if it has begun and owes little.
     fn catch_up(&mut self) -> Result<(), String> {
         while self.owed > 0 {
-            let patience = if self.agreed { PATIENCE } else { Duration::ZERO };
+            let waits = self.agreed && !self.rests && self.owed <= WAITED_MAX;
+            let patience = if waits { PATIENCE } else { Duration::ZERO };
             if !self.decoder.take(patience, &mut self.picture)? {
-                return match (self.agreed, self.owed) {
-                    (true, owed) => Err(format!(
-                        "it did not give a picture within {} ms (owed: {owed})",
-                        PATIENCE.as_millis()
-                    )),
-                    (false, OWED_MAX..) => Err(format!("it was given {OWED_MAX} pictures and gave none")),
-                    (false, _) => Ok(()),
-                };
+                if waits {
+                    let (owed, patience) = (self.owed, PATIENCE.as_millis());
+                    return Err(format!("it did not give a picture within {patience} ms (owed: {owed})"));
+                }
+                self.rests |= self.owed >= OWED_MAX;
+                return Ok(());
             }
+            self.came = true;
             self.owed -= 1;
             let size = (self.picture.width(), self.picture.height());
             if size != self.size {
@@ -266,4 +308,125 @@ fn difference(one: &[u8], other: &[u8]) -> f64 {
         .map(u64::from)
         .sum();
     sum as f64 / one.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use super::super::native::NativeEncoder;
+    use super::*;
+    use crate::image::{ImageView, PixelFormat};
+
+    const SIDE: u32 = 64;
+
+    /// What decoders do that are not this crate's: they give a picture when they were given so many more.
+    #[derive(Debug, Default)]
+    struct Others {
+        /// Pictures that come before the first one is given.
+        asleep: usize,
+        keeps_back: usize,
+        failures: Mutex<Vec<String>>,
+        /// How many pictures were given by them.
+        given: Mutex<usize>,
+    }
+
+    struct Other {
+        of: Arc<Others>,
+        native: NativeDecoder,
+        pictures: VecDeque<Yuv420>,
+        asleep: usize,
+    }
+
+    /// As a decoder is given to.
+    #[derive(Debug)]
+    struct Door(Arc<Others>);
+
+    impl OutsideDecoders for Door {
+        fn open(&self, _: u32, _: u32) -> Option<Box<dyn OutsideDecoder>> {
+            let (of, native) = (Arc::clone(&self.0), NativeDecoder::new().unwrap());
+            let asleep = of.asleep;
+            Some(Box::new(Other { of, native, pictures: VecDeque::new(), asleep }))
+        }
+
+        fn failed(&self, reason: &str) {
+            self.0.failures.lock().unwrap().push(reason.into());
+        }
+    }
+
+    impl OutsideDecoder for Other {
+        fn give(&mut self, picture: &[u8]) -> Result<(), String> {
+            let mut shown = Yuv420::empty();
+            let decoded =
+                self.native.decode(picture, |planes, width, height| shown.copy_from(planes, width, height));
+            decoded.map_err(|error| error.to_string())?;
+            self.pictures.push_back(shown);
+            self.asleep = self.asleep.saturating_sub(1);
+            Ok(())
+        }
+
+        fn take(&mut self, patience: Duration, planes: &mut Yuv420) -> Result<bool, String> {
+            // It wakes with time, not only with pictures.
+            self.asleep = self.asleep.saturating_sub(usize::from(patience.is_zero()));
+            if self.asleep > 0 || self.pictures.len() <= self.of.keeps_back {
+                return Ok(false);
+            }
+            *self.of.given.lock().unwrap() += 1;
+            *planes = self.pictures.pop_front().unwrap();
+            Ok(true)
+        }
+    }
+
+    /// Decodes chains of so many frames with the others beside. Every picture is what the library alone shows. Returns how many pictures the others gave, and
+    /// why they failed.
+    fn decode(others: Others, chains: u32, length: u32) -> (usize, Vec<String>) {
+        let others = Arc::new(others);
+        let mut encoder = NativeEncoder::new(SIDE, SIDE, 30).unwrap();
+        let (mut pair, mut alone) =
+            (Pair::with_outside(Arc::new(Door(Arc::clone(&others)))), Pair::default());
+        let mut coded = Vec::new();
+        for number in 0..chains * length {
+            let pixels: Vec<u8> = (0..SIDE * SIDE).map(|at| ((at + 5 * number) % 61 * 4) as u8).collect();
+            let mut planes = Yuv420::empty();
+            planes.fill_from(&ImageView::packed(&pixels, SIDE, SIDE, PixelFormat::Gray8).unwrap());
+            let is_key = number % length == 0;
+            if is_key {
+                encoder.force_independent().unwrap();
+            }
+            encoder.encode(&planes.view().unwrap(), &mut coded).unwrap();
+            let mut show = |pair: &mut Pair| {
+                let mut shown = Yuv420::empty();
+                let decoded = pair
+                    .decode(&coded, is_key, |planes, width, height| shown.copy_from(planes, width, height));
+                assert!(decoded.is_ok(), "frame {number}");
+                shown
+            };
+            assert!(show(&mut alone) == show(&mut pair), "frame {number}");
+        }
+        let given = *others.given.lock().unwrap();
+        (given, others.failures.lock().unwrap().clone())
+    }
+
+    #[test]
+    fn another_decoder_leads_when_it_owes_nothing() {
+        assert_eq!(decode(Others::default(), 2, 10), (20, vec![]));
+        assert_eq!(decode(Others { asleep: 9, ..Others::default() }, 2, 10), (20, vec![]));
+    }
+
+    /// A chain may be decoded in less time than the other takes to start.
+    #[test]
+    fn one_that_begins_late_rests_until_the_next_key_frame_and_has_not_failed() {
+        let (given, failures) = decode(Others { asleep: 150, ..Others::default() }, 3, 100);
+        assert!(failures.is_empty(), "{failures:?}");
+        assert!((264..300).contains(&given), "{given}");
+    }
+
+    #[test]
+    fn one_that_gives_nothing_and_one_that_keeps_pictures_back_are_given_up() {
+        let (given, failures) = decode(Others { asleep: usize::MAX, ..Others::default() }, 6, 100);
+        assert_eq!((given, failures.len()), (0, 1), "{failures:?}");
+        let (given, failures) = decode(Others { keeps_back: 1, ..Others::default() }, 2, 20);
+        assert_eq!((given, failures.len()), (1, 1), "{failures:?}");
+    }
 }

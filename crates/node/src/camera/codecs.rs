@@ -7,24 +7,26 @@ use tokio::sync::mpsc;
 use tracing::error;
 
 use crate::codec::{Codec, H264Library, Made};
+use crate::decoders::Decoders;
 
 /// A codec that starts with the first frame it gets. Cameras that never adapt have no codec thread.
 pub(super) struct LazyCodec {
     h264: H264Library,
     log: LogReader,
+    decoders: Decoders,
     running: Option<(Codec, mpsc::Receiver<Made>)>,
 }
 
 impl LazyCodec {
     /// A codec that has not started.
-    pub(super) fn new(h264: H264Library, log: LogReader) -> Self {
-        Self { h264, log, running: None }
+    pub(super) fn new(h264: H264Library, log: LogReader, decoders: Decoders) -> Self {
+        Self { h264, log, decoders, running: None }
     }
 
     /// Gives a frame to the codec. False if the codec cannot take it.
     pub(super) fn begin(&mut self, camera: &CameraName, transform: Box<Transform>) -> bool {
         if self.running.is_none() {
-            match Codec::start(camera.as_str(), self.h264, self.log.clone()) {
+            match Codec::start(camera.as_str(), self.h264, self.log.clone(), self.decoders.clone()) {
                 Ok(started) => self.running = Some(started),
                 Err(error) => error!(%camera, %error, "cannot start a thread for the codec"),
             }

@@ -85,7 +85,7 @@ impl Driver {
         (dialler, revoked): (Dialler, LiveRevocations),
         edges: Vec<EdgeAddress>,
     ) -> Self {
-        let log = shared.reader.clone();
+        let (log, decoders) = (shared.reader.clone(), shared.decoders.clone());
         Self {
             broker,
             shared,
@@ -103,8 +103,8 @@ impl Driver {
             profiles: JoinSet::new(),
             trace: CameraTrace::default(),
             lacking_since: None,
-            codec: LazyCodec::new(h264, log.clone()),
-            past_codec: LazyCodec::new(h264, log),
+            codec: LazyCodec::new(h264, log.clone(), decoders.clone()),
+            past_codec: LazyCodec::new(h264, log, decoders),
             past_ticket: 0,
         }
     }

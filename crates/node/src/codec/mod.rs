@@ -24,6 +24,7 @@ use tracing::warn;
 
 use self::source::{Decoded, SourceDecoder};
 use crate::clock::monotonic_now;
+use crate::decoders::Decoders;
 
 /// Frames that may wait for the codec. One is enough, because the broker gives it one at a time.
 const WAITING_MAX: usize = 1;
@@ -58,13 +59,15 @@ pub(crate) struct Codec {
 
 impl Codec {
     /// Starts the thread that hands work to the codec and waits for it, no longer than it may take.
-    /// `log`: where frames are found that others need.
+    /// `log`: where frames are found that others need. `decoders`: those besides the library.
     pub(crate) fn start(
         camera: &str,
         h264: H264Library,
         log: LogReader,
+        decoders: Decoders,
     ) -> io::Result<(Self, mpsc::Receiver<Made>)> {
-        Self::start_with(camera, Worker::new("mez encode", move || encoder(h264, log.clone())))
+        let make = move || encoder(h264, log.clone(), &decoders);
+        Self::start_with(camera, Worker::new("mez encode", make))
     }
 
     fn start_with(camera: &str, worker: Work) -> io::Result<(Self, mpsc::Receiver<Made>)> {
@@ -132,9 +135,10 @@ fn run(
 fn encoder(
     h264: H264Library,
     log: LogReader,
-) -> impl FnMut(Box<Transform>) -> Result<Transformed, MakeError> {
+    decoders: &Decoders,
+) -> impl FnMut(Box<Transform>) -> Result<Transformed, MakeError> + use<> {
     let mut state: Option<StreamEncoder> = None;
-    let mut source = SourceDecoder::new(log);
+    let mut source = SourceDecoder::new(log, decoders);
     move |transform| {
         let encoder = match &mut state {
             Some(encoder) => encoder,
@@ -219,7 +223,8 @@ mod tests {
     fn unwell(tiles_too: bool, h264: H264Library) -> Work {
         let tried = Arc::new(AtomicUsize::new(0));
         Worker::new("unwell", move || {
-            let (mut encode, tried) = (encoder(h264, log(LogConfig::default()).1), Arc::clone(&tried));
+            let (mut encode, tried) =
+                (encoder(h264, log(LogConfig::default()).1, &Decoders::software()), Arc::clone(&tried));
             move |transform: Box<Transform>| {
                 let video = matches!(transform.setting.form, Form::H264(_));
                 if video || tiles_too && transform.setting.is_chained() {

@@ -10,6 +10,7 @@ use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use tracing::warn;
 
 use crate::clock::monotonic_now;
+use crate::decoders::Decoders;
 
 /// The frames that a frame needs may take this part of the time that is left for it. What they take longer is for the next frame, so that the codec
 /// comes nearer to the newest one with each.
@@ -38,10 +39,15 @@ pub(super) struct SourceDecoder {
 }
 
 impl SourceDecoder {
-    pub(super) fn new(log: LogReader) -> Self {
+    /// One that has decoded nothing. `decoders` are those besides the library.
+    pub(super) fn new(log: LogReader, decoders: &Decoders) -> Self {
+        let decoder = H264Decoder::new(PIXELS_MAX_DEFAULT);
         Self {
             log,
-            decoder: H264Decoder::new(PIXELS_MAX_DEFAULT),
+            decoder: match decoders.outside() {
+                Some(outside) => decoder.with_outside(outside),
+                None => decoder,
+            },
             epoch: Epoch(0),
             shown: None,
             damaged: None,
@@ -171,7 +177,7 @@ mod tests {
     fn a_frame_is_decoded_with_those_that_it_needs_and_the_next_goes_on_from_there() {
         for layers in [1, 2] {
             let mut camera = Camera::new(1 << 24, 50, layers);
-            let mut decoder = SourceDecoder::new(camera.log.clone());
+            let mut decoder = SourceDecoder::new(camera.log.clone(), &Decoders::software());
             for (more, number) in [(30, 29), (1, 30), (9, 39), (1, 40), (30, 70), (5, 75)] {
                 let frame = camera.publish(more);
                 let planes = decoder.decode(&frame, in_an_hour());
@@ -186,7 +192,7 @@ mod tests {
     #[test]
     fn what_takes_too_long_goes_on_with_the_next_frame() {
         let mut camera = Camera::new(1 << 24, 0, 1);
-        let mut decoder = SourceDecoder::new(camera.log.clone());
+        let mut decoder = SourceDecoder::new(camera.log.clone(), &Decoders::software());
         let frame = camera.publish(40);
         for _ in 0..20 {
             assert!(matches!(decoder.decode(&frame, monotonic_now()), Decoded::NotYet));
@@ -202,13 +208,13 @@ mod tests {
     #[test]
     fn a_chain_whose_beginning_is_gone_is_told() {
         let mut camera = Camera::new(40 << 10, 400, 1);
-        let mut following = SourceDecoder::new(camera.log.clone());
+        let mut following = SourceDecoder::new(camera.log.clone(), &Decoders::software());
         for number in 0..399 {
             let frame = camera.publish(1);
             assert!(shows(&following.decode(&frame, in_an_hour()), number));
         }
         let frame = camera.publish(1);
-        let mut late = SourceDecoder::new(camera.log.clone());
+        let mut late = SourceDecoder::new(camera.log.clone(), &Decoders::software());
         assert!(matches!(late.decode(&frame, in_an_hour()), Decoded::Lacking));
         let frame = camera.publish(2);
         assert!(shows(&late.decode(&frame, in_an_hour()), 401), "behind a key frame");
@@ -219,7 +225,7 @@ mod tests {
     fn a_damaged_picture_costs_what_needs_it() {
         let mut camera = Camera::new(1 << 24, 20, 1);
         camera.damages = Some(10);
-        let mut decoder = SourceDecoder::new(camera.log.clone());
+        let mut decoder = SourceDecoder::new(camera.log.clone(), &Decoders::software());
         for number in 0..40 {
             let frame = camera.publish(1);
             let decoded = decoder.decode(&frame, in_an_hour());
