@@ -1,5 +1,6 @@
 //! Makes stills of frames that need others, for applications that do not decode chains: on demand, and once for
-//! all who ask (`docs/decisions/0043-video-stays-video.md`).
+//! all who ask (`docs/decisions/0043-video-stays-video.md`). Several readers on the same host, which could decode them, share
+//! decoded pictures in the same way (`docs/decisions/0046-shared-pictures.md`).
 //!
 //! A [`StillMaker`] stands beside a camera's log, of which it is one more reader. It has no input or output of its own. Whoever
 //! drives it passes on questions, the growth of the log and what decoders did, and carries out what it
@@ -30,7 +31,7 @@ use self::lost::{Failure, Lost};
 pub use self::past::{PastDecoded, PastFrames, PastStills, PastTask};
 use self::places::{AHEAD_FRAMES, Path, Places};
 pub use self::places::{DECODERS_MAX, IDLE_MAX};
-pub use self::types::{Decoded, StillAnswer, StillOutput, StillQuery};
+pub use self::types::{Decoded, Form, Picture, PictureAnswer, StillAnswer, StillOutput, StillQuery};
 use crate::chain::{ChainFollower, ChainId};
 use crate::frame::{ChainLink, Encoding, Frame, FrameId, FrameMeta};
 use crate::log::{LogReader, Record, ShortLogWriter, short_log};
@@ -58,6 +59,7 @@ pub const fn still_bytes_max(share: u64) -> u64 {
 struct Asked {
     question: u64,
     query: StillQuery,
+    form: Form,
 }
 
 /// Makes the stills of one camera's frames.
@@ -69,6 +71,8 @@ pub struct StillMaker {
     made: ShortLogWriter,
     reads_made: LogReader,
     ahead: Ahead,
+    /// The picture of the newest frame of which one was wanted.
+    picture: Option<(FrameId, Picture)>,
     lost: Lost,
     /// Frames that cannot be decoded although their chains go on.
     refused: VecDeque<FrameId>,
@@ -88,6 +92,7 @@ impl StillMaker {
             made,
             reads_made,
             ahead: Ahead::default(),
+            picture: None,
             lost: Lost::default(),
             refused: VecDeque::new(),
             far: None,
@@ -97,9 +102,9 @@ impl StillMaker {
 
     // ---- getters ------------------------------------------------------------------------------------------
 
-    /// Bytes of stills made lately or ahead, and of those that readers hold.
+    /// Bytes of stills made lately or ahead, of those that readers hold, and of the newest picture.
     pub fn bytes(&self) -> u64 {
-        self.made.bytes() + self.ahead.bytes()
+        self.made.bytes() + self.ahead.bytes() + self.picture_bytes()
     }
 
     /// Whether nothing is asked, no still is kept for anybody, and no decoder has memory.
@@ -114,11 +119,19 @@ impl StillMaker {
 
     /// A reader asks for the still of a frame. Each question is answered once, under its number.
     pub fn handle_query(&mut self, now: Instant, question: u64, query: StillQuery) {
-        self.asked.push(Asked { question, query });
+        self.asked.push(Asked { question, query, form: Form::Still });
         if !query.newest {
             self.ahead.asked(now, query.frame, &self.log);
         }
         self.look_how_far(query);
+        self.go_on(now);
+    }
+
+    /// A reader asks for the picture of a frame that was the newest when it looked. Each question is answered once, under its
+    /// number. Nothing is decoded twice for it: who comes too late takes the next.
+    pub fn handle_picture_query(&mut self, now: Instant, question: u64, frame: FrameId) {
+        let query = StillQuery { frame, newest: true };
+        self.asked.push(Asked { question, query, form: Form::Picture });
         self.go_on(now);
     }
 
@@ -136,7 +149,7 @@ impl StillMaker {
     pub fn handle_decoded(&mut self, now: Instant, decoder: usize, frame: FrameId, decoded: Decoded) {
         let Some(record) = self.places.handle_done(decoder, frame, &decoded) else { return };
         let chain = ChainId::of(&record.frame.meta);
-        if let Some(chain) = chain.filter(|_| matches!(decoded, Decoded::Still { .. } | Decoded::Passed)) {
+        if let Some(chain) = chain.filter(|_| is_decoded(&decoded)) {
             self.lost.decoded(chain, frame);
         }
         match decoded {
@@ -147,6 +160,7 @@ impl StillMaker {
                 let still = still_of(&record, (payload, encoding), (width, height), now);
                 self.keep(now, still);
             }
+            Decoded::Picture(picture) => self.keep_picture(now, record.frame.meta.id, &picture),
             Decoded::Passed => {}
             Decoded::NotHeld | Decoded::Failed => self.handle_decoded_badly(&record.frame.meta, &decoded),
         }
@@ -157,6 +171,9 @@ impl StillMaker {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.outputs.extend(self.places.release_idle(now).map(|decoder| StillOutput::Release { decoder }));
         self.ahead.forget_old(now);
+        if self.places.are_released() {
+            self.picture = None;
+        }
         self.go_on(now);
     }
 
@@ -197,9 +214,12 @@ impl StillMaker {
         }
     }
 
-    /// Divides the camera's share, which may have changed. At most half of what stills may have is for those that nobody has asked for yet.
+    /// Divides the camera's share, which may have changed. Of what the newest picture leaves, at most half is for stills that nobody has asked
+    /// for yet.
     fn set_bytes_max(&mut self) {
-        let bytes_max = still_bytes_max(self.log.share().bytes_max);
+        let bytes_max = self.bytes_max();
+        self.picture.take_if(|(_, picture)| picture.data.len() as u64 > bytes_max);
+        let bytes_max = bytes_max - self.picture_bytes();
         self.ahead.set_bytes_max(bytes_max / 2);
         self.made.set_bytes_max(bytes_max - self.ahead.bytes());
     }
@@ -212,12 +232,15 @@ impl StillMaker {
             Path::Rest => {}
             Path::Decode { record, afresh } => {
                 let id = record.frame.meta.id;
-                let is_asked = self.asked.iter().any(|asked| asked.query.frame == id);
-                let wanted = is_asked || self.ahead.wants(id, &self.log);
+                let ahead = || self.ahead.wants(id, &self.log).then_some(Form::Still);
+                let wanted = self.form_wanted(id).or_else(ahead);
                 let frame = Box::new(record.frame);
                 self.outputs.push_back(StillOutput::Decode { decoder, frame, afresh, wanted });
             }
-            Path::Show { frame } => self.outputs.push_back(StillOutput::Show { decoder, frame }),
+            Path::Show { frame } => {
+                let form = self.form_wanted(frame).unwrap_or(Form::Still);
+                self.outputs.push_back(StillOutput::Show { decoder, frame, form });
+            }
             Path::Unreachable { frame } => {
                 remember(&mut self.refused, frame);
                 self.outputs.push_back(StillOutput::ChainLost);
@@ -227,15 +250,31 @@ impl StillMaker {
         true
     }
 
+    /// Whether somebody asks for a form of a frame.
+    fn form_asked(&self, frame: FrameId, form: Form) -> bool {
+        self.asked.iter().any(|asked| asked.query.frame == frame && asked.form == form)
+    }
+
+    /// What is wanted of a frame. A picture costs less than a still, so that comes first.
+    fn form_wanted(&self, frame: FrameId) -> Option<Form> {
+        [Form::Picture, Form::Still].into_iter().find(|form| self.form_asked(frame, *form))
+    }
+
     fn answer(&mut self, now: Instant) {
         for asked in std::mem::take(&mut self.asked) {
-            match self.answer_to(asked.query) {
+            let Asked { question, query, form } = asked;
+            let answer = match form {
+                Form::Still => self.answer_to(query).map(|answer| StillOutput::Answer { question, answer }),
+                Form::Picture => {
+                    self.picture_of(query.frame).map(|answer| StillOutput::Picture { question, answer })
+                }
+            };
+            match answer {
                 Some(answer) => {
-                    let Asked { question, query } = asked;
                     if query.newest {
                         self.places.served(query.frame, &self.log, now + FOLLOW_MAX);
                     }
-                    self.outputs.push_back(StillOutput::Answer { question, answer });
+                    self.outputs.push_back(answer);
                 }
                 None => self.asked.push(asked),
             }
@@ -255,11 +294,30 @@ impl StillMaker {
         let Some(chain) = ChainId::of(&record.frame.meta) else {
             return Some(StillAnswer::Still(Box::new(record), Some(self.log.clone())));
         };
-        if self.lost.holds(chain, frame, query.newest) || self.refused.contains(&frame) {
+        if self.is_lost(chain, frame, query.newest) {
             return Some(StillAnswer::NotDecoded);
         }
         let is_far = query.newest && self.is_far(&record.frame.meta);
         (is_far && self.has_begun_since(chain)).then_some(StillAnswer::Overtaken)
+    }
+
+    /// The answer to a question for a picture, if it is known.
+    fn picture_of(&self, frame: FrameId) -> Option<PictureAnswer> {
+        if let Some((_, picture)) = self.picture.as_ref().filter(|(of, _)| *of == frame) {
+            return Some(PictureAnswer::Picture(picture.clone()));
+        }
+        let Some(record) = self.log.get_frame(frame) else { return Some(PictureAnswer::NotDecoded) };
+        match ChainId::of(&record.frame.meta) {
+            Some(chain) if !self.is_lost(chain, frame, true) => {
+                self.places.have_passed(frame).then_some(PictureAnswer::Overtaken)
+            }
+            _ => Some(PictureAnswer::NotDecoded),
+        }
+    }
+
+    /// Whether no decoding of a frame is tried any more, for whoever takes the newest or for others.
+    fn is_lost(&self, chain: ChainId, frame: FrameId, newest: bool) -> bool {
+        self.lost.holds(chain, frame, newest) || self.refused.contains(&frame)
     }
 
     /// Asks the camera for another chain if the newest frame is far from the beginning of its own, and no decoder is
@@ -290,17 +348,41 @@ impl StillMaker {
         let id = still.frame.meta.id;
         self.ahead.keep(now, &still, &self.log);
         self.set_bytes_max();
-        let is_asked = self.asked.iter().any(|asked| asked.query.frame == id);
+        let is_asked = self.form_asked(id, Form::Still);
         if !is_asked || self.made.append(still.clone()) {
             return;
         }
         // It is older than others, or readers hold too many of them: those who wait get memory of their own.
-        let waiting = self.asked.extract_if(.., |asked| asked.query.frame == id);
+        let is_it = |asked: &mut Asked| asked.form == Form::Still && asked.query.frame == id;
+        let waiting = self.asked.extract_if(.., is_it);
         let answers = waiting.map(|Asked { question, .. }| {
             let answer = StillAnswer::Still(Box::new(still.clone()), None);
             StillOutput::Answer { question, answer }
         });
         self.outputs.extend(answers);
+    }
+
+    /// Gives a picture to all who wait for it, and keeps it for those who ask until there is a newer one.
+    fn keep_picture(&mut self, now: Instant, id: FrameId, picture: &Picture) {
+        let is_it = |asked: &mut Asked| asked.form == Form::Picture && asked.query.frame == id;
+        for Asked { question, .. } in self.asked.extract_if(.., is_it) {
+            let answer = PictureAnswer::Picture(picture.clone());
+            self.outputs.push_back(StillOutput::Picture { question, answer });
+        }
+        self.places.served(id, &self.log, now + FOLLOW_MAX);
+        let is_newer = self.picture.as_ref().is_none_or(|(kept, _)| *kept < id);
+        if is_newer && picture.data.len() as u64 <= self.bytes_max() {
+            self.picture = Some((id, picture.clone()));
+        }
+    }
+
+    /// What stills and the newest picture may take.
+    fn bytes_max(&self) -> u64 {
+        still_bytes_max(self.log.share().bytes_max)
+    }
+
+    fn picture_bytes(&self) -> u64 {
+        self.picture.as_ref().map_or(0, |(_, picture)| picture.data.len() as u64)
     }
 
     fn handle_decoded_badly(&mut self, meta: &FrameMeta, decoded: &Decoded) {
@@ -319,6 +401,11 @@ impl StillMaker {
             self.outputs.push_back(StillOutput::TriesAgain { frame: meta.id });
         }
     }
+}
+
+/// Whether a decoder has decoded the frame that it was given.
+fn is_decoded(decoded: &Decoded) -> bool {
+    matches!(decoded, Decoded::Still { .. } | Decoded::Picture(_) | Decoded::Passed)
 }
 
 /// The frame that a decoder takes next to make a still of it ahead, if it has not come that far.

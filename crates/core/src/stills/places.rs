@@ -25,7 +25,7 @@ pub(super) enum Path {
     Rest,
     /// It decodes this frame.
     Decode { record: Record, afresh: bool },
-    /// It has decoded this frame, and makes a still of it.
+    /// It has decoded this frame, and makes something of it.
     Show { frame: FrameId },
     /// It cannot get to the frame that it was sent for.
     Unreachable { frame: FrameId },
@@ -101,6 +101,11 @@ impl Places {
         let nearest =
             inside.map(|place| place.follower.index()).filter(|index| *index <= meta.chain.index).max();
         nearest.map_or(meta.chain.index.saturating_add(1), |index| meta.chain.index - index)
+    }
+
+    /// Whether a decoder is behind a frame, so that it could only be decoded again.
+    pub(super) fn have_passed(&self, frame: FrameId) -> bool {
+        self.0.iter().any(|place| place.follower.last().is_some_and(|last| last > frame))
     }
 
     /// No decoder is on its way: those who ask say anew where to go.
@@ -209,11 +214,13 @@ impl Places {
         let record = place.busy.take_if(|record| record.frame.meta.id == frame)?;
         match decoded {
             Decoded::Still { encoding, .. } if encoding.is_chained() => place.follower.forget(),
-            Decoded::Still { .. } | Decoded::Passed if place.follower.last() != Some(frame) => {
+            Decoded::Still { .. } | Decoded::Picture(_) | Decoded::Passed
+                if place.follower.last() != Some(frame) =>
+            {
                 place.follower.note(&record.frame.meta);
             }
             Decoded::Failed => place.follower.forget(),
-            Decoded::Still { .. } | Decoded::Passed | Decoded::NotHeld => {}
+            Decoded::Still { .. } | Decoded::Picture(_) | Decoded::Passed | Decoded::NotHeld => {}
         }
         Some(record)
     }

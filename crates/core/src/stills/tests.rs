@@ -8,6 +8,7 @@ use crate::log::{LogConfig, LogWriter, log};
 use crate::units::Timestamp;
 
 const MS: Duration = Duration::from_millis(1);
+const PICTURE_BYTES: usize = 200;
 
 pub(super) fn id(sequence: u64) -> FrameId {
     FrameId { epoch: Epoch(1), sequence: Sequence(sequence) }
@@ -51,8 +52,8 @@ struct Rig {
     chain: (u64, u32),
     /// What each decoder holds, and the frame that it decoded last.
     held: [(BTreeSet<u64>, Option<u64>); DECODERS_MAX],
-    /// Work that was handed out and is not done: the decoder, the frame, whether a still is wanted.
-    work: VecDeque<(usize, u64, bool)>,
+    /// Work that was handed out and is not done: the decoder, the frame, what is wanted of it.
+    work: VecDeque<(usize, u64, Option<Form>)>,
     /// Frames on which every decoder fails.
     damaged: BTreeSet<u64>,
     /// Frames on which the next decoder fails, and no other.
@@ -60,6 +61,10 @@ struct Rig {
     /// How often each frame was decoded, and how many stills were made.
     decoded: BTreeMap<u64, u32>,
     made: BTreeMap<u64, u32>,
+    /// How many pictures were made of each.
+    pictures: BTreeMap<u64, u32>,
+    /// Questions for pictures that a newer frame has overtaken.
+    overtaken: BTreeSet<u64>,
     answers: BTreeMap<u64, Option<u64>>,
     asked: u64,
     chains_lost: u32,
@@ -82,6 +87,8 @@ impl Rig {
             unlucky: BTreeSet::new(),
             decoded: BTreeMap::new(),
             made: BTreeMap::new(),
+            pictures: BTreeMap::new(),
+            overtaken: BTreeSet::new(),
             answers: BTreeMap::new(),
             asked: 0,
             chains_lost: 0,
@@ -117,6 +124,14 @@ impl Rig {
         question
     }
 
+    fn ask_for_picture(&mut self, sequence: u64) -> u64 {
+        let question = self.asked;
+        self.asked += 1;
+        self.maker.handle_picture_query(self.now, question, id(sequence));
+        self.perform();
+        question
+    }
+
     fn perform(&mut self) {
         while let Some(output) = self.maker.poll_output() {
             match output {
@@ -136,13 +151,13 @@ impl Rig {
                     );
                     self.work.push_back((decoder, sequence, wanted));
                 }
-                StillOutput::Show { decoder, frame } => {
+                StillOutput::Show { decoder, frame, form } => {
                     assert_eq!(
                         self.held[decoder].1,
                         Some(frame.sequence.0),
                         "another frame was decoded last"
                     );
-                    self.work.push_back((decoder, frame.sequence.0, true));
+                    self.work.push_back((decoder, frame.sequence.0, Some(form)));
                 }
                 StillOutput::Release { decoder } => {
                     self.held[decoder] = Default::default();
@@ -157,6 +172,17 @@ impl Rig {
                             Some(meta.id.sequence.0)
                         }
                         StillAnswer::NotDecoded | StillAnswer::Overtaken | StillAnswer::Gone => None,
+                    };
+                    assert!(self.answers.insert(question, got).is_none(), "a question is answered twice");
+                }
+                StillOutput::Picture { question, answer } => {
+                    let got = match answer {
+                        PictureAnswer::Picture(picture) => Some(u64::from(picture.data[0])),
+                        PictureAnswer::Overtaken => {
+                            self.overtaken.insert(question);
+                            None
+                        }
+                        PictureAnswer::NotDecoded => None,
                     };
                     assert!(self.answers.insert(question, got).is_none(), "a question is answered twice");
                 }
@@ -182,12 +208,20 @@ impl Rig {
             held.insert(sequence);
             *last = Some(sequence);
             match wanted {
-                true => {
+                Some(Form::Still) => {
                     *self.made.entry(sequence).or_default() += 1;
                     let payload = vec![sequence as u8; 50].into();
                     Decoded::Still { payload, encoding: Encoding::Jpeg, width: 4, height: 4 }
                 }
-                false => Decoded::Passed,
+                Some(Form::Picture) => {
+                    *self.pictures.entry(sequence).or_default() += 1;
+                    Decoded::Picture(Picture {
+                        form: 0,
+                        data: vec![sequence as u8; PICTURE_BYTES].into(),
+                        size: (4, 4),
+                    })
+                }
+                None => Decoded::Passed,
             }
         };
         self.maker.handle_decoded(self.now, decoder, id(sequence), decoded);
@@ -461,6 +495,79 @@ fn who_comes_late_into_a_long_chain_is_served_by_the_next() {
     assert_eq!((rig.answers[&late], rig.chains_lost), (Some(99), 1));
 }
 
+/// However many readers of a host look, and whether one of them takes stills: a frame is decoded once, and one picture is made of it.
+#[test]
+fn readers_of_pictures_and_of_stills_share_one_decoding() {
+    let mut rig = Rig::new(1 << 20);
+    let mut questions = Vec::new();
+    for sequence in 0..100 {
+        rig.comes(sequence % 40 == 0, false);
+        questions.extend([rig.ask_for_picture(sequence), rig.ask_as(sequence, true)]);
+        if sequence % 3 == 0 {
+            rig.work();
+        }
+        questions.push(rig.ask_for_picture(sequence));
+        rig.settle();
+        questions.push(rig.ask_for_picture(sequence));
+        rig.settle();
+        assert!(questions.drain(..).all(|question| rig.answers[&question] == Some(sequence)));
+        rig.now += MS * 33;
+    }
+    for counts in [&rig.decoded, &rig.pictures, &rig.made] {
+        assert_eq!(counts.len(), 100);
+        assert!(counts.values().all(|times| *times == 1), "{counts:?}");
+    }
+}
+
+/// A reader that is slow takes the next picture: nothing is decoded again for it.
+#[test]
+fn no_frame_is_decoded_again_for_a_picture() {
+    let mut rig = Rig::new(1 << 20);
+    for sequence in 0..50 {
+        rig.comes(sequence == 0, false);
+        let newest = rig.ask_for_picture(sequence);
+        rig.settle();
+        assert_eq!(rig.answers[&newest], Some(sequence));
+        if sequence > 0 {
+            let late = rig.ask_for_picture(sequence - 1);
+            rig.settle();
+            assert!(rig.overtaken.contains(&late));
+        }
+    }
+    assert!(rig.decoded.values().all(|times| *times == 1));
+    assert_eq!(rig.chains_lost, 0);
+}
+
+/// Where the decoder fails, readers are told that there is no picture, so that they decode themselves; the next chain has some.
+#[test]
+fn a_decoder_that_fails_is_told_to_readers_of_pictures() {
+    let mut rig = Rig::new(1 << 20);
+    rig.damaged.insert(3);
+    let mut got = Vec::new();
+    for sequence in 0..8 {
+        rig.comes(sequence == 0 || sequence == 6, false);
+        let asked = rig.ask_for_picture(sequence);
+        rig.settle();
+        assert!(!rig.overtaken.contains(&asked));
+        got.push(rig.answers[&asked]);
+    }
+    assert_eq!(got, [Some(0), Some(1), Some(2), None, None, None, Some(6), Some(7)]);
+    assert_eq!(rig.chains_lost, 1);
+}
+
+/// A picture that is larger than what the camera's share leaves goes to those who wait, and is not kept.
+#[test]
+fn the_newest_picture_stays_within_the_share() {
+    let mut rig = Rig::new(16 * 150);
+    rig.comes(true, false);
+    let first = rig.ask_for_picture(0);
+    rig.settle();
+    assert_eq!((rig.answers[&first], rig.maker.bytes()), (Some(0), 0));
+    let second = rig.ask_for_picture(0);
+    rig.settle();
+    assert_eq!((rig.answers[&second], rig.decoded[&0], rig.pictures[&0]), (Some(0), 1, 2));
+}
+
 /// A still in the log is its own answer.
 #[test]
 fn a_still_needs_no_decoder() {
@@ -488,8 +595,11 @@ proptest! {
                 0..=2 => _ = rig.comes(chance < 3, chance == 29),
                 3..=5 => {
                     let frame = rig.next.saturating_sub(1 + back);
-                    let question = rig.ask_as(frame, chance % 2 == 0);
-                    questions.insert(question, frame);
+                    let question = match chance % 3 {
+                        0 => rig.ask_for_picture(rig.next - 1),
+                        one => rig.ask_as(frame, one == 1),
+                    };
+                    questions.insert(question, if chance % 3 == 0 { rig.next - 1 } else { frame });
                 }
                 6 | 7 => _ = rig.work(),
                 8 if chance == 0 => _ = rig.damaged.insert(rig.next),

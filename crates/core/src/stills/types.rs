@@ -5,6 +5,27 @@ use bytes::Bytes;
 use crate::frame::{Encoding, Frame, FrameId};
 use crate::log::{LogReader, Record};
 
+/// In which form a frame of a chain is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As a still, which any application can take.
+    Still,
+    /// As the codec gives it, for readers on this host.
+    Picture,
+}
+
+/// A decoded picture as the codec gave it. Whoever drives a maker of stills knows what the numbers and bytes mean; here they
+/// are only held and handed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    /// How the bytes are to be read.
+    pub form: u8,
+    /// Its samples.
+    pub data: Bytes,
+    /// Pixels in a row, and rows.
+    pub size: (u32, u32),
+}
+
 /// What came of a frame that a decoder was given.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decoded {
@@ -19,7 +40,9 @@ pub enum Decoded {
         /// Rows.
         height: u32,
     },
-    /// It was decoded, and no still was wanted.
+    /// The frame, as the codec gives it.
+    Picture(Picture),
+    /// It was decoded, and nobody wanted to see it.
     Passed,
     /// It needs frames that the decoder does not hold. The decoder's state is unchanged.
     NotHeld,
@@ -49,6 +72,17 @@ pub enum StillAnswer {
     Gone,
 }
 
+/// What there is of a picture that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PictureAnswer {
+    /// The picture.
+    Picture(Picture),
+    /// There is none, but a newer frame has been decoded, of which there will be one.
+    Overtaken,
+    /// There is none: the frame, or one that it needs, cannot be decoded or is gone.
+    NotDecoded,
+}
+
 /// What a maker of stills wants done.
 #[derive(Clone, Debug)]
 pub enum StillOutput {
@@ -60,15 +94,17 @@ pub enum StillOutput {
         frame: Box<Frame>,
         /// The decoder must forget what it holds first.
         afresh: bool,
-        /// A still is wanted. Otherwise the frame is decoded for those behind it.
-        wanted: bool,
+        /// What to make of it. `None`: it is decoded for those behind it.
+        wanted: Option<Form>,
     },
-    /// Make a still of the frame that a decoder decoded last, and report it in the same way.
+    /// Make something of the frame that a decoder decoded last, and report it in the same way.
     Show {
         /// Which decoder.
         decoder: usize,
         /// The frame.
         frame: FrameId,
+        /// What to make of it.
+        form: Form,
     },
     /// A decoder is not needed now: free its memory.
     Release {
@@ -81,6 +117,13 @@ pub enum StillOutput {
         question: u64,
         /// The answer.
         answer: StillAnswer,
+    },
+    /// A question for a picture is answered.
+    Picture {
+        /// Its number.
+        question: u64,
+        /// The answer.
+        answer: PictureAnswer,
     },
     /// A chain cannot be decoded any further: the camera must be asked for another.
     ChainLost,

@@ -98,10 +98,11 @@ impl EdgeHost {
                         stills.decoders[decoder].fail();
                         stage.checks.decoder_failed(run, camera, decoder);
                     }
-                    stills.decoders[decoder].work = Some(Work::Decode { frame: *frame, wanted });
+                    stills.decoders[decoder].work =
+                        Some(Work::Decode { frame: *frame, wanted: wanted.is_some() });
                     begin(stage, (edge, run, camera), decoder);
                 }
-                StillOutput::Show { decoder, frame } => {
+                StillOutput::Show { decoder, frame, .. } => {
                     stills.decoders[decoder].work = Some(Work::Show(frame));
                     begin(stage, (edge, run, camera), decoder);
                 }
@@ -117,6 +118,7 @@ impl EdgeHost {
                     let made = StillMade { subscription, camera: camera.clone(), frame, answer };
                     stage.events.push(stage.now, Event::Still { application, made: Box::new(made) });
                 }
+                StillOutput::Picture { .. } => {}
                 StillOutput::ChainLost => {
                     process.broker.handle_chain_lost(now, camera);
                     stage.touch(Node::Edge(edge));
