@@ -9,6 +9,7 @@ use clap::Args;
 use mez_core::audit::Rotation;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::controller::share::{Channels, DeclaredChannel};
+use mez_node::api::ApiLimits;
 use mez_node::api::socket::{Which, default_path};
 use mez_node::client::Address;
 use mez_node::decoders::{DecoderChoice, Decoders};
@@ -103,8 +104,31 @@ pub(crate) struct EdgeArgs {
     /// in a sixteenth of --store-bytes]
     #[arg(long, help_heading = "Frames on disk", env = "MEZ_EDGE_NO_NOTES")]
     no_notes: bool,
+    /// How many programs of this host that decode video have to follow a camera before the edge decodes it once for all of them; `off`: each decodes for itself
+    #[arg(long, value_name = "N|off", default_value_t = SharedFrom(ApiLimits::default().shared_pictures_from), env = "MEZ_EDGE_SHARED_PICTURES_FROM")]
+    shared_pictures_from: SharedFrom,
     #[command(flatten)]
     limits: LimitArgs,
+}
+
+/// From how many programs on their pictures are shared. 0: never.
+#[derive(Clone, Copy, Debug)]
+struct SharedFrom(usize);
+
+impl FromStr for SharedFrom {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self(0)),
+            _ => parse_count(text).map(Self).map_err(|error| format!("{error}; or off")),
+        }
+    }
+}
+
+impl std::fmt::Display for SharedFrom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0 == 0 { f.write_str("off") } else { self.0.fmt(f) }
+    }
 }
 
 /// How long a camera may be absent, if that is limited.
@@ -190,6 +214,7 @@ impl OfRole for EdgeArgs {
         ("unread_bytes_per_principal_max", |args, new| args.limits.take_unread_of_one(&new.limits)),
         ("unread_patience", |args, new| args.limits.take_patience(&new.limits)),
         ("past_bytes_per_second", |args, new| args.limits.take_past(&new.limits)),
+        ("shared_pictures_from", |args, new| args.shared_pictures_from = new.shared_pictures_from),
     ];
 
     fn contradictions(&self, given: &dyn Fn(&str) -> bool) -> Contradictions {
@@ -267,15 +292,19 @@ impl EdgeArgs {
             rights: None,
             audit: Rotation::new(self.audit_bytes, self.audit_age),
             persist: persist.map(|persist| PersistOptions { notes: !self.no_notes, ..persist }),
-            limits: self.limits.limits(),
+            limits: self.api_limits(),
             decoders: Decoders::start(self.decoder),
         })
+    }
+
+    fn api_limits(&self) -> ApiLimits {
+        ApiLimits { shared_pictures_from: self.shared_pictures_from.0, ..self.limits.limits() }
     }
 
     /// What may change while the edge runs.
     fn changes(&self) -> Result<EdgeChanges, Failure> {
         Ok(EdgeChanges {
-            limits: self.limits.limits(),
+            limits: self.api_limits(),
             forget_after: self.forget_after.0,
             channels: Channels::new(self.channels.clone())?,
         })

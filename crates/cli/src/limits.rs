@@ -57,6 +57,7 @@ impl LimitArgs {
                 patience: self.unread_patience.0,
             },
             past_bytes_per_second: self.past_bytes_per_second.0,
+            ..ApiLimits::default()
         }
     }
 

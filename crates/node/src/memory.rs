@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use bytes::Bytes;
 use mez_core::buffer::{Buffer, BufferPool};
 
 /// The most free memory that the process keeps for the next payloads, beyond the budgets of the logs.
@@ -12,6 +13,13 @@ static POOL: LazyLock<BufferPool> = LazyLock::new(|| BufferPool::new(KEPT_BYTES_
 /// An empty buffer with room for `bytes`. Check the number before: this takes the memory.
 pub(crate) fn buffer(bytes: usize) -> Buffer {
     POOL.take(bytes)
+}
+
+/// A copy in memory of the pool.
+pub(crate) fn pooled(data: &[u8]) -> Bytes {
+    let mut copy = buffer(data.len());
+    copy.extend_from_slice(data);
+    copy.freeze()
 }
 
 /// Memory blocks of this size or more are returned to the system when they are freed.

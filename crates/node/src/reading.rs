@@ -14,7 +14,7 @@ use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::session::{KnownCameras, Session, SessionOutput};
 use mez_core::stills::{
-    Decoded, PastDecoded, PastFrames, PastStills, PastTask, StillAnswer, StillQuery, still_of,
+    Decoded, Form, PastDecoded, PastFrames, PastStills, PastTask, StillAnswer, StillQuery, still_of,
 };
 use mez_core::store::{StorageError, StorageErrorKind, StoreReader};
 use mez_core::subscription::SubscriptionSpec;
@@ -97,6 +97,7 @@ impl PastFrames for OnDisk {
 
     fn decode(&mut self, record: &Record, task: PastTask) -> PastDecoded {
         let PastTask { afresh, wanted } = task;
+        let wanted = wanted.then_some(Form::Still);
         let task = Task::Decode { frame: Box::new(record.frame.clone()), afresh, wanted };
         let (decoded, failure) = self.decoder.run(task);
         match decoded {
@@ -104,7 +105,7 @@ impl PastFrames for OnDisk {
                 let still = still_of(record, (payload, encoding), (width, height), Instant::ZERO);
                 PastDecoded::Still(Box::new(still))
             }
-            Decoded::Passed => PastDecoded::Passed,
+            Decoded::Passed | Decoded::Picture(_) => PastDecoded::Passed,
             Decoded::NotHeld | Decoded::Failed => {
                 let why = failure.map(|failure| failure.to_string()).unwrap_or_default();
                 debug!(camera = %self.reader.camera(), frame = %record.frame.meta.id, "a frame of the log is not shown: {why}");

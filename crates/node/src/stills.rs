@@ -1,4 +1,5 @@
-//! Makes stills of frames of chains for readers that do not decode them, on demand.
+//! Makes stills of frames of chains for readers that do not decode them, on demand, and pictures for readers of this host that share
+//! them (`pictures.rs`).
 //!
 //! Each camera has a thread for that while somebody asks, at the edge and at the camera's own broker. It drives the state machine of
 //! `mez-core` and has frames decoded on threads of their own. A decoder that panics or hangs costs its frame and its chain
@@ -12,12 +13,15 @@ use std::thread;
 use mez_core::frame::FrameId;
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
-use mez_core::stills::{DECODERS_MAX, Decoded, StillAnswer, StillMaker, StillOutput, StillQuery};
+use mez_core::stills::{
+    DECODERS_MAX, Decoded, PictureAnswer, StillAnswer, StillMaker, StillOutput, StillQuery,
+};
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use crate::clock::monotonic_now;
 use crate::decoders::Decoders;
+use crate::pictures::Sharing;
 use crate::transcode::{ChainDecoder, Task};
 
 /// Questions that may wait for the thread. Each reader of the camera has at most one.
@@ -34,12 +38,15 @@ pub(crate) struct Stills {
     log: LogReader,
     ask_for_chain: AskForChain,
     beside: Decoders,
+    /// Its readers that take pictures.
+    sharing: Sharing,
     /// The way to the thread, if it runs.
     thread: Mutex<Option<SyncSender<Job>>>,
 }
 
 enum Job {
     Ask(StillQuery, oneshot::Sender<StillAnswer>),
+    Picture(FrameId, oneshot::Sender<PictureAnswer>),
     /// The log has grown.
     Appended,
 }
@@ -54,15 +61,37 @@ impl Stills {
         beside: Decoders,
         ask_for_chain: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let ask_for_chain = Arc::new(ask_for_chain);
-        Arc::new(Self { camera, log, ask_for_chain, beside, thread: Mutex::default() })
+        let (ask_for_chain, sharing) = (Arc::new(ask_for_chain), Sharing::default());
+        Arc::new(Self { camera, log, ask_for_chain, beside, sharing, thread: Mutex::default() })
     }
 
     /// Asks for the still of a frame. The sender goes without an answer if none can be made.
     pub(crate) fn ask(self: &Arc<Self>, query: StillQuery) -> oneshot::Receiver<StillAnswer> {
         let (answer, answered) = oneshot::channel();
+        self.give(Job::Ask(query, answer));
+        answered
+    }
+
+    /// Asks for the picture of a frame that is the newest. The sender goes without an answer if none can be made.
+    pub(crate) fn ask_for_picture(self: &Arc<Self>, frame: FrameId) -> oneshot::Receiver<PictureAnswer> {
+        let (answer, answered) = oneshot::channel();
+        self.give(Job::Picture(frame, answer));
+        answered
+    }
+
+    /// Its readers that take pictures.
+    pub(crate) fn sharing(&self) -> &Sharing {
+        &self.sharing
+    }
+
+    /// The newest frame.
+    pub(crate) fn newest(&self) -> Option<FrameId> {
+        self.log.newest().map(|record| record.frame.meta.id)
+    }
+
+    /// Gives the thread something to do, and starts it if it does not run.
+    fn give(self: &Arc<Self>, job: Job) {
         let mut thread = lock(&self.thread);
-        let job = Job::Ask(query, answer);
         let left = match &*thread {
             Some(running) => running.try_send(job).err(),
             None => Some(TrySendError::Disconnected(job)),
@@ -83,7 +112,6 @@ impl Stills {
                 }
             };
         }
-        answered
     }
 
     /// The log has grown.
@@ -108,9 +136,24 @@ struct Service {
     beside: Decoders,
     decoders: [ChainDecoder; DECODERS_MAX],
     /// Who waits, by the number of the question.
-    waiting: HashMap<u64, oneshot::Sender<StillAnswer>>,
+    waiting: HashMap<u64, Waiting>,
     questions: u64,
     failures: u64,
+}
+
+/// Who waits for an answer.
+enum Waiting {
+    ForStill(oneshot::Sender<StillAnswer>),
+    ForPicture(oneshot::Sender<PictureAnswer>),
+}
+
+impl Waiting {
+    fn has_gone(&self) -> bool {
+        match self {
+            Self::ForStill(waiting) => waiting.is_closed(),
+            Self::ForPicture(waiting) => waiting.is_closed(),
+        }
+    }
 }
 
 impl Service {
@@ -150,15 +193,25 @@ impl Service {
         let now = monotonic_now();
         match job {
             Job::Ask(query, answer) => {
-                let gone: Vec<u64> =
-                    self.waiting.extract_if(|_, waiting| waiting.is_closed()).map(|(gone, _)| gone).collect();
-                gone.into_iter().for_each(|question| self.maker.handle_dropped(question));
-                self.questions += 1;
-                self.waiting.insert(self.questions, answer);
-                self.maker.handle_query(now, self.questions, query);
+                let question = self.waits(Waiting::ForStill(answer));
+                self.maker.handle_query(now, question, query);
+            }
+            Job::Picture(frame, answer) => {
+                let question = self.waits(Waiting::ForPicture(answer));
+                self.maker.handle_picture_query(now, question, frame);
             }
             Job::Appended => self.maker.handle_appended(now),
         }
+    }
+
+    /// The number of a question.
+    fn waits(&mut self, waiting: Waiting) -> u64 {
+        let gone: Vec<u64> =
+            self.waiting.extract_if(|_, waiting| waiting.has_gone()).map(|(gone, _)| gone).collect();
+        gone.into_iter().for_each(|question| self.maker.handle_dropped(question));
+        self.questions += 1;
+        self.waiting.insert(self.questions, waiting);
+        self.questions
     }
 
     fn perform(&mut self, output: StillOutput) {
@@ -167,12 +220,19 @@ impl Service {
                 let id = frame.meta.id;
                 self.run(decoder, id, Task::Decode { frame, afresh, wanted });
             }
-            StillOutput::Show { decoder, frame } => self.run(decoder, frame, Task::Show(frame.sequence)),
+            StillOutput::Show { decoder, frame, form } => {
+                self.run(decoder, frame, Task::Show(frame.sequence, form));
+            }
             StillOutput::Release { decoder } => {
                 self.decoders[decoder] = ChainDecoder::with(&self.beside);
             }
             StillOutput::Answer { question, answer } => {
-                if let Some(waiting) = self.waiting.remove(&question) {
+                if let Some(Waiting::ForStill(waiting)) = self.waiting.remove(&question) {
+                    let _ = waiting.send(answer);
+                }
+            }
+            StillOutput::Picture { question, answer } => {
+                if let Some(Waiting::ForPicture(waiting)) = self.waiting.remove(&question) {
                     let _ = waiting.send(answer);
                 }
             }
@@ -207,7 +267,7 @@ fn rest(shared: &Weak<Stills>, jobs: &Receiver<Job>) -> Option<Job> {
     let shared = shared.upgrade()?;
     let mut thread = lock(&shared.thread);
     while let Ok(job) = jobs.try_recv() {
-        if matches!(job, Job::Ask(..)) {
+        if !matches!(job, Job::Appended) {
             return Some(job);
         }
     }

@@ -3,29 +3,37 @@
 use std::time::Duration;
 
 use mez_core::frame::{Encoding, Frame, Sequence};
-use mez_core::stills::Decoded;
+use mez_core::stills::{Decoded, Form, Picture};
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
-use mez_media::stream::{Still, TranscodeError, Transcoder};
+use mez_media::stream::{OwnedPicture, Still, TranscodeError, Transcoder};
 use mez_media::worker::Worker;
 
 use crate::decoders::Decoders;
+use crate::memory::pooled;
 
 /// The deadline for decoding and encoding one frame. At 1080p both together take about 10 ms.
 const TIME_MAX: Duration = Duration::from_millis(250);
 
 /// What a decoder is to do.
 pub(crate) enum Task {
-    /// To decode a frame, after it has forgotten what it holds if `afresh`, and to make a still of it if `wanted`.
-    Decode { frame: Box<Frame>, afresh: bool, wanted: bool },
-    /// To make a still of the frame that it decoded last.
-    Show(Sequence),
+    /// To decode a frame, after it has forgotten what it holds if `afresh`, and to make of it what is `wanted`.
+    Decode { frame: Box<Frame>, afresh: bool, wanted: Option<Form> },
+    /// To make something of the frame that it decoded last.
+    Show(Sequence, Form),
+}
+
+/// What was made of a frame.
+enum Made {
+    Nothing,
+    Still(Still),
+    Picture(OwnedPicture),
 }
 
 /// Why a frame was not decoded, for people.
 pub(crate) type Failure = Box<dyn std::error::Error>;
 
 /// A decoder of one camera's chains.
-pub(crate) struct ChainDecoder(Worker<Task, Result<Option<Still>, TranscodeError>>);
+pub(crate) struct ChainDecoder(Worker<Task, Result<Made, TranscodeError>>);
 
 impl ChainDecoder {
     /// One that holds nothing, and decodes in software. Its thread starts with its first frame.
@@ -42,10 +50,14 @@ impl ChainDecoder {
     /// What comes of a task, and why it failed.
     pub(crate) fn run(&mut self, task: Task) -> (Decoded, Option<Failure>) {
         match self.0.run(task, TIME_MAX) {
-            Ok(Ok(Some(Still { payload, width, height }))) => {
+            Ok(Ok(Made::Still(Still { payload, width, height }))) => {
                 (Decoded::Still { payload, encoding: Encoding::Jpeg, width, height }, None)
             }
-            Ok(Ok(None)) => (Decoded::Passed, None),
+            Ok(Ok(Made::Picture(picture))) => {
+                let (form, size, data) = picture.into_parts();
+                (Decoded::Picture(Picture { form, data, size }), None)
+            }
+            Ok(Ok(Made::Nothing)) => (Decoded::Passed, None),
             Ok(Err(error)) if error.is_not_held() => (Decoded::NotHeld, Some(error.into())),
             Ok(Err(error)) => (Decoded::Failed, Some(error.into())),
             Err(error) => (Decoded::Failed, Some(error.into())),
@@ -54,7 +66,7 @@ impl ChainDecoder {
 }
 
 /// The state and the work of a decoder's thread.
-fn transcoder(decoders: Decoders) -> impl FnMut(Task) -> Result<Option<Still>, TranscodeError> {
+fn transcoder(decoders: Decoders) -> impl FnMut(Task) -> Result<Made, TranscodeError> {
     let mut state: Option<Transcoder> = None;
     move |task| {
         let transcoder = match &mut state {
@@ -72,10 +84,22 @@ fn transcoder(decoders: Decoders) -> impl FnMut(Task) -> Result<Option<Still>, T
                 if afresh {
                     transcoder.forget();
                 }
-                let place = (frame.meta.id.sequence, &frame.meta.chain);
-                transcoder.transcode(frame.meta.encoding, place, &frame.payload, wanted)
+                let sequence = frame.meta.id.sequence;
+                let place = (sequence, &frame.meta.chain);
+                let is_still = wanted == Some(Form::Still);
+                let still = transcoder.transcode(frame.meta.encoding, place, &frame.payload, is_still)?;
+                match (still, wanted) {
+                    (Some(still), _) => Ok(Made::Still(still)),
+                    (None, Some(Form::Picture)) => picture(transcoder, sequence),
+                    (None, _) => Ok(Made::Nothing),
+                }
             }
-            Task::Show(sequence) => transcoder.show(sequence).map(Some),
+            Task::Show(sequence, Form::Still) => transcoder.show(sequence).map(Made::Still),
+            Task::Show(sequence, Form::Picture) => picture(transcoder, sequence),
         }
     }
+}
+
+fn picture(transcoder: &Transcoder, sequence: Sequence) -> Result<Made, TranscodeError> {
+    Ok(Made::Picture(transcoder.picture(sequence)?.keep(pooled)))
 }

@@ -37,6 +37,11 @@ enum Form {
     Pixels(PixelFormat),
 }
 
+/// The numbers of forms between processes of one version.
+const PLANES: u8 = 1;
+const GREY: u8 = 2;
+const COLOUR: u8 = 3;
+
 /// A decoded picture that nobody has converted to pixels yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedPicture {
@@ -50,6 +55,32 @@ impl OwnedPicture {
     #[must_use]
     pub fn size(&self) -> (u32, u32) {
         self.size
+    }
+
+    /// Its form as a number, its size and its samples, for a process that hands them to another one.
+    #[must_use]
+    pub fn into_parts(self) -> (u8, (u32, u32), Bytes) {
+        let form = match self.form {
+            Form::Planes => PLANES,
+            Form::Pixels(PixelFormat::Gray8) => GREY,
+            Form::Pixels(_) => COLOUR,
+        };
+        (form, self.size, self.data)
+    }
+
+    /// A picture of the parts of another one. `None` if there is no such form, or if the samples are not as many as a picture of
+    /// that size has.
+    #[must_use]
+    pub fn from_parts(form: u8, size: (u32, u32), data: Bytes) -> Option<Self> {
+        let (width, height) = (u64::from(size.0), u64::from(size.1));
+        let pixels = width.checked_mul(height).filter(|pixels| *pixels > 0 && *pixels < 1 << 32)?;
+        let (form, bytes) = match form {
+            PLANES => (Form::Planes, pixels + 2 * width.div_ceil(2) * height.div_ceil(2)),
+            GREY => (Form::Pixels(PixelFormat::Gray8), pixels),
+            COLOUR => (Form::Pixels(PixelFormat::Bgr8), 3 * pixels),
+            _ => return None,
+        };
+        (data.len() as u64 == bytes).then_some(Self { form, data, size })
     }
 
     /// Converts it to BGR, 8 bits each, into memory of its size; grey becomes three equal channels.
@@ -79,5 +110,27 @@ impl OwnedPicture {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What another process says of a picture is believed only if it fits.
+    #[test]
+    fn parts_make_a_picture_only_if_they_fit() {
+        let of = |form, size, bytes: usize| OwnedPicture::from_parts(form, size, vec![7; bytes].into());
+        for (form, bytes) in [(PLANES, 15 + 2 * 6), (GREY, 15), (COLOUR, 45)] {
+            let picture = of(form, (5, 3), bytes).unwrap();
+            let mut pixels = vec![0; 45];
+            picture.show(&mut ImageViewMut::packed(&mut pixels, 5, 3, PixelFormat::Bgr8).unwrap()).unwrap();
+            assert_eq!(picture.into_parts(), (form, (5, 3), vec![7; bytes].into()));
+            assert_eq!(of(form, (5, 3), bytes - 1), None);
+            assert_eq!(of(form, (5, 3), bytes + 1), None);
+        }
+        assert_eq!(of(0, (5, 3), 15), None);
+        assert_eq!(of(GREY, (0, 3), 0), None);
+        assert_eq!(of(GREY, (u32::MAX, u32::MAX), 15), None);
     }
 }

@@ -106,6 +106,15 @@ impl Transcoder {
         still(&mut self.jpeg, &self.decoder.advanced(sequence).ok_or(not_held)?)
     }
 
+    /// The picture of the frame that was decoded last, which has to be `sequence`, as the codec gives it.
+    ///
+    /// # Errors
+    /// [`StreamDecodeError::NotHeld`] if it is another one.
+    pub fn picture(&self, sequence: Sequence) -> Result<Picture<'_>, TranscodeError> {
+        let not_held = StreamDecodeError::NotHeld { sequence, chain: sequence };
+        Ok(self.decoder.advanced(sequence).ok_or(not_held)?)
+    }
+
     /// Forgets all frames, and frees the codecs' memory.
     pub fn forget(&mut self) {
         self.decoder.forget();

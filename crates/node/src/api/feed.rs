@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::contract::watch::{Change, FrameVerdict};
-use mez_core::frame::{Encoding, Frame, SkipReason};
+use mez_core::frame::{Encoding, Epoch, Frame, FrameId, Sequence, SkipReason};
 use mez_core::name::CameraName;
 use mez_core::session::{CameraRest, FrameTimes};
 use mez_core::subscription::{Deliver, Delivery, Missing};
@@ -27,6 +27,7 @@ use super::subscriptions::Place;
 use super::{ApiError, convert, pb};
 use crate::clock::{monotonic_now, wall_now};
 use crate::edge::Served;
+use crate::pictures::{Beside, ChainedFrame, SharedPictures};
 
 /// How long converting a frame to JPEG may take. A 4K frame takes a tenth of a second.
 const CONVERTING_TIME_MAX: Duration = Duration::from_secs(1);
@@ -71,6 +72,10 @@ pub struct Feed {
     made: bool,
     /// How fast it reads the past. `None`: it asked for nothing of the past.
     past: Option<PastPace>,
+    /// Pictures that it shares with other readers of this host.
+    pictures: SharedPictures,
+    /// Only the newest frame is wanted.
+    newest_only: bool,
     over: bool,
 }
 
@@ -132,6 +137,8 @@ impl Feed {
             room: None,
             made: false,
             past: PastPace::of(subscribe),
+            pictures: SharedPictures::default(),
+            newest_only: subscribe.spec.span.deliver == Deliver::Newest,
             over: false,
         }
     }
@@ -161,6 +168,20 @@ impl Feed {
                 return event;
             }
         }
+    }
+
+    /// What is to come beside a frame of a chain that goes to a program of this host. `has_memory`: whether a picture of its size can be
+    /// handed over.
+    pub(crate) async fn beside(&mut self, frame: &pb::Frame, has_memory: bool) -> Beside {
+        let Source::Edge(subscription) = &self.source else { return Beside::Nothing };
+        let from = self.place.shared_pictures_from();
+        let Some(camera) = frame.camera.parse().ok().filter(|_| self.newest_only) else {
+            return Beside::Nothing;
+        };
+        let Some(stills) = subscription.stills(&camera) else { return Beside::Nothing };
+        let id = FrameId { epoch: Epoch(frame.epoch), sequence: Sequence(frame.sequence) };
+        let frame = ChainedFrame { id, index: frame.index_in_chain };
+        self.pictures.beside((&camera, stills), frame, from, has_memory).await
     }
 
     /// The next event behind the first, if there is one to tell: what there is may have to be converted first.

@@ -108,6 +108,9 @@ pub struct ApiLimits {
     /// The most bytes of frames of the past that one principal reads in a second, with a second's worth in advance.
     /// Its readings wait beyond that. Default `None`: as many as come.
     pub past_bytes_per_second: Option<u64>,
+    /// How many programs of this host that decode video have to follow a camera before the edge decodes it once for all
+    /// of them. Default 2. 0: never; each program decodes for itself.
+    pub shared_pictures_from: usize,
 }
 
 impl Default for ApiLimits {
@@ -120,6 +123,7 @@ impl Default for ApiLimits {
             calls_per_connection_max: 256,
             reader_memory: ReaderMemoryLimits::default(),
             past_bytes_per_second: None,
+            shared_pictures_from: 2,
         }
     }
 }

@@ -241,6 +241,11 @@ impl Place {
     pub(super) fn lending(&self) -> &Arc<Lending> {
         &self.all.lending
     }
+
+    /// How many readers of a camera have to share its pictures; 0: they never do.
+    pub(super) fn shared_pictures_from(&self) -> usize {
+        self.all.limits().shared_pictures_from
+    }
 }
 
 impl std::fmt::Debug for Place {

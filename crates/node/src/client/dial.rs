@@ -375,9 +375,13 @@ impl Dialler {
                     let mut connection = self.open_local().await?;
                     let sent = connection.ask(Kind::Subscribe, &request, Bytes::new()).await;
                     sent.map_err(|error| ClientError::from_packet(error, &self.0.address))?;
-                    let LocalConnection { reader, writer } = connection;
-                    let from = EventSource::Local { reader, writer, memory: None };
-                    EventStream { address: self.0.address.clone(), from }
+                    let LocalConnection { reader, mut writer } = connection;
+                    let said = writer.write(Kind::TakesPictures, &(), Bytes::new()).await;
+                    // A broker that has refused the subscription says so.
+                    let _ =
+                        said.inspect_err(|error| tracing::debug!(%error, "the broker closed the connection"));
+                    let (memory, pictures) = (None, None);
+                    EventStream::new(&self.0.address, EventSource::Local { reader, writer, memory, pictures })
                 }
                 Way::Grpc(remote) => {
                     let channel = self.open_grpc(&remote.endpoint()).await?;
@@ -394,7 +398,7 @@ impl Dialler {
                         }
                     };
                     let events = response.map_err(fault)?.into_inner();
-                    EventStream { address: self.0.address.clone(), from: EventSource::Grpc(events) }
+                    EventStream::new(&self.0.address, EventSource::Grpc(events))
                 }
             };
             match stream.next().await? {

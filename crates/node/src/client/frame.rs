@@ -36,6 +36,8 @@ pub struct ReceivedFrame {
     pub of: Option<Origin>,
     /// The decoded picture of a frame of a chain. `None` for a still, whose `payload` decodes by itself.
     pub picture: Option<Arc<OwnedPicture>>,
+    /// The edge decoded the picture, for several programs of its host. False: this program did, or there is none.
+    pub is_shared: bool,
     /// When it was captured, by this machine's monotonic clock, and the largest error. `None` until the
     /// clocks on the way have been compared.
     pub captured_at: Option<(Instant, Duration)>,
@@ -168,6 +170,7 @@ impl ReceivedFrame {
             of: frame.of.as_ref().map(convert::origin_back).transpose()?,
             payload: frame.payload,
             picture: None,
+            is_shared: false,
         })
     }
 }

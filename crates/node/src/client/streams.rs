@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use mez_media::stream::OwnedPicture;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tonic::Streaming;
@@ -13,13 +14,31 @@ use crate::api::pb;
 use crate::api::pb::publish_event::Event as PublishEvent;
 use crate::api::pb::reply::Content as ReplyContent;
 use crate::api::pb::subscribe_event::Event as SubscribeEvent;
-use crate::local::shared::{self, Filler, Layout, NotThere, Reserved, SHARED_BYTES_MIN, Taker};
-use crate::local::{DescriptorReader, Kind, Packet, PacketReader, PacketWriter};
+use crate::local::pictures::PictureHead;
+use crate::local::shared::{
+    self, Filler, Layout, NotThere, Reserved, SHARED_BYTES_MIN, Taker, is_for_pictures,
+};
+use crate::local::{DescriptorReader, Kind, Packet, PacketError, PacketReader, PacketWriter};
+use crate::memory::pooled;
 
 /// The events of a subscription.
 pub(super) struct EventStream {
-    pub(super) address: Address,
-    pub(super) from: EventSource,
+    address: Address,
+    from: EventSource,
+    /// What came beside the frame that came last.
+    beside: Shared,
+}
+
+/// What came beside a frame of a chain, from an edge on this host that decodes for several of its programs.
+#[derive(Debug, Default)]
+pub(super) enum Shared {
+    /// Nothing: it is decoded here.
+    #[default]
+    Nothing,
+    /// No picture, because a later frame has one.
+    Passed,
+    /// Its picture.
+    Picture(OwnedPicture),
 }
 
 pub(super) enum EventSource {
@@ -29,26 +48,43 @@ pub(super) enum EventSource {
         writer: PacketWriter<OwnedWriteHalf>,
         /// What the broker puts frames into.
         memory: Option<Taker>,
+        /// What it puts pictures into.
+        pictures: Option<Taker>,
     },
     Grpc(Streaming<pb::SubscribeEvent>),
 }
 
 impl EventStream {
+    pub(super) fn new(address: &Address, from: EventSource) -> Self {
+        Self { address: address.clone(), from, beside: Shared::Nothing }
+    }
+
+    /// What came beside the frame that [`EventStream::next`] gave last.
+    pub(super) fn take_beside(&mut self) -> Shared {
+        std::mem::take(&mut self.beside)
+    }
+
     /// The next event, and `None` after the last. Must not be cancelled.
     pub(super) async fn next(&mut self) -> Result<Option<SubscribeEvent>, ClientError> {
         let address = &self.address;
         let event = match &mut self.from {
-            EventSource::Local { reader, writer, memory } => {
+            EventSource::Local { reader, writer, memory, pictures } => {
                 let fault = |error| ClientError::from_packet(error, address);
                 let packet = loop {
                     let (layout, file) = match read(reader, address).await? {
                         None => return Ok(None),
+                        Some(Came::Packet(packet)) if packet.kind == Kind::Picture => {
+                            self.beside = beside(&packet, pictures.as_ref()).await.map_err(fault)?;
+                            continue;
+                        }
                         Some(Came::Packet(packet)) => break packet,
                         Some(Came::Memory(layout, file)) => (layout, file),
                     };
                     match Taker::map(file, layout) {
                         Ok(mapped) => {
-                            *memory = Some(mapped);
+                            let of =
+                                if is_for_pictures(layout.number) { &mut *pictures } else { &mut *memory };
+                            *of = Some(mapped);
                             let said = writer.write(Kind::Mapped, &(), vec![layout.number].into()).await;
                             said.map_err(|error| ClientError::from_io(&error, address))?;
                         }
@@ -79,6 +115,23 @@ impl EventStream {
         // An empty event is one of a later version.
         event.map(Some).ok_or_else(|| unknown(address, "an event of an unknown kind"))
     }
+}
+
+/// What a packet says of the picture beside the next frame. A program that keeps pictures gets copies, so that there is always
+/// a place for the next.
+async fn beside(packet: &Packet, memory: Option<&Taker>) -> Result<Shared, PacketError> {
+    let PictureHead { form, width, height } = packet.decode(Kind::Picture)?;
+    let Some(place) = packet.shared else { return Ok(Shared::Passed) };
+    let memory = memory.ok_or(NotThere::NoPlace)?;
+    let mut data = memory.take(place).await?;
+    if memory.is_full() {
+        data = pooled(&data);
+    }
+    let form = u8::try_from(form).unwrap_or_default();
+    let picture = OwnedPicture::from_parts(form, (width, height), data);
+    picture
+        .map(Shared::Picture)
+        .ok_or(PacketError::Malformed { what: "a picture of another size than it says" })
 }
 
 /// Takes frames for a camera broker.
@@ -188,7 +241,7 @@ impl AnswerStream {
                         Some(Came::Packet(packet)) => break packet,
                         Some(Came::Memory(layout, file)) => (layout, file),
                     };
-                    match Filler::map(file, layout, false) {
+                    match Filler::map(file, layout, None) {
                         Ok(mapped) => *memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(mapped),
                         Err(error) => shared::cannot(&error),
                     }

@@ -26,6 +26,7 @@ use crate::clock::monotonic_now;
 use crate::notes::{NoteContent, NotedContract, Notes};
 use crate::profiles::HeldProfile;
 use crate::reading::{AsksStills, Reading};
+use crate::stills::Stills;
 
 /// What a broker serves to an application.
 #[derive(Debug)]
@@ -128,6 +129,11 @@ impl EdgeSubscription {
     /// The subscription's identity at this broker.
     pub fn id(&self) -> SubscriptionId {
         self.id
+    }
+
+    /// Who makes stills and pictures of a camera's frames, if the camera is read.
+    pub(crate) fn stills(&self, camera: &CameraName) -> Option<Arc<Stills>> {
+        self.cameras.0.get(camera)?.stills()
     }
 
     /// What comes next. Cancelling this loses nothing.

@@ -28,6 +28,7 @@
 //! | `Subscribe` | `SubscribeEvent` … until it is over; `Error` where it failed. Then the connection is closed |
 //! | `Publish` … | `PublishEvent` …; `Error` where the stream failed. Then the connection is closed |
 //! | `Mapped`, with the number of a memory | nothing: from then on it may use that memory for `SubscribeEvent` |
+//! | `TakesPictures`, behind `Subscribe` | nothing: from then on a `Picture` may come in front of a frame of a chain |
 //!
 //! `Memory`, with a descriptor beside it, may come between any two events of a subscription or of a stream of frames. A subscriber that
 //! maps it answers `Mapped`; a publisher may use it. Its payload is the memory's number, three zeros, and the bytes of a slot,
@@ -36,6 +37,10 @@
 //! names it before the bytes are there. The reader waits for them, and frees the slot; it gives up if no more bytes come for five
 //! seconds. A client that ignores a memory gets and sends payloads inline.
 //!
+//! `Picture` says that the edge has decoded the frame in the next packet, for several programs of its host. Its payload is the picture, in
+//! a memory whose number is above 127; or there is none, because a later frame will have one (`pictures.rs`). A frame of a chain without
+//! a `Picture` is for the client to decode. The memories for payloads of frames have numbers up to 127.
+//!
 //! A subscription and a stream of frames have a connection of their own, and closing it ends them. Nothing needs to be
 //! acknowledged. A side that cannot write waits. The broker then holds at most one frame for that reader, within its share of memory
 //! (`docs/limits.md`). If the reader loses its share in the middle of that frame, the broker closes the connection. The kernel's default
@@ -43,6 +48,7 @@
 
 mod client;
 mod packet;
+pub(crate) mod pictures;
 pub(crate) mod server;
 pub(crate) mod shared;
 
@@ -51,4 +57,4 @@ pub use packet::{Kind, Packet, PacketError, PacketReader, PacketWriter};
 pub use shared::{DescriptorReader, Place};
 
 /// The first bytes of a client of the local protocol. gRPC clients begin with `PRI * HTTP/2.0`. The digit is the protocol's version.
-pub const MAGIC: &[u8; 8] = b"MEZLOCL3";
+pub const MAGIC: &[u8; 8] = b"MEZLOCL4";

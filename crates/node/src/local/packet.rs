@@ -66,6 +66,10 @@ pub enum Kind {
     ForgetCamera = 19,
     /// [`pb::CheckRightsRequest`], [`pb::CheckRightsResponse`].
     CheckRights = 40,
+    /// What comes beside the frame of the next packet: [`PictureHead`](super::pictures::PictureHead).
+    Picture = 50,
+    /// The client takes pictures beside frames: nothing.
+    TakesPictures = 51,
 }
 
 impl Kind {
@@ -92,6 +96,8 @@ impl Kind {
             GetNotes,
             ForgetCamera,
             CheckRights,
+            Picture,
+            TakesPictures,
         ];
         all.into_iter().find(|kind| *kind as u8 == code)
     }
@@ -160,7 +166,7 @@ impl Packet {
         if self.kind != kind {
             return Err(PacketError::Malformed { what: "another kind of message was due" });
         }
-        if self.shared.is_some() && !matches!(kind, Kind::Publish | Kind::SubscribeEvent) {
+        if self.shared.is_some() && !matches!(kind, Kind::Publish | Kind::SubscribeEvent | Kind::Picture) {
             return Err(PacketError::Malformed {
                 what: "a payload in shared memory where only frames may be",
             });
@@ -249,12 +255,46 @@ fn cut(error: io::Error) -> PacketError {
 #[derive(Debug)]
 pub struct PacketWriter<W> {
     inner: W,
+    /// A packet that goes with the next one.
+    queued: BytesMut,
 }
 
 impl<W: AsyncWrite + Unpin> PacketWriter<W> {
     /// Writes packets.
     pub fn new(inner: W) -> Self {
-        Self { inner }
+        Self { inner, queued: BytesMut::new() }
+    }
+
+    /// Queues a packet that goes in front of the next one, in the same call of the system. `place`: where its payload lies, if it has one.
+    pub(crate) fn queue(
+        &mut self,
+        kind: Kind,
+        message: &impl Message,
+        place: Option<Place>,
+    ) -> io::Result<()> {
+        let (marks, bytes) = match place {
+            Some(Place { memory, slot, bytes }) => ([SHARED, memory, slot], bytes as usize),
+            None => ([INLINE, 0, 0], 0),
+        };
+        self.queued = self.head(kind, message, bytes, marks)?;
+        Ok(())
+    }
+
+    /// A packet but for its payload, behind the one that is queued.
+    fn head(
+        &mut self,
+        kind: Kind,
+        message: &impl Message,
+        payload_bytes: usize,
+        place: [u8; 3],
+    ) -> io::Result<BytesMut> {
+        let head = head(kind, message, payload_bytes, place)?;
+        if self.queued.is_empty() {
+            return Ok(head);
+        }
+        let mut both = std::mem::take(&mut self.queued);
+        both.extend_from_slice(&head);
+        Ok(both)
     }
 
     /// Writes bytes as they are: the magic.
@@ -264,7 +304,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
 
     /// Writes a packet. Not to be cancelled: what was written in part cannot be taken back.
     pub async fn write(&mut self, kind: Kind, message: &impl Message, payload: Bytes) -> io::Result<()> {
-        let head = head(kind, message, payload.len(), [INLINE, 0, 0])?;
+        let head = self.head(kind, message, payload.len(), [INLINE, 0, 0])?;
         // One system call for all three where the socket takes it.
         self.inner.write_all_buf(&mut head.chain(payload)).await?;
         self.inner.flush().await
@@ -273,7 +313,7 @@ impl<W: AsyncWrite + Unpin> PacketWriter<W> {
     /// Writes a packet whose payload lies in shared memory, or will. Not to be cancelled either.
     pub async fn write_shared(&mut self, kind: Kind, message: &impl Message, place: Place) -> io::Result<()> {
         let Place { memory, slot, bytes } = place;
-        let mut head = head(kind, message, bytes as usize, [SHARED, memory, slot])?;
+        let mut head = self.head(kind, message, bytes as usize, [SHARED, memory, slot])?;
         self.inner.write_all_buf(&mut head).await?;
         self.inner.flush().await
     }
@@ -331,7 +371,7 @@ impl PacketWriter<OwnedWriteHalf> {
         message: &impl Message,
         mut payload: Payload,
     ) -> Result<(), PacketError> {
-        let mut head = head(kind, message, payload.len(), [INLINE, 0, 0])?;
+        let mut head = self.head(kind, message, payload.len(), [INLINE, 0, 0])?;
         let mut sent = 0;
         while head.has_remaining() || sent < payload.len() {
             let written = {
@@ -361,7 +401,8 @@ impl PacketWriter<OwnedWriteHalf> {
     /// Like [`PacketWriter::write_shared`], if the socket takes it now. Otherwise false, and nothing is written.
     pub(crate) fn try_write_shared(&mut self, kind: Kind, message: &impl Message, place: Place) -> bool {
         let Place { memory, slot, bytes } = place;
-        let Ok(head) = head(kind, message, bytes as usize, [SHARED, memory, slot]) else { return false };
+        let queued = self.queued.clone();
+        let Ok(head) = self.head(kind, message, bytes as usize, [SHARED, memory, slot]) else { return false };
         match self.inner.try_write(&head) {
             Ok(written) if written == head.len() => true,
             Ok(_) => {
@@ -369,14 +410,17 @@ impl PacketWriter<OwnedWriteHalf> {
                 let _ = rustix::net::shutdown(self.inner.as_ref(), rustix::net::Shutdown::Both);
                 true
             }
-            Err(_) => false,
+            Err(_) => {
+                self.queued = queued;
+                false
+            }
         }
     }
 
     /// Writes a packet of [`Kind::Memory`], with the descriptor.
     pub(crate) async fn write_memory(&mut self, layout: Layout, file: BorrowedFd<'_>) -> io::Result<()> {
         let layout = layout.encode();
-        let mut packet = head(Kind::Memory, &(), layout.len(), [INLINE, 0, 0])?;
+        let mut packet = self.head(Kind::Memory, &(), layout.len(), [INLINE, 0, 0])?;
         packet.put_slice(&layout);
         let sent = shared::send(self.inner.as_ref(), &packet, file).await?;
         self.inner.write_all(&packet[sent..]).await

@@ -15,10 +15,12 @@ use tracing::debug;
 
 use super::MAGIC;
 use super::packet::{Kind, Packet, PacketError, PacketReader, PacketWriter, too_slow};
-use super::shared::{Incoming, Layout, MappedByClient, Outgoing};
+use super::pictures::{Pictures, Said};
+use super::shared::{Incoming, Layout, Outgoing};
 use crate::api::camera::{CameraApi, PublishAnswers, PublishRequests};
 use crate::api::feed::{Feed, Told};
 use crate::api::pb::publish_event::Event as PublishEvent;
+use crate::api::pb::subscribe_event::Event as SubscribeEvent;
 use crate::api::pb::{reply, reply_request};
 use crate::api::principal::Principal;
 use crate::api::{ApiError, Broker, pb};
@@ -195,7 +197,7 @@ async fn subscribe(
         Broker::Edge(api) => api.subscribe(principal, request).await?,
         Broker::Camera(api) => api.subscribe(principal, request)?,
     };
-    send_events(reader, writer, feed).await
+    send_events(reader, writer, feed, principal).await
 }
 
 /// Takes in the frames that the rest of the connection is for.
@@ -228,12 +230,20 @@ async fn answer(
 }
 
 /// Sends the events of a subscription until it or the connection ends.
-async fn send_events(mut reader: Reader, writer: &mut Writer, mut feed: Feed) -> Result<(), PacketError> {
-    let mapped = MappedByClient::default();
+async fn send_events(
+    mut reader: Reader,
+    writer: &mut Writer,
+    mut feed: Feed,
+    principal: &Principal,
+) -> Result<(), PacketError> {
+    let said = Said::default();
     let send = async {
-        let mut memory = Outgoing::new(&mapped);
+        let (mut memory, mut pictures) = (Outgoing::new(&said.frames), Pictures::new(&said, principal));
         while let Some(event) = feed.next().await {
             let Told { event, payload } = event?;
+            if let SubscribeEvent::Frame(frame) = &event {
+                pictures.queue_beside(frame, &mut feed, writer).await?;
+            }
             let event = pb::SubscribeEvent { event: Some(event) };
             let Some(mut payload) = payload else {
                 writer.write(Kind::SubscribeEvent, &event, Bytes::new()).await?;
@@ -262,7 +272,8 @@ async fn send_events(mut reader: Reader, writer: &mut Writer, mut feed: Feed) ->
     let listen = async {
         while let Some(packet) = reader.read().await? {
             match (packet.kind, &packet.payload[..]) {
-                (Kind::Mapped, [number]) => mapped.set(*number),
+                (Kind::Mapped, [number]) => said.mapped(*number),
+                (Kind::TakesPictures, []) => said.takes_pictures(),
                 _ => return Err(PacketError::Malformed { what: "a subscriber does not send this" }),
             }
         }

@@ -2,7 +2,8 @@
 //! them until the program looks at them.
 //!
 //! Each camera has a decoder on threads of its own, as those that make stills (`transcode.rs`). A decoder that
-//! panics or hangs costs its frame. Stills follow until the camera begins another chain.
+//! panics or hangs costs its frame. Stills follow until the camera begins another chain. An edge on the same host may decode for several
+//! programs; pictures then come beside the frames, and nothing is decoded here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
 use super::frame::ReceivedFrame;
-use crate::memory::buffer;
+use super::streams::Shared;
+use crate::memory::pooled;
 
 /// How long decoding a frame may take. It takes about 10 ms at 1080p.
 const TIME_MAX: Duration = Duration::from_millis(250);
@@ -56,15 +58,18 @@ impl<S: Sink> ChainDecoders<S> {
     }
 
     /// Takes a frame. Waits while its camera's decoder is overloaded. If every picture is wanted, waits until
-    /// this one has been passed on.
-    pub(super) async fn take(&mut self, mut frame: Box<ReceivedFrame>) {
+    /// this one has been passed on. `beside`: what came with it.
+    pub(super) async fn take(&mut self, mut frame: Box<ReceivedFrame>, beside: Shared) {
         let camera = frame.camera.clone();
-        let is_chained = frame.meta.encoding.is_chained();
+        let is_decoded_here = frame.meta.encoding.is_chained() && matches!(beside, Shared::Nothing);
         if !self.cameras.contains_key(&camera) {
             let owed = self.owed.remove(&camera).unwrap_or_default();
             owed.tell(&mut frame.skipped, &mut frame.not_held);
-            if !is_chained {
-                return self.sink.put(frame);
+            if !is_decoded_here {
+                return match shown(&mut frame, beside) {
+                    true => self.sink.put(frame),
+                    false => owe(self.owed.entry(camera).or_default(), &frame, SkipReason::ApplicationBusy),
+                };
             }
             let worker = Worker::new("mez decode", decoder);
             match Decoder::start(camera.clone(), worker, self.every, Arc::clone(&self.sink)) {
@@ -74,14 +79,12 @@ impl<S: Sink> ChainDecoders<S> {
         }
         // Stills go through the decoder's queue too, so that frames keep their order.
         let refused = match self.cameras.get(&camera) {
-            Some(decoder) => decoder.give(frame, self.every).await.err(),
+            Some(decoder) => decoder.give(frame, beside, self.every).await.err(),
             None => Some(frame),
         };
         if let Some(frame) = refused {
             self.cameras.remove(&camera);
-            let owed = self.owed.entry(camera.clone()).or_default();
-            owed.merge(&frame.skipped, frame.not_held);
-            owed.add(SkipReason::NotDecoded);
+            owe(self.owed.entry(camera.clone()).or_default(), &frame, SkipReason::NotDecoded);
             self.sink.restart(&camera);
         }
     }
@@ -102,9 +105,33 @@ impl<S: Sink> ChainDecoders<S> {
     }
 }
 
+/// Gives a frame the picture that came beside it. False if it is one that is not shown. A still needs none.
+fn shown(frame: &mut ReceivedFrame, beside: Shared) -> bool {
+    match beside {
+        Shared::Passed => return false,
+        Shared::Picture(picture) => {
+            frame.is_shared = true;
+            put_into(frame, picture);
+        }
+        Shared::Nothing => {}
+    }
+    true
+}
+
+fn put_into(frame: &mut ReceivedFrame, picture: OwnedPicture) {
+    (frame.meta.width, frame.meta.height) = picture.size();
+    frame.picture = Some(Arc::new(picture));
+}
+
+/// Counts a frame that is not passed on, with what was skipped before it.
+fn owe(owed: &mut Missing, frame: &ReceivedFrame, reason: SkipReason) {
+    owed.merge(&frame.skipped, frame.not_held);
+    owed.add(reason);
+}
+
 enum Job {
-    /// A frame, and the sender that tells when it is done.
-    Frame(Box<ReceivedFrame>, Option<oneshot::Sender<()>>),
+    /// A frame with what came beside it, and the sender that tells when it is done.
+    Frame(Box<ReceivedFrame>, Shared, Option<oneshot::Sender<()>>),
     /// A request for the rest of the account.
     Finish(oneshot::Sender<Missing>),
 }
@@ -121,14 +148,14 @@ impl Decoder {
         let waiting = Arc::new(AtomicUsize::new(0));
         let left = Arc::clone(&waiting);
         let owed = Missing::default();
-        let mut serving = Serving { camera, worker, sink, last: None, owed, failures: 0 };
+        let mut serving = Serving { camera, worker, sink, last: None, is_outside: false, owed, failures: 0 };
         let serve = move || {
             while let Some(job) = todo.blocking_recv() {
                 match job {
-                    Job::Frame(frame, done) => {
+                    Job::Frame(frame, beside, done) => {
                         // Of frames that wait, only the last is shown. All are decoded.
                         let is_last = left.fetch_sub(1, Ordering::AcqRel) == 1;
-                        serving.frame(frame, every || is_last);
+                        serving.frame(frame, beside, every || is_last);
                         let _ = done.map(|done| done.send(()));
                     }
                     Job::Finish(answer) => _ = answer.send(std::mem::take(&mut serving.owed)),
@@ -140,11 +167,16 @@ impl Decoder {
     }
 
     /// Gives the decoder a frame. The frame comes back if the thread is gone.
-    async fn give(&self, frame: Box<ReceivedFrame>, wait: bool) -> Result<(), Box<ReceivedFrame>> {
+    async fn give(
+        &self,
+        frame: Box<ReceivedFrame>,
+        beside: Shared,
+        wait: bool,
+    ) -> Result<(), Box<ReceivedFrame>> {
         let (done, is_done) = oneshot::channel();
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        let sent = self.work.send(Job::Frame(frame, wait.then_some(done))).await;
-        if let Err(mpsc::error::SendError(Job::Frame(frame, _))) = sent {
+        let sent = self.work.send(Job::Frame(frame, beside, wait.then_some(done))).await;
+        if let Err(mpsc::error::SendError(Job::Frame(frame, ..))) = sent {
             return Err(frame);
         }
         if wait {
@@ -161,38 +193,52 @@ struct Serving<S> {
     sink: Arc<S>,
     /// The epoch of the last frame.
     last: Option<Epoch>,
+    /// Frames came that were not decoded here, so that what the decoder holds is worth nothing.
+    is_outside: bool,
     /// Frames since the last that was put.
     owed: Missing,
     failures: u64,
 }
 
 impl<S: Sink> Serving<S> {
-    fn frame(&mut self, mut frame: Box<ReceivedFrame>, wanted: bool) {
-        if frame.meta.encoding.is_chained() {
-            let epoch = frame.meta.id.epoch;
-            let task = Task {
-                encoding: frame.meta.encoding,
-                sequence: frame.meta.id.sequence,
-                chain: frame.meta.chain,
-                payload: frame.payload.clone(),
-                afresh: self.last.replace(epoch).is_some_and(|last| last != epoch),
-                wanted,
-            };
-            match self.decoded(&frame, task) {
-                Ok(Some(picture)) => {
-                    (frame.meta.width, frame.meta.height) = picture.size();
-                    frame.picture = Some(Arc::new(picture));
-                }
-                Ok(None) => return self.not_put(&frame, SkipReason::ApplicationBusy),
+    fn frame(&mut self, mut frame: Box<ReceivedFrame>, beside: Shared, wanted: bool) {
+        let is_chained = frame.meta.encoding.is_chained();
+        if is_chained && matches!(beside, Shared::Nothing) {
+            match self.decode(&mut frame, wanted) {
+                Ok(true) => {}
+                Ok(false) => return owe(&mut self.owed, &frame, SkipReason::ApplicationBusy),
                 Err(()) => {
-                    self.not_put(&frame, SkipReason::NotDecoded);
+                    owe(&mut self.owed, &frame, SkipReason::NotDecoded);
                     return self.sink.restart(&self.camera);
                 }
+            }
+        } else {
+            self.is_outside |= is_chained;
+            if !shown(&mut frame, beside) {
+                return owe(&mut self.owed, &frame, SkipReason::ApplicationBusy);
             }
         }
         let owed = std::mem::take(&mut self.owed);
         owed.tell(&mut frame.skipped, &mut frame.not_held);
         self.sink.put(frame);
+    }
+
+    /// Decodes a frame. Returns whether it has its picture now.
+    fn decode(&mut self, frame: &mut ReceivedFrame, wanted: bool) -> Result<bool, ()> {
+        let epoch = frame.meta.id.epoch;
+        let is_another = self.last.replace(epoch).is_some_and(|last| last != epoch);
+        let task = Task {
+            encoding: frame.meta.encoding,
+            sequence: frame.meta.id.sequence,
+            chain: frame.meta.chain,
+            payload: frame.payload.clone(),
+            afresh: std::mem::take(&mut self.is_outside) || is_another,
+            wanted,
+        };
+        let picture = self.decoded(frame, task)?;
+        let is_shown = picture.is_some();
+        picture.into_iter().for_each(|picture| put_into(frame, picture));
+        Ok(is_shown)
     }
 
     fn decoded(&mut self, frame: &ReceivedFrame, task: Task) -> Result<Option<OwnedPicture>, ()> {
@@ -207,11 +253,6 @@ impl<S: Sink> Serving<S> {
         }
         self.failures += 1;
         Err(())
-    }
-
-    fn not_put(&mut self, frame: &ReceivedFrame, reason: SkipReason) {
-        self.owed.merge(&frame.skipped, frame.not_held);
-        self.owed.add(reason);
     }
 }
 
@@ -240,13 +281,6 @@ fn decoder() -> impl FnMut(Task) -> Result<Option<OwnedPicture>, StreamDecodeErr
         let picture = decoder.advance(encoding, sequence, &chain, &payload)?;
         Ok(wanted.then(|| picture.keep(pooled)))
     }
-}
-
-/// A copy in memory of the pool.
-fn pooled(data: &[u8]) -> Bytes {
-    let mut copy = buffer(data.len());
-    copy.extend_from_slice(data);
-    copy.freeze()
 }
 
 #[cfg(test)]

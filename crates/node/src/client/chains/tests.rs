@@ -114,7 +114,7 @@ async fn every_frame_of_a_chain_becomes_a_picture() {
     let (out, mut camera) = (Arc::new(Out::default()), Camera::new());
     let mut decoders = ChainDecoders::new(true, Arc::clone(&out));
     for _ in 0..20 {
-        decoders.take(camera.chained()).await;
+        decoders.take(camera.chained(), Shared::Nothing).await;
     }
     let frames = std::mem::take(&mut *out.frames.lock().unwrap());
     assert_eq!(frames.len(), 20, "each is there when the next is asked for");
@@ -130,7 +130,7 @@ async fn the_newest_picture_wins_and_order_is_kept() {
     for place in 0..60 {
         let frame =
             if place % 7 == 3 { camera.frame("jpeg/q80/420", Reference::Previous) } else { camera.chained() };
-        decoders.take(frame).await;
+        decoders.take(frame, Shared::Nothing).await;
     }
     let owed = decoders.finish().await;
     let frames = out.frames();
@@ -182,7 +182,7 @@ async fn a_damaged_frame_costs_its_chain_and_is_accounted_for() {
         if place == 4 {
             frame.payload = vec![0xa5; frame.payload.len()].into();
         }
-        decoders.take(frame).await;
+        decoders.take(frame, Shared::Nothing).await;
     }
     let shown: Vec<(u64, u64)> =
         out.frames().iter().map(|(sequence, _, skipped)| (*sequence, *skipped)).collect();
@@ -192,7 +192,7 @@ async fn a_damaged_frame_costs_its_chain_and_is_accounted_for() {
     // What fails last is left to account for.
     let mut frame = camera.chained();
     frame.payload = Bytes::from_static(b"nothing");
-    decoders.take(frame).await;
+    decoders.take(frame, Shared::Nothing).await;
     let owed = decoders.finish().await;
     assert_eq!(owed[&"dock/cam1".parse().unwrap()].skipped.of(SkipReason::NotDecoded), 1);
 }
@@ -212,7 +212,7 @@ async fn a_decoder_that_panics_costs_its_frame() {
     let decoder = Decoder::start("dock/cam1".parse().unwrap(), unwell, true, sink).unwrap();
     for place in 0..6 {
         let reference = if place == 4 { Reference::Independent } else { Reference::Previous };
-        assert!(decoder.give(camera.frame("h264/q24", reference), true).await.is_ok());
+        assert!(decoder.give(camera.frame("h264/q24", reference), Shared::Nothing, true).await.is_ok());
     }
     let shown: Vec<(u64, u64)> =
         out.frames().iter().map(|(sequence, _, skipped)| (*sequence, *skipped)).collect();
@@ -229,7 +229,7 @@ async fn another_epoch_begins_anew() {
         for _ in 0..3 {
             let mut frame = camera.chained();
             frame.meta.id = FrameId { epoch: Epoch(epoch), ..frame.meta.id };
-            decoders.take(frame).await;
+            decoders.take(frame, Shared::Nothing).await;
         }
     }
     assert_eq!(out.frames().len(), 6);

@@ -142,7 +142,7 @@ impl EventReader {
                     frame.not_held = merged(self.untold.remove(&frame.camera), frame.not_held);
                     frame.held_back = held_back;
                     held_back = self.shared.has_room().await;
-                    self.decoders.take(frame).await;
+                    self.decoders.take(frame, stream.take_beside()).await;
                 }
                 Message::CameraChange(change) => {
                     let camera = self.camera(&change.camera)?;

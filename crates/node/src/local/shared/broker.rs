@@ -10,12 +10,19 @@ use tracing::warn;
 
 use super::SHARED_BYTES_MAX_OF_SLOT;
 use super::SHARED_BYTES_MIN;
-use super::budget::Share;
+use super::budget::{Meter, Share};
 use super::place::Place;
 use super::slots::{Filler, Layout, NotThere, Reserved, SLOTS, Taker};
 
 /// The number that stands for no memory. Memories are numbered from 1.
 const NONE: u8 = 0;
+/// Memories for decoded pictures have numbers above this.
+const PICTURES_ABOVE: u8 = 127;
+
+/// Whether a memory is for decoded pictures.
+pub(crate) fn is_for_pictures(number: u8) -> bool {
+    number > PICTURES_ABOVE
+}
 
 /// Which memory of a subscriber's connection its client has mapped: written by who reads from the client.
 #[derive(Debug, Default)]
@@ -28,16 +35,30 @@ impl MappedByClient {
     }
 }
 
-/// The memory that a subscriber's frames go through.
+/// The memory that a subscriber's frames go through, or their pictures.
 #[derive(Debug)]
 pub(crate) struct Outgoing<'a> {
     mapped: &'a MappedByClient,
     filler: Option<Filler>,
+    meter: Meter,
+    /// The number before the first, and the last one.
+    numbers: (u8, u8),
 }
 
 impl<'a> Outgoing<'a> {
     pub(crate) fn new(mapped: &'a MappedByClient) -> Self {
-        Self { mapped, filler: None }
+        Self { mapped, filler: None, meter: Meter::frames(), numbers: (NONE, PICTURES_ABOVE) }
+    }
+
+    /// For decoded pictures.
+    pub(crate) fn of_pictures(mapped: &'a MappedByClient, meter: Meter) -> Self {
+        Self { mapped, filler: None, meter, numbers: (PICTURES_ABOVE, u8::MAX) }
+    }
+
+    /// Whether the client has mapped a memory whose slots hold `bytes`.
+    pub(crate) fn is_ready(&self, bytes: usize) -> bool {
+        let filler = self.filler.as_ref().filter(|filler| filler.layout().fits(bytes));
+        filler.is_some_and(|filler| self.mapped.0.load(Ordering::Relaxed) == filler.layout().number)
     }
 
     /// Reserves a slot for a payload of `bytes` that the client can read. `None` if the payload must go through the socket.
@@ -59,12 +80,18 @@ impl<'a> Outgoing<'a> {
             // A memory that the client has not mapped it cannot map, or has not got around to.
             Some(filler) if self.mapped.0.load(Ordering::Relaxed) != filler.layout().number => return None,
             Some(filler) => (Some(filler.layout()), filler.layout().number),
-            None => (None, NONE),
+            None => (None, self.numbers.0),
         };
-        let layout = next_layout(before, number, bytes)?;
-        let made = layout.create().and_then(|file| Ok((Filler::map(&file, layout, true)?, file)));
+        let layout = next_layout(before, number, bytes).filter(|layout| layout.number <= self.numbers.1)?;
+        // Pictures have nowhere else to go, so the first slot counts from the beginning on.
+        let first = match is_for_pictures(layout.number) {
+            true => Some(self.meter.take(layout.slot_bytes.into())?),
+            false => None,
+        };
+        let meter = Some(self.meter.clone());
+        let made = layout.create().and_then(|file| Ok((Filler::map(&file, layout, meter)?, file)));
         let (filler, file) = made.map_err(|error| cannot(&error)).ok()?;
-        self.filler = Some(filler);
+        self.filler = Some(filler.counting(first));
         Some((layout, file))
     }
 }
@@ -82,7 +109,7 @@ pub(crate) struct Incoming {
 struct Granted {
     taker: Taker,
     used: bool,
-    _share: Share,
+    _share: Vec<Share>,
 }
 
 impl Incoming {
@@ -106,7 +133,7 @@ impl Incoming {
             None => (None, NONE),
         };
         let layout = next_layout(before, number, bytes)?;
-        let share = Share::take(u64::from(layout.slot_bytes) * u64::from(SLOTS))?;
+        let share = Meter::frames().take(u64::from(layout.slot_bytes) * u64::from(SLOTS))?;
         let made = layout.create().and_then(|file| Ok((Taker::map(&file, layout)?, file)));
         let (taker, file) = made.map_err(|error| cannot(&error)).ok()?;
         self.previous = self.current.replace(Granted { taker, used: false, _share: share });

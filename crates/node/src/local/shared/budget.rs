@@ -1,12 +1,21 @@
 //! Bounds how much memory a broker shares with its clients.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 /// Bytes of memory that all connections of a process may share with their clients at once, beyond the budgets of the logs. Beyond that,
 /// payloads go through the sockets.
 const SHARED_BYTES_MAX: u64 = 8 << 20;
+/// The same for decoded pictures. Beyond that, clients decode by themselves.
+const PICTURES_BYTES_MAX: u64 = 64 << 20;
+/// The same for the clients of one user of this host.
+const PICTURES_BYTES_OF_USER_MAX: u64 = 48 << 20;
 
-static PROCESS: Budget = Budget { shared_bytes: AtomicU64::new(0), shared_bytes_max: SHARED_BYTES_MAX };
+static FRAMES: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(SHARED_BYTES_MAX));
+static PICTURES: LazyLock<Arc<Budget>> = LazyLock::new(|| Budget::new(PICTURES_BYTES_MAX));
+/// Of users that have some. Entries without budgets are those of users that had.
+static PICTURES_OF_USERS: LazyLock<Mutex<HashMap<u32, Weak<Budget>>>> = LazyLock::new(Mutex::default);
 
 #[derive(Debug)]
 struct Budget {
@@ -14,27 +23,52 @@ struct Budget {
     shared_bytes_max: u64,
 }
 
-/// A part of [`SHARED_BYTES_MAX`], given back when it is dropped.
-#[derive(Debug)]
-pub(super) struct Share {
-    of: &'static Budget,
-    bytes: u64,
-}
+/// What memory counts against.
+#[derive(Clone, Debug)]
+pub(crate) struct Meter(Vec<Arc<Budget>>);
 
-impl Share {
+impl Meter {
+    /// For payloads of frames.
+    pub(crate) fn frames() -> Self {
+        Self(vec![Arc::clone(&FRAMES)])
+    }
+
+    /// For decoded pictures of a user of this host.
+    pub(crate) fn pictures_of(user: u32) -> Self {
+        let mut users = PICTURES_OF_USERS.lock().unwrap_or_else(PoisonError::into_inner);
+        users.retain(|_, budget| budget.strong_count() > 0);
+        let of_user = users.get(&user).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let budget = Budget::new(PICTURES_BYTES_OF_USER_MAX);
+            users.insert(user, Arc::downgrade(&budget));
+            budget
+        });
+        Self(vec![of_user, Arc::clone(&PICTURES)])
+    }
+
     /// Takes a part, if so much is left.
-    pub(super) fn take(bytes: u64) -> Option<Self> {
-        PROCESS.take(bytes)
+    pub(super) fn take(&self, bytes: u64) -> Option<Vec<Share>> {
+        self.0.iter().map(|budget| Budget::take(budget, bytes)).collect()
     }
 }
 
+/// A part of a budget, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    of: Arc<Budget>,
+    bytes: u64,
+}
+
 impl Budget {
-    fn take(&'static self, bytes: u64) -> Option<Share> {
-        let taken = self.shared_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |shared| {
-            shared.checked_add(bytes).filter(|sum| *sum <= self.shared_bytes_max)
+    fn new(shared_bytes_max: u64) -> Arc<Self> {
+        Arc::new(Self { shared_bytes: AtomicU64::new(0), shared_bytes_max })
+    }
+
+    fn take(of: &Arc<Self>, bytes: u64) -> Option<Share> {
+        let taken = of.shared_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |shared| {
+            shared.checked_add(bytes).filter(|sum| *sum <= of.shared_bytes_max)
         });
         // Not `then_some`: a share that was not taken must not be given back.
-        taken.is_ok().then(|| Share { of: self, bytes })
+        taken.is_ok().then(|| Share { of: Arc::clone(of), bytes })
     }
 }
 
@@ -50,15 +84,30 @@ mod tests {
 
     #[test]
     fn no_more_is_shared_than_the_bound_and_what_is_given_back_can_be_taken_again() {
-        static TEN: Budget = Budget { shared_bytes: AtomicU64::new(0), shared_bytes_max: 10 };
-        assert!(TEN.take(11).is_none() && TEN.take(u64::MAX).is_none());
-        let six = TEN.take(6).unwrap();
-        assert!(TEN.take(5).is_none());
-        let four = TEN.take(4).unwrap();
-        assert!(TEN.take(1).is_none());
+        let ten = Meter(vec![Budget::new(10)]);
+        assert!(ten.take(11).is_none() && ten.take(u64::MAX).is_none());
+        let six = ten.take(6).unwrap();
+        assert!(ten.take(5).is_none());
+        let four = ten.take(4).unwrap();
+        assert!(ten.take(1).is_none());
         drop(six);
-        assert!(TEN.take(6).is_some());
+        assert!(ten.take(6).is_some());
         drop(four);
-        assert!(TEN.take(10).is_some());
+        assert!(ten.take(10).is_some());
+    }
+
+    /// One user never has all, and what it was refused counts nowhere.
+    #[test]
+    fn pictures_of_one_user_leave_room_for_others() {
+        let all = Budget::new(10);
+        let of = |bytes| Meter(vec![Budget::new(bytes), Arc::clone(&all)]);
+        let (one, other) = (of(7), of(7));
+        let seven = one.take(7).unwrap();
+        assert!(one.take(1).is_none() && other.take(4).is_none());
+        let three = other.take(3).unwrap();
+        drop((seven, three));
+        assert_eq!(all.shared_bytes.load(Ordering::Relaxed), 0);
+        let (first, again) = (Meter::pictures_of(u32::MAX), Meter::pictures_of(u32::MAX));
+        assert!(Arc::ptr_eq(&first.0[0], &again.0[0]));
     }
 }

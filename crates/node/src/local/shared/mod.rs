@@ -10,7 +10,8 @@ mod place;
 mod progress;
 mod slots;
 
-pub(crate) use broker::{Incoming, MappedByClient, Outgoing, cannot};
+pub(crate) use broker::{Incoming, MappedByClient, Outgoing, cannot, is_for_pictures};
+pub(crate) use budget::Meter;
 pub use descriptor::DescriptorReader;
 pub(crate) use descriptor::send;
 pub use place::Place;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::{Buf, Bytes};
 
-use super::budget::Share;
+use super::budget::{Meter, Share};
 use super::memory::{Access, Memory, WORDS, create};
 use super::place::Place;
 use super::progress;
@@ -93,16 +93,30 @@ impl Layout {
 pub(crate) struct Filler {
     memory: Arc<Memory>,
     layout: Layout,
-    /// Which part of each slot was used, if the memory is ours.
-    used: Vec<Share>,
-    metered: bool,
+    /// What each slot that was used counts, if the memory is ours.
+    used: Vec<Vec<Share>>,
+    meter: Option<Meter>,
 }
 
 impl Filler {
-    /// Maps `file`. Whether slots count as memory of this process once they have been used, is said by `metered`.
-    pub(crate) fn map(file: impl AsFd, layout: Layout, metered: bool) -> io::Result<Self> {
+    /// Maps `file`. `meter`: what slots count against once they have been used, if the memory is ours.
+    pub(crate) fn map(file: impl AsFd, layout: Layout, meter: Option<Meter>) -> io::Result<Self> {
         let memory = Arc::new(Memory::map(file, layout.data_bytes(), Access::Write)?);
-        Ok(Self { memory, layout, used: Vec::new(), metered })
+        Ok(Self { memory, layout, used: Vec::new(), meter })
+    }
+
+    /// The first slot counts already.
+    pub(super) fn counting(mut self, first: Option<Vec<Share>>) -> Self {
+        self.used.extend(first);
+        self
+    }
+
+    fn count(&mut self, slot: u8) -> bool {
+        let Some(meter) = self.meter.as_ref().filter(|_| usize::from(slot) >= self.used.len()) else {
+            return true;
+        };
+        let share = meter.take(self.layout.slot_bytes.into());
+        share.map(|share| self.used.push(share)).is_some()
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -118,8 +132,8 @@ impl Filler {
         // Acquire: what the other side read there, it has read before this is written.
         let free = |slot: &u8| self.memory.word(state(*slot)).load(Ordering::Acquire) == FREE;
         let slot = (0..SLOTS).find(free)?;
-        if self.metered && usize::from(slot) >= self.used.len() {
-            self.used.push(Share::take(self.layout.slot_bytes.into())?);
+        if !self.count(slot) {
+            return None;
         }
         self.memory.word(state(slot)).store(TAKEN, Ordering::Relaxed);
         self.memory.word(filled(slot)).store(0, Ordering::Release);
@@ -205,6 +219,11 @@ impl Taker {
         Ok(Bytes::from_owner(lent))
     }
 
+    /// Whether all slots are taken, so that nothing more can come.
+    pub(crate) fn is_full(&self) -> bool {
+        (0..SLOTS).all(|slot| self.memory.word(state(slot)).load(Ordering::Relaxed) == TAKEN)
+    }
+
     /// A copy of the payload in a slot, made as it comes; the slot is free again then.
     pub(crate) async fn copy(&self, place: Place) -> Result<Bytes, NotThere> {
         let bytes = self.bytes_of(place)?;
@@ -277,7 +296,7 @@ mod tests {
     fn pair(bytes: usize) -> (Filler, Taker) {
         let layout = Layout::for_payload(1, bytes);
         let file = layout.create().unwrap();
-        (Filler::map(&file, layout, false).unwrap(), Taker::map(&file, layout).unwrap())
+        (Filler::map(&file, layout, None).unwrap(), Taker::map(&file, layout).unwrap())
     }
 
     fn fill(filler: &mut Filler, payload: &[u8]) -> Option<Place> {
@@ -394,7 +413,7 @@ mod tests {
         let layout = Layout::for_payload(1, 70_000);
         let file = layout.create().unwrap();
         let larger = Layout::for_payload(1, 700_000);
-        assert!(Taker::map(&file, larger).is_err() && Filler::map(&file, larger, false).is_err());
+        assert!(Taker::map(&file, larger).is_err() && Filler::map(&file, larger, None).is_err());
         let open = rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&open, rustix::fs::fstat(&file).unwrap().st_size as u64).unwrap();
         assert!(Taker::map(&open, layout).is_err());
@@ -410,7 +429,7 @@ mod tests {
     fn slots_count_once_they_are_used() {
         let layout = Layout::for_payload(1, 70_000);
         let file = layout.create().unwrap();
-        let mut filler = Filler::map(&file, layout, true).unwrap();
+        let mut filler = Filler::map(&file, layout, Some(Meter::frames())).unwrap();
         let taker = Taker::map(&file, layout).unwrap();
         for _ in 0..10 {
             let place = fill(&mut filler, &[1; 70_000]).unwrap();
