@@ -1,4 +1,4 @@
-"""Looks at frames, while it is measured from outside: `viewer.py EDGE KEYS PROFILE [ENCODING…]`.
+"""Looks at frames, while it is measured from outside: `viewer.py EDGE KEYS PROFILE EVERY [ENCODING…]`.
 
 It says `ready`, and answers every line with what came since the line before.
 """
@@ -15,20 +15,22 @@ LATENCY_MS = 150.0
 
 
 class Viewer:
-    """Looks at every frame that it gets."""
+    """Gets frames, and looks at the pixels of one in `every`."""
 
-    def __init__(self) -> None:
+    def __init__(self, every: int) -> None:
+        self._every = every
         self._lock = threading.Lock()
         self._frames: list[tuple[str, float, int]] = []
 
     def watch(self, frames: mez.Subscription) -> None:
-        """Look at the pixels of all that comes."""
-        for frame in frames:
-            self._look(frame)
+        """Look at what comes."""
+        for number, frame in enumerate(frames):
+            if number % self._every == 0:
+                # What a detector would do first.
+                frame.image.shape  # noqa: B018
+            self._note(frame)
 
-    def _look(self, frame: mez.Frame) -> None:
-        # What a detector would do first.
-        frame.image.shape  # noqa: B018
+    def _note(self, frame: mez.Frame) -> None:
         with self._lock:
             self._frames.append((frame.encoding, frame.age_ms or 0.0, sum(frame.skipped.values())))
 
@@ -46,9 +48,9 @@ class Viewer:
         }
 
 
-def main(edge: str, keys: str, profile: str, *accept: str) -> None:
+def main(edge: str, keys: str, profile: str, every: str, *accept: str) -> None:
     """Subscribe, and answer until nobody asks."""
-    viewer = Viewer()
+    viewer = Viewer(int(every))
     with mez.subscribe(
         "**",
         edge=edge,

@@ -87,8 +87,8 @@ def _run(run: Run) -> Outcome:
 
 
 def _turn(run: Run, brokers: Brokers, relay: Relay, rungs: str, arm: str, seconds: float) -> Turn:
-    words = [sys.executable, str(Path(viewer.__file__))]
-    program = run.children.start("program", [*words, relay.address, str(brokers.keys), rungs, *ARMS[arm]])
+    words = [sys.executable, str(Path(viewer.__file__)), relay.address, str(brokers.keys), rungs, "1"]
+    program = run.children.start("program", [*words, *ARMS[arm]])
     try:
         program.ready()
         time.sleep(SETTLE_SECONDS)

@@ -1,8 +1,10 @@
-"""Measures what video costs an edge that keeps it: processor time with 1 and 8 readers, bytes on disk."""
+"""Measures what video costs an edge that keeps it, and its host: processor time with 1 to 8 readers, bytes on disk."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -29,12 +31,48 @@ LINK_BITS_PER_SECOND: Final = 20_000_000
 QUEUE_BYTES_MAX: Final = 1 << 20
 
 OURS: Final = "ours"
+SHARED: Final = "shared"
 STILLS: Final = "stills"
-ACCEPTED: Final[Mapping[str, tuple[str, ...]]] = {OURS: (), STILLS: ("jpeg",)}
-"""What programs accept: what our library does unless told otherwise; and what those do without a decoder."""
+ACCEPTED: Final[Mapping[str, tuple[str, ...]]] = {OURS: (), SHARED: (), STILLS: ("jpeg",)}
+"""What programs accept: what our library does unless told otherwise, each decoding for itself, or the edge for all of them; and
+what those do without a decoder."""
 
-COUNTS: Final = (1, 8)
-ARMS: Final = tuple((kind, count) for kind in ACCEPTED for count in COUNTS)
+SHARED_FROM: Final[Mapping[str, str]] = {OURS: "off", SHARED: "1", STILLS: "off"}
+"""From how many readers on the edge decodes for all of them."""
+
+COUNTS: Final = (1, 2, 4, 8)
+EVERY: Final = (1, 3)
+"""Programs look at every frame, or at each third."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Arm:
+    """Some programs of one kind.
+
+    Attributes:
+        kind: How frames come.
+        count: How many programs.
+        every: They look at one frame in so many.
+    """
+
+    kind: str
+    count: int
+    every: int = 1
+
+    def __str__(self) -> str:
+        rest = "" if self.every == 1 else f", each {self.every}rd frame"
+        return f"{self.count} {self.kind}{rest}"
+
+    @property
+    def key(self) -> str:
+        """Its name in metrics."""
+        return f"{self.kind}_{self.count}" + ("" if self.every == 1 else f"_each_{self.every}")
+
+
+ARMS: Final = (
+    *(Arm(kind, count, every) for every in EVERY for kind in (OURS, SHARED) for count in COUNTS),
+    *(Arm(STILLS, count) for count in (COUNTS[0], COUNTS[-1])),
+)
 
 SETTLE_SECONDS: Final = 4.0
 """Before a turn is measured: the profile comes, a chain begins and all programs are in it."""
@@ -46,6 +84,7 @@ class Turn:
 
     Attributes:
         edge_ms: Processor time of the edge, for each frame of the camera.
+        host_ms: Of the edge and all programs together, for each frame of the camera.
         program_ms: Of one program, for each frame that it got.
         came_as: The encoding of most frames.
         frames: That each program got, on average.
@@ -54,6 +93,7 @@ class Turn:
     """
 
     edge_ms: float
+    host_ms: float
     program_ms: float
     came_as: str
     frames: float
@@ -68,7 +108,9 @@ def _run(run: Run) -> Outcome:
     rungs = run.folder / "profile.json"
     rungs.write_text(json.dumps(profile("h264")))
     store = run.folder / "store"
-    brokers = Brokers(run, LOG_BYTES, edge_words=("--store", str(store)))
+    settings = run.folder / "edge.toml"
+    _share(settings, SHARED_FROM[ARMS[0].kind])
+    brokers = Brokers(run, LOG_BYTES, edge_words=("--store", str(store), "--config", str(settings)))
     link = run.children.start(
         "link",
         mez(
@@ -78,13 +120,14 @@ def _run(run: Run) -> Outcome:
     )
     camera = brokers.dial_with(link.ready(), source)
     run.expect(rounds * len(ARMS))
-    turns: dict[tuple[str, int], list[Turn]] = {arm: [] for arm in ARMS}
+    turns: dict[Arm, list[Turn]] = {arm: [] for arm in ARMS}
     for number in range(rounds):
         for arm in in_turn(ARMS, number):
-            kind, count = arm
-            run.step(f"{count} {kind}", done=0)
-            turns[arm].append(_turn(run, brokers, str(rungs), kind, count, seconds))
-            run.step(f"{count} {kind}")
+            run.step(str(arm), done=0)
+            _share(settings, SHARED_FROM[arm.kind])
+            os.kill(brokers.edge.pid, signal.SIGHUP)
+            turns[arm].append(_turn(run, brokers, str(rungs), arm, seconds))
+            run.step(str(arm))
     crossed = int(link.ask("")["up"]["bytes"])
     run.children.stop(camera)
     # A log that is closed in good order has all its frames on disk.
@@ -107,12 +150,17 @@ def _run(run: Run) -> Outcome:
     return outcome
 
 
-def _turn(run: Run, brokers: Brokers, rungs: str, kind: str, count: int, seconds: float) -> Turn:
+def _share(settings: Path, shared_from: str) -> None:
+    settings.write_text(f'role = "edge"\nshared_pictures_from = "{shared_from}"\n')
+
+
+def _turn(run: Run, brokers: Brokers, rungs: str, arm: Arm, seconds: float) -> Turn:
     words = [sys.executable, str(Path(viewer.__file__)), brokers.socket, str(brokers.keys), rungs]
+    words += [str(arm.every), *ACCEPTED[arm.kind]]
     programs: list[Child] = []
     try:
-        for number in range(count):
-            programs.append(run.children.start(f"program {number}", [*words, *ACCEPTED[kind]]))
+        for number in range(arm.count):
+            programs.append(run.children.start(f"program {number}", words))
         for program in programs:
             program.ready()
         time.sleep(SETTLE_SECONDS)
@@ -129,27 +177,29 @@ def _turn(run: Run, brokers: Brokers, rungs: str, kind: str, count: int, seconds
             run.children.stop(program)
     frames = [int(answer["frames"]) for answer in answers]
     if min(frames) < seconds * FPS / 4:
-        raise ExperimentError(f"{count} {kind}: {min(frames)} frames in {seconds:g} s came to a program")
+        raise ExperimentError(f"{arm}: {min(frames)} frames in {seconds:g} s came to a program")
     encodings = answers[0]["encodings"]
     return Turn(
         edge_ms=edge_ns / 1e6 / (took_s * FPS),
+        host_ms=(edge_ns + programs_ns) / 1e6 / (took_s * FPS),
         program_ms=programs_ns / 1e6 / sum(frames),
         came_as=max(encodings, key=encodings.get),
-        frames=sum(frames) / count,
-        skipped=sum(int(answer["skipped"]) for answer in answers) / count,
-        age_ms=sum(float(answer["age_ms_p50"]) for answer in answers) / count,
+        frames=sum(frames) / arm.count,
+        skipped=sum(int(answer["skipped"]) for answer in answers) / arm.count,
+        age_ms=sum(float(answer["age_ms_p50"]) for answer in answers) / arm.count,
     )
 
 
-def _outcome(turns: Mapping[tuple[str, int], Sequence[Turn]], disk_ratio: float) -> Outcome:
+def _outcome(turns: Mapping[Arm, Sequence[Turn]], disk_ratio: float) -> Outcome:
     outcome = Outcome()
-    for (kind, count), of_arm in turns.items():
-        for name in ("edge_ms", "program_ms", "age_ms"):
+    for arm, of_arm in turns.items():
+        for name in ("edge_ms", "host_ms", "program_ms", "age_ms"):
             values: list[Values] = [np.array([getattr(turn, name)]) for turn in of_arm]
             metric = "age_ms_p50" if name == "age_ms" else f"{name.removesuffix('_ms')}_cpu_ms_per_frame"
-            outcome.metrics[f"{kind}_{count}_{metric}"] = interval(values, median)
+            outcome.metrics[f"{arm.key}_{metric}"] = interval(values, median)
         for number, turn in enumerate(of_arm):
-            row: dict[str, Cell] = {"readers": kind, "count": count, "round": number}
+            row: dict[str, Cell] = {"readers": arm.kind, "count": arm.count, "every": arm.every}
+            row |= {"round": number, "host_cpu_ms_per_frame": turn.host_ms}
             row |= {"came_as": turn.came_as, "frames": turn.frames, "skipped": turn.skipped}
             row |= {"edge_cpu_ms_per_frame": turn.edge_ms, "program_cpu_ms_per_frame": turn.program_ms}
             outcome.rows.append({**row, "age_ms_p50": turn.age_ms})
@@ -157,39 +207,41 @@ def _outcome(turns: Mapping[tuple[str, int], Sequence[Turn]], disk_ratio: float)
     outcome.targets = [Target("disk_ratio", "<=", 1.1)]
     outcome.tables = [_table(turns)]
     panels = {
-        "edge, CPU ms a frame": {
-            f"{count} {kind}": [turn.edge_ms for turn in of_arm] for (kind, count), of_arm in turns.items()
-        }
+        "edge, CPU ms a frame": {str(arm): [turn.edge_ms for turn in of_arm] for arm, of_arm in turns.items()},
+        "host, CPU ms a frame": {str(arm): [turn.host_ms for turn in of_arm] for arm, of_arm in turns.items()},
     }
     outcome.plot = lambda drawing: bars(drawing, panels)
     outcome.notes = [
-        "readers: ours decode video themselves unless told otherwise; stills are what all other programs get",
+        "readers: ours decode video themselves; shared are the same, and the edge decodes for all of them; "
+        "stills are what all other programs get",
+        "host: the edge and all programs together, for each frame of the camera",
         "disk_ratio: bytes of the edge's store after the run, by all bytes that crossed the link; "
         "the store's indices and seals are in the one, the link's headers in the other",
     ]
     return outcome
 
 
-def _table(turns: Mapping[tuple[str, int], Sequence[Turn]]) -> Table:
+def _table(turns: Mapping[Arm, Sequence[Turn]]) -> Table:
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
     table.add_column("readers")
     table.add_column("came as")
-    for label in ("edge, CPU ms a frame", "program, CPU ms a frame", "age p50 ms", "frames", "skipped"):
+    labels = ("host, CPU ms a frame", "edge", "a program", "age p50 ms", "frames", "skipped")
+    for label in labels:
         table.add_column(label, justify="right")
-    for (kind, count), of_arm in turns.items():
+    for arm, of_arm in turns.items():
         cells = [
             figure(float(np.median([getattr(turn, name) for turn in of_arm])))
-            for name in ("edge_ms", "program_ms", "age_ms", "frames", "skipped")
+            for name in ("host_ms", "edge_ms", "program_ms", "age_ms", "frames", "skipped")
         ]
-        table.add_row(f"{count} {kind}", of_arm[0].came_as, *cells)
+        table.add_row(str(arm), of_arm[0].came_as, *cells)
     return table
 
 
 KEPT: Final = Experiment(
     name="kept",
-    summary="what video costs an edge that keeps it: processor time with 1 and 8 readers, bytes on disk",
+    summary="what video costs an edge that keeps it, and its host: processor time with 1 to 8 readers, bytes on disk",
     needs="ffmpeg, the demo's video (fetched once)",
-    seconds_quick=60,
-    seconds_full=460,
+    seconds_quick=240,
+    seconds_full=2100,
     run=_run,
 )

@@ -170,3 +170,198 @@ impl Drop for Sharer {
         self.stills.sharing().readers.fetch_sub(1, Ordering::AcqRel);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use mez_core::frame::{
+        ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Reference, Rung, Sequence,
+    };
+    use mez_core::log::{LogConfig, LogWriter, Record, log};
+    use mez_core::units::Timestamp;
+    use mez_media::image::{ImageView, ImageViewMut, PixelFormat};
+    use mez_media::stream::{Encoded, Outcome, OwnedPicture, Request, Source, StreamEncoder};
+
+    use super::*;
+
+    const SIZE: (u32, u32) = (64, 48);
+
+    /// A camera that sends video: grey pictures, each brighter than the one before.
+    struct Video {
+        camera: CameraName,
+        writer: LogWriter,
+        encoder: StreamEncoder,
+        stills: Arc<Stills>,
+        chains_asked: Arc<AtomicU32>,
+        next: u64,
+    }
+
+    impl Video {
+        fn new() -> Self {
+            let (writer, reader) = log(LogConfig::default());
+            let (camera, chains_asked) = ("dock".parse::<CameraName>().unwrap(), Arc::new(AtomicU32::new(0)));
+            let asked = Arc::clone(&chains_asked);
+            let ask = move || _ = asked.fetch_add(1, Ordering::Relaxed);
+            let stills = Stills::new(camera.clone(), reader, ask);
+            let encoder = StreamEncoder::new(1 << 20).unwrap();
+            Self { camera, writer, encoder, stills, chains_asked, next: 0 }
+        }
+
+        /// The next frame, which begins a chain or goes on with one.
+        fn frame(&mut self, begins: bool) -> ChainedFrame {
+            self.frame_of(begins, |payload| payload)
+        }
+
+        fn frame_of(&mut self, begins: bool, damage: fn(Vec<u8>) -> Vec<u8>) -> ChainedFrame {
+            let sequence = self.next;
+            self.next += 1;
+            let pixels = vec![shade(sequence); (SIZE.0 * SIZE.1) as usize];
+            let view = ImageView::packed(&pixels, SIZE.0, SIZE.1, PixelFormat::Gray8).unwrap();
+            let (setting, at) = ("h264/q20".parse().unwrap(), Instant::from_nanos(1 + sequence * 1_000_000));
+            let request = Request {
+                sequence: Sequence(sequence),
+                captured: at,
+                setting: &setting,
+                bytes_max: None,
+                reference: if begins { Reference::Independent } else { Reference::Previous },
+            };
+            let Outcome::Frame(made) = self.encoder.encode(&Source::Pixels(view), &request).unwrap() else {
+                panic!("{sequence} was not made")
+            };
+            let Encoded { payload, encoding, width, height, chain, .. } = made;
+            assert_eq!((encoding, chain.index == 0), (Encoding::H264, begins), "{sequence}");
+            let meta = FrameMeta {
+                id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+                captured: Timestamp::from_nanos(at.as_nanos()),
+                clock_source: ClockSource::Broker,
+                width,
+                height,
+                published: SIZE,
+                encoding,
+                rung: Rung::original(),
+                chain,
+            };
+            let (id, index) = (meta.id, meta.chain.index);
+            let record = Record {
+                frame: Frame { meta, payload: damage(payload.to_vec()).into() },
+                skipped: [].into(),
+                quality: Quality::default(),
+                trace: None,
+                link_bytes: None,
+                arrived: at,
+            };
+            self.writer.append_record(record).unwrap();
+            self.stills.wake();
+            ChainedFrame { id, index }
+        }
+
+        /// What comes beside a frame for a reader.
+        async fn beside(&self, reader: &mut SharedPictures, frame: ChainedFrame) -> Beside {
+            reader.beside((&self.camera, Arc::clone(&self.stills)), frame, 2, true).await
+        }
+
+        /// The same, which has to be the picture.
+        async fn shows(&self, reader: &mut SharedPictures, frame: ChainedFrame) -> Picture {
+            match self.beside(reader, frame).await {
+                Beside::Picture(picture) => {
+                    let Picture { form, data, size } = picture.clone();
+                    let owned = OwnedPicture::from_parts(form, size, data).unwrap();
+                    let mut pixels = vec![0; (SIZE.0 * SIZE.1 * 3) as usize];
+                    let mut view =
+                        ImageViewMut::packed(&mut pixels, SIZE.0, SIZE.1, PixelFormat::Bgr8).unwrap();
+                    owned.show(&mut view).unwrap();
+                    let sequence = frame.id.sequence.0;
+                    assert!(pixels[0].abs_diff(shade(sequence)) <= 3, "{sequence} shows {}", pixels[0]);
+                    picture
+                }
+                other => panic!("{frame:?}: {other:?}"),
+            }
+        }
+    }
+
+    fn shade(sequence: u64) -> u8 {
+        40 + 10 * (sequence % 20) as u8
+    }
+
+    /// Both get the same memory, which was made once; who is alone gets nothing.
+    #[tokio::test]
+    async fn two_readers_get_one_picture() {
+        let (mut video, mut one, mut other) =
+            (Video::new(), SharedPictures::default(), SharedPictures::default());
+        let frame = video.frame(true);
+        assert_eq!(video.beside(&mut one, frame).await, Beside::Nothing, "it is alone");
+        video.shows(&mut other, frame).await;
+        for _ in 0..10 {
+            let frame = video.frame(false);
+            let first = video.shows(&mut one, frame).await;
+            let second = video.shows(&mut other, frame).await;
+            assert_eq!(first.data.as_ptr(), second.data.as_ptr(), "it was decoded and copied once");
+        }
+        assert_eq!(video.chains_asked.load(Ordering::Relaxed), 0);
+    }
+
+    /// A reader that stays alone cannot decode the rest of a chain that it has not decoded: it gets pictures to the end of it.
+    #[tokio::test]
+    async fn a_reader_goes_back_only_where_a_chain_begins() {
+        let (mut video, mut one, mut other) =
+            (Video::new(), SharedPictures::default(), SharedPictures::default());
+        let frame = video.frame(true);
+        video.beside(&mut one, frame).await;
+        video.beside(&mut other, frame).await;
+        let frame = video.frame(false);
+        video.shows(&mut one, frame).await;
+        drop(other);
+        for _ in 0..5 {
+            let frame = video.frame(false);
+            video.shows(&mut one, frame).await;
+        }
+        let begins = video.frame(true);
+        assert_eq!(video.beside(&mut one, begins).await, Beside::Nothing);
+        let next = video.frame(false);
+        assert_eq!(video.beside(&mut one, next).await, Beside::Nothing);
+        // Deep in a chain nobody goes over to pictures, because the edge would have to decode all of it.
+        for _ in 0..40 {
+            video.frame(false);
+        }
+        let (deep, mut other) = (video.frame(false), SharedPictures::default());
+        assert_eq!(video.beside(&mut other, deep).await, Beside::Nothing);
+        assert_eq!(video.beside(&mut one, deep).await, Beside::Nothing);
+    }
+
+    /// Nobody waits for the picture of a frame that is not the newest any more.
+    #[tokio::test]
+    async fn a_slow_reader_takes_the_next_picture() {
+        let (mut video, mut one, mut other) =
+            (Video::new(), SharedPictures::default(), SharedPictures::default());
+        let first = video.frame(true);
+        video.beside(&mut one, first).await;
+        video.shows(&mut other, first).await;
+        let (second, third) = (video.frame(false), video.frame(false));
+        assert_eq!(video.beside(&mut one, second).await, Beside::Passed);
+        video.shows(&mut other, third).await;
+        video.shows(&mut one, third).await;
+    }
+
+    /// Where the edge's decoder fails, readers decode by themselves, and are asked for memory first where they have none.
+    #[tokio::test]
+    async fn a_decoder_that_fails_rests() {
+        let (mut video, mut one, mut other) =
+            (Video::new(), SharedPictures::default(), SharedPictures::default());
+        let frame = video.frame(true);
+        video.beside(&mut one, frame).await;
+        let without = other.beside((&video.camera, Arc::clone(&video.stills)), frame, 2, false).await;
+        assert_eq!(without, Beside::Memory);
+        video.shows(&mut other, frame).await;
+        video.shows(&mut one, frame).await;
+        let damaged = video.frame_of(false, |payload| vec![1; payload.len()]);
+        assert_eq!(video.beside(&mut one, damaged).await, Beside::Nothing);
+        assert_eq!(video.beside(&mut other, damaged).await, Beside::Nothing);
+        assert_eq!(video.chains_asked.load(Ordering::Relaxed), 1, "the camera is asked for another chain");
+        let begins = video.frame(true);
+        assert_eq!(video.beside(&mut one, begins).await, Beside::Nothing, "not at once again");
+        video.stills.sharing().rest(Instant::ZERO);
+        video.shows(&mut one, begins).await;
+        video.shows(&mut other, begins).await;
+    }
+}

@@ -43,16 +43,19 @@ pub(crate) struct Outgoing<'a> {
     meter: Meter,
     /// The number before the first, and the last one.
     numbers: (u8, u8),
+    /// Less goes elsewhere.
+    bytes_min: usize,
 }
 
 impl<'a> Outgoing<'a> {
     pub(crate) fn new(mapped: &'a MappedByClient) -> Self {
-        Self { mapped, filler: None, meter: Meter::frames(), numbers: (NONE, PICTURES_ABOVE) }
+        let (meter, numbers) = (Meter::frames(), (NONE, PICTURES_ABOVE));
+        Self { mapped, filler: None, meter, numbers, bytes_min: SHARED_BYTES_MIN }
     }
 
     /// For decoded pictures.
     pub(crate) fn of_pictures(mapped: &'a MappedByClient, meter: Meter) -> Self {
-        Self { mapped, filler: None, meter, numbers: (PICTURES_ABOVE, u8::MAX) }
+        Self { mapped, filler: None, meter, numbers: (PICTURES_ABOVE, u8::MAX), bytes_min: 1 }
     }
 
     /// Whether the client has mapped a memory whose slots hold `bytes`.
@@ -63,7 +66,7 @@ impl<'a> Outgoing<'a> {
 
     /// Reserves a slot for a payload of `bytes` that the client can read. `None` if the payload must go through the socket.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Option<Reserved> {
-        if bytes < SHARED_BYTES_MIN {
+        if bytes < self.bytes_min {
             return None;
         }
         let filler = self.filler.as_mut()?;
@@ -82,6 +85,9 @@ impl<'a> Outgoing<'a> {
             Some(filler) => (Some(filler.layout()), filler.layout().number),
             None => (None, self.numbers.0),
         };
+        if bytes < self.bytes_min {
+            return None;
+        }
         let layout = next_layout(before, number, bytes).filter(|layout| layout.number <= self.numbers.1)?;
         // Pictures have nowhere else to go, so the first slot counts from the beginning on.
         let first = match is_for_pictures(layout.number) {
@@ -132,6 +138,9 @@ impl Incoming {
             Some(granted) => (Some(granted.taker.layout()), granted.taker.layout().number),
             None => (None, NONE),
         };
+        if bytes < SHARED_BYTES_MIN {
+            return None;
+        }
         let layout = next_layout(before, number, bytes)?;
         let share = Meter::frames().take(u64::from(layout.slot_bytes) * u64::from(SLOTS))?;
         let made = layout.create().and_then(|file| Ok((Taker::map(&file, layout)?, file)));
@@ -149,8 +158,7 @@ impl Granted {
 
 /// The layout for payloads of `bytes`, where the one before is too small for them.
 fn next_layout(before: Option<Layout>, number: u8, bytes: usize) -> Option<Layout> {
-    let sensible = (SHARED_BYTES_MIN..=SHARED_BYTES_MAX_OF_SLOT).contains(&bytes);
-    if !sensible || before.is_some_and(|layout| layout.fits(bytes)) {
+    if bytes > SHARED_BYTES_MAX_OF_SLOT || before.is_some_and(|layout| layout.fits(bytes)) {
         return None;
     }
     Some(Layout::for_payload(number.checked_add(1)?, bytes))
