@@ -1,4 +1,4 @@
-"""Measures what video costs an edge that keeps it, and its host: processor time with 1 to 8 readers, bytes on disk."""
+"""Measures what video costs an edge that keeps it, and its host: processor time, bytes on disk."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ OURS: Final = "ours"
 SHARED: Final = "shared"
 STILLS: Final = "stills"
 ACCEPTED: Final[Mapping[str, tuple[str, ...]]] = {OURS: (), SHARED: (), STILLS: ("jpeg",)}
-"""What programs accept: what our library does unless told otherwise, each decoding for itself, or the edge for all of them; and
-what those do without a decoder."""
+"""What programs accept: what our library does unless told otherwise, each decoding for itself, or the edge
+for all of them; and what those do without a decoder."""
 
 SHARED_FROM: Final[Mapping[str, str]] = {OURS: "off", SHARED: "1", STILLS: "off"}
 """From how many readers on the edge decodes for all of them."""
@@ -207,8 +207,10 @@ def _outcome(turns: Mapping[Arm, Sequence[Turn]], disk_ratio: float) -> Outcome:
     outcome.targets = [Target("disk_ratio", "<=", 1.1)]
     outcome.tables = [_table(turns)]
     panels = {
-        "edge, CPU ms a frame": {str(arm): [turn.edge_ms for turn in of_arm] for arm, of_arm in turns.items()},
-        "host, CPU ms a frame": {str(arm): [turn.host_ms for turn in of_arm] for arm, of_arm in turns.items()},
+        f"{what}, CPU ms a frame": {
+            str(arm): [getattr(turn, f"{what}_ms") for turn in of_arm] for arm, of_arm in turns.items()
+        }
+        for what in ("host", "edge")
     }
     outcome.plot = lambda drawing: bars(drawing, panels)
     outcome.notes = [
@@ -239,7 +241,7 @@ def _table(turns: Mapping[Arm, Sequence[Turn]]) -> Table:
 
 KEPT: Final = Experiment(
     name="kept",
-    summary="what video costs an edge that keeps it, and its host: processor time with 1 to 8 readers, bytes on disk",
+    summary="what video costs an edge that keeps it, and its host: processor time with 1 to 8 readers, disk",
     needs="ffmpeg, the demo's video (fetched once)",
     seconds_quick=240,
     seconds_full=2100,
