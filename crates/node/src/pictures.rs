@@ -26,6 +26,9 @@ const ENTRY_INDEX_MAX: u32 = 32;
 /// For this long after a picture could not be made, readers decode by themselves.
 const REST: Duration = Duration::from_secs(60);
 
+/// A memory that became too small for another camera is replaced. A reader inside a chain passes so many frames over meanwhile.
+const WITHOUT_MEMORY_MAX: u8 = 30;
+
 /// The readers of one camera that take pictures.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
@@ -101,12 +104,14 @@ struct Sharer {
     stills: Arc<Stills>,
     /// Pictures come.
     shares: bool,
+    /// Frames in a row for which there was no memory.
+    without_memory: u8,
 }
 
 impl Sharer {
     fn new(stills: Arc<Stills>) -> Self {
         stills.sharing().readers.fetch_add(1, Ordering::AcqRel);
-        Self { stills, shares: false }
+        Self { stills, shares: false, without_memory: 0 }
     }
 
     async fn beside(
@@ -117,6 +122,10 @@ impl Sharer {
         has_memory: bool,
     ) -> Beside {
         let is_worth_it = self.is_worth_it(frame, from);
+        self.without_memory = if has_memory { 0 } else { self.without_memory.saturating_add(1) };
+        if self.shares && frame.index > 0 && (1..=WITHOUT_MEMORY_MAX).contains(&self.without_memory) {
+            return Beside::Passed;
+        }
         self.set(is_worth_it && has_memory);
         match (is_worth_it, has_memory) {
             (true, true) => {}
@@ -354,6 +363,10 @@ mod tests {
         assert_eq!(without, Beside::Memory);
         video.shows(&mut other, frame).await;
         video.shows(&mut one, frame).await;
+        // Its memory is being replaced by a larger one.
+        let frame = video.frame(false);
+        let without = other.beside((&video.camera, Arc::clone(&video.stills)), frame, 2, false).await;
+        assert_eq!(without, Beside::Passed);
         let damaged = video.frame_of(false, |payload| vec![1; payload.len()]);
         assert_eq!(video.beside(&mut one, damaged).await, Beside::Nothing);
         assert_eq!(video.beside(&mut other, damaged).await, Beside::Nothing);
