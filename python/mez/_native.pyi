@@ -88,6 +88,7 @@ class Payload(Buffer):
 
 @final
 class Picture:
+    shared: Final[bool]
     def show_into(self, image: _Buffer) -> None: ...
 
 @final

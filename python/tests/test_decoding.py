@@ -1,5 +1,6 @@
 """What an application sees of each encoding, and which it may ask for."""
 
+import contextlib
 import pickle
 from pathlib import Path
 
@@ -158,3 +159,28 @@ def test_pixels_are_made_of_what_is_looked_at(edge: mez.Edge) -> None:
                 assert frame.image is frame.image and frame.rgb.shape == (48, 64, 3)
                 assert frame._picture is None, "its memory is given back"
     assert [counted.conversions for counted in pictures] == [0, 0, 1] * 10
+
+
+def test_programs_of_a_host_share_pictures(edge: mez.Edge) -> None:
+    """What one keeps stays as it was, and takes nothing from it or from the other."""
+    contract = {"accuracy": 0.9, "latency_ms": 5000, "profile": profile_of(64, 48, rung="h264/q24")}
+    kept: list[mez.Frame] = []
+    shared = [0, 0]
+    with (
+        mez.publisher("cam", edge=edge) as camera,
+        edge.subscribe("cam", **contract) as keeps,
+        edge.subscribe("cam", **contract) as looks,
+    ):
+        for frame in video(camera, keeps):
+            assert frame.payload.nbytes == frame.link_bytes, "what crossed the link came here"
+            shared[0] += frame._picture is not None and frame._picture.shared
+            kept.append(frame)
+            with contextlib.suppress(mez.WaitTimeoutError):
+                other = looks.next(timeout=1)
+                shared[1] += other._picture is not None and other._picture.shared
+                assert abs(number_of(other.image) - other.sequence % 90) <= 1
+            if min(shared) == 12:
+                break
+    for frame in kept:
+        assert abs(number_of(frame.image) - frame.sequence % 90) <= 1
+    assert min(shared) == 12, shared

@@ -193,6 +193,7 @@ mod tests {
     use mez_media::stream::{Encoded, Outcome, OwnedPicture, Request, Source, StreamEncoder};
 
     use super::*;
+    use crate::decoders::Decoders;
 
     const SIZE: (u32, u32) = (64, 48);
 
@@ -212,7 +213,7 @@ mod tests {
             let (camera, chains_asked) = ("dock".parse::<CameraName>().unwrap(), Arc::new(AtomicU32::new(0)));
             let asked = Arc::clone(&chains_asked);
             let ask = move || _ = asked.fetch_add(1, Ordering::Relaxed);
-            let stills = Stills::new(camera.clone(), reader, ask);
+            let stills = Stills::new(camera.clone(), reader, Decoders::software(), ask);
             let encoder = StreamEncoder::new(1 << 20).unwrap();
             Self { camera, writer, encoder, stills, chains_asked, next: 0 }
         }

@@ -46,7 +46,12 @@ impl Payload {
 
 /// The decoded picture of a frame of video, which nobody has converted to pixels yet.
 #[pyclass(frozen, module = "mez._native")]
-pub(crate) struct Picture(Arc<OwnedPicture>);
+pub(crate) struct Picture {
+    picture: Arc<OwnedPicture>,
+    /// The edge decoded it, for several programs of its host.
+    #[pyo3(get)]
+    shared: bool,
+}
 
 #[pymethods]
 impl Picture {
@@ -55,7 +60,7 @@ impl Picture {
     fn show_into(&self, image: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = image.py();
         let mut target = Target::read(image)?;
-        py.detach(|| self.0.show(&mut target.view()?))
+        py.detach(|| self.picture.show(&mut target.view()?))
             .map_err(|failure: StreamDecodeError| error::raise(py, "ImageError", failure))
     }
 }
@@ -108,7 +113,8 @@ impl Arrival {
         let age = frame.age();
         // To the microsecond: no clock is compared more exactly, and people print it.
         let ms = |duration: std::time::Duration| (duration.as_secs_f64() * 1e6).round() / 1e3;
-        let meta = frame.meta;
+        let (meta, shared) = (frame.meta, frame.is_shared);
+        let picture = frame.picture.map(|picture| Py::new(py, Picture { picture, shared }));
         Ok(Self {
             camera: frame.camera.as_str().to_owned(),
             epoch: meta.id.epoch.0,
@@ -141,7 +147,7 @@ impl Arrival {
                 (camera.as_str().to_owned(), frame.epoch.0, frame.sequence.0, captured.as_nanos())
             }),
             payload: Py::new(py, Payload(frame.payload))?,
-            picture: frame.picture.map(|picture| Py::new(py, Picture(picture))).transpose()?,
+            picture: picture.transpose()?,
         })
     }
 }
