@@ -1,5 +1,5 @@
 //! Makes stills of frames of chains for readers that do not decode them, on demand, and pictures for readers of this host that share
-//! them (`pictures.rs`).
+//! them (`pictures/`).
 //!
 //! Each camera has a thread for that while somebody asks, at the edge and at the camera's own broker. It drives the state machine of
 //! `mez-core` and has frames decoded on threads of their own. A decoder that panics or hangs costs its frame and its chain
@@ -26,6 +26,8 @@ use crate::transcode::{ChainDecoder, Task};
 
 /// Questions that may wait for the thread. Each reader of the camera has at most one.
 const JOBS_MAX: usize = 1024;
+/// The most records that are looked at to find out whether there is a later picture.
+const RECORDS_LOOKED_AT_MAX: usize = 64;
 /// A repeated failure of one camera is logged once in this many.
 const LOGGED_ONCE_IN: u64 = 100;
 
@@ -38,8 +40,8 @@ pub(crate) struct Stills {
     log: LogReader,
     ask_for_chain: AskForChain,
     beside: Decoders,
-    /// Its readers that take pictures.
-    sharing: Sharing,
+    /// Its readers that take pictures, who may be there longer than this.
+    sharing: Arc<Sharing>,
     /// The way to the thread, if it runs.
     thread: Mutex<Option<SyncSender<Job>>>,
 }
@@ -61,7 +63,7 @@ impl Stills {
         beside: Decoders,
         ask_for_chain: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let (ask_for_chain, sharing) = (Arc::new(ask_for_chain), Sharing::default());
+        let (ask_for_chain, sharing) = (Arc::new(ask_for_chain), Arc::default());
         Arc::new(Self { camera, log, ask_for_chain, beside, sharing, thread: Mutex::default() })
     }
 
@@ -80,13 +82,16 @@ impl Stills {
     }
 
     /// Its readers that take pictures.
-    pub(crate) fn sharing(&self) -> &Sharing {
+    pub(crate) fn sharing(&self) -> &Arc<Sharing> {
         &self.sharing
     }
 
-    /// The newest frame.
-    pub(crate) fn newest(&self) -> Option<FrameId> {
-        self.log.newest().map(|record| record.frame.meta.id)
+    /// Whether the log has a later picture than this one. Records of data do not count. Behind so many of them that
+    /// nobody looks further, there is none.
+    pub(crate) fn have_newer_than(&self, frame: FrameId) -> bool {
+        let behind = self.log.index_of(frame.next())..self.log.held().end;
+        let mut records = behind.take(RECORDS_LOOKED_AT_MAX).filter_map(|index| self.log.get(index));
+        records.any(|record| record.frame.meta.encoding.is_picture())
     }
 
     /// Gives the thread something to do, and starts it if it does not run.

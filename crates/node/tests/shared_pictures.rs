@@ -4,6 +4,7 @@
 mod api_support;
 mod chain_support;
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -12,26 +13,25 @@ use api_support::{Site, everything, frame, within};
 use bytes::Bytes;
 use chain_support::{INTERVAL, jpeg_shows, picture, shows, slow_network};
 use mez_core::contract::Contract;
-use mez_core::frame::{Encoding, FrameMeta};
+use mez_core::frame::{Encoding, FrameMeta, SkipReason};
+use mez_core::name::CameraName;
 use mez_media::{ImageViewMut, PixelFormat};
-use mez_node::api::pb::subscribe_event::Event as Told;
 use mez_node::api::{ApiLimits, ApiServer, pb};
 use mez_node::camera::{CameraHandle, Transport};
 use mez_node::client::{Address, ReceivedFrame, SubscribeOptions, Subscription};
 use mez_node::edge::EdgeHandle;
-use mez_node::local::{Kind, LocalConnection, PacketError};
+use mez_node::local::{Kind, LocalConnection, PacketError, Place};
 use mez_node::ports::EdgeAddress;
 use tokio::task::JoinHandle;
 
 const BOUND: Duration = Duration::from_millis(500);
 const FLOOR: f64 = 0.9;
 
-/// An edge behind a slow network, with a camera that publishes pictures for as long as this lives.
+/// An edge behind slow networks, with cameras that publish pictures for as long as this lives.
 struct Running {
     edge: EdgeHandle,
     site: Site,
-    publishing: JoinHandle<()>,
-    _camera: CameraHandle,
+    cameras: Vec<(CameraHandle, JoinHandle<()>)>,
     server: Option<ApiServer>,
     unix: Address,
     tls: Address,
@@ -39,36 +39,46 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.publishing.abort();
+        self.cameras.iter().for_each(|(_, publishing)| publishing.abort());
     }
 }
 
 impl Running {
     async fn new() -> Self {
+        Self::with_cameras(1, INTERVAL).await
+    }
+
+    /// So many cameras, each with a network of its own, and the time between two of its pictures.
+    async fn with_cameras(count: u32, interval: Duration) -> Self {
         let site = Site::new();
         let edge = site.edge();
-        let network = slow_network(edge.link_address(), Arc::new(AtomicBool::new(false))).await;
-        let camera = site.camera_with("dock/cam1", &edge, |options| {
-            options.edges = vec![EdgeAddress { host: "127.0.0.1".into(), port: network.port() }];
-            options.transport = Transport::Quic;
-        });
-        let camera = camera.await;
+        let mut cameras = Vec::new();
+        for number in 1..=count {
+            let network = slow_network(edge.link_address(), Arc::new(AtomicBool::new(false))).await;
+            let name = format!("dock/cam{number}");
+            let camera = site.camera_with(&name, &edge, |options| {
+                options.edges = vec![EdgeAddress { host: "127.0.0.1".into(), port: network.port() }];
+                options.transport = Transport::Quic;
+            });
+            let camera = camera.await;
+            let publisher = camera.clone();
+            let publishing = tokio::spawn(async move {
+                let mut ticks = tokio::time::interval(interval);
+                ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+                for number in 0.. {
+                    ticks.tick().await;
+                    publisher.publish(picture(number)).unwrap();
+                }
+            });
+            cameras.push((camera, publishing));
+        }
         let (server, unix, tls) = site.serve_edge(&edge).await;
-        let publisher = camera.clone();
-        let publishing = tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(INTERVAL);
-            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-            for number in 0.. {
-                ticks.tick().await;
-                publisher.publish(picture(number)).unwrap();
-            }
-        });
-        Self { edge, site, publishing, _camera: camera, server: Some(server), unix, tls }
+        Self { edge, site, cameras, server: Some(server), unix, tls }
     }
 
     async fn program(&self, address: &Address, options: SubscribeOptions) -> Program {
         let client = self.site.client(address).await;
-        Program { subscription: client.subscribe(options).await.unwrap(), last: None }
+        Program { subscription: client.subscribe(options).await.unwrap(), last: HashMap::new() }
     }
 
     async fn local(&self) -> Program {
@@ -93,7 +103,7 @@ fn options() -> SubscribeOptions {
 /// A program that looks at every frame that it gets.
 struct Program {
     subscription: Subscription,
-    last: Option<u64>,
+    last: HashMap<CameraName, u64>,
 }
 
 impl Program {
@@ -102,7 +112,7 @@ impl Program {
         let frame = frame(&mut self.subscription).await;
         check(&frame);
         let number = frame.meta.id.sequence.0;
-        if let Some(last) = self.last.replace(number) {
+        if let Some(last) = self.last.insert(frame.camera.clone(), number) {
             assert!(number > last, "{number} after {last}");
             assert_eq!(frame.skipped.total(), number - last - 1, "between {last} and {number}");
         }
@@ -140,9 +150,10 @@ fn check(frame: &ReceivedFrame) {
     let FrameMeta { id, width, height, encoding, .. } = &frame.meta;
     let (number, what) = (id.sequence.0, id.to_string());
     match encoding {
-        Encoding::H264 => {
+        Encoding::H264 | Encoding::Tiles => {
             let start = frame.payload.get(..4);
-            assert_eq!(start, Some(&[0, 0, 0, 1][..]), "{what}: the payload is what crossed the link");
+            let is_video = start == Some(&[0, 0, 0, 1][..]);
+            assert_eq!(is_video, *encoding == Encoding::H264, "{what}: the payload is what crossed the link");
             let mut pixels = vec![0; (width * height * 3) as usize];
             let view = ImageViewMut::packed(&mut pixels, *width, *height, PixelFormat::Bgr8);
             frame.show(&mut view.unwrap()).unwrap();
@@ -254,42 +265,118 @@ async fn sharing_can_be_switched_off() {
     }
 }
 
-/// A client of the local protocol that takes pictures, says that it has mapped the memory, and never frees a place: it gets three, and
-/// others as many as before.
+/// Sharing is switched off while two programs share: both go on with pictures, and decode by themselves from the next chain on.
+#[tokio::test(flavor = "multi_thread")]
+async fn sharing_ends_where_a_chain_begins_when_it_is_switched_off() {
+    let running = Running::new().await;
+    let (mut one, mut other) = running.pair().await;
+    let off = ApiLimits { shared_pictures_from: 0, ..ApiLimits::default() };
+    running.server.as_ref().expect("it serves").set_limits(off);
+    let (of_one, of_other) =
+        tokio::join!(one.until(|frame| !frame.is_shared), other.until(|frame| !frame.is_shared));
+    for own in [of_one, of_other] {
+        assert!(own.meta.encoding.is_chained(), "no stills had to come in between: {:?}", own.meta);
+        assert_eq!(own.skipped.of(SkipReason::NotDecoded), 0);
+    }
+}
+
+/// Each of eight cameras has its own decoder at the edge: two programs get all of their frames in order, with pictures.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_programs_share_the_pictures_of_eight_cameras() {
+    let running = Running::with_cameras(8, 5 * INTERVAL).await;
+    let (mut one, mut other) = (running.local().await, running.local().await);
+    let mut shared: [HashSet<CameraName>; 2] = Default::default();
+    for _ in 0..4_000 {
+        let (of_one, of_other) = tokio::join!(one.next(), other.next());
+        for (shared, frame) in shared.iter_mut().zip([of_one, of_other]) {
+            if frame.is_shared {
+                shared.insert(frame.camera.clone());
+            }
+        }
+        if shared.iter().all(|shared| shared.len() == 8) {
+            return;
+        }
+    }
+    panic!("{shared:?}");
+}
+
+/// A client of the local protocol that takes pictures, and what it has got.
+struct Raw {
+    connection: LocalConnection,
+    places: Vec<Place>,
+    through_the_socket: usize,
+}
+
+impl Raw {
+    async fn new(running: &Running, takes_pictures: bool) -> Self {
+        let Address::Unix(path) = &running.unix else { panic!("a socket") };
+        let mut connection = LocalConnection::open(path).await.unwrap();
+        let accept = [Encoding::H264, Encoding::Jpeg].map(|encoding| encoding as i32).to_vec();
+        let request =
+            pb::SubscribeRequest { pattern: "dock/*".into(), accept_encodings: accept, ..Default::default() };
+        connection.writer.write(Kind::Subscribe, &request, Bytes::new()).await.unwrap();
+        if takes_pictures {
+            connection.writer.write(Kind::TakesPictures, &(), Bytes::new()).await.unwrap();
+        }
+        Self { connection, places: Vec::new(), through_the_socket: 0 }
+    }
+
+    /// Reads a packet. `maps`: it says that it maps what it is offered.
+    async fn read(&mut self, maps: bool) {
+        let packet = within(self.connection.reader.read()).await.unwrap().expect("it is served");
+        match (packet.kind, packet.shared) {
+            (Kind::Memory, _) if maps => {
+                let number = packet.payload.slice(..1);
+                self.connection.writer.write(Kind::Mapped, &(), number).await.unwrap();
+            }
+            (Kind::Picture, Some(place)) => {
+                assert!(place.memory > 127, "{place:?}");
+                assert!(!self.places.contains(&place), "a place is given twice: {:?}", self.places);
+                self.places.push(place);
+            }
+            (Kind::Picture, None) => self.through_the_socket += usize::from(!packet.payload.is_empty()),
+            _ => {}
+        }
+    }
+}
+
+/// Until a program has mapped its memory, and also if it never does, pictures come through the socket.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_without_memory_gets_pictures_through_its_socket() {
+    let running = Running::new().await;
+    let (mut without, mut other) = (Raw::new(&running, true).await, running.local().await);
+    let read = async {
+        while without.through_the_socket < 30 {
+            without.read(false).await;
+        }
+    };
+    let looks = async {
+        loop {
+            other.next().await;
+        }
+    };
+    tokio::select! {
+        () = read => {}
+        () = looks => {}
+    }
+    assert_eq!(without.places, []);
+}
+
+/// A client of the local protocol that takes pictures, says that it has mapped the memory, and never frees a place: it gets three there,
+/// the next through its socket, and others as many as before.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_never_lets_go_holds_three_pictures() {
     let running = Running::new().await;
-    let Address::Unix(path) = &running.unix else { panic!("a socket") };
-    let mut greedy = LocalConnection::open(path).await.unwrap();
-    let accept = [Encoding::H264, Encoding::Jpeg].map(|encoding| encoding as i32).to_vec();
-    let request =
-        pb::SubscribeRequest { pattern: "dock/*".into(), accept_encodings: accept, ..Default::default() };
-    greedy.writer.write(Kind::Subscribe, &request, Bytes::new()).await.unwrap();
-    greedy.writer.write(Kind::TakesPictures, &(), Bytes::new()).await.unwrap();
+    let mut greedy = Raw::new(&running, true).await;
     let hold = async {
-        let (mut places, mut passed) = (Vec::new(), 0);
-        while passed < 30 {
-            let packet = within(greedy.reader.read()).await.unwrap().expect("it is served");
-            match (packet.kind, packet.shared) {
-                (Kind::Memory, _) => {
-                    let number = packet.payload.slice(..1);
-                    greedy.writer.write(Kind::Mapped, &(), number).await.unwrap();
-                }
-                (Kind::Picture, Some(place)) => {
-                    assert!(place.memory > 127, "{place:?}");
-                    assert!(!places.contains(&place), "a place is given twice: {places:?}");
-                    places.push(place);
-                }
-                (Kind::Picture, None) => passed += 1,
-                _ => {}
-            }
+        while greedy.places.is_empty() || greedy.through_the_socket < 30 {
+            greedy.read(true).await;
         }
         // Pictures that grow get a larger memory in place of the one before.
         for memory in 128..=u8::MAX {
-            let held = places.iter().filter(|place| place.memory == memory).count();
-            assert!(held <= 3, "{places:?}");
+            let held = greedy.places.iter().filter(|place| place.memory == memory).count();
+            assert!(held <= 3, "{:?}", greedy.places);
         }
-        assert!(!places.is_empty());
     };
     let mut other = running.local().await;
     let looks = async {
@@ -306,15 +393,21 @@ async fn a_client_that_never_lets_go_holds_three_pictures() {
         shared += u32::from(other.next().await.is_shared);
     }
     assert!(shared > 20, "{shared} of 40");
-    // It cannot send pictures of its own, nor make the broker read any.
-    greedy.writer.write(Kind::Picture, &(), Bytes::new()).await.unwrap();
+}
+
+/// A client cannot send pictures, nor make the broker read any.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_sends_pictures_is_refused() {
+    let running = Running::new().await;
+    let mut client = Raw::new(&running, false).await.connection;
+    client.writer.write(Kind::Picture, &(), Bytes::new()).await.unwrap();
     let told = within(async {
         loop {
-            let packet = greedy.reader.read().await.unwrap().expect("an answer");
-            match packet.decode::<pb::SubscribeEvent>(Kind::SubscribeEvent) {
-                Ok(pb::SubscribeEvent { event: Some(Told::Frame(_)) }) => {}
-                Err(PacketError::Refused(refused)) => return refused,
-                _ => {}
+            let packet = client.reader.read().await.unwrap().expect("an answer");
+            if let Err(PacketError::Refused(refused)) =
+                packet.decode::<pb::SubscribeEvent>(Kind::SubscribeEvent)
+            {
+                return refused;
             }
         }
     })

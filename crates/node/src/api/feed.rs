@@ -9,6 +9,7 @@ use mez_core::contract::watch::{Change, FrameVerdict};
 use mez_core::frame::{Encoding, Epoch, Frame, FrameId, Sequence, SkipReason};
 use mez_core::name::CameraName;
 use mez_core::session::{CameraRest, FrameTimes};
+use mez_core::stills::PictureAnswer;
 use mez_core::subscription::{Deliver, Delivery, Missing};
 use mez_core::units::{Instant, Timestamp};
 use mez_media::stream::{TranscodeError, jpeg_of};
@@ -27,7 +28,7 @@ use super::subscriptions::Place;
 use super::{ApiError, convert, pb};
 use crate::clock::{monotonic_now, wall_now};
 use crate::edge::Served;
-use crate::pictures::{Beside, ChainedFrame, SharedPictures};
+use crate::pictures::{Beside, ChainedFrame, Choice, SharedPictures};
 
 /// How long converting a frame to JPEG may take. A 4K frame takes a tenth of a second.
 const CONVERTING_TIME_MAX: Duration = Duration::from_secs(1);
@@ -155,7 +156,7 @@ impl Feed {
                 None => self.unchecked().await,
             };
             // Every event passes here, whatever was waited for before it.
-            let event = match self.access.as_mut().and_then(StreamAccess::lost) {
+            let event = match self.lost() {
                 Some(lost) => Some(Err(lost)),
                 None => event,
             };
@@ -170,18 +171,28 @@ impl Feed {
         }
     }
 
-    /// What is to come beside a frame of a chain that goes to a program of this host. `has_memory`: whether a picture of its size can be
+    /// What is to come beside a frame of a chain that goes to a program of this host. `has_room`: whether a picture of its size can be
     /// handed over.
-    pub(crate) async fn beside(&mut self, frame: &pb::Frame, has_memory: bool) -> Beside {
-        let Source::Edge(subscription) = &self.source else { return Beside::Nothing };
+    pub(crate) fn choose_beside(&mut self, frame: &pb::Frame, has_room: impl FnOnce() -> bool) -> Choice {
+        let Source::Edge(subscription) = &self.source else { return Choice::Nothing };
         let from = self.place.shared_pictures_from();
         let Some(camera) = frame.camera.parse().ok().filter(|_| self.newest_only) else {
-            return Beside::Nothing;
+            return Choice::Nothing;
         };
-        let Some(stills) = subscription.stills(&camera) else { return Beside::Nothing };
-        let id = FrameId { epoch: Epoch(frame.epoch), sequence: Sequence(frame.sequence) };
-        let frame = ChainedFrame { id, index: frame.index_in_chain };
-        self.pictures.beside((&camera, stills), frame, from, has_memory).await
+        let Some(stills) = subscription.stills(&camera) else { return Choice::Nothing };
+        let chained = ChainedFrame { id: id_of(frame), index: frame.index_in_chain };
+        self.pictures.choose((&camera, &stills), chained, from, has_room)
+    }
+
+    /// What comes beside a frame whose picture was asked for. `answer`: `None` if there was none in time.
+    pub(crate) fn beside(&mut self, frame: &pb::Frame, answer: Option<PictureAnswer>) -> Beside {
+        let camera = frame.camera.parse();
+        camera.map_or(Beside::Nothing, |camera| self.pictures.answered(&camera, id_of(frame), answer))
+    }
+
+    /// Why the stream must end now, if it must. For those who have held an event back.
+    pub(crate) fn lost(&mut self) -> Option<ApiError> {
+        self.access.as_mut().and_then(StreamAccess::lost)
     }
 
     /// The next event behind the first, if there is one to tell: what there is may have to be converted first.
@@ -370,6 +381,10 @@ impl Feed {
         });
         Event::Ended(pb::Ended { rest: told.collect() })
     }
+}
+
+fn id_of(frame: &pb::Frame) -> FrameId {
+    FrameId { epoch: Epoch(frame.epoch), sequence: Sequence(frame.sequence) }
 }
 
 /// Waits until rights have changed; for ever where none are asked for.

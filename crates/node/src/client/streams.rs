@@ -74,7 +74,7 @@ impl EventStream {
                     let (layout, file) = match read(reader, address).await? {
                         None => return Ok(None),
                         Some(Came::Packet(packet)) if packet.kind == Kind::Picture => {
-                            self.beside = beside(&packet, pictures.as_ref()).await.map_err(fault)?;
+                            self.beside = beside(packet, pictures.as_ref()).await.map_err(fault)?;
                             continue;
                         }
                         Some(Came::Packet(packet)) => break packet,
@@ -119,14 +119,19 @@ impl EventStream {
 
 /// What a packet says of the picture beside the next frame. A program that keeps pictures gets copies, so that there is always
 /// a place for the next.
-async fn beside(packet: &Packet, memory: Option<&Taker>) -> Result<Shared, PacketError> {
+async fn beside(packet: Packet, memory: Option<&Taker>) -> Result<Shared, PacketError> {
     let PictureHead { form, width, height } = packet.decode(Kind::Picture)?;
-    let Some(place) = packet.shared else { return Ok(Shared::Passed) };
-    let memory = memory.ok_or(NotThere::NoPlace)?;
-    let mut data = memory.take(place).await?;
-    if memory.is_full() {
-        data = pooled(&data);
+    if form == 0 {
+        return Ok(Shared::Passed);
     }
+    let data = match packet.shared {
+        Some(place) => {
+            let memory = memory.ok_or(NotThere::NoPlace)?;
+            let data = memory.take(place).await?;
+            if memory.is_full() { pooled(&data) } else { data }
+        }
+        None => packet.payload,
+    };
     let form = u8::try_from(form).unwrap_or_default();
     let picture = OwnedPicture::from_parts(form, (width, height), data);
     picture

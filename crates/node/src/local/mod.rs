@@ -38,8 +38,8 @@
 //! seconds. A client that ignores a memory gets and sends payloads inline.
 //!
 //! `Picture` says that the edge has decoded the frame in the next packet, for several programs of its host. Its payload is the picture, in
-//! a memory whose number is above 127; or there is none, because a later frame will have one (`pictures.rs`). A frame of a chain without
-//! a `Picture` is for the client to decode. The memories for payloads of frames have numbers up to 127.
+//! a memory whose number is above 127 or inline. Without a form there is no picture, because a later frame will have one (`pictures.rs`).
+//! A frame of a chain without a `Picture` is for the client to decode. The memories for payloads of frames have numbers up to 127.
 //!
 //! A subscription and a stream of frames have a connection of their own, and closing it ends them. Nothing needs to be
 //! acknowledged. A side that cannot write waits. The broker then holds at most one frame for that reader, within its share of memory

@@ -1,21 +1,33 @@
 //! Hands decoded pictures to programs on the broker's host, beside the frames that they are of.
 //!
 //! A picture lies in a memory of the connection, as large payloads do. The program can alter only what it was given, and holds nothing
-//! but the slots of its own memory. If it holds them all, it gets no picture until it lets one go.
+//! but the slots of its own memory. While it holds them all, and until it has a memory, pictures go through the socket.
+//!
+//! A frame waits for its picture. What its camera has behind it waits too, and nothing else does.
 
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
 use std::os::fd::AsFd;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
 use mez_core::frame::Encoding;
-use mez_core::stills::Picture;
+use mez_core::stills::{Picture, PictureAnswer};
 use tokio::net::unix::OwnedWriteHalf;
 
 use super::packet::{Kind, PacketError, PacketWriter};
-use super::shared::{MappedByClient, Meter, Outgoing, is_for_pictures};
-use crate::api::feed::Feed;
+use super::shared::{MappedByClient, Meter, Outgoing, Share, is_for_pictures};
+use crate::api::ApiError;
+use crate::api::feed::{Feed, Told};
+use crate::api::lent::Payload;
 use crate::api::pb;
+use crate::api::pb::subscribe_event::Event;
 use crate::api::principal::Principal;
-use crate::pictures::Beside;
+use crate::pictures::{Beside, Choice};
+
+/// The most events of one camera that wait behind a frame for its picture. If one more comes, the subscription waits.
+const WAITING_MAX: usize = 32;
 
 /// What a packet of [`Kind::Picture`] says of the picture.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
@@ -55,61 +67,243 @@ impl Said {
 pub(super) struct Pictures<'a> {
     said: &'a Said,
     memory: Outgoing<'a>,
-    /// A picture was larger than its frame says: no more are sent.
-    is_off: bool,
+    /// What pictures count against. `None`: none are sent.
+    meter: Option<Meter>,
+    /// Room for one picture on its way through the socket: its size.
+    room: Option<(usize, Vec<Share>)>,
+    waiting: Waiting<Told, Answer>,
 }
 
 impl<'a> Pictures<'a> {
     pub(super) fn new(said: &'a Said, principal: &Principal) -> Self {
-        let (memory, is_off) = match principal {
-            Principal::User { uid } => (Meter::pictures_of(*uid), false),
-            Principal::Member(_) => (Meter::frames(), true),
+        let meter = match principal {
+            Principal::User { uid } => Some(Meter::pictures_of(*uid)),
+            Principal::Member(_) => None,
         };
-        Self { said, memory: Outgoing::of_pictures(&said.pictures, memory), is_off }
+        let memory = Outgoing::of_pictures(&said.pictures, meter.clone().unwrap_or_else(Meter::frames));
+        Self { said, memory, meter, room: None, waiting: Waiting::default() }
+    }
+
+    /// Whether nothing waits for a picture.
+    pub(super) fn are_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether so much waits for pictures that no more may be taken.
+    pub(super) fn are_full(&self) -> bool {
+        self.waiting.is_full()
+    }
+
+    /// Takes an event. Returns it with what comes beside it, unless it has to wait.
+    pub(super) fn take(&mut self, mut told: Told, feed: &mut Feed) -> Option<(Told, Beside)> {
+        let choice = match &told.event {
+            Event::Frame(frame) => self.choose(frame, feed),
+            _ => Choice::Nothing,
+        };
+        let camera = camera_of(&told.event).map(str::to_owned);
+        let is_last = matches!(told.event, Event::Ended(_));
+        let answer = match choice {
+            Choice::Asked(asked) => Answer::Asked(asked),
+            Choice::Passed => Answer::Known(Beside::Passed),
+            Choice::Nothing => Answer::Known(Beside::Nothing),
+        };
+        let goes_at_once = !self.waiting.holds_back(camera.as_deref(), is_last);
+        if goes_at_once && let Answer::Known(beside) = answer {
+            return Some((told, beside));
+        }
+        if let Some(payload) = &mut told.payload {
+            payload.wait();
+        }
+        self.waiting.push(camera, told, answer);
+        None
+    }
+
+    fn choose(&mut self, frame: &pb::Frame, feed: &mut Feed) -> Choice {
+        match bytes_of(frame).filter(|_| self.said.takes_pictures.load(Ordering::Relaxed)) {
+            Some(bytes) => feed.choose_beside(frame, || self.has_room(bytes)),
+            None => Choice::Nothing,
+        }
+    }
+
+    /// Whether a picture of `bytes` can be handed over, if need be through the socket.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let Some(meter) = &self.meter else { return false };
+        if self.room.as_ref().is_none_or(|(room, _)| *room < bytes) {
+            self.room = None;
+            self.room = meter.take(bytes as u64).map(|shares| (bytes, shares));
+        }
+        self.room.is_some()
+    }
+
+    /// The next event that has waited long enough, with what comes beside it. Cancelling this loses nothing.
+    pub(super) async fn ready(&mut self) -> Came {
+        let (told, answer) = poll_fn(|context| self.waiting.poll(context)).await;
+        Came { told, answer }
     }
 
     /// Queues what comes beside a frame, which is written next.
-    pub(super) async fn queue_beside(
+    pub(super) async fn queue(
         &mut self,
-        frame: &pb::Frame,
-        feed: &mut Feed,
+        beside: &Beside,
+        payload: Option<&mut Payload>,
         writer: &mut PacketWriter<OwnedWriteHalf>,
     ) -> Result<(), PacketError> {
-        let Some(bytes) = bytes_of(frame) else { return Ok(()) };
-        if self.is_off || !self.said.takes_pictures.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        match feed.beside(frame, self.memory.is_ready(bytes)).await {
+        match beside {
             Beside::Nothing => {}
-            Beside::Memory => {
-                if let Some((layout, file)) = self.memory.offer(bytes) {
-                    writer.write_memory(layout, file.as_fd()).await?;
-                }
-            }
             Beside::Passed => writer.queue(Kind::Picture, &PictureHead::default(), None)?,
-            Beside::Picture(picture) if picture.data.len() > bytes => self.is_off = true,
-            Beside::Picture(picture) => self.queue(&picture, writer)?,
+            // It may be larger than its frame says.
+            Beside::Picture(picture) if !self.has_room(picture.data.len()) => {}
+            Beside::Picture(picture) => self.queue_picture(picture, payload, writer).await?,
         }
         Ok(())
     }
 
-    fn queue(
+    async fn queue_picture(
         &mut self,
         picture: &Picture,
+        payload: Option<&mut Payload>,
         writer: &mut PacketWriter<OwnedWriteHalf>,
     ) -> Result<(), PacketError> {
         let (width, height) = picture.size;
-        // A program that holds all that it was given has passed this one over.
-        match self.memory.reserve(picture.data.len()) {
-            Some(reserved) => {
-                let place = reserved.place();
-                reserved.fill(&picture.data);
-                let head = PictureHead { form: picture.form.into(), width, height };
-                writer.queue(Kind::Picture, &head, Some(place))?;
-            }
-            None => writer.queue(Kind::Picture, &PictureHead::default(), None)?,
+        let head = PictureHead { form: picture.form.into(), width, height };
+        if let Some(reserved) = self.memory.reserve(picture.data.len()) {
+            let place = reserved.place();
+            reserved.fill(&picture.data);
+            return Ok(writer.queue(Kind::Picture, &head, Some(place))?);
+        }
+        if let Some(payload) = payload {
+            payload.wait();
+        }
+        writer.write(Kind::Picture, &head, picture.data.clone()).await?;
+        if let Some((layout, file)) = self.memory.offer(picture.data.len()) {
+            writer.write_memory(layout, file.as_fd()).await?;
         }
         Ok(())
+    }
+}
+
+/// An event that has waited, and what came of the question for its picture.
+pub(super) struct Came {
+    told: Told,
+    answer: Result<Beside, Option<PictureAnswer>>,
+}
+
+impl Came {
+    /// The event with what comes beside it. The application may have lost its right meanwhile.
+    pub(super) fn checked(self, feed: &mut Feed) -> Result<(Told, Beside), ApiError> {
+        if let Some(lost) = feed.lost() {
+            return Err(lost);
+        }
+        let beside = match (self.answer, &self.told.event) {
+            (Ok(beside), _) => beside,
+            (Err(answer), Event::Frame(frame)) => feed.beside(frame, answer),
+            (Err(_), _) => Beside::Nothing,
+        };
+        Ok((self.told, beside))
+    }
+}
+
+/// What comes beside an event, as far as it is known.
+enum Answer {
+    Known(Beside),
+    Asked(crate::pictures::Asked),
+}
+
+/// What can be waited for.
+trait Awaited {
+    type Found;
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Self::Found>;
+}
+
+impl Awaited for Answer {
+    type Found = Result<Beside, Option<PictureAnswer>>;
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Self::Found> {
+        match self {
+            Self::Known(beside) => Poll::Ready(Ok(beside.clone())),
+            Self::Asked(asked) => {
+                let asked: Pin<&mut _> = asked.as_mut();
+                asked.poll(context).map(|answer| Err(answer.ok().and_then(Result::ok)))
+            }
+        }
+    }
+}
+
+/// Events that wait: those of each camera in their order, and the last of all.
+struct Waiting<T, A> {
+    cameras: HashMap<String, VecDeque<(T, A)>>,
+    /// It belongs to no camera, and goes after all others.
+    last: Option<(T, A)>,
+}
+
+impl<T, A> Default for Waiting<T, A> {
+    fn default() -> Self {
+        Self { cameras: HashMap::new(), last: None }
+    }
+}
+
+impl<T, A: Awaited> Waiting<T, A> {
+    fn is_empty(&self) -> bool {
+        self.cameras.is_empty() && self.last.is_none()
+    }
+
+    fn is_full(&self) -> bool {
+        self.last.is_some() || self.cameras.values().any(|waiting| waiting.len() >= WAITING_MAX)
+    }
+
+    /// Whether an event of a camera has to wait behind others; or one of no camera, if it is the last.
+    fn holds_back(&self, camera: Option<&str>, is_last: bool) -> bool {
+        match camera {
+            Some(camera) => self.cameras.contains_key(camera),
+            None => is_last && !self.is_empty(),
+        }
+    }
+
+    fn push(&mut self, camera: Option<String>, event: T, answer: A) {
+        match camera {
+            Some(camera) => self.cameras.entry(camera).or_default().push_back((event, answer)),
+            None => self.last = Some((event, answer)),
+        }
+    }
+
+    /// The next event whose answer is there.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(T, A::Found)> {
+        let first = self.cameras.iter_mut().find_map(|(camera, waiting)| {
+            let (_, answer) = waiting.front_mut()?;
+            match answer.poll(context) {
+                Poll::Ready(found) => Some((camera.clone(), found)),
+                Poll::Pending => None,
+            }
+        });
+        if let Some((camera, found)) = first
+            && let Some(waiting) = self.cameras.get_mut(&camera)
+            && let Some((event, _)) = waiting.pop_front()
+        {
+            if waiting.is_empty() {
+                self.cameras.remove(&camera);
+            }
+            return Poll::Ready((event, found));
+        }
+        if self.cameras.is_empty()
+            && let Some((event, mut answer)) = self.last.take()
+        {
+            match answer.poll(context) {
+                Poll::Ready(found) => return Poll::Ready((event, found)),
+                Poll::Pending => self.last = Some((event, answer)),
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// The camera that an event is of.
+fn camera_of(event: &Event) -> Option<&str> {
+    match event {
+        Event::Frame(frame) => Some(&frame.camera),
+        Event::ContractChange(change) => Some(&change.camera),
+        Event::CameraChange(change) => Some(&change.camera),
+        Event::SourceChange(change) => Some(&change.camera),
+        Event::Started(_) | Event::Waiting(_) | Event::Ended(_) => None,
     }
 }
 
@@ -121,5 +315,100 @@ fn bytes_of(frame: &pb::Frame) -> Option<usize> {
         Encoding::H264 => width.checked_mul(height)?.checked_add(2 * width.div_ceil(2) * height.div_ceil(2)),
         encoding if encoding.is_chained() => width.checked_mul(height)?.checked_mul(3),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// It is there, or not yet, or it never comes.
+    #[derive(Clone, Copy)]
+    enum Of {
+        There,
+        After(u32),
+        Never,
+    }
+
+    impl Awaited for Of {
+        type Found = ();
+
+        fn poll(&mut self, _: &mut Context<'_>) -> Poll<()> {
+            match self {
+                Self::There | Self::After(0) => return Poll::Ready(()),
+                Self::After(polls) => *polls -= 1,
+                Self::Never => {}
+            }
+            Poll::Pending
+        }
+    }
+
+    fn poll(waiting: &mut Waiting<u32, Of>) -> Option<u32> {
+        match waiting.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready((event, ())) => Some(event),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Eight cameras, and the decoder of one hangs: only its own events wait, and the end of all.
+    #[test]
+    fn a_decoder_that_hangs_holds_up_its_own_camera() {
+        let mut waiting = Waiting::default();
+        waiting.push(Some("hangs".into()), 0, Of::Never);
+        assert!(waiting.holds_back(Some("hangs"), false) && waiting.holds_back(None, true));
+        assert!(!waiting.holds_back(Some("another"), false) && !waiting.holds_back(None, false));
+        for round in 0..100 {
+            let mut came = Vec::new();
+            for camera in 1..8 {
+                waiting.push(Some(camera.to_string()), 10 * round + camera, Of::After(camera % 3));
+            }
+            for _ in 0..20 {
+                came.extend(poll(&mut waiting));
+            }
+            came.sort_unstable();
+            assert_eq!(came, Vec::from_iter((1..8).map(|camera| 10 * round + camera)));
+        }
+        waiting.push(None, 99, Of::There);
+        assert_eq!(poll(&mut waiting), None);
+        for event in 1..WAITING_MAX as u32 {
+            waiting.push(Some("hangs".into()), event, Of::There);
+        }
+        assert!(waiting.is_full());
+        waiting.cameras.get_mut("hangs").unwrap()[0].1 = Of::There;
+        let came: Vec<u32> = std::iter::from_fn(|| poll(&mut waiting)).collect();
+        assert_eq!(came, Vec::from_iter((0..WAITING_MAX as u32).chain([99])));
+        assert!(waiting.is_empty() && !waiting.is_full());
+    }
+
+    proptest! {
+        /// Whatever comes when, each camera's events come in their order, all of them, and the last one last.
+        #[test]
+        fn events_of_a_camera_keep_their_order(events in proptest::collection::vec((0u8..3, 0u32..6), 0..60)) {
+            let mut waiting = Waiting::default();
+            let mut sent: HashMap<u8, Vec<u32>> = HashMap::new();
+            let mut came: HashMap<u8, Vec<u32>> = HashMap::new();
+            let mut of = Vec::new();
+            for (number, (camera, after)) in events.into_iter().enumerate() {
+                of.push(camera);
+                sent.entry(camera).or_default().push(number as u32);
+                waiting.push(Some(camera.to_string()), number as u32, Of::After(after));
+                if let Some(event) = poll(&mut waiting) {
+                    came.entry(of[event as usize]).or_default().push(event);
+                }
+            }
+            waiting.push(None, u32::MAX, Of::There);
+            while !waiting.is_empty() {
+                match poll(&mut waiting) {
+                    Some(u32::MAX) => prop_assert!(waiting.is_empty()),
+                    Some(event) => came.entry(of[event as usize]).or_default().push(event),
+                    None => {}
+                }
+            }
+            prop_assert_eq!(came, sent);
+        }
     }
 }

@@ -19,6 +19,7 @@ use super::pictures::{Pictures, Said};
 use super::shared::{Incoming, Layout, Outgoing};
 use crate::api::camera::{CameraApi, PublishAnswers, PublishRequests};
 use crate::api::feed::{Feed, Told};
+use crate::api::lent::Payload;
 use crate::api::pb::publish_event::Event as PublishEvent;
 use crate::api::pb::subscribe_event::Event as SubscribeEvent;
 use crate::api::pb::{reply, reply_request};
@@ -239,33 +240,22 @@ async fn send_events(
     let said = Said::default();
     let send = async {
         let (mut memory, mut pictures) = (Outgoing::new(&said.frames), Pictures::new(&said, principal));
-        while let Some(event) = feed.next().await {
-            let Told { event, payload } = event?;
-            if let SubscribeEvent::Frame(frame) = &event {
-                pictures.queue_beside(frame, &mut feed, writer).await?;
-            }
-            let event = pb::SubscribeEvent { event: Some(event) };
-            let Some(mut payload) = payload else {
-                writer.write(Kind::SubscribeEvent, &event, Bytes::new()).await?;
-                continue;
+        let mut is_over = false;
+        while !(is_over && pictures.are_empty()) {
+            let (told, beside) = tokio::select! {
+                biased;
+                came = pictures.ready() => came.checked(&mut feed)?,
+                event = feed.next(), if !is_over && !pictures.are_full() => {
+                    is_over = event.is_none();
+                    match event.transpose()?.and_then(|told| pictures.take(told, &mut feed)) {
+                        Some(ready) => ready,
+                        None => continue,
+                    }
+                }
             };
-            match memory.reserve(payload.len()) {
-                // The client wakes up while the payload is being copied.
-                Some(reserved) => {
-                    if !writer.try_write_shared(Kind::SubscribeEvent, &event, reserved.place()) {
-                        payload.wait();
-                        writer.write_shared(Kind::SubscribeEvent, &event, reserved.place()).await?;
-                    }
-                    reserved.fill(&payload.bytes().ok_or_else(too_slow)?);
-                }
-                None => {
-                    let bytes = payload.len();
-                    writer.write_lent(Kind::SubscribeEvent, &event, payload).await?;
-                    if let Some((layout, file)) = memory.offer(bytes) {
-                        writer.write_memory(layout, file.as_fd()).await?;
-                    }
-                }
-            }
+            let Told { event, mut payload } = told;
+            pictures.queue(&beside, payload.as_mut(), writer).await?;
+            send_event(event, payload, &mut memory, writer).await?;
         }
         Ok(())
     };
@@ -284,6 +274,34 @@ async fn send_events(
         // Without this, a client that leaves while no frame comes would stay subscribed.
         left = listen => left,
     }
+}
+
+/// Sends an event. The payload of a frame goes through shared memory where it can.
+async fn send_event(
+    event: SubscribeEvent,
+    payload: Option<Payload>,
+    memory: &mut Outgoing<'_>,
+    writer: &mut Writer,
+) -> Result<(), PacketError> {
+    let event = pb::SubscribeEvent { event: Some(event) };
+    let Some(mut payload) = payload else {
+        return Ok(writer.write(Kind::SubscribeEvent, &event, Bytes::new()).await?);
+    };
+    if let Some(reserved) = memory.reserve(payload.len()) {
+        // The client wakes up while the payload is being copied.
+        if !writer.try_write_shared(Kind::SubscribeEvent, &event, reserved.place()) {
+            payload.wait();
+            writer.write_shared(Kind::SubscribeEvent, &event, reserved.place()).await?;
+        }
+        reserved.fill(&payload.bytes().ok_or_else(too_slow)?);
+        return Ok(());
+    }
+    let bytes = payload.len();
+    writer.write_lent(Kind::SubscribeEvent, &event, payload).await?;
+    if let Some((layout, file)) = memory.offer(bytes) {
+        writer.write_memory(layout, file.as_fd()).await?;
+    }
+    Ok(())
 }
 
 /// Takes in frames until the connection ends.

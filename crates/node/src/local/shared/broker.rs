@@ -58,12 +58,6 @@ impl<'a> Outgoing<'a> {
         Self { mapped, filler: None, meter, numbers: (PICTURES_ABOVE, u8::MAX), bytes_min: 1 }
     }
 
-    /// Whether the client has mapped a memory whose slots hold `bytes`.
-    pub(crate) fn is_ready(&self, bytes: usize) -> bool {
-        let filler = self.filler.as_ref().filter(|filler| filler.layout().fits(bytes));
-        filler.is_some_and(|filler| self.mapped.0.load(Ordering::Relaxed) == filler.layout().number)
-    }
-
     /// Reserves a slot for a payload of `bytes` that the client can read. `None` if the payload must go through the socket.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Option<Reserved> {
         if bytes < self.bytes_min {
@@ -89,15 +83,18 @@ impl<'a> Outgoing<'a> {
             return None;
         }
         let layout = next_layout(before, number, bytes).filter(|layout| layout.number <= self.numbers.1)?;
-        // Pictures have nowhere else to go, so the first slot counts from the beginning on.
-        let first = match is_for_pictures(layout.number) {
-            true => Some(self.meter.take(layout.slot_bytes.into())?),
+        // A program that keeps pictures needs all slots. With fewer it would not get some of the newest through this memory.
+        let all = match is_for_pictures(layout.number) {
+            true => Some(self.meter.take(layout.data_bytes() as u64)?),
             false => None,
         };
         let meter = Some(self.meter.clone());
         let made = layout.create().and_then(|file| Ok((Filler::map(&file, layout, meter)?, file)));
         let (filler, file) = made.map_err(|error| cannot(&error)).ok()?;
-        self.filler = Some(filler.counting(first));
+        self.filler = Some(match all {
+            Some(all) => filler.counting(all),
+            None => filler,
+        });
         Some((layout, file))
     }
 }
@@ -161,7 +158,11 @@ fn next_layout(before: Option<Layout>, number: u8, bytes: usize) -> Option<Layou
     if bytes > SHARED_BYTES_MAX_OF_SLOT || before.is_some_and(|layout| layout.fits(bytes)) {
         return None;
     }
-    Some(Layout::for_payload(number.checked_add(1)?, bytes))
+    let number = number.checked_add(1)?;
+    Some(match is_for_pictures(number) {
+        true => Layout::with_slots_of(number, bytes),
+        false => Layout::for_payload(number, bytes),
+    })
 }
 
 /// Says once why payloads go through sockets.

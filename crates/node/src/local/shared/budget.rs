@@ -46,14 +46,14 @@ impl Meter {
     }
 
     /// Takes a part, if so much is left.
-    pub(super) fn take(&self, bytes: u64) -> Option<Vec<Share>> {
+    pub(crate) fn take(&self, bytes: u64) -> Option<Vec<Share>> {
         self.0.iter().map(|budget| Budget::take(budget, bytes)).collect()
     }
 }
 
 /// A part of a budget, given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(crate) struct Share {
     of: Arc<Budget>,
     bytes: u64,
 }

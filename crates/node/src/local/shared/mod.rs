@@ -11,7 +11,7 @@ mod progress;
 mod slots;
 
 pub(crate) use broker::{Incoming, MappedByClient, Outgoing, cannot, is_for_pictures};
-pub(crate) use budget::Meter;
+pub(crate) use budget::{Meter, Share};
 pub use descriptor::DescriptorReader;
 pub(crate) use descriptor::send;
 pub use place::Place;

@@ -54,7 +54,12 @@ impl Layout {
 
     /// One whose slots hold payloads of `bytes` and of a quarter more.
     pub(crate) fn for_payload(number: u8, bytes: usize) -> Self {
-        let slot_bytes = (bytes + bytes / 4).next_multiple_of(ALIGN_BYTES);
+        Self::with_slots_of(number, bytes + bytes / 4)
+    }
+
+    /// One whose slots hold payloads of `bytes`, for payloads that seldom differ in size.
+    pub(super) fn with_slots_of(number: u8, bytes: usize) -> Self {
+        let slot_bytes = bytes.next_multiple_of(ALIGN_BYTES);
         Self { number, slot_bytes: u32::try_from(slot_bytes).expect("payloads are at most 32 MiB") }
     }
 
@@ -78,7 +83,8 @@ impl Layout {
         usize::from(slot) * self.slot_bytes as usize
     }
 
-    fn data_bytes(self) -> usize {
+    /// Bytes of all slots.
+    pub(super) fn data_bytes(self) -> usize {
         self.slot_bytes as usize * usize::from(SLOTS)
     }
 
@@ -93,8 +99,9 @@ impl Layout {
 pub(crate) struct Filler {
     memory: Arc<Memory>,
     layout: Layout,
-    /// What each slot that was used counts, if the memory is ours.
+    /// What slots count, if the memory is ours.
     used: Vec<Vec<Share>>,
+    /// What a slot counts against once it is used for the first time.
     meter: Option<Meter>,
 }
 
@@ -105,9 +112,9 @@ impl Filler {
         Ok(Self { memory, layout, used: Vec::new(), meter })
     }
 
-    /// The first slot counts already.
-    pub(super) fn counting(mut self, first: Option<Vec<Share>>) -> Self {
-        self.used.extend(first);
+    /// All slots count from now on, as this.
+    pub(super) fn counting(mut self, all: Vec<Share>) -> Self {
+        (self.used, self.meter) = (vec![all], None);
         self
     }
 

@@ -4,18 +4,21 @@
 //! beside the frame, and its library decodes nothing. It goes over to pictures at any frame, and back only where a chain begins, since its
 //! own decoder has not seen the rest (`docs/decisions/0046-shared-pictures.md`).
 
+mod sharing;
+
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use mez_core::frame::FrameId;
 use mez_core::name::CameraName;
 use mez_core::stills::{Picture, PictureAnswer};
-use mez_core::units::Instant;
-use tokio::time::timeout;
+use tokio::sync::oneshot;
+use tokio::time::{Timeout, timeout};
 use tracing::info;
 
+pub(crate) use self::sharing::Sharing;
 use crate::clock::monotonic_now;
 use crate::stills::Stills;
 
@@ -26,29 +29,6 @@ const ENTRY_INDEX_MAX: u32 = 32;
 /// For this long after a picture could not be made, readers decode by themselves.
 const REST: Duration = Duration::from_secs(60);
 
-/// A memory that became too small for another camera is replaced. A reader inside a chain passes so many frames over meanwhile.
-const WITHOUT_MEMORY_MAX: u8 = 30;
-
-/// The readers of one camera that take pictures.
-#[derive(Debug, Default)]
-pub(crate) struct Sharing {
-    /// All that could.
-    readers: AtomicUsize,
-    /// Those that do.
-    sharing: AtomicUsize,
-    rests_until: Mutex<Instant>,
-}
-
-impl Sharing {
-    fn rests(&self, now: Instant) -> bool {
-        now < *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn rest(&self, until: Instant) {
-        *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
-    }
-}
-
 /// A frame of a chain that goes to a reader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChainedFrame {
@@ -58,13 +38,25 @@ pub(crate) struct ChainedFrame {
     pub(crate) index: u32,
 }
 
+/// A picture that was asked for, and until when it is waited for.
+pub(crate) type Asked = Pin<Box<Timeout<oneshot::Receiver<PictureAnswer>>>>;
+
+/// What is to come beside a frame of a chain.
+#[derive(Debug)]
+pub(crate) enum Choice {
+    /// Nothing: the reader decodes the frame.
+    Nothing,
+    /// No picture, because a later frame has one: the reader need not decode the frame.
+    Passed,
+    /// The picture, once it is there: see [`SharedPictures::answered`].
+    Asked(Asked),
+}
+
 /// What comes beside a frame of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
     /// Nothing: the reader decodes the frame.
     Nothing,
-    /// Nothing yet: pictures come once there is memory for them.
-    Memory,
     /// No picture, because a later frame has one: the reader need not decode the frame.
     Passed,
     /// The picture.
@@ -79,95 +71,109 @@ pub(crate) struct SharedPictures {
 }
 
 impl SharedPictures {
-    /// What is to come beside a frame of a chain. `from`: how many readers of a camera make it worth it; 0: never.
-    /// `has_memory`: whether a picture of this frame's size can be handed over.
-    pub(crate) async fn beside(
+    /// What is to come beside a frame of a chain. `from`: how many readers of a camera make it worth it; 0: never. `has_room`: whether
+    /// a picture of this frame's size can be handed over, asked only if it is worth it.
+    pub(crate) fn choose(
         &mut self,
-        (camera, stills): (&CameraName, Arc<Stills>),
+        (camera, stills): (&CameraName, &Arc<Stills>),
         frame: ChainedFrame,
         from: usize,
-        has_memory: bool,
-    ) -> Beside {
-        if from == 0 {
-            return Beside::Nothing;
+        has_room: impl FnOnce() -> bool,
+    ) -> Choice {
+        let sharer = self.cameras.get(camera).filter(|sharer| sharer.is_of(stills));
+        // Switched off: who shares goes on to the end of the chain, which its own decoder has not seen.
+        if from == 0 && sharer.is_none_or(|sharer| !sharer.shares) {
+            return Choice::Nothing;
         }
-        if self.cameras.get(camera).is_none_or(|sharer| !Arc::ptr_eq(&sharer.stills, &stills)) {
+        if sharer.is_none() {
+            self.cameras.retain(|_, sharer| sharer.stills.strong_count() > 0);
             self.cameras.insert(camera.clone(), Sharer::new(stills));
         }
-        let Some(sharer) = self.cameras.get_mut(camera) else { return Beside::Nothing };
-        sharer.beside(camera, frame, from, has_memory).await
+        let Some(sharer) = self.cameras.get_mut(camera) else { return Choice::Nothing };
+        sharer.choose(stills, frame, from, has_room)
+    }
+
+    /// What comes beside a frame whose picture was asked for. `answer`: `None` if there was none in time.
+    pub(crate) fn answered(
+        &mut self,
+        camera: &CameraName,
+        frame: FrameId,
+        answer: Option<PictureAnswer>,
+    ) -> Beside {
+        match (answer, self.cameras.get_mut(camera)) {
+            (Some(PictureAnswer::Picture(picture)), _) => Beside::Picture(picture),
+            (Some(PictureAnswer::Overtaken), _) => Beside::Passed,
+            (Some(PictureAnswer::NotDecoded) | None, sharer) => {
+                sharer.into_iter().for_each(|sharer| sharer.fails(camera, frame));
+                Beside::Nothing
+            }
+        }
     }
 }
 
 /// One subscription's place among the readers of one camera.
 struct Sharer {
-    stills: Arc<Stills>,
+    /// Its camera may be forgotten, with its log.
+    stills: Weak<Stills>,
+    of: Arc<Sharing>,
     /// Pictures come.
     shares: bool,
-    /// Frames in a row for which there was no memory.
-    without_memory: u8,
 }
 
 impl Sharer {
-    fn new(stills: Arc<Stills>) -> Self {
-        stills.sharing().readers.fetch_add(1, Ordering::AcqRel);
-        Self { stills, shares: false, without_memory: 0 }
+    fn new(stills: &Arc<Stills>) -> Self {
+        let of = Arc::clone(stills.sharing());
+        of.joins();
+        Self { stills: Arc::downgrade(stills), of, shares: false }
     }
 
-    async fn beside(
+    fn is_of(&self, stills: &Arc<Stills>) -> bool {
+        std::ptr::eq(self.stills.as_ptr(), Arc::as_ptr(stills))
+    }
+
+    fn choose(
         &mut self,
-        camera: &CameraName,
+        stills: &Arc<Stills>,
         frame: ChainedFrame,
         from: usize,
-        has_memory: bool,
-    ) -> Beside {
-        let is_worth_it = self.is_worth_it(frame, from);
-        self.without_memory = if has_memory { 0 } else { self.without_memory.saturating_add(1) };
-        if self.shares && frame.index > 0 && (1..=WITHOUT_MEMORY_MAX).contains(&self.without_memory) {
-            return Beside::Passed;
+        has_room: impl FnOnce() -> bool,
+    ) -> Choice {
+        let shares = self.is_worth_it(frame, from) && has_room();
+        self.set(shares);
+        if !shares {
+            return Choice::Nothing;
         }
-        self.set(is_worth_it && has_memory);
-        match (is_worth_it, has_memory) {
-            (true, true) => {}
-            (true, false) => return Beside::Memory,
-            (false, _) => return Beside::Nothing,
+        if stills.have_newer_than(frame.id) {
+            return Choice::Passed;
         }
-        if self.stills.newest() != Some(frame.id) {
-            return Beside::Passed;
+        Choice::Asked(Box::pin(timeout(TIME_MAX, stills.ask_for_picture(frame.id))))
+    }
+
+    /// There was no picture of a frame.
+    fn fails(&mut self, camera: &CameraName, frame: FrameId) {
+        let now = monotonic_now();
+        if !self.of.rests(now) {
+            info!(%camera, %frame, "no picture for programs on this host: they decode by themselves");
+            self.of.rest(now + REST);
         }
-        match timeout(TIME_MAX, self.stills.ask_for_picture(frame.id)).await {
-            Ok(Ok(PictureAnswer::Picture(picture))) => Beside::Picture(picture),
-            Ok(Ok(PictureAnswer::Overtaken)) => Beside::Passed,
-            Ok(Ok(PictureAnswer::NotDecoded) | Err(_)) | Err(_) => {
-                let now = monotonic_now();
-                if !self.stills.sharing().rests(now) {
-                    info!(%camera, frame = %frame.id, "no picture for programs on this host: they decode by themselves");
-                    self.stills.sharing().rest(now + REST);
-                }
-                self.set(false);
-                Beside::Nothing
-            }
-        }
+        self.set(false);
     }
 
     /// Whether the reader is to be given pictures from this frame on, or still.
     fn is_worth_it(&self, frame: ChainedFrame, from: usize) -> bool {
-        let of = self.stills.sharing();
-        let are_enough = of.readers.load(Ordering::Acquire) >= from;
+        let are_enough = from > 0 && self.of.readers() >= from;
         if self.shares {
             // Inside a chain its own decoder cannot go on.
             return are_enough || frame.index > 0;
         }
-        let is_near = frame.index <= ENTRY_INDEX_MAX || of.sharing.load(Ordering::Acquire) > 0;
-        are_enough && is_near && !of.rests(monotonic_now())
+        let is_near = frame.index <= ENTRY_INDEX_MAX || self.of.is_shared();
+        are_enough && is_near && !self.of.rests(monotonic_now())
     }
 
     fn set(&mut self, shares: bool) {
-        let before = std::mem::replace(&mut self.shares, shares);
-        let of = &self.stills.sharing().sharing;
-        match (before, shares) {
-            (false, true) => _ = of.fetch_add(1, Ordering::AcqRel),
-            (true, false) => _ = of.fetch_sub(1, Ordering::AcqRel),
+        match (std::mem::replace(&mut self.shares, shares), shares) {
+            (false, true) => self.of.begins(),
+            (true, false) => self.of.ends(),
             _ => {}
         }
     }
@@ -176,19 +182,20 @@ impl Sharer {
 impl Drop for Sharer {
     fn drop(&mut self) {
         self.set(false);
-        self.stills.sharing().readers.fetch_sub(1, Ordering::AcqRel);
+        self.of.leaves();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
+    use bytes::Bytes;
     use mez_core::frame::{
-        ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Reference, Rung, Sequence,
+        ChainLink, ClockSource, Encoding, Epoch, Frame, FrameMeta, Quality, Reference, Rung, Sequence,
     };
     use mez_core::log::{LogConfig, LogWriter, Record, log};
-    use mez_core::units::Timestamp;
+    use mez_core::units::{Instant, Timestamp};
     use mez_media::image::{ImageView, ImageViewMut, PixelFormat};
     use mez_media::stream::{Encoded, Outcome, OwnedPicture, Request, Source, StreamEncoder};
 
@@ -253,22 +260,61 @@ mod tests {
                 chain,
             };
             let (id, index) = (meta.id, meta.chain.index);
-            let record = Record {
-                frame: Frame { meta, payload: damage(payload.to_vec()).into() },
-                skipped: [].into(),
-                quality: Quality::default(),
-                trace: None,
-                link_bytes: None,
-                arrived: at,
-            };
-            self.writer.append_record(record).unwrap();
-            self.stills.wake();
+            self.append(meta, damage(payload.to_vec()).into());
             ChainedFrame { id, index }
         }
 
         /// What comes beside a frame for a reader.
         async fn beside(&self, reader: &mut SharedPictures, frame: ChainedFrame) -> Beside {
-            reader.beside((&self.camera, Arc::clone(&self.stills)), frame, 2, true).await
+            self.beside_if(reader, frame, (2, true)).await
+        }
+
+        /// The same, if so many readers share, and if there is room or not.
+        async fn beside_if(
+            &self,
+            reader: &mut SharedPictures,
+            frame: ChainedFrame,
+            (from, has_room): (usize, bool),
+        ) -> Beside {
+            match reader.choose((&self.camera, &self.stills), frame, from, || has_room) {
+                Choice::Nothing => Beside::Nothing,
+                Choice::Passed => Beside::Passed,
+                Choice::Asked(asked) => {
+                    let answer = asked.await.ok().and_then(Result::ok);
+                    reader.answered(&self.camera, frame.id, answer)
+                }
+            }
+        }
+
+        /// A record of data comes.
+        fn data(&mut self) {
+            let sequence = Sequence(self.next);
+            self.next += 1;
+            let meta = FrameMeta {
+                id: FrameId { epoch: Epoch(1), sequence },
+                captured: Timestamp::from_nanos(1 + sequence.0 * 1_000_000),
+                clock_source: ClockSource::Broker,
+                width: 0,
+                height: 0,
+                published: (0, 0),
+                encoding: Encoding::Data,
+                rung: Rung::original(),
+                chain: ChainLink::still(sequence),
+            };
+            self.append(meta, vec![7; 100].into());
+        }
+
+        fn append(&mut self, meta: FrameMeta, payload: Bytes) {
+            let record = Record {
+                arrived: Instant::from_nanos(meta.captured.as_nanos()),
+                frame: Frame { meta, payload },
+                skipped: [].into(),
+                quality: Quality::default(),
+                trace: None,
+                link_bytes: None,
+            };
+            self.writer.append_record(record).unwrap();
+            self.stills.wake();
         }
 
         /// The same, which has to be the picture.
@@ -353,21 +399,16 @@ mod tests {
         video.shows(&mut one, third).await;
     }
 
-    /// Where the edge's decoder fails, readers decode by themselves, and are asked for memory first where they have none.
+    /// Where the edge's decoder fails, readers decode by themselves. So does one for whose pictures there is no room.
     #[tokio::test]
     async fn a_decoder_that_fails_rests() {
         let (mut video, mut one, mut other) =
             (Video::new(), SharedPictures::default(), SharedPictures::default());
         let frame = video.frame(true);
         video.beside(&mut one, frame).await;
-        let without = other.beside((&video.camera, Arc::clone(&video.stills)), frame, 2, false).await;
-        assert_eq!(without, Beside::Memory);
+        assert_eq!(video.beside_if(&mut other, frame, (2, false)).await, Beside::Nothing);
         video.shows(&mut other, frame).await;
         video.shows(&mut one, frame).await;
-        // Its memory is being replaced by a larger one.
-        let frame = video.frame(false);
-        let without = other.beside((&video.camera, Arc::clone(&video.stills)), frame, 2, false).await;
-        assert_eq!(without, Beside::Passed);
         let damaged = video.frame_of(false, |payload| vec![1; payload.len()]);
         assert_eq!(video.beside(&mut one, damaged).await, Beside::Nothing);
         assert_eq!(video.beside(&mut other, damaged).await, Beside::Nothing);
@@ -377,5 +418,69 @@ mod tests {
         video.stills.sharing().rest(Instant::ZERO);
         video.shows(&mut one, begins).await;
         video.shows(&mut other, begins).await;
+    }
+
+    /// A record of data behind each picture does not make it an old one.
+    #[tokio::test]
+    async fn records_of_data_do_not_make_a_picture_old() {
+        let (mut video, mut one, mut other) =
+            (Video::new(), SharedPictures::default(), SharedPictures::default());
+        let first = video.frame(true);
+        video.beside(&mut one, first).await;
+        video.beside(&mut other, first).await;
+        for records in [1, 2, 100] {
+            let frame = video.frame(false);
+            (0..records).for_each(|_| video.data());
+            video.shows(&mut one, frame).await;
+            video.shows(&mut other, frame).await;
+            let (older, newer) = (video.frame(false), video.frame(false));
+            video.data();
+            assert_eq!(video.beside(&mut one, older).await, Beside::Passed);
+            video.shows(&mut one, newer).await;
+        }
+    }
+
+    /// Who shares when sharing is switched off has not decoded the chain: pictures come to the end of it.
+    #[tokio::test]
+    async fn sharing_is_switched_off_where_a_chain_begins() {
+        let (mut video, mut one, mut other) =
+            (Video::new(), SharedPictures::default(), SharedPictures::default());
+        let first = video.frame(true);
+        video.beside(&mut one, first).await;
+        video.shows(&mut other, first).await;
+        video.shows(&mut one, first).await;
+        for off in [0, 5] {
+            for _ in 0..3 {
+                let frame = video.frame(false);
+                for reader in [&mut one, &mut other] {
+                    let beside = video.beside_if(reader, frame, (off, true)).await;
+                    assert!(matches!(beside, Beside::Picture(_)), "{off}: {beside:?}");
+                }
+            }
+            let begins = video.frame(true);
+            for reader in [&mut one, &mut other] {
+                assert_eq!(video.beside_if(reader, begins, (off, true)).await, Beside::Nothing);
+            }
+            let next = video.frame(false);
+            assert_eq!(video.beside_if(&mut one, next, (off, true)).await, Beside::Nothing);
+            video.shows(&mut one, next).await;
+            video.shows(&mut other, next).await;
+        }
+    }
+
+    /// A subscription goes on when a camera is forgotten. The camera's log does not stay in memory for it.
+    #[tokio::test]
+    async fn a_camera_that_is_forgotten_takes_its_log_along() {
+        let (mut video, mut one) = (Video::new(), SharedPictures::default());
+        let frame = video.frame(true);
+        video.beside_if(&mut one, frame, (1, true)).await;
+        let (stills, sharing) = (Arc::downgrade(&video.stills), Arc::clone(video.stills.sharing()));
+        assert_eq!(sharing.readers(), 1);
+        drop(video);
+        assert!(stills.upgrade().is_none(), "somebody holds it");
+        let mut another = Video::new();
+        let frame = another.frame(true);
+        another.beside(&mut one, frame).await;
+        assert_eq!((sharing.readers(), another.stills.sharing().readers()), (0, 1));
     }
 }

@@ -1,0 +1,58 @@
+//! Counts the readers of a camera that share its pictures.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use mez_core::units::Instant;
+
+/// The readers of one camera that take pictures.
+#[derive(Debug, Default)]
+pub(crate) struct Sharing {
+    /// All that could.
+    readers: AtomicUsize,
+    /// Those that do.
+    sharing: AtomicUsize,
+    rests_until: Mutex<Instant>,
+}
+
+impl Sharing {
+    /// How many readers could share.
+    pub(super) fn readers(&self) -> usize {
+        self.readers.load(Ordering::Acquire)
+    }
+
+    /// Whether somebody shares.
+    pub(super) fn is_shared(&self) -> bool {
+        self.sharing.load(Ordering::Acquire) > 0
+    }
+
+    /// A reader that could share has come.
+    pub(super) fn joins(&self) {
+        self.readers.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It has gone.
+    pub(super) fn leaves(&self) {
+        self.readers.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// A reader begins to share.
+    pub(super) fn begins(&self) {
+        self.sharing.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It shares no more.
+    pub(super) fn ends(&self) {
+        self.sharing.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether a picture could not be made lately, so that nobody begins to share.
+    pub(super) fn rests(&self, now: Instant) -> bool {
+        now < *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nobody begins to share before this.
+    pub(super) fn rest(&self, until: Instant) {
+        *self.rests_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+    }
+}
