@@ -13,7 +13,8 @@ use crate::image::Yuv420View;
 pub enum Wanted {
     /// Nothing.
     Independent,
-    /// The frame sent before, or the nearest one that can be referred to.
+    /// The frame sent before, or the nearest one that can be referred to. The encoder may choose an older one that was acknowledged, for
+    /// an anchor (`anchors.rs`).
     Previous,
     /// An acknowledged frame: this one if possible, else any.
     Acknowledged(u64),

@@ -19,10 +19,14 @@
 //! **After a loss** the next picture is predicted from one that arrived. It takes a fraction of the bytes of an independent picture.
 //! For every picture, the decoder checks that the slot referred to holds the frame that is meant.
 //!
+//! **Anchors.** Every 25th picture, where there is room for it, is predicted from the one that was kept for this, so that one picture of a
+//! chain is decoded without most of those before it (`anchors`; openh264 only).
+//!
 //! **Other decoders**, such as those of the platform, are used beside openh264 where somebody gives them ([`OutsideDecoders`], `pair`).
 //!
 //! **Streams of sources** have no slots ([`crate::bitstream`]): the same decoder takes their frames in order.
 
+mod anchors;
 mod at_once;
 pub(crate) mod bits;
 mod coder;

@@ -3,6 +3,7 @@
 use mez_core::setting::Quantiser;
 
 use super::H264Error;
+use super::anchors::{Anchors, ROOM_MIN};
 use super::bits::units;
 use super::coder::{Coder, H264Frame, Wanted};
 use super::native::NativeEncoder;
@@ -34,6 +35,10 @@ struct Mirror {
     long: [Option<Picture>; 2],
     /// The long-term reference whose acknowledgement openh264 waits for.
     pending: Option<Picture>,
+    /// The picture that openh264 marks next is to replace the long-term reference that anchors are predicted from.
+    moves: bool,
+    /// So is the pending one.
+    pending_moves: bool,
 }
 
 impl Mirror {
@@ -51,6 +56,7 @@ pub(super) struct Encoder {
     receiver: Receiver,
     independent: Model,
     predicted: Model,
+    anchors: Anchors,
     stream: Vec<u8>,
     /// Everything that openh264 wrote, sent or not.
     #[cfg(test)]
@@ -90,10 +96,19 @@ impl Encoder {
             receiver: Receiver::default(),
             independent: Model::independent(),
             predicted: Model::predicted(),
+            anchors: Anchors::default(),
             stream: Vec::new(),
             #[cfg(test)]
             written: Vec::new(),
         })
+    }
+}
+
+#[cfg(test)]
+impl Encoder {
+    /// The same with anchors as often as can be.
+    pub(super) fn with_many_anchors(self) -> Self {
+        Self { anchors: Anchors::with(2, 1), ..self }
     }
 }
 
@@ -108,6 +123,9 @@ impl Coder for Encoder {
     ) -> Result<H264Frame, H264Error> {
         let most = bytes_max.unwrap_or(usize::MAX);
         let mut mode = self.mode(wanted);
+        if mode == Mode::Continue && self.is_time_for_an_anchor(wanted, finest, most) {
+            mode = Mode::Recover;
+        }
         let mut quantiser = self.model(mode).choose(finest.get(), most);
         let mut before: Option<(Option<Picture>, u8, usize)> = None;
         let mut attempt = 0;
@@ -151,6 +169,7 @@ impl Coder for Encoder {
             }
         });
         self.receiver.lost(number);
+        self.anchors.lost();
     }
 
     fn can_recover(&self) -> bool {
@@ -174,6 +193,14 @@ impl Encoder {
         }
     }
 
+    fn is_time_for_an_anchor(&self, wanted: Wanted, finest: Quantiser, most: usize) -> bool {
+        let usual = self.predicted.bytes(finest.get()).unwrap_or(usize::MAX);
+        wanted == Wanted::Previous
+            && self.anchors.are_due()
+            && self.can_recover()
+            && usual.saturating_mul(ROOM_MIN) <= most
+    }
+
     fn model(&self, mode: Mode) -> &Model {
         if mode == Mode::Independent { &self.independent } else { &self.predicted }
     }
@@ -185,8 +212,9 @@ impl Encoder {
         match mode {
             Mode::Independent => self.native.force_independent()?,
             Mode::Continue | Mode::Recover => {
-                told = self.feedback()?;
+                told = self.feedback(mode)?;
                 if mode == Mode::Recover {
+                    self.mirror.moves = true;
                     self.native.recover(self.mirror.idr)?;
                 }
             }
@@ -219,7 +247,8 @@ impl Encoder {
         match (header, idr) {
             (None, Some(idr)) => {
                 let picture = Picture { frame_num: 0, sent: None, acknowledged: false };
-                self.mirror = Mirror { idr, last: Some(picture), long: [Some(picture), None], pending: None };
+                self.mirror =
+                    Mirror { idr, last: Some(picture), long: [Some(picture), None], ..Mirror::default() };
                 Ok(Coded { header: None, refers: None })
             }
             (Some(header), None) => {
@@ -232,13 +261,16 @@ impl Encoder {
 
     /// Tells openh264 whether a long-term reference arrived: the one that it waits for, if that is known, otherwise the one before, which
     /// it is about to replace. Returns the one that it was told to have arrived.
-    fn feedback(&mut self) -> Result<Option<u32>, H264Error> {
+    fn feedback(&mut self, mode: Mode) -> Result<Option<u32>, H264Error> {
         let idr = self.mirror.idr;
         if let Some(pending) = self.mirror.pending {
-            if pending.sent.is_none() || pending.acknowledged {
-                self.native.feedback(idr, pending.frame_num, pending.acknowledged)?;
+            let is_unwanted = self.anchors.are_kept() && !self.mirror.pending_moves;
+            let arrived = pending.acknowledged && !is_unwanted;
+            // It makes room for the anchor that is coded now.
+            if pending.sent.is_none() || arrived || is_unwanted && mode == Mode::Recover {
+                self.native.feedback(idr, pending.frame_num, arrived)?;
                 self.mirror.pending = None;
-                if !pending.acknowledged {
+                if !arrived {
                     let gone = |place: &&mut Option<Picture>| {
                         place.is_some_and(|picture| picture.frame_num == pending.frame_num)
                     };
@@ -248,7 +280,7 @@ impl Encoder {
             return Ok(None);
         }
         match self.mirror.last {
-            Some(last) if last.acknowledged => {
+            Some(last) if last.acknowledged && (self.mirror.moves || !self.anchors.are_kept()) => {
                 self.native.feedback(idr, last.frame_num, true)?;
                 Ok(Some(last.frame_num))
             }
@@ -279,6 +311,7 @@ impl Encoder {
                 *place = picture;
             }
             self.mirror.pending = picture.filter(|picture| told != Some(picture.frame_num));
+            self.mirror.pending_moves = std::mem::take(&mut self.mirror.moves);
         }
         self.mirror.last = Some(own);
         refers
@@ -310,6 +343,7 @@ impl Encoder {
     ) -> Result<H264Frame, H264Error> {
         let mut payload = Vec::with_capacity(self.stream.len() + 16);
         let refers = coded.refers.and_then(|picture| picture.sent);
+        let leaps = refers.is_none() || refers != self.receiver.last();
         match &coded.header {
             None => {
                 payload.extend_from_slice(&self.stream);
@@ -340,8 +374,13 @@ impl Encoder {
                 picture.sent = Some(number);
             }
         });
-        let model = if independent { &mut self.independent } else { &mut self.predicted };
-        model.learn(quantiser, payload.len());
+        let is_anchor = leaps && !independent && attempts == 1;
+        if !is_anchor {
+            // An anchor says nothing about the pictures behind it.
+            let model = if independent { &mut self.independent } else { &mut self.predicted };
+            model.learn(quantiser, payload.len());
+        }
+        self.anchors.sent(leaps, attempts);
         Ok(H264Frame {
             fits: payload.len() <= most,
             payload: payload.into(),

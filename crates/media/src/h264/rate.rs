@@ -52,6 +52,11 @@ impl Model {
         ((PIVOT + steps).ceil().clamp(f64::from(finest), f64::from(QUANTISER_MAX))) as u8
     }
 
+    /// How many bytes a picture takes at a quantiser. `None`: nothing is known yet.
+    pub(super) fn bytes(&self, quantiser: u8) -> Option<usize> {
+        Some((self.level? - self.slope * (f64::from(quantiser) - PIVOT)).exp() as usize)
+    }
+
     /// The quantiser for another attempt, after a picture took `bytes` at `quantiser`, more than `bytes_max`, in attempt number `attempt`.
     pub(super) fn again(&self, quantiser: u8, bytes: usize, bytes_max: usize, attempt: u32) -> u8 {
         if attempt >= ATTEMPTS_MAX {
@@ -99,6 +104,7 @@ mod tests {
             assert!(again > 18 && bytes(again) <= bytes_max);
         }
         assert_eq!(model.choose(18, 10), QUANTISER_MAX);
+        assert!(model.bytes(30).unwrap().abs_diff(bytes(30)) <= 1, "{:?}", model.bytes(30));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A second decoder gets everything that openh264 wrote, also what was thrown away or lost, under openh264's own headers. What it
 //! shows is what openh264 holds; x264 shows what it holds itself. Receivers get what was sent, under our headers, as chance has it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use mez_core::setting::Quantiser;
 use proptest::prelude::*;
@@ -34,16 +34,17 @@ fn picture(at: u32, busy: bool) -> Yuv420 {
 
 /// An encoder that says what it holds.
 trait Subject: Coder {
-    /// `few`: it keeps as few pictures as it ever does.
-    fn start(few: bool) -> Self;
+    /// `hard`: it keeps as few pictures as it ever does, and leaps over as many as it can.
+    fn start(hard: bool) -> Self;
 
     /// The picture coded last, as the next may be predicted from it; `truth` decodes whatever was written.
     fn holds(&mut self, truth: &mut NativeDecoder) -> Result<Image, H264Error>;
 }
 
 impl Subject for openh264::Encoder {
-    fn start(_: bool) -> Self {
-        Self::new(SIDE, SIDE).unwrap()
+    fn start(hard: bool) -> Self {
+        let encoder = Self::new(SIDE, SIDE).unwrap();
+        if hard { encoder.with_many_anchors() } else { encoder }
     }
 
     fn holds(&mut self, truth: &mut NativeDecoder) -> Result<Image, H264Error> {
@@ -59,8 +60,8 @@ impl Subject for openh264::Encoder {
 
 #[cfg(feature = "x264")]
 impl Subject for x264::Encoder {
-    fn start(few: bool) -> Self {
-        Self::keeping(SIDE, SIDE, if few { 5 } else { 16 }).unwrap()
+    fn start(hard: bool) -> Self {
+        Self::keeping(SIDE, SIDE, if hard { 5 } else { 16 }).unwrap()
     }
 
     fn holds(&mut self, _: &mut NativeDecoder) -> Result<Image, H264Error> {
@@ -119,14 +120,15 @@ impl Receiver {
     }
 }
 
-fn play<S: Subject>(steps: &[Step], few: bool) -> Result<(), String> {
-    let mut encoder = S::start(few);
+fn play<S: Subject>(steps: &[Step], hard: bool) -> Result<(), String> {
+    let mut encoder = S::start(hard);
     let mut truth = NativeDecoder::new().unwrap();
     let (mut receiver, mut reordered) = (Receiver::new(), Receiver::new());
     let mut late: Vec<Receiver> = Vec::new();
     let mut news: VecDeque<(usize, u64, bool)> = VecDeque::new();
     let mut held_back: Option<(H264Frame, u64, Image)> = None;
     let mut recover = false;
+    let mut shown: BTreeMap<u64, (H264Frame, Image)> = BTreeMap::new();
     for (at, step) in steps.iter().enumerate() {
         let number = 10 + at as u64;
         while let Some(&(_, about, arrived)) = news.iter().find(|(when, ..)| *when <= at) {
@@ -163,6 +165,9 @@ fn play<S: Subject>(steps: &[Step], few: bool) -> Result<(), String> {
             receiver.take(&frame, number, &expected)?;
             receiver.shown > before
         };
+        if decodes {
+            shown.insert(number, (frame.clone(), expected.clone()));
+        }
         if !lost {
             late.iter_mut().try_for_each(|joined| joined.take(&frame, number, &expected))?;
             if at % 5 == 4 {
@@ -179,6 +184,10 @@ fn play<S: Subject>(steps: &[Step], few: bool) -> Result<(), String> {
         }
         news.push_back((at + 1 + if frame.fits { step.delay } else { 0 }, number, decodes));
     }
+    match shown.last_key_value() {
+        Some((last, _)) => look_at(*last, &shown)?,
+        None => {}
+    }
     let everything = steps.iter().all(|step| !step.lost && step.most.is_none());
     if everything && receiver.shown as usize != steps.len() {
         return Err("a receiver that lost nothing should show everything".into());
@@ -186,20 +195,53 @@ fn play<S: Subject>(steps: &[Step], few: bool) -> Result<(), String> {
     Ok(())
 }
 
+/// Who wants one frame decodes those that it needs, and no others.
+fn look_at(number: u64, frames: &BTreeMap<u64, (H264Frame, Image)>) -> Result<(), String> {
+    let needed = std::iter::successors(Some(number), |number| frames[number].0.refers).collect::<Vec<_>>();
+    let mut viewer = Receiver::new();
+    let mut needed = needed.iter().rev();
+    needed.try_for_each(|needed| viewer.take(&frames[needed].0, *needed, &frames[needed].1))
+}
+
+/// Where nothing is lost and budgets are large, one picture of a chain needs a few of those before it.
+#[test]
+fn one_picture_needs_few_others() {
+    for (hard, most, needs_max) in
+        [(false, None, 45), (false, Some(100_000), 45), (false, Some(900), 200), (true, None, 100)]
+    {
+        let mut encoder = openh264::Encoder::start(hard);
+        let mut needs: Vec<usize> = Vec::new();
+        let mut bytes = 0;
+        for number in 0..200u64 {
+            let wanted = if number == 0 { Wanted::Independent } else { Wanted::Previous };
+            let planes = picture(number as u32 % 8, false);
+            let frame = encoder
+                .encode(&planes.view().unwrap(), number, wanted, Quantiser::clamped(30), most)
+                .unwrap();
+            needs.push(frame.refers.map_or(0, |refers| needs[refers as usize] + 1));
+            bytes += frame.payload.len();
+            if let Some(arrived) = number.checked_sub(2) {
+                encoder.acknowledge(arrived);
+            }
+        }
+        assert!(needs.iter().all(|needs| *needs <= needs_max), "{most:?}: {needs:?}, {bytes} bytes");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn nothing_else_is_ever_shown(steps in prop::collection::vec(step(), 1..24)) {
-        if let Err(error) = play::<openh264::Encoder>(&steps, false) {
+    fn nothing_else_is_ever_shown(steps in prop::collection::vec(step(), 1..24), hard: bool) {
+        if let Err(error) = play::<openh264::Encoder>(&steps, hard) {
             prop_assert!(false, "{}", error);
         }
     }
 
     #[cfg(feature = "x264")]
     #[test]
-    fn nothing_else_is_ever_shown_of_x264(steps in prop::collection::vec(step(), 1..60), few: bool) {
-        if let Err(error) = play::<x264::Encoder>(&steps, few) {
+    fn nothing_else_is_ever_shown_of_x264(steps in prop::collection::vec(step(), 1..60), hard: bool) {
+        if let Err(error) = play::<x264::Encoder>(&steps, hard) {
             prop_assert!(false, "{}", error);
         }
     }
