@@ -47,6 +47,39 @@ fn is_well_formed(meta: &FrameMeta) -> bool {
     is_first == (meta.chain.reference == Reference::Independent) && meta.chain.chain <= meta.id.sequence
 }
 
+/// Whether a frame needs another one right before it.
+fn is_parent(parent: &FrameMeta, of: &FrameMeta) -> bool {
+    ChainId::of(parent).is_some_and(|chain| Some(chain) == ChainId::of(of))
+        && match of.chain.reference {
+            Reference::Independent => false,
+            Reference::Previous => parent.chain.index.checked_add(1) == Some(of.chain.index),
+            Reference::Acknowledged(refers) => parent.id.sequence == refers,
+        }
+}
+
+/// What has to be decoded before a frame by whoever is at `follower`, in order. Frames that neither it nor what it needs is predicted from
+/// are passed over. `behind`: the frames before it, the newest first. `None`: they lack one.
+pub fn needed_before<T>(
+    follower: &ChainFollower,
+    frame: &FrameMeta,
+    behind: impl IntoIterator<Item = T>,
+    meta_of: impl Fn(&T) -> &FrameMeta,
+) -> Option<Vec<T>> {
+    let mut needed: Vec<T> = Vec::new();
+    let mut behind = behind.into_iter();
+    loop {
+        let first = needed.last().map_or(frame, &meta_of);
+        if follower.allows(first) {
+            needed.reverse();
+            return Some(needed);
+        }
+        let begins = first.chain.chain;
+        let mut of_chain = behind.by_ref().take_while(|found| meta_of(found).id.sequence >= begins);
+        let parent = of_chain.find(|found| is_parent(meta_of(found), first))?;
+        needed.push(parent);
+    }
+}
+
 /// The frames of the present chain that somebody holds who decodes all that it is given.
 #[derive(Clone, Debug, Default)]
 pub struct ChainFollower {
@@ -213,6 +246,40 @@ mod tests {
                 follower.note(&meta);
                 prop_assert_eq!(follower.last(), Some(meta.id));
             }
+        }
+
+        /// Whoever is anywhere in a chain gets to any later frame of it by what is needed, and each of those is needed.
+        #[test]
+        fn what_is_needed_leads_to_a_frame(
+            leaps in proptest::collection::vec(prop::option::weighted(0.2, 0usize..64), 2..64),
+            place in any::<prop::sample::Index>(),
+            target in any::<prop::sample::Index>(),
+        ) {
+            let chain = (0..leaps.len()).map(|at| {
+                let reference = match leaps[at] {
+                    _ if at == 0 => Reference::Independent,
+                    Some(to) => Reference::Acknowledged(Sequence((to % at) as u64)),
+                    None => Reference::Previous,
+                };
+                meta(at as u64, Encoding::H264, link(0, at as u32, reference))
+            });
+            let chain: Vec<FrameMeta> = chain.collect();
+            let (place, target) = (place.index(chain.len()), target.index(chain.len()));
+            let lead = |follower: &mut ChainFollower, to: usize| {
+                let behind = chain[..to].iter().rev();
+                let needed = needed_before(follower, &chain[to], behind, |meta| meta).unwrap();
+                for (at, meta) in needed.iter().enumerate() {
+                    let next = needed.get(at + 1).map_or(&chain[to], |next| next);
+                    assert!(is_parent(meta, next) && follower.allows(meta), "{meta:?}");
+                    follower.note(meta);
+                }
+                assert!(follower.allows(&chain[to]));
+                follower.note(&chain[to]);
+            };
+            let mut follower = ChainFollower::default();
+            lead(&mut follower, place);
+            lead(&mut follower, target);
+            prop_assert!(needed_before(&ChainFollower::default(), &chain[target], &chain[1..target.max(1)], |meta| meta).is_none() || target == 0);
         }
     }
 }

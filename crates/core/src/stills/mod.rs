@@ -297,8 +297,8 @@ impl StillMaker {
         if self.is_lost(chain, frame, query.newest) {
             return Some(StillAnswer::NotDecoded);
         }
-        let is_far = query.newest && self.is_far(&record.frame.meta);
-        (is_far && self.has_begun_since(chain)).then_some(StillAnswer::Overtaken)
+        let is_overtaken = query.newest && self.has_begun_since(chain) && self.is_far(&record);
+        is_overtaken.then_some(StillAnswer::Overtaken)
     }
 
     /// The answer to a question for a picture, if it is known.
@@ -324,17 +324,17 @@ impl StillMaker {
     /// near.
     fn look_how_far(&mut self, query: StillQuery) {
         let record = self.log.get_frame(query.frame).filter(|_| query.newest);
-        let Some(meta) = record.map(|record| record.frame.meta) else { return };
-        let chain = ChainId::of(&meta);
-        if self.far != chain && self.is_far(&meta) {
+        let Some(record) = record else { return };
+        let chain = ChainId::of(&record.frame.meta);
+        if self.far != chain && self.is_far(&record) {
             self.far = chain;
             self.outputs.push_back(StillOutput::ChainLost);
         }
     }
 
     /// Whether so many frames have to be decoded first that another chain is there sooner.
-    fn is_far(&self, meta: &FrameMeta) -> bool {
-        self.places.distance(meta) > FAR_FRAMES
+    fn is_far(&self, record: &Record) -> bool {
+        self.places.is_further(record, FAR_FRAMES, &self.log)
     }
 
     /// Whether a later chain than this one has begun.

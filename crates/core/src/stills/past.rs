@@ -1,12 +1,16 @@
 //! Makes stills of frames of the past for one reading, where a log on disk is read record by record.
 //!
 //! Records come in order, from the beginning of a chain on, so that a decoder of the reading's own goes along. Where a
-//! reading jumps into a chain, that is read from its beginning first.
+//! reading jumps into a chain, that is read from its beginning first. Of what lies before the frame that is wanted, only
+//! what that frame needs is decoded.
 
-use crate::chain::{ChainFollower, ChainId};
+use crate::chain::{ChainFollower, ChainId, needed_before};
 use crate::frame::{FrameId, FrameMeta, Sequence};
 use crate::history::{PastAnswer, PastQuery, Tier};
 use crate::log::Record;
+
+/// The most bytes of frames that are kept until it is known which of them are needed. If there are more, all of them are decoded.
+const KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// What a decoder is to do with a frame of the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +49,8 @@ pub trait PastFrames {
 #[derive(Debug, Default)]
 pub struct PastStills {
     follower: ChainFollower,
+    /// Frames of one chain behind the one decoded last, in order. Nobody knows yet whether they are needed.
+    kept: Vec<Record>,
     /// The decoder holds frames that the follower does not know of.
     is_dirty: bool,
     /// From which frame on a chain could not be decoded.
@@ -56,8 +62,8 @@ pub struct PastStills {
 }
 
 impl PastStills {
-    /// The answer to a query, with a still in place of a frame that needs others. Frames before the beginning are only
-    /// decoded. If no still can be made, the frame comes as it is held, and the reader counts it; but if the camera is
+    /// The answer to a query, with a still in place of a frame that needs others. Frames before the beginning are decoded
+    /// where others need them. If no still can be made, the frame comes as it is held, and the reader counts it; but if the camera is
     /// asked too, the frame counts as not held here, so that the camera gives it.
     pub fn find<P: PastFrames>(&mut self, frames: &mut P, query: &PastQuery) -> Result<PastAnswer, P::Error> {
         let (mut asked, mut broken) = (*query, false);
@@ -69,33 +75,58 @@ impl PastStills {
             if !meta.encoding.is_chained() {
                 return Ok(PastAnswer { broken, ..answer });
             }
-            let wanted = meta.captured >= query.begin;
-            match self.decode(frames, record, wanted)? {
+            asked.after = Some(meta.id);
+            if meta.captured < query.begin {
+                self.keep(frames, record);
+                continue;
+            }
+            match self.decode(frames, record)? {
                 PastDecoded::Still(still) => {
                     return Ok(PastAnswer { broken, record: Some(*still), ..answer });
                 }
-                _ if wanted && query.tier_max < Tier::Camera => return Ok(PastAnswer { broken, ..answer }),
-                PastDecoded::Passed | PastDecoded::Failed => asked.after = Some(meta.id),
+                _ if query.tier_max < Tier::Camera => return Ok(PastAnswer { broken, ..answer }),
+                PastDecoded::Passed | PastDecoded::Failed => {}
             }
         }
     }
 
-    fn decode<P: PastFrames>(
-        &mut self,
-        frames: &mut P,
-        record: &Record,
-        wanted: bool,
-    ) -> Result<PastDecoded, P::Error> {
+    /// Keeps a frame that others may need.
+    fn keep<P: PastFrames>(&mut self, frames: &mut P, record: &Record) {
+        let chain = |record: &Record| ChainId::of(&record.frame.meta);
+        if self.kept.last().is_some_and(|last| chain(last) != chain(record)) {
+            self.kept.clear();
+        }
+        self.kept.push(record.clone());
+        if self.kept.iter().map(|record| record.frame.payload.len()).sum::<usize>() > KEPT_BYTES_MAX {
+            for record in std::mem::take(&mut self.kept) {
+                if self.follower.allows(&record.frame.meta) {
+                    self.step(frames, &record, false);
+                }
+            }
+        }
+    }
+
+    /// Decodes what a frame needs of those that were kept. False if they do not lead to it.
+    fn lead_to<P: PastFrames>(&mut self, frames: &mut P, meta: &FrameMeta) -> bool {
+        let kept = std::mem::take(&mut self.kept);
+        let behind = kept.iter().rev().filter(|record| record.frame.meta.id < meta.id);
+        let needed = needed_before(&self.follower, meta, behind, |record| &record.frame.meta);
+        let Some(needed) = needed else { return false };
+        needed.iter().all(|record| !matches!(self.step(frames, record, false), PastDecoded::Failed))
+    }
+
+    fn decode<P: PastFrames>(&mut self, frames: &mut P, record: &Record) -> Result<PastDecoded, P::Error> {
         let meta = &record.frame.meta;
         let Some(chain) = ChainId::of(meta) else { return Ok(PastDecoded::Failed) };
         if self.lost.is_some_and(|(of, from)| of == chain && from <= meta.id) {
             return Ok(PastDecoded::Failed);
         }
         loop {
-            if !self.follower.allows(meta) {
+            if !self.lead_to(frames, meta) && self.failed.is_none() {
                 self.go_to(frames, chain, meta.id)?;
+                self.lead_to(frames, meta);
             }
-            let decoded = self.step(frames, record, wanted);
+            let decoded = self.step(frames, record, true);
             if !matches!(decoded, PastDecoded::Failed) || !self.tries_again(chain) {
                 return Ok(decoded);
             }
@@ -111,24 +142,24 @@ impl PastStills {
         again
     }
 
-    /// Decodes a chain from its beginning up to before a frame.
+    /// Reads a chain from its beginning up to before a frame.
     fn go_to<P: PastFrames>(&mut self, frames: &mut P, chain: ChainId, to: FrameId) -> Result<(), P::Error> {
         self.forget();
         let first = chain.first_frame();
         let before_first = first.sequence.0.checked_sub(1);
         let mut after = before_first.map(|sequence| FrameId { sequence: Sequence(sequence), ..first });
+        let mut begins = true;
         while let Some(record) =
             frames.find_again(&PastQuery { after, before: Some(to), ..PastQuery::EVERY })?.record
         {
             let meta = &record.frame.meta;
-            if self.follower.chain().is_none() && meta.id != first {
+            if std::mem::take(&mut begins) && meta.id != first {
                 // The beginning has gone.
                 return Ok(());
             }
             after = Some(meta.id);
-            let is_of_chain = ChainId::of(meta) == Some(chain) && self.follower.allows(meta);
-            if is_of_chain && matches!(self.step(frames, &record, false), PastDecoded::Failed) {
-                return Ok(());
+            if ChainId::of(meta) == Some(chain) {
+                self.keep(frames, &record);
             }
         }
         Ok(())
@@ -141,7 +172,10 @@ impl PastStills {
             self.fail(meta);
             return PastDecoded::Failed;
         }
-        let decoded = frames.decode(record, PastTask { afresh: self.is_dirty, wanted });
+        // A decoder goes forwards only.
+        let goes_back = |last: FrameId| last.epoch != meta.id.epoch || last >= meta.id;
+        let afresh = self.is_dirty || self.follower.last().is_some_and(goes_back);
+        let decoded = frames.decode(record, PastTask { afresh, wanted });
         self.is_dirty = false;
         match &decoded {
             PastDecoded::Still(_) | PastDecoded::Passed => self.follower.note(meta),
@@ -154,7 +188,10 @@ impl PastStills {
     }
 
     fn fail(&mut self, meta: &FrameMeta) {
-        self.lost = ChainId::of(meta).map(|chain| (chain, meta.id));
+        let chain = ChainId::of(meta);
+        if !self.lost.is_some_and(|(of, from)| Some(of) == chain && from <= meta.id) {
+            self.lost = chain.map(|chain| (chain, meta.id));
+        }
         self.forget();
     }
 
@@ -166,10 +203,12 @@ impl PastStills {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::convert::Infallible;
 
     use super::*;
-    use crate::stills::tests::{id, record};
+    use crate::frame::Reference;
+    use crate::stills::tests::{anchored, id, record};
     use crate::units::Timestamp;
 
     /// Records in order, and a decoder that fails on some frames.
@@ -180,7 +219,7 @@ mod tests {
         unlucky: Vec<u64>,
         decoded: Vec<u64>,
         stills: Vec<u64>,
-        held: Option<u64>,
+        held: BTreeSet<u64>,
     }
 
     impl PastFrames for Shelf {
@@ -204,18 +243,24 @@ mod tests {
 
         fn decode(&mut self, record: &Record, task: PastTask) -> PastDecoded {
             let sequence = record.frame.meta.id.sequence.0;
-            if task.afresh {
-                self.held = None;
+            let refers = match record.frame.meta.chain.reference {
+                Reference::Independent => None,
+                Reference::Previous => Some(sequence - 1),
+                Reference::Acknowledged(refers) => Some(refers.0),
+            };
+            if task.afresh || refers.is_none() {
+                self.held.clear();
             }
-            let index = record.frame.meta.chain.index;
-            assert!(index == 0 || self.held == Some(sequence - 1), "{sequence} behind {:?}", self.held);
+            let is_next = self.held.last().is_none_or(|last| *last < sequence);
+            let is_held = refers.is_none_or(|refers| self.held.contains(&refers));
+            assert!(is_next && is_held, "{sequence} behind {:?}", self.held);
             self.decoded.push(sequence);
             let is_unlucky = self.unlucky.extract_if(.., |frame| *frame == sequence).count() > 0;
             if is_unlucky || self.damaged.contains(&sequence) {
-                self.held = None;
+                self.held.clear();
                 return PastDecoded::Failed;
             }
-            self.held = Some(sequence);
+            self.held.insert(sequence);
             if !task.wanted {
                 return PastDecoded::Passed;
             }
@@ -230,7 +275,7 @@ mod tests {
             record(sequence, Some((first, (sequence - first) as u32)), 10)
         });
         let (records, damaged, unlucky) = (records.collect(), vec![], vec![]);
-        Shelf { records, damaged, unlucky, decoded: vec![], stills: vec![], held: None }
+        Shelf { records, damaged, unlucky, decoded: vec![], stills: vec![], held: BTreeSet::new() }
     }
 
     /// Reads everything from a time on. A frame that comes as it is held has a minus.
@@ -266,6 +311,35 @@ mod tests {
         };
         assert_eq!([ask(&mut shelf, 11), ask(&mut shelf, 12), ask(&mut shelf, 2)], [1205, 1301, 304]);
         assert_eq!(shelf.stills, [12, 13, 3]);
+    }
+
+    #[test]
+    fn what_the_first_frame_does_not_need_is_passed_over() {
+        let mut shelf = shelf(100, 100);
+        shelf.records = shelf.records.into_iter().map(|record| anchored(record, Some(10))).collect();
+        assert_eq!(read(&mut shelf, 73), (73..100).collect::<Vec<_>>());
+        let expected: Vec<u64> = [0, 10, 20, 30, 40, 50, 60].into_iter().chain(70..100).collect();
+        assert_eq!(shelf.decoded, expected);
+        // The same for who jumps.
+        shelf.decoded.clear();
+        let (mut stills, after) = (PastStills::default(), Some(id(32)));
+        let Ok(answer) = stills.find(&mut shelf, &PastQuery { after, ..PastQuery::EVERY });
+        assert_eq!(answer.record.map(|found| found.frame.meta.id), Some(id(33)));
+        assert_eq!(shelf.decoded, [0, 10, 20, 30, 31, 32, 33]);
+        // A damaged frame costs those that need it, up to the next one that does not, and a decoder that goes on.
+        shelf.decoded.clear();
+        shelf.damaged.push(65);
+        assert_eq!(read(&mut shelf, 73), (73..100).collect::<Vec<_>>(), "nobody needs that one here");
+    }
+
+    /// So many bytes are kept until it is known what is needed. Where a chain has more, it is decoded frame by frame.
+    #[test]
+    fn a_chain_of_large_frames_is_not_kept_whole() {
+        let mut shelf = shelf(8, 100);
+        shelf.records =
+            (0..8).map(|at| anchored(record(at, Some((0, at as u32)), 5 << 20), Some(2))).collect();
+        assert_eq!(read(&mut shelf, 7), [7]);
+        assert_eq!(shelf.decoded, [0, 1, 2, 3, 4, 6, 7], "the first four in order, then what is needed");
     }
 
     /// Where the camera is asked too, what cannot be decoded here is left to it.

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::types::Decoded;
-use crate::chain::{ChainFollower, ChainId};
+use crate::ancestors::ANCESTORS_MAX;
+use crate::chain::{ChainFollower, ChainId, begins_chain, needed_before};
 use crate::frame::{FrameId, FrameMeta};
 use crate::log::{LogReader, Record};
 use crate::units::Instant;
@@ -94,13 +95,23 @@ impl Places {
         self.0.iter().all(|place| !place.runs)
     }
 
-    /// How many frames have to be decoded for one, as far as its chain tells.
-    pub(super) fn distance(&self, meta: &FrameMeta) -> u32 {
+    /// Whether more frames than this have to be decoded for one.
+    pub(super) fn is_further(&self, record: &Record, frames: u32, log: &LogReader) -> bool {
+        let meta = &record.frame.meta;
+        if meta.chain.index < frames {
+            return false;
+        }
         let chain = ChainId::of(meta);
-        let inside = self.0.iter().filter(|place| place.follower.chain() == chain);
-        let nearest =
-            inside.map(|place| place.follower.index()).filter(|index| *index <= meta.chain.index).max();
-        nearest.map_or(meta.chain.index.saturating_add(1), |index| meta.chain.index - index)
+        let inside = self.0.iter().map(|place| &place.follower).filter(|follower| follower.chain() == chain);
+        let nobody = ChainFollower::default();
+        let mut ways = inside.chain([&nobody]).filter_map(|follower| {
+            if follower.last() == Some(meta.id) {
+                Some(0)
+            } else {
+                Some(way_to(follower, record, log)?.len() + 1)
+            }
+        });
+        ways.all(|way| way > frames as usize)
     }
 
     /// Whether a decoder is behind a frame, so that it could only be decoded again.
@@ -256,44 +267,36 @@ impl Places {
     }
 }
 
-/// The next step to the frame that a decoder was sent for.
+/// The next step to the frame that a decoder was sent for. What that frame does not need is passed over.
 fn to_target(
     place: &Place,
     (chain, target): (ChainId, FrameId),
     log: &LogReader,
     refused: &VecDeque<FrameId>,
 ) -> Path {
-    if place.follower.chain() == Some(chain)
-        && let Some(last) = place.follower.last()
-    {
-        if last == target {
-            return Path::Show { frame: target };
-        }
-        if last < target {
-            let next = log.index_of(last.next())..log.index_of(target.next());
-            let next = next.filter_map(|index| log.get(index)).find(|record| {
-                let meta = &record.frame.meta;
-                let is_next = ChainId::of(meta) == Some(chain) && place.follower.allows(meta);
-                is_next && !refused.contains(&meta.id)
-            });
-            return next.map_or(Path::Unreachable { frame: target }, |record| Path::Decode {
-                record,
-                afresh: false,
-            });
-        }
+    let unreachable = Path::Unreachable { frame: target };
+    if place.follower.last() == Some(target) {
+        return Path::Show { frame: target };
     }
+    let Some(record) = log.get_frame(target) else { return unreachable };
+    let Some(mut way) = way_to(&place.follower, &record, log) else { return unreachable };
+    way.push(record);
+    if way.iter().any(|record| refused.contains(&record.frame.meta.id)) {
+        return unreachable;
+    }
+    let record = way.swap_remove(0);
     let first = chain.first_frame();
-    let begins = log.get_frame(first).filter(|record| ChainId::of(&record.frame.meta) == Some(chain));
-    match begins
-        .filter(|record| ChainFollower::default().allows(&record.frame.meta) && !refused.contains(&first))
-    {
-        // A decoder goes forwards only.
-        Some(record) => Path::Decode {
-            record,
-            afresh: place.follower.last().is_none_or(|last| last >= first || last.epoch != first.epoch),
-        },
-        None => Path::Unreachable { frame: target },
-    }
+    // A decoder goes forwards only.
+    let is_before = |last: FrameId| last < first && last.epoch == first.epoch;
+    let begins = begins_chain(&record.frame.meta);
+    Path::Decode { afresh: begins && !place.follower.last().is_some_and(is_before), record }
+}
+
+/// What of the log has to be decoded before a frame, in order. `None`: it has gone.
+fn way_to(follower: &ChainFollower, target: &Record, log: &LogReader) -> Option<Vec<Record>> {
+    let meta = &target.frame.meta;
+    let behind = (log.held().start..log.index_of(meta.id)).rev().filter_map(|index| log.get(index));
+    needed_before(follower, meta, behind.take(ANCESTORS_MAX), |record| &record.frame.meta)
 }
 
 /// The next frame of the log behind the last one, except the newest: whoever asks for that one decides whether a still

@@ -42,6 +42,16 @@ pub(super) fn record(sequence: u64, chain: Option<(u64, u32)>, bytes: usize) -> 
     }
 }
 
+/// The same in a chain in which one of every so many frames refers to the one so many frames before it.
+pub(super) fn anchored(mut record: Record, every: Option<u32>) -> Record {
+    let chain = &mut record.frame.meta.chain;
+    if let Some(every) = every.filter(|every| chain.index > 0 && chain.index % every == 0) {
+        chain.reference =
+            Reference::Acknowledged(Sequence(record.frame.meta.id.sequence.0 - u64::from(every)));
+    }
+    record
+}
+
 /// A log, a maker of stills, and decoders that know nothing but what they were given.
 struct Rig {
     now: Instant,
@@ -50,6 +60,8 @@ struct Rig {
     next: u64,
     /// The chain that goes on, and how many frames it has.
     chain: (u64, u32),
+    /// Every so many frames one refers to the one so many frames before it.
+    anchors: Option<u32>,
     /// What each decoder holds, and the frame that it decoded last.
     held: [(BTreeSet<u64>, Option<u64>); DECODERS_MAX],
     /// Work that was handed out and is not done: the decoder, the frame, what is wanted of it.
@@ -81,6 +93,7 @@ impl Rig {
             maker: StillMaker::new(reader),
             next: 0,
             chain: (0, 0),
+            anchors: None,
             held: Default::default(),
             work: VecDeque::new(),
             damaged: BTreeSet::new(),
@@ -106,7 +119,7 @@ impl Rig {
         }
         let chain = (!is_still).then_some(self.chain);
         self.chain.1 += u32::from(!is_still);
-        self.log.append_record(record(sequence, chain, 100)).unwrap();
+        self.log.append_record(anchored(record(sequence, chain, 100), self.anchors)).unwrap();
         self.maker.handle_appended(self.now);
         self.perform();
         sequence
@@ -143,12 +156,12 @@ impl Rig {
                         held.clear();
                     }
                     let chain = frame.meta.chain;
-                    let parent = (chain.index > 0).then(|| sequence - 1);
-                    let parent = parent.filter(|_| chain.reference == Reference::Previous);
-                    assert!(
-                        chain.index == 0 || held.iter().any(|held| *held >= chain.chain.0),
-                        "{sequence} is decoded behind {held:?}, parent {parent:?}"
-                    );
+                    let is_held = match chain.reference {
+                        Reference::Independent => true,
+                        Reference::Previous => held.iter().any(|held| *held >= chain.chain.0),
+                        Reference::Acknowledged(refers) => held.contains(&refers.0),
+                    };
+                    assert!(is_held, "{sequence} is decoded behind {held:?}: {chain:?}");
                     self.work.push_back((decoder, sequence, wanted));
                 }
                 StillOutput::Show { decoder, frame, form } => {
@@ -254,6 +267,27 @@ fn nothing_is_decoded_until_somebody_looks() {
     assert_eq!(rig.answer(18), Some(18));
     assert_eq!(rig.decoded.keys().copied().collect::<Vec<_>>(), [16, 17, 18], "from where its chain begins");
     assert_eq!(rig.made.keys().copied().collect::<Vec<_>>(), [18]);
+}
+
+/// Who looks at one frame pays for what that frame needs, and a decoder that is on its way goes on over what was passed over.
+#[test]
+fn what_a_frame_does_not_need_is_passed_over() {
+    let mut rig = Rig::new(1 << 20);
+    rig.anchors = Some(10);
+    (0..100).for_each(|sequence| _ = rig.comes(sequence == 0, false));
+    assert_eq!(rig.answer(52), Some(52));
+    let decoded = |rig: &mut Rig| std::mem::take(&mut rig.decoded).into_keys().collect::<Vec<_>>();
+    assert_eq!(decoded(&mut rig), [0, 10, 20, 30, 40, 50, 51, 52]);
+    assert_eq!(rig.answer(54), Some(54));
+    assert_eq!(decoded(&mut rig), [53, 54]);
+    assert_eq!(rig.answer(73), Some(73));
+    assert_eq!(decoded(&mut rig), [60, 70, 71, 72, 73]);
+    assert_eq!(rig.answer_as(99, true), Some(99));
+    assert_eq!(decoded(&mut rig), [80, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99]);
+    assert_eq!(rig.chains_lost, 0, "the newest is 19 decodings away from the beginning of its chain");
+    // What lies before a decoder is decoded from the beginning on.
+    assert_eq!(rig.answer(61), Some(61));
+    assert_eq!(decoded(&mut rig), [0, 10, 20, 30, 40, 50, 60, 61]);
 }
 
 /// However many look, a frame is decoded once and one still is made of it.
