@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -64,12 +63,19 @@ def _run(run: Run) -> Outcome:
     run.children.stop(camera)
     chance = random.Random(SEED)
     instants = [chance.uniform(begun, ended - 1.0) for _ in range(looks)]
-    shown = [_timed(run, "looking", partial(_look, brokers, at)) for at in instants]
+    cpu_ns = brokers.edge.cpu_ns() + time.process_time_ns()
+    shown = [_timed(run, "looking", lambda at=at: _look(brokers, at)) for at in instants]
+    cpu_ns = brokers.edge.cpu_ns() + time.process_time_ns() - cpu_ns
     run.children.stop(brokers.edge)
-    frames, export_s = _export(run, brokers, store)
+    sizes, export_s = _export(run, brokers, store)
     run.step("exporting")
     outcome = _outcome(shown, entered)
+    outcome.metrics["seek_cpu_ms"] = Interval.exactly(cpu_ns / 1e6 / looks)
     outcome.metrics["export_s"] = Interval.exactly(export_s)
+    begins, others = ([size for size, first in sizes if first is of] for of in (True, False))
+    outcome.metrics["beginning_kb"] = Interval.exactly(float(np.mean(begins)) / 1e3)
+    outcome.metrics["other_frame_kb"] = Interval.exactly(float(np.mean(others)) / 1e3)
+    outcome.metrics["frames_per_beginning"] = Interval.exactly(len(sizes) / len(begins))
     outcome.parameters = {
         "width": SIZE[0],
         "height": SIZE[1],
@@ -79,7 +85,7 @@ def _run(run: Run) -> Outcome:
         "link_bits_per_second": LINK_BITS_PER_SECOND,
         "memory_bytes": MEMORY_BYTES,
         "log_seconds": seconds,
-        "log_frames": frames,
+        "log_frames": len(sizes),
         "looks": looks,
         "entries": entries,
         "seed": SEED,
@@ -127,8 +133,11 @@ def _enter(brokers: Brokers) -> float:
     raise ExperimentError("no frame came")
 
 
-def _export(run: Run, brokers: Brokers, store: Path) -> tuple[int, float]:
-    """Export the log without encoding it again; return its frames and how many seconds that took."""
+def _export(run: Run, brokers: Brokers, store: Path) -> tuple[list[tuple[int, bool]], float]:
+    """Export the log without encoding it again.
+
+    Return the bytes of each frame, whether it begins a chain, and how many seconds the export took.
+    """
     made = run.folder / "log.mp4"
     begun = time.perf_counter()
     words = ("store", "export", CAMERA, str(made), "--store", str(store), "--keys", str(brokers.keys))
@@ -136,10 +145,11 @@ def _export(run: Run, brokers: Brokers, store: Path) -> tuple[int, float]:
     took = time.perf_counter() - begun
     if done.returncode != 0:
         raise ExperimentError(f"mez store export: {done.stderr.strip()}")
-    probe = ["ffprobe", "-v", "error", "-count_packets", "-select_streams", "v:0", "-of", "csv=p=0"]
-    probe += ["-show_entries", "stream=nb_read_packets", str(made)]
-    counted = subprocess.run(probe, capture_output=True, text=True, check=True)
-    return int(counted.stdout.split()[0].strip(",")), took
+    probe = ["ffprobe", "-v", "error", "-select_streams", "v:0", "-of", "json", str(made)]
+    probe += ["-show_entries", "packet=size,flags"]
+    said = subprocess.run(probe, capture_output=True, text=True, check=True)
+    packets = json.loads(said.stdout)["packets"]
+    return [(int(packet["size"]), packet["flags"].startswith("K")) for packet in packets], took
 
 
 def _outcome(shown: Sequence[float], entered: Sequence[float]) -> Outcome:
@@ -163,6 +173,7 @@ def _outcome(shown: Sequence[float], entered: Sequence[float]) -> Outcome:
     outcome.tables = [table]
     outcome.notes = [
         "seek: from the question for an instant to the pixels of the frame behind it, each by a new reading",
+        "seek_cpu_ms: processor time of the edge and of the program for one look, on average",
         "enter: from the question for the newest frame to the first pixels, in the midst of a chain",
     ]
     return outcome
