@@ -10,7 +10,7 @@ use mez_core::name::CameraName;
 use mez_node::api::socket::{Which, default_path};
 use mez_node::camera::{CameraOptions, EDGES_MAX, H264Library, Transport};
 use mez_node::decoders::{DecoderChoice, Decoders};
-use mez_node::feed::feed;
+use mez_node::feed::Feeding;
 use mez_node::identity::{KeyFolder, Name, Role};
 use mez_node::ports::EdgeAddress;
 use mez_node::process::{CameraProcess, CameraProcessOptions};
@@ -291,11 +291,11 @@ pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
         };
         match source {
             Some(prepared) => {
-                let mut source = prepared.start();
-                let ready = || println!("ready {process}");
-                let feeding = feed(process.camera(), &mut source, ready);
-                let fed = until_stopped_reloading(feeding, reload).await?;
-                source.stop().await;
+                let ready = format!("ready {process}");
+                let ready = move || println!("{ready}");
+                let mut feeding = Feeding::start(process.camera().clone(), prepared.start(), ready);
+                let fed = until_stopped_reloading(feeding.ended(), reload).await?;
+                feeding.stop().await;
                 if fed.is_some() {
                     // What became of the source is to reach the edge.
                     process.camera().leave().await;

@@ -5,6 +5,8 @@ use std::mem::{Discriminant, discriminant};
 use mez_core::broker::{PublishError, PublishPartError, Published};
 use mez_core::frame::Encoding;
 use mez_core::units::Instant;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::camera::{CameraHandle, SourceNews};
@@ -20,6 +22,51 @@ pub struct FeedCounts {
     pub refused: u64,
     /// Frames lost between the source and here.
     pub skipped: u64,
+}
+
+/// A source whose frames are being published.
+///
+/// That is a task, and not part of what the process waits for on its first thread. A frame then wakes one thread and not two, which is a
+/// third of what an idle camera costs.
+pub struct Feeding {
+    task: JoinHandle<Result<FeedCounts, SourceError>>,
+    stop: oneshot::Sender<()>,
+}
+
+impl Feeding {
+    /// Begins to publish what comes from a source. `first` is called when the first frame has been published.
+    pub fn start(camera: CameraHandle, mut source: Source, first: impl FnMut() + Send + 'static) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            let fed = tokio::select! {
+                fed = feed(&camera, &mut source, first) => fed,
+                _ = stopped => Ok(FeedCounts::default()),
+            };
+            source.stop().await;
+            fed
+        });
+        Self { task, stop }
+    }
+
+    /// Waits until the source has ended, and returns how.
+    ///
+    /// # Panics
+    /// If publishing panicked.
+    pub async fn ended(&mut self) -> Result<FeedCounts, SourceError> {
+        match (&mut self.task).await {
+            Ok(fed) => fed,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+
+    /// Stops the source, if it has not ended. When it returns, the source's process is gone.
+    pub async fn stop(self) {
+        drop(self.stop);
+        if !self.task.is_finished() {
+            // A panic is told by `ended`.
+            let _ = self.task.await;
+        }
+    }
 }
 
 /// Publishes frames until the source ends. `first` is called when the first frame has been published.
