@@ -57,8 +57,8 @@ fn is_parent(parent: &FrameMeta, of: &FrameMeta) -> bool {
         }
 }
 
-/// What has to be decoded before a frame by whoever is at `follower`, in order. Frames that neither it nor what it needs is predicted from
-/// are passed over. `behind`: the frames before it, the newest first. `None`: they lack one.
+/// What has to be decoded before a frame by whoever is at `follower`, in order. Frames that the frame does not need, directly or through
+/// others, are passed over. `behind`: the frames before it, the newest first. `None`: they lack one.
 pub fn needed_before<T>(
     follower: &ChainFollower,
     frame: &FrameMeta,

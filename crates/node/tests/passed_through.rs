@@ -80,7 +80,7 @@ fn openh264(folder: &Path) -> SourceSpec {
     let options = ForeignOptions {
         width: SIZE.0,
         height: SIZE.1,
-        quantiser: 22,
+        quantiser: 16,
         key_frame_interval: FPS,
         temporal_layers: 2,
         slices: 1,

@@ -60,9 +60,8 @@ impl Lost {
     /// A decoder has decoded a frame.
     pub(super) fn decoded(&mut self, chain: ChainId, frame: FrameId) {
         let failed = self.0.iter_mut().find(|(of, _)| *of == chain);
-        if let Some((_, state @ State::FailedOnce(_))) = failed
-            && matches!(state, State::FailedOnce(from) if *from <= frame)
-        {
+        // Frames behind that one do not tell: what they do not need is passed over.
+        if let Some((_, state)) = failed.filter(|(_, state)| *state == State::FailedOnce(frame)) {
             *state = State::Passed;
         }
     }

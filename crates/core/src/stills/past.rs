@@ -51,6 +51,9 @@ pub struct PastStills {
     follower: ChainFollower,
     /// Frames of one chain behind the one decoded last, in order. Nobody knows yet whether they are needed.
     kept: Vec<Record>,
+    kept_bytes: usize,
+    /// The chain of which nothing is passed over any more.
+    takes_all: Option<ChainId>,
     /// The decoder holds frames that the follower does not know of.
     is_dirty: bool,
     /// From which frame on a chain could not be decoded.
@@ -70,7 +73,10 @@ impl PastStills {
         loop {
             let answer = frames.find(&asked)?;
             broken |= answer.broken;
-            let Some(record) = &answer.record else { return Ok(PastAnswer { broken, ..answer }) };
+            let Some(record) = &answer.record else {
+                self.take_kept();
+                return Ok(PastAnswer { broken, ..answer });
+            };
             let meta = record.frame.meta.clone();
             if !meta.encoding.is_chained() {
                 return Ok(PastAnswer { broken, ..answer });
@@ -94,21 +100,36 @@ impl PastStills {
     fn keep<P: PastFrames>(&mut self, frames: &mut P, record: &Record) {
         let chain = |record: &Record| ChainId::of(&record.frame.meta);
         if self.kept.last().is_some_and(|last| chain(last) != chain(record)) {
-            self.kept.clear();
+            self.take_kept();
         }
+        self.kept_bytes += record.frame.payload.len();
         self.kept.push(record.clone());
-        if self.kept.iter().map(|record| record.frame.payload.len()).sum::<usize>() > KEPT_BYTES_MAX {
-            for record in std::mem::take(&mut self.kept) {
-                if self.follower.allows(&record.frame.meta) {
-                    self.step(frames, &record, false);
-                }
+        if self.kept_bytes > KEPT_BYTES_MAX {
+            self.take_all(frames);
+        }
+    }
+
+    fn take_kept(&mut self) -> Vec<Record> {
+        self.kept_bytes = 0;
+        std::mem::take(&mut self.kept)
+    }
+
+    /// Decodes all that was kept and can be decoded.
+    fn take_all<P: PastFrames>(&mut self, frames: &mut P) {
+        for record in self.take_kept() {
+            if self.follower.allows(&record.frame.meta) {
+                self.step(frames, &record, false);
             }
         }
     }
 
     /// Decodes what a frame needs of those that were kept. False if they do not lead to it.
     fn lead_to<P: PastFrames>(&mut self, frames: &mut P, meta: &FrameMeta) -> bool {
-        let kept = std::mem::take(&mut self.kept);
+        if self.takes_all.is_some() && self.takes_all == ChainId::of(meta) {
+            self.take_all(frames);
+            return self.follower.allows(meta);
+        }
+        let kept = self.take_kept();
         let behind = kept.iter().rev().filter(|record| record.frame.meta.id < meta.id);
         let needed = needed_before(&self.follower, meta, behind, |record| &record.frame.meta);
         let Some(needed) = needed else { return false };
@@ -118,7 +139,7 @@ impl PastStills {
     fn decode<P: PastFrames>(&mut self, frames: &mut P, record: &Record) -> Result<PastDecoded, P::Error> {
         let meta = &record.frame.meta;
         let Some(chain) = ChainId::of(meta) else { return Ok(PastDecoded::Failed) };
-        if self.lost.is_some_and(|(of, from)| of == chain && from <= meta.id) {
+        if self.lost.is_some_and(|(of, from)| of == chain && from <= meta.id) && !self.tries_again(chain) {
             return Ok(PastDecoded::Failed);
         }
         loop {
@@ -144,6 +165,10 @@ impl PastStills {
 
     /// Reads a chain from its beginning up to before a frame.
     fn go_to<P: PastFrames>(&mut self, frames: &mut P, chain: ChainId, to: FrameId) -> Result<(), P::Error> {
+        if self.follower.chain() == Some(chain) {
+            // What was passed over is needed now, and may be again.
+            self.takes_all = Some(chain);
+        }
         self.forget();
         let first = chain.first_frame();
         let before_first = first.sequence.0.checked_sub(1);
@@ -326,10 +351,21 @@ mod tests {
         let Ok(answer) = stills.find(&mut shelf, &PastQuery { after, ..PastQuery::EVERY });
         assert_eq!(answer.record.map(|found| found.frame.meta.id), Some(id(33)));
         assert_eq!(shelf.decoded, [0, 10, 20, 30, 31, 32, 33]);
-        // A damaged frame costs those that need it, up to the next one that does not, and a decoder that goes on.
-        shelf.decoded.clear();
         shelf.damaged.push(65);
         assert_eq!(read(&mut shelf, 73), (73..100).collect::<Vec<_>>(), "nobody needs that one here");
+    }
+
+    /// Frames that leap over others may need what was passed over. A chain is gone through again once for that, and no more.
+    #[test]
+    fn who_passed_over_too_much_goes_back_once() {
+        let mut shelf = shelf(60, 60);
+        for record in shelf.records.iter_mut().skip(3) {
+            let meta = &mut record.frame.meta;
+            meta.chain.reference = Reference::Acknowledged(Sequence(meta.id.sequence.0 - 3));
+        }
+        assert_eq!(read(&mut shelf, 40), (40..60).collect::<Vec<_>>());
+        assert_eq!(shelf.decoded[..15], [0, 1, 4, 7, 10, 13, 16, 19, 22, 25, 28, 31, 34, 37, 40]);
+        assert_eq!(shelf.decoded[15..], (0..41).chain(41..60).collect::<Vec<_>>());
     }
 
     /// So many bytes are kept until it is known what is needed. Where a chain has more, it is decoded frame by frame.

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::types::Decoded;
-use crate::ancestors::ANCESTORS_MAX;
 use crate::chain::{ChainFollower, ChainId, begins_chain, needed_before};
 use crate::frame::{FrameId, FrameMeta};
 use crate::log::{LogReader, Record};
@@ -32,6 +31,16 @@ pub(super) enum Path {
     Unreachable { frame: FrameId },
 }
 
+/// How a decoder gets to a frame.
+#[derive(Default)]
+struct Way {
+    target: Option<FrameId>,
+    /// The frame that it decoded last, as long as it is on the way.
+    after: Option<FrameId>,
+    /// What comes next, the last first.
+    rest: Vec<FrameId>,
+}
+
 /// A decoder.
 #[derive(Default)]
 struct Place {
@@ -44,6 +53,10 @@ struct Place {
     leaves_at: Option<u32>,
     /// What it is working on.
     busy: Option<Record>,
+    /// The chain of which it passes over nothing any more.
+    takes_all: Option<ChainId>,
+    /// How it gets to its target.
+    way: Way,
     /// Until when it follows the log without being asked.
     follow_until: Instant,
     used: Instant,
@@ -108,7 +121,7 @@ impl Places {
             if follower.last() == Some(meta.id) {
                 Some(0)
             } else {
-                Some(way_to(follower, record, log)?.len() + 1)
+                Some(needed_for(follower, record, log)?.len())
             }
         });
         ways.all(|way| way > frames as usize)
@@ -161,8 +174,9 @@ impl Places {
             }
             place.leaves_at = None;
         }
-        let further = place.target.map(|(_, to)| to).max(Some(meta.id));
-        place.target = further.map(|to| (chain, to));
+        // Frames between two that are wanted may be passed over, but none that is wanted.
+        let nearer = place.target.map_or(meta.id, |(_, to)| to.min(meta.id));
+        place.target = Some((chain, nearer));
     }
 
     /// Of the decoders that follow the log, the one that is furthest.
@@ -196,6 +210,10 @@ impl Places {
         match &path {
             Path::Decode { record, afresh } => {
                 if *afresh {
+                    // Whoever goes back has passed over what others need, and may do so again.
+                    let chain = ChainId::of(&record.frame.meta);
+                    place.takes_all = chain.filter(|_| place.follower.chain() == chain);
+                    place.way = Way::default();
                     place.follower.forget();
                     place.leaves_at = None;
                 }
@@ -269,34 +287,69 @@ impl Places {
 
 /// The next step to the frame that a decoder was sent for. What that frame does not need is passed over.
 fn to_target(
-    place: &Place,
+    place: &mut Place,
     (chain, target): (ChainId, FrameId),
     log: &LogReader,
     refused: &VecDeque<FrameId>,
 ) -> Path {
     let unreachable = Path::Unreachable { frame: target };
-    if place.follower.last() == Some(target) {
+    let last = place.follower.last();
+    if last == Some(target) {
         return Path::Show { frame: target };
     }
-    let Some(record) = log.get_frame(target) else { return unreachable };
-    let Some(mut way) = way_to(&place.follower, &record, log) else { return unreachable };
-    way.push(record);
-    if way.iter().any(|record| refused.contains(&record.frame.meta.id)) {
+    let is_on_way = place.way.target == Some(target) && place.way.after == last;
+    if !is_on_way || place.way.rest.is_empty() {
+        let Some(record) = log.get_frame(target) else { return unreachable };
+        let is_inside = place.follower.chain() == Some(chain) && last.is_some_and(|last| last < target);
+        let takes_all = is_inside && place.takes_all == Some(chain);
+        let rest = match takes_all {
+            true => all_up_to(&place.follower, &record, log, refused),
+            false => needed_for(&place.follower, &record, log),
+        };
+        let Some(rest) = rest else { return unreachable };
+        place.way = Way { target: Some(target), after: last, rest };
+    }
+    let way = &mut place.way;
+    if way.rest.iter().any(|frame| refused.contains(frame)) {
         return unreachable;
     }
-    let record = way.swap_remove(0);
+    let Some(record) = way.rest.pop().and_then(|next| log.get_frame(next)) else { return unreachable };
+    way.after = Some(record.frame.meta.id);
     let first = chain.first_frame();
     // A decoder goes forwards only.
     let is_before = |last: FrameId| last < first && last.epoch == first.epoch;
     let begins = begins_chain(&record.frame.meta);
-    Path::Decode { afresh: begins && !place.follower.last().is_some_and(is_before), record }
+    Path::Decode { afresh: begins && !last.is_some_and(is_before), record }
 }
 
-/// What of the log has to be decoded before a frame, in order. `None`: it has gone.
-fn way_to(follower: &ChainFollower, target: &Record, log: &LogReader) -> Option<Vec<Record>> {
+/// What of the log has to be decoded for a frame, and that frame: the last first. `None`: some of it has gone.
+fn needed_for(follower: &ChainFollower, target: &Record, log: &LogReader) -> Option<Vec<FrameId>> {
     let meta = &target.frame.meta;
     let behind = (log.held().start..log.index_of(meta.id)).rev().filter_map(|index| log.get(index));
-    needed_before(follower, meta, behind.take(ANCESTORS_MAX), |record| &record.frame.meta)
+    let needed = needed_before(follower, meta, behind, |record| &record.frame.meta)?;
+    let needed = needed.into_iter().map(|record| record.frame.meta.id);
+    Some([meta.id].into_iter().chain(needed.rev()).collect())
+}
+
+/// All that can be decoded of a chain up to a frame, the last first. `None`: the frame cannot.
+fn all_up_to(
+    follower: &ChainFollower,
+    target: &Record,
+    log: &LogReader,
+    refused: &VecDeque<FrameId>,
+) -> Option<Vec<FrameId>> {
+    let mut follower = follower.clone();
+    let indices = log.index_of(follower.last()?.next())..log.index_of(target.frame.meta.id.next());
+    let mut way = Vec::new();
+    for meta in indices.filter_map(|index| log.get(index)).map(|record| record.frame.meta) {
+        let is_of_chain = ChainId::of(&meta).is_some() && ChainId::of(&meta) == follower.chain();
+        if is_of_chain && follower.allows(&meta) && !refused.contains(&meta.id) {
+            follower.note(&meta);
+            way.push(meta.id);
+        }
+    }
+    way.reverse();
+    way.first().is_some_and(|last| *last == target.frame.meta.id).then_some(way)
 }
 
 /// The next frame of the log behind the last one, except the newest: whoever asks for that one decides whether a still

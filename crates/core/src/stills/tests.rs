@@ -285,9 +285,43 @@ fn what_a_frame_does_not_need_is_passed_over() {
     assert_eq!(rig.answer_as(99, true), Some(99));
     assert_eq!(decoded(&mut rig), [80, 90, 91, 92, 93, 94, 95, 96, 97, 98, 99]);
     assert_eq!(rig.chains_lost, 0, "the newest is 19 decodings away from the beginning of its chain");
-    // What lies before a decoder is decoded from the beginning on.
+    // The other decoder begins at the beginning, where the first one is too far.
     assert_eq!(rig.answer(61), Some(61));
     assert_eq!(decoded(&mut rig), [0, 10, 20, 30, 40, 50, 60, 61]);
+    assert_eq!(rig.answer(75), Some(75));
+    assert_eq!(decoded(&mut rig), [70, 71, 72, 73, 74, 75]);
+    // A decoder that has to go back has passed over too much, and takes all from then on.
+    assert_eq!(rig.answer(63), Some(63));
+    // (It leaves when it has made what the reader there may take next.)
+    let again = decoded(&mut rig).into_iter().filter(|frame| *frame <= 75);
+    assert_eq!(again.collect::<Vec<_>>(), (0..64).collect::<Vec<_>>());
+    assert_eq!(rig.answer(90), Some(90));
+    let on = decoded(&mut rig).into_iter().filter(|frame| *frame > 80);
+    assert_eq!(on.collect::<Vec<_>>(), (81..91).collect::<Vec<_>>());
+}
+
+/// What is passed over for one is not what another waits for.
+#[test]
+fn nobody_is_passed_over() {
+    let mut rig = Rig::new(1 << 20);
+    rig.anchors = Some(10);
+    (0..100).for_each(|sequence| _ = rig.comes(sequence == 0, false));
+    let asked: Vec<u64> = [60, 53, 75, 57, 53].into_iter().map(|sequence| rig.ask(sequence)).collect();
+    rig.settle();
+    assert!(asked.iter().all(|question| rig.answers[question].is_some()));
+    assert!(rig.decoded.values().all(|times| *times == 1), "{:?}", rig.decoded);
+    // Nor is what a reader takes next, who reads frame by frame.
+    let mut rig = Rig::new(1 << 20);
+    rig.anchors = Some(10);
+    (0..100).for_each(|sequence| _ = rig.comes(sequence == 0, false));
+    rig.held[1].1 = None;
+    for sequence in 40..80 {
+        let (one, other) = (rig.ask(sequence), rig.ask((sequence + 15).min(99)));
+        rig.settle();
+        assert!(rig.answers[&one].is_some() && rig.answers[&other].is_some());
+    }
+    let twice = rig.decoded.values().filter(|times| **times > 1).count();
+    assert!(twice <= 20, "{:?}", rig.decoded);
 }
 
 /// However many look, a frame is decoded once and one still is made of it.

@@ -48,4 +48,7 @@ pub(super) trait Coder: fmt::Debug + Send {
     fn acknowledge(&mut self, number: u64);
     fn lost(&mut self, number: u64);
     fn can_recover(&self) -> bool;
+
+    /// See [`H264Encoder::set_anchor_bytes_max`](super::H264Encoder::set_anchor_bytes_max). Encoders without anchors have no use for it.
+    fn set_anchor_bytes_max(&mut self, _: usize) {}
 }

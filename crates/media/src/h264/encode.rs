@@ -141,6 +141,11 @@ impl H264Encoder {
         self.coder.lost(number);
     }
 
+    /// From now on anchors may be made (`docs/decisions/0047-anchors.md`) that are expected to have at most so many bytes. Default 0: none.
+    pub fn set_anchor_bytes_max(&mut self, bytes: usize) {
+        self.coder.set_anchor_bytes_max(bytes);
+    }
+
     /// Whether a picture can be predicted from one that has been acknowledged.
     #[must_use]
     pub fn can_recover(&self) -> bool {

@@ -3,7 +3,7 @@
 use mez_core::setting::Quantiser;
 
 use super::H264Error;
-use super::anchors::{Anchors, ROOM_MIN};
+use super::anchors::Anchors;
 use super::bits::units;
 use super::coder::{Coder, H264Frame, Wanted};
 use super::native::NativeEncoder;
@@ -35,10 +35,10 @@ struct Mirror {
     long: [Option<Picture>; 2],
     /// The long-term reference whose acknowledgement openh264 waits for.
     pending: Option<Picture>,
-    /// The picture that openh264 marks next is to replace the long-term reference that anchors are predicted from.
-    moves: bool,
+    /// The picture that openh264 marks next, an anchor or the one behind it, becomes the one that the next anchor is predicted from.
+    marks_reference: bool,
     /// So is the pending one.
-    pending_moves: bool,
+    pending_is_reference: bool,
 }
 
 impl Mirror {
@@ -123,7 +123,9 @@ impl Coder for Encoder {
     ) -> Result<H264Frame, H264Error> {
         let most = bytes_max.unwrap_or(usize::MAX);
         let mut mode = self.mode(wanted);
-        if mode == Mode::Continue && self.is_time_for_an_anchor(wanted, finest, most) {
+        self.anchors.expect(self.predicted.bytes(finest.get()));
+        let may_leap = mode == Mode::Continue && wanted == Wanted::Previous && self.can_recover();
+        if may_leap && self.anchors.is_due() {
             mode = Mode::Recover;
         }
         let mut quantiser = self.model(mode).choose(finest.get(), most);
@@ -172,6 +174,10 @@ impl Coder for Encoder {
         self.anchors.lost();
     }
 
+    fn set_anchor_bytes_max(&mut self, bytes: usize) {
+        self.anchors.set_bytes_max(bytes);
+    }
+
     fn can_recover(&self) -> bool {
         self.mirror.long.iter().flatten().any(|picture| picture.acknowledged && self.slot(*picture).is_some())
     }
@@ -193,14 +199,6 @@ impl Encoder {
         }
     }
 
-    fn is_time_for_an_anchor(&self, wanted: Wanted, finest: Quantiser, most: usize) -> bool {
-        let usual = self.predicted.bytes(finest.get()).unwrap_or(usize::MAX);
-        wanted == Wanted::Previous
-            && self.anchors.are_due()
-            && self.can_recover()
-            && usual.saturating_mul(ROOM_MIN) <= most
-    }
-
     fn model(&self, mode: Mode) -> &Model {
         if mode == Mode::Independent { &self.independent } else { &self.predicted }
     }
@@ -214,7 +212,7 @@ impl Encoder {
             Mode::Continue | Mode::Recover => {
                 told = self.feedback(mode)?;
                 if mode == Mode::Recover {
-                    self.mirror.moves = true;
+                    self.mirror.marks_reference = true;
                     self.native.recover(self.mirror.idr)?;
                 }
             }
@@ -260,13 +258,14 @@ impl Encoder {
     }
 
     /// Tells openh264 whether a long-term reference arrived: the one that it waits for, if that is known, otherwise the one before, which
-    /// it is about to replace. Returns the one that it was told to have arrived.
+    /// it is about to replace. Returns the one that it was told to have arrived. While the reference for anchors is kept, no other picture
+    /// is said to have arrived, and the one that openh264 waits for is said to be lost where an anchor is coded.
     fn feedback(&mut self, mode: Mode) -> Result<Option<u32>, H264Error> {
         let idr = self.mirror.idr;
         if let Some(pending) = self.mirror.pending {
-            let is_unwanted = self.anchors.are_kept() && !self.mirror.pending_moves;
+            let is_unwanted = self.anchors.keep_reference() && !self.mirror.pending_is_reference;
             let arrived = pending.acknowledged && !is_unwanted;
-            // It makes room for the anchor that is coded now.
+            // openh264 marks no other picture before it knows about this one, and is to mark the anchor that is coded now.
             if pending.sent.is_none() || arrived || is_unwanted && mode == Mode::Recover {
                 self.native.feedback(idr, pending.frame_num, arrived)?;
                 self.mirror.pending = None;
@@ -280,7 +279,9 @@ impl Encoder {
             return Ok(None);
         }
         match self.mirror.last {
-            Some(last) if last.acknowledged && (self.mirror.moves || !self.anchors.are_kept()) => {
+            Some(last)
+                if last.acknowledged && (self.mirror.marks_reference || !self.anchors.keep_reference()) =>
+            {
                 self.native.feedback(idr, last.frame_num, true)?;
                 Ok(Some(last.frame_num))
             }
@@ -311,7 +312,7 @@ impl Encoder {
                 *place = picture;
             }
             self.mirror.pending = picture.filter(|picture| told != Some(picture.frame_num));
-            self.mirror.pending_moves = std::mem::take(&mut self.mirror.moves);
+            self.mirror.pending_is_reference = std::mem::take(&mut self.mirror.marks_reference);
         }
         self.mirror.last = Some(own);
         refers

@@ -99,8 +99,8 @@ struct Held {
     sequence: Sequence,
 }
 
-/// Decodes one stream's frames to BGR, 8 bits each. Give it every frame of a chain, in order, also those that nobody wants to see. A frame
-/// that cannot be decoded is an error; the decoder never makes up pixels.
+/// Decodes one stream's frames to BGR, 8 bits each. Give it the frames of a chain in order, with all that they need, also those that nobody
+/// wants to see. A frame that cannot be decoded is an error; the decoder never makes up pixels.
 #[derive(Debug)]
 pub struct StreamDecoder {
     pixels_max: u64,

@@ -105,6 +105,7 @@ pub struct StreamEncoder {
     h264: Library,
     codec: Option<Codec>,
     chain: Option<Chain>,
+    anchor_bytes_max: usize,
 }
 
 impl StreamEncoder {
@@ -120,6 +121,7 @@ impl StreamEncoder {
             h264: Library::default(),
             codec: None,
             chain: None,
+            anchor_bytes_max: 0,
         })
     }
 
@@ -185,6 +187,12 @@ impl StreamEncoder {
         if self.chain.is_some_and(|chain| chain.first == sequence) {
             self.end_chain();
         }
+    }
+
+    /// From now on frames of H.264 may refer to older ones than the last, so that later ones are decoded without those between
+    /// (`docs/decisions/0047-anchors.md`), where such a frame is expected to have at most so many bytes. Default 0: none may.
+    pub fn set_anchor_bytes_max(&mut self, bytes: usize) {
+        self.anchor_bytes_max = bytes;
     }
 
     /// Bytes of memory that the pictures take that it holds; codecs hold as much again, `mez bench knobs` measures them.
@@ -335,6 +343,7 @@ impl StreamEncoder {
             (_, Reference::Acknowledged(sequence)) => Wanted::Acknowledged(sequence.0),
         };
         let number = request.sequence.0;
+        encoder.set_anchor_bytes_max(self.anchor_bytes_max);
         let frame = encoder.encode(&planes, number, wanted, h264.quantiser, request.bytes_max)?;
         if !frame.fits {
             encoder.lost(number);

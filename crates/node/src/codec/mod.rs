@@ -153,9 +153,10 @@ fn make(
     source: &mut SourceDecoder,
     transform: &Transform,
 ) -> Result<Transformed, MakeError> {
-    let Transform { frame, setting, reference, news, bytes_max, deadline } = transform;
+    let Transform { frame, setting, reference, news, bytes_max, anchor_bytes_max, deadline } = transform;
     news.arrived.iter().for_each(|sequence| encoder.acknowledge(*sequence));
     news.lost.iter().for_each(|sequence| encoder.lost(*sequence));
+    encoder.set_anchor_bytes_max(*anchor_bytes_max as usize);
     let request = Request {
         sequence: frame.meta.id.sequence,
         captured: Instant::from_nanos(frame.meta.captured.as_nanos()),

@@ -174,6 +174,9 @@ pub struct Transform {
     pub news: News,
     /// The most bytes that may come out.
     pub bytes_max: u32,
+    /// The codec may refer to an older frame than the last one, so that later ones are decoded without those between
+    /// (`docs/decisions/0047-anchors.md`), if the frame then has about so many bytes or fewer. 0: it may not.
+    pub anchor_bytes_max: u32,
     /// When the codec is given up: the frame would be too late anyway.
     pub deadline: Instant,
 }

@@ -31,6 +31,8 @@ pub(crate) struct EncodePlan {
     pub(super) rung: usize,
     /// The byte budget; `None`: no limit.
     pub(crate) bytes_max: Option<u32>,
+    /// The most bytes of an anchor ([`Transform::anchor_bytes_max`](crate::broker::Transform)).
+    pub(crate) anchor_bytes_max: u32,
     pub(crate) expected_bytes: u32,
     /// Whether the frame is expected to refer to the one before.
     pub(crate) goes_on: bool,
@@ -64,6 +66,7 @@ impl EncodePlan {
             // The policy knows no better one.
             rung: offer.ladder.len() - 1,
             bytes_max: None,
+            anchor_bytes_max: 0,
             expected_bytes: own.first_bytes,
             goes_on: true,
             usual_bytes: (0.0, 0.0),

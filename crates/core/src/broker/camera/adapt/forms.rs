@@ -213,6 +213,7 @@ impl Forms {
         let (asked, mut was) = (making.setting, making.ratios);
         let made: Setting = rung.as_str().parse().unwrap_or(asked);
         let alone = chain.reference == Reference::Independent;
+        let is_anchor = making.anchor_bytes_max > 0 && matches!(chain.reference, Reference::Acknowledged(_));
         let was_ratio = *was.learned(&asked, alone);
         let ratio = self.ratios.learned(&asked, alone);
         let usual = making.usual_bytes;
@@ -223,7 +224,11 @@ impl Forms {
             making.expected_bytes =
                 making.bytes_max.map_or(usual.1, |most| usual.1.min(f64::from(most))) as u32;
         }
-        if bytes > 0 && expected >= 1.0 {
+        if is_anchor {
+            // Neither does that of one that refers to an older frame by choice.
+            making.expected_bytes = bytes.min(u32::MAX as usize) as u32;
+        }
+        if bytes > 0 && expected >= 1.0 && !is_anchor {
             let at_asked = bytes as f64 * coarsened(&asked, &made, alone);
             learn(
                 ratio,
@@ -232,7 +237,7 @@ impl Forms {
             );
         }
         // A keyframe, and a frame that its budget made coarser, have sizes that the profile does not give.
-        let going_on = asked.is_chained() && !alone;
+        let going_on = asked.is_chained() && !alone && !is_anchor;
         let gap = self.chained.filter(|_| going_on).map(|before| making.captured.saturating_since(before));
         if asked.is_chained() {
             self.chained = Some(making.captured);

@@ -271,6 +271,13 @@ impl Adapter {
                         Some(bytes) => Some((bytes * STRETCHED_MAX) as u32),
                         None => prepared.costs.bytes_max_at(rung),
                     },
+                    anchor_bytes_max: match stretch_bytes {
+                        Some(_) => 0,
+                        None => {
+                            let most = prepared.costs.anchor_bytes_max_at(rung, interval, bound);
+                            self.cap.map_or(most, |cap| most.min(cap.frame_bytes_max as u32))
+                        }
+                    },
                     expected_bytes: stretch_bytes.unwrap_or(offer.bytes(rung).mean) as u32,
                     goes_on: prepared.costs.goes_on_at(rung),
                     // The size of a frame that was enlarged says nothing about the size of other frames.

@@ -42,6 +42,8 @@ const BUDGET_USE: f64 = 0.8;
 const CAMERA_TIME_MAX: Duration = Duration::from_secs(3600);
 /// The longest time between sent frames that a rung with frame skip may have. A contract's state covers about
 /// a second; with one frame in it, nothing could be said.
+/// An anchor may take as much of the link as this many frames in time: while it is on its way, no more frames wait.
+const ANCHOR_INTERVALS: f64 = 2.0;
 const SENT_INTERVAL_MAX: Duration = Duration::from_millis(500);
 /// The time between frames may exceed the requested one by this factor, because it is measured and varies.
 const INTERVAL_TOLERANCE: f64 = 1.05;
@@ -426,6 +428,14 @@ impl Costs {
     /// The byte budget of a frame at this place; `None`: no limit.
     pub(crate) fn bytes_max_at(&self, place: usize) -> Option<u32> {
         self.bytes_max[place].map(|bytes| bytes.min(f64::from(u32::MAX)) as u32)
+    }
+
+    /// The most bytes of an anchor in place of a frame at this place, if frames come every `interval` and may take `bound`: what the
+    /// link carries until the frame after the next. 0: it does not refer to the frame before, or nothing is known.
+    pub(crate) fn anchor_bytes_max_at(&self, place: usize, interval: Duration, bound: Duration) -> u32 {
+        let share = (ANCHOR_INTERVALS * interval.div_duration_f64(bound)).min(1.0);
+        let most = self.bytes_max[place].filter(|_| self.goes_on[place] && self.lost == 0);
+        most.map_or(0, |most| (most * share) as u32)
     }
 }
 

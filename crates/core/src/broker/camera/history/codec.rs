@@ -71,6 +71,7 @@ impl PastCodec {
             reference: Reference::Independent,
             news: News::default(),
             bytes_max,
+            anchor_bytes_max: 0,
             deadline: now + CODEC_TIME_MAX,
         };
         let ticket = *ticket;

@@ -519,12 +519,12 @@ impl Live {
             self.skip_all(behind);
         }
         making.published = published;
-        let (setting, deadline) = (making.setting, making.deadline);
+        let EncodePlan { setting, deadline, anchor_bytes_max, .. } = making;
         let bytes_max = making.bytes_max.unwrap_or(u32::MAX).min(link.frame_bytes_max);
         self.making = Some((frame.clone(), making));
         let reference = self.chain.reference(link.id, frame.meta.captured);
         let news = self.chain.take_news();
-        let transform = Transform { frame, setting, reference, news, bytes_max, deadline };
+        let transform = Transform { frame, setting, reference, news, bytes_max, anchor_bytes_max, deadline };
         Some(CameraOutput::Transform(Box::new(transform)))
     }
 
