@@ -89,16 +89,17 @@ def test_a_record_is_no_picture_and_a_picture_no_record(edge: mez.Edge) -> None:
 
 
 def test_records_outlive_their_publisher(edge: mez.Edge, tmp_path: Path) -> None:
-    """A log on disk gives them back as it gives frames back."""
+    """A log on disk gives them back as it gives frames back, at any quality that is asked for."""
     folder, key = tmp_path / "log", store_key(tmp_path)
     with mez.publisher("dock/cam1", edge=edge, store=folder, store_key=key) as camera:
         for number in range(5):
             camera.send_data({"number": number})
     with mez.publisher("dock/cam1", edge=edge, store=folder, store_key=key) as camera:
         camera.wait_connected(timeout=30)
-        with mez.read("dock/cam1", edge=edge, since="-10m") as past:
-            kept = [record.data for record in past]
-    assert kept == [{"number": number} for number in range(5)]
+        for quality in (None, "jpeg/w160/q50/420"):
+            with mez.read("dock/cam1", edge=edge, since="-10m", quality=quality) as past:
+                kept = [record.data for record in past]
+            assert kept == [{"number": number} for number in range(5)]
 
 
 def test_records_through_a_broker_of_its_own(edge: mez.Edge, tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ pub(super) struct Fetch {
 pub(super) enum Slot {
     /// The frame is on its way.
     Begun(Box<FrameHeader>),
-    /// It lies among those that were fetched.
-    Arrived { frame: FrameId, captured: Timestamp },
+    /// It lies among those that were fetched, at the rung at which it came.
+    Arrived { frame: FrameId, captured: Timestamp, rung: Rung },
     /// The rest will not come.
     Lost,
 }
@@ -70,7 +70,7 @@ impl Slot {
     fn frame(&self) -> Option<(FrameId, Timestamp)> {
         match self {
             Self::Begun(header) => Some((header.meta.id, header.meta.captured)),
-            Self::Arrived { frame, captured } => Some((*frame, *captured)),
+            Self::Arrived { frame, captured, .. } => Some((*frame, *captured)),
             Self::Lost => None,
         }
     }
@@ -213,8 +213,9 @@ impl Fetch {
         match slot {
             Slot::Begun(_) => None,
             Slot::Lost => Some(Found::End(PastAnswer::unanswered(Unanswered::TimedOut))),
-            Slot::Arrived { frame, .. } => {
-                let record = fetched.get(&self.camera, *frame, &self.query.rung()).cloned();
+            // Not every record comes at the rung that was asked for: data has one form, and of a source's own video there are stills.
+            Slot::Arrived { frame, rung, .. } => {
+                let record = fetched.get(&self.camera, *frame, rung).cloned();
                 Some(record.map_or(Found::Gone, |record| {
                     Found::Frame(PastAnswer { record: Some(record), ..nothing })
                 }))

@@ -23,7 +23,7 @@ use super::arrivals::{FrameRefused, admit_size};
 use super::roster::Roster;
 use super::types::EdgeOutput;
 use crate::broker::LinkId;
-use crate::frame::{Frame, Quality, Rung};
+use crate::frame::{Frame, FrameMeta, Quality, Rung};
 use crate::history::{FetchedFrames, PastAnswer, PastQuery, Unanswered, still_of_video};
 use crate::log::Record;
 use crate::name::CameraName;
@@ -164,7 +164,8 @@ impl History {
         fetch.due = now + HISTORY_TIME_MAX;
         let mut bytes = 0;
         if header.payload_bytes as usize == payload.len() {
-            *slot = Slot::Arrived { frame: header.meta.id, captured: header.meta.captured };
+            let FrameMeta { id: frame, captured, rung, .. } = header.meta.clone();
+            *slot = Slot::Arrived { frame, captured, rung };
             bytes = payload.len() as u64;
             fetch.note_bytes(bytes);
             let record = Record {

@@ -102,6 +102,46 @@ fn what_was_fetched_smaller_is_no_original() {
     assert_eq!(fetched(other, RUNG), None, "the original is never less than what is asked for");
 }
 
+/// A data record has one form, and of a source's own video there are stills. Whoever asks for another rung is given these, in order, and
+/// nobody asks again.
+#[test]
+fn what_has_no_other_form_answers_whatever_rung_is_asked_for() {
+    let still = crate::history::still_of_video().rung();
+    for (quality, encoding, rung) in [
+        (Some("jpeg/w32/q50/420"), Encoding::Data, Rung::original()),
+        (Some("original"), Encoding::Data, Rung::original()),
+        (Some("original"), Encoding::Jpeg, still.clone()),
+        (None, Encoding::Jpeg, still),
+    ] {
+        let mut rig = Rig::new();
+        rig.hello(1, "a", 3, 1, 0);
+        let query = |sequence| PastQuery { quality: quality.map(|rung| rung.parse().unwrap()), ..after(sequence) };
+        let camera = "dock/cam1".parse().unwrap();
+        rig.broker.handle_history_query(rig.now, &camera, query(6));
+        let (first, count) = answers(&mut rig).1[0];
+        assert_eq!(count, 2);
+        for number in 0..2 {
+            let mut header = FrameHeader { history: first + number, ..header(2, 7 + number, 10, Vec::new()) };
+            (header.meta.encoding, header.meta.rung) = (encoding, rung.clone());
+            if encoding == Encoding::Data {
+                (header.meta.width, header.meta.height, header.meta.published) = (0, 0, (0, 0));
+            }
+            rig.broker.handle_frame_header(rig.now, LinkId(1), header).unwrap();
+            rig.broker.handle_history_complete(rig.now, LinkId(1), first + number, vec![1; 10].into());
+        }
+        let mut found = Vec::new();
+        for sequence in [6, 7] {
+            if sequence == 7 {
+                rig.broker.handle_history_query(rig.now, &camera, query(7));
+            }
+            for (_, answer) in answers(&mut rig).0 {
+                found.extend(answer.record.map(|record| (record.frame.meta.id.sequence.0, record.frame.meta.rung)));
+            }
+        }
+        assert_eq!(found, [(7, rung.clone()), (8, rung.clone())], "{quality:?}, {encoding:?}");
+    }
+}
+
 /// The camera says that there is nothing more before anybody asks for more. Meanwhile it may have published frames, so that is not the answer to a
 /// later question; nor to one for what lies before a frame that was not there yet when the camera said so.
 #[test]
