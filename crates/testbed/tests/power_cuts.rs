@@ -36,6 +36,25 @@ fn a_log_that_rots_loses_what_has_rotted() {
     assert!(rotted > power_cuts() / 5 && recovered > rotted * 10, "{rotted} times, {recovered} records");
 }
 
+/// Pictures of a source's own video, with data records between them: power cuts and rotten bytes cost a chain from what is lost on, and that is told,
+/// by readers of stills and by a replica at a start. The next chain is whole.
+#[test]
+fn a_log_of_chains_loses_what_needs_what_is_lost() {
+    let mut total = Played::default();
+    for seed in 1..=power_cuts() / 5 {
+        let story = DiskStory::seeded(seed).filming();
+        let story = if seed % 2 == 0 { story.rotting() } else { story };
+        let played = story.play().unwrap_or_else(|broken| panic!("{broken}"));
+        total.power_cuts += played.power_cuts;
+        total.rotted += played.rotted;
+        total.not_decoded += played.not_decoded;
+        total.recovered += played.recovered;
+    }
+    println!("{total:?}");
+    assert!(total.power_cuts > power_cuts() / 2 && total.rotted > power_cuts() / 10, "{total:?}");
+    assert!(total.not_decoded > total.rotted && total.recovered > total.not_decoded, "{total:?}");
+}
+
 /// The first seed at which a bug is noticed, and how.
 fn noticed(bug: DiskBug) -> Option<String> {
     (1..=60).find_map(|seed| DiskStory::seeded(seed).planted(bug).play().err())

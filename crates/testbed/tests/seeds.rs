@@ -112,6 +112,12 @@ fn every_rule_holds_where_video_of_sources_moves() {
     run_half(1, Variety::SOURCE_VIDEO_MOVED);
 }
 
+/// The same, where data records come between the pictures of such cameras, and of others.
+#[test]
+fn every_rule_holds_where_records_come_between_pictures() {
+    run_half(0, Variety::SOURCE_VIDEO_RECORDS);
+}
+
 /// Beyond the seeds that are always run: worlds that once showed a fault of the brokers, which is mended.
 #[test]
 fn worlds_that_once_found_a_fault_keep_every_rule() {

@@ -131,16 +131,17 @@ struct SourceChain {
     first: Sequence,
     /// The index of the next frame.
     next: u32,
-    /// The newest frame that others need, and its index.
-    needed: (Sequence, u32),
+    /// The newest frame that others need.
+    needed: Sequence,
 }
 
 impl SourceChain {
-    /// The place of the next frame.
-    fn link(&self) -> ChainLink {
-        let (sequence, index) = self.needed;
-        let reference =
-            if index + 1 == self.next { Reference::Previous } else { Reference::Acknowledged(sequence) };
+    /// The place of the next frame, which has this number. If something else lies between it and the frame that it needs, it names that.
+    fn link(&self, sequence: Sequence) -> ChainLink {
+        let reference = match self.needed.0 + 1 == sequence.0 {
+            true => Reference::Previous,
+            false => Reference::Acknowledged(self.needed),
+        };
         ChainLink { chain: self.first, index: self.next, reference }
     }
 }
@@ -161,9 +162,10 @@ impl Intake {
         Self { writer, config, next: Sequence(0), refused: 0, chain: None }
     }
 
-    /// Stamps a frame that decodes by itself and appends it to the log. A refused frame takes no sequence number.
+    /// Stamps a frame that decodes by itself and appends it to the log. A refused frame takes no sequence number. A picture ends the chain of a
+    /// stream; a data record does not.
     pub fn publish(&mut self, now: Instant, frame: Published) -> Result<FrameId, PublishError> {
-        self.chain = None;
+        self.chain = self.chain.filter(|_| !frame.encoding.is_picture());
         let link = ChainLink::still(self.next);
         self.published(now, frame, link)
     }
@@ -181,7 +183,7 @@ impl Intake {
         let chain = self.chain.take();
         let link = match part {
             StreamPart::Key => ChainLink::still(self.next),
-            StreamPart::Following { .. } => match chain.map(|chain| chain.link()) {
+            StreamPart::Following { .. } => match chain.map(|chain| chain.link(self.next)) {
                 Some(link) if link.index < u32::MAX => link,
                 _ => {
                     self.refused += 1;
@@ -196,7 +198,7 @@ impl Intake {
             (Ok(id), _) => Some(SourceChain {
                 first: link.chain,
                 next: link.index + 1,
-                needed: (id.sequence, link.index),
+                needed: id.sequence,
             }),
             (Err(_), chain) => chain.filter(|_| is_spare),
         };
@@ -366,6 +368,7 @@ mod tests {
         assert!(matches!(again, Err(PublishError::Log(AppendError::CaptureTime { .. }))));
         assert_eq!(reader.held(), 0..2);
     }
+
     fn part(intake: &mut Intake, part: StreamPart) -> Result<FrameId, PublishPartError> {
         let frame = Published { encoding: Encoding::H264, ..image(4) };
         intake.publish_part(Instant::from_nanos(200), frame, part)
@@ -398,6 +401,29 @@ mod tests {
                 link(6, 1, previous),
                 link(6, 2, to(6)),
             ]
+        );
+    }
+
+    /// A data record between two pictures is no part of the stream. The next picture names the one that it needs.
+    #[test]
+    fn data_records_between_pictures_end_no_chain() {
+        const NEEDED: StreamPart = StreamPart::Following { is_needed: true };
+        let (mut intake, reader) = intake();
+        let body = Bytes::from_static(b"[1]");
+        let record = DataRecord { content_type: "application/json".parse().unwrap(), of: None, body };
+        part(&mut intake, StreamPart::Key).unwrap();
+        for _ in 0..2 {
+            intake.publish(Instant::from_nanos(200), Published::data(&record, None)).unwrap();
+            part(&mut intake, NEEDED).unwrap();
+        }
+        part(&mut intake, NEEDED).unwrap();
+        let chains = (0..6).map(|index| reader.get(index).unwrap().frame.meta.chain);
+        let chains: Vec<_> = chains.map(|chain| (chain.chain.0, chain.index, chain.reference)).collect();
+        let (alone, to) = (Reference::Independent, |sequence| Reference::Acknowledged(Sequence(sequence)));
+        let previous = Reference::Previous;
+        assert_eq!(
+            chains,
+            [(0, 0, alone), (1, 0, alone), (0, 1, to(0)), (3, 0, alone), (0, 2, to(2)), (0, 3, previous)]
         );
     }
 

@@ -2,6 +2,7 @@
 //! were not synced, and brings removed files back. It also fills up, fails, and takes its time.
 
 mod bug;
+mod chains;
 mod sample;
 mod story;
 

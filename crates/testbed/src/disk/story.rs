@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::{Intake, IntakeConfig, Published};
+use mez_core::broker::{Intake, IntakeConfig, PublishPartError, Published, StreamPart};
+use mez_core::data::DataRecord;
 use mez_core::frame::{Encoding, Epoch, FrameId};
-use mez_core::log::{LogConfig, Record, log};
+use mez_core::log::{LogConfig, LogReader, Record, log};
 use mez_core::name::CameraName;
 use mez_core::store::{
     BATCH_INTERVAL, Durability, KEY_BYTES, KeyRing, MasterKey, Recovery, RecoveryConfig, StorageError,
@@ -15,6 +16,7 @@ use mez_core::store::{
 };
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
+use super::chains::Chains;
 use super::{DiskBug, Faults, SimulatedDisk};
 use crate::check::Ledger;
 use crate::random::Random;
@@ -46,6 +48,8 @@ pub struct Played {
     pub lost: u64,
     /// How often bytes rotted.
     pub rotted: u64,
+    /// Readable frames that needed a lost one, over all starts.
+    pub not_decoded: u64,
 }
 
 /// A story that follows from its seed.
@@ -58,6 +62,9 @@ pub struct DiskStory {
     bug: Option<DiskBug>,
     /// Decides which bytes rot between two lives; `None`: none do.
     rot: Option<Random>,
+    /// Draws the pictures of a source's own video; `None`: frames are stills.
+    film: Option<Random>,
+    chains: Chains,
     durability: Durability,
     disk_bytes_max: u64,
     memory_bytes_max: u64,
@@ -85,6 +92,8 @@ impl DiskStory {
             keys,
             bug: None,
             rot: None,
+            film: None,
+            chains: Chains::default(),
             durability: *random.pick(&[Durability::Group, Durability::Sync, Durability::Async]),
             disk_bytes_max: random.within(20_000..=200_000),
             memory_bytes_max,
@@ -110,6 +119,13 @@ impl DiskStory {
     pub fn rotting(mut self) -> Self {
         // A random stream of its own, so that the rest of the story stays the same as without rot.
         self.rot = Some(Random::seeded(self.seed ^ 0x0000_7201));
+        self
+    }
+
+    /// Lets frames be pictures of a source's own video, with data records between them.
+    #[must_use]
+    pub fn filming(mut self) -> Self {
+        self.film = Some(Random::seeded(self.seed ^ 0x0000_f113));
         self
     }
 
@@ -161,7 +177,7 @@ impl DiskStory {
                 let faults = self.draw_faults();
                 writer.storage().set_faults(faults);
             }
-            self.publish(&mut intake)?;
+            self.publish(&mut intake, &reader)?;
             due = due.min(writer.wake(self.now));
             self.now += self.random.duration(Duration::ZERO..=FRAME_INTERVAL * 2);
             // The writer's thread is sometimes late.
@@ -218,20 +234,24 @@ impl DiskStory {
         writer.step(at, wall, &mut salt)
     }
 
-    fn publish(&mut self, intake: &mut Intake) -> Result<(), String> {
+    fn publish(&mut self, intake: &mut Intake, log: &LogReader) -> Result<(), String> {
         let number = self.played.frames;
         let bytes = self.random.within(40..=3_000) as usize;
         let mut payload = [MARK, &number.to_le_bytes()].concat();
         payload.resize(bytes.max(payload.len()), number as u8);
         let payload = Bytes::from(payload);
-        let frame = Published {
-            payload: payload.clone(),
-            encoding: Encoding::Jpeg,
-            width: 4,
-            height: 3,
-            captured: None,
+        let encoding = if self.film.is_some() { Encoding::H264 } else { Encoding::Jpeg };
+        let frame = Published { payload, encoding, width: 4, height: 3, captured: None };
+        let payload = match &mut self.film {
+            Some(film) => film_frame(film, intake, self.now, frame),
+            None => {
+                let payload = frame.payload.clone();
+                intake.publish(self.now, frame).map(|id| (id, payload)).map_err(|error| error.to_string())
+            }
         };
-        let id = intake.publish(self.now, frame).map_err(|error| format!("publishing failed: {error}"))?;
+        let (id, payload) = payload.map_err(|error| format!("publishing failed: {error}"))?;
+        let newest = log.newest().ok_or("a frame was published, and the log is empty")?;
+        self.chains.published(&newest.frame.meta);
         self.published.insert(id, payload);
         self.ledger.published(id);
         self.played.frames += 1;
@@ -272,7 +292,19 @@ impl DiskStory {
         self.check_content(&recovery.records)?;
         self.ledger.recovered(&recovery, self.recovery_bytes_max)?;
         self.check_verified(&recovery)?;
+        self.check_chains(&recovery)?;
         Ok(recovery)
+    }
+
+    /// A damaged record costs its chain from there on, and nothing else.
+    fn check_chains(&mut self, recovery: &Recovery) -> Result<(), String> {
+        let Some(film) = &mut self.film else { return Ok(()) };
+        let published: Vec<FrameId> = self.published.keys().copied().collect();
+        let places: Vec<FrameId> =
+            if published.is_empty() { Vec::new() } else { (0..4).map(|_| *film.pick(&published)).collect() };
+        let of = (&self.camera, &self.keys);
+        self.played.not_decoded += self.chains.check_stills(&mut self.disk, of, &places)?;
+        self.chains.check_restored(&self.camera, &recovery.records)
     }
 
     /// A check of the whole log must agree with a start that has read all of it, and neither may report
@@ -306,4 +338,32 @@ impl DiskStory {
         }
         Ok(())
     }
+}
+
+/// Publishes a picture of a source's own video, or a data record between two of them.
+fn film_frame(
+    film: &mut Random,
+    intake: &mut Intake,
+    now: Instant,
+    frame: Published,
+) -> Result<(FrameId, Bytes), String> {
+    let part = match film.within(0..=19) {
+        0 | 1 => StreamPart::Key,
+        2..=4 => StreamPart::Following { is_needed: false },
+        5 => {
+            let content_type = "application/octet-stream".parse().expect("a content type");
+            let record = Published::data(&DataRecord { content_type, of: None, body: frame.payload }, None);
+            let payload = record.payload.clone();
+            let id = intake.publish(now, record).map_err(|error| error.to_string())?;
+            return Ok((id, payload));
+        }
+        _ => StreamPart::Following { is_needed: true },
+    };
+    let payload = frame.payload.clone();
+    let id = match intake.publish_part(now, frame.clone(), part) {
+        // A stream begins with a key frame.
+        Err(PublishPartError::NoKeyFrame) => intake.publish_part(now, frame, StreamPart::Key),
+        published => published,
+    };
+    Ok((id.map_err(|error| error.to_string())?, payload))
 }

@@ -60,6 +60,8 @@ pub struct Variety {
     pub grants: bool,
     /// Whether cameras give pictures of their sources' own video. It is drawn from a stream of its own, too.
     pub source_video: bool,
+    /// Whether cameras give data records between their pictures. It is drawn from a stream of its own, too.
+    pub records: bool,
     /// Whether members of the site are revoked and join again, at one edge or two between which cameras go to and fro.
     pub revocations: bool,
 }
@@ -74,6 +76,7 @@ impl Variety {
         lost_sources: false,
         grants: false,
         source_video: false,
+        records: false,
         revocations: false,
     };
     /// The same, and what applications ask of their running sessions.
@@ -90,6 +93,8 @@ impl Variety {
     pub const SOURCE_VIDEO_READ: Self = Self { source_video: true, ..Self::ORIGINALS };
     /// Such cameras that go to and fro between two edges.
     pub const SOURCE_VIDEO_MOVED: Self = Self { source_video: true, spans: false, ..Self::REVOKED };
+    /// Cameras of every kind that give data records between their pictures, most of them pictures of their sources' video.
+    pub const SOURCE_VIDEO_RECORDS: Self = Self { records: true, ..Self::SOURCE_VIDEO_READ };
     /// All that happens to brokers, and certificates that are revoked.
     pub const REVOKED: Self = Self { revocations: true, ..Self::ALL };
 }
@@ -103,6 +108,9 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let mut specs: Vec<CameraSpec> = (0..cameras_max).map(|_| camera(&mut random)).collect();
     if variety.source_video {
         film(&mut specs, seed);
+    }
+    if variety.records {
+        give_records(&mut specs, seed);
     }
     let count = *random.pick(&[1, 1, 2, 3, 4, 32]);
     // Every application may hold a frame as long as it likes, and held frames count. With smaller logs nothing is promised.
@@ -327,6 +335,14 @@ fn film(specs: &mut [CameraSpec], seed: u64) {
             lost_once_in: *random.pick(&[0, 0, 100]),
             permille: *random.pick(&[(1000, 125), (400, 37), (270, 45), (300, 250)]),
         });
+    }
+}
+
+/// Lets cameras give data records, most of them.
+fn give_records(specs: &mut [CameraSpec], seed: u64) {
+    let mut random = Random::seeded(seed ^ 0x7265_636f_7264_7321);
+    for spec in specs {
+        spec.record_once_in = *random.pick(&[0, 2, 3, 10, 40]);
     }
 }
 

@@ -204,6 +204,8 @@ pub struct CameraSpec {
     pub capture_times: CaptureTimes,
     /// Its frames are pictures of its source's own video. Default: they are stills.
     pub video: Option<SourceVideo>,
+    /// In place of one picture in so many, at random, its publisher gives a data record. Default 0: of none.
+    pub record_once_in: u64,
     /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
     pub clock: Option<HostClock>,
     /// The identity in its certificate. Default: one of its own, for its name.
@@ -236,6 +238,7 @@ impl Default for CameraSpec {
             disk: None,
             capture_times: CaptureTimes::Broker,
             video: None,
+            record_once_in: 0,
             clock: None,
             identity: None,
         }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use mez_core::ancestors::parent;
 use mez_core::broker::camera::SourceNews;
 use mez_core::broker::{PublishPartError, Published, StreamPart};
+use mez_core::data::DataRecord;
 use mez_core::frame::{Encoding, Epoch, FrameId};
 use mez_core::units::Timestamp;
 
@@ -24,6 +25,8 @@ use crate::world::stage::Stage;
 const TELL_NANOS_MAX: u64 = 100_000;
 /// How long before publishing a frame was exposed, according to publishers that give capture times.
 const EXPOSED_BEFORE: Duration = ms(7);
+/// A picture has so many times the bytes of a data record in its place.
+const RECORD_SHARE: usize = 8;
 
 impl CameraHost {
     /// Plans when the next frame is published. Returns whether this one is: its process still runs.
@@ -65,7 +68,8 @@ impl CameraHost {
         let (width, height) = self.spec.pixels;
         let (now, camera) = (stage.now, self.index);
         let process = self.process.as_mut()?;
-        let (part, bytes) = match self.spec.video {
+        let is_record = self.spec.record_once_in > 0 && self.random.one_in(self.spec.record_once_in);
+        let (part, bytes) = match self.spec.video.filter(|_| !is_record) {
             Some(video) => match process.video.next_part(&video, &mut self.random) {
                 Some(part) => (Some(part), video.bytes(part == StreamPart::Key, bytes)),
                 None => {
@@ -76,8 +80,12 @@ impl CameraHost {
             None => (None, bytes),
         };
         let payload = payload(number, bytes);
-        let encoding = if part.is_some() { Encoding::H264 } else { Encoding::Jpeg };
-        let frame = Published { payload: payload.clone(), encoding, width, height, captured };
+        let frame = match part {
+            _ if is_record => Published::data(&record_of(&payload), captured),
+            Some(_) => Published { payload, encoding: Encoding::H264, width, height, captured },
+            None => Published { payload, encoding: Encoding::Jpeg, width, height, captured },
+        };
+        let (payload, bytes) = (frame.payload.clone(), frame.payload.len() as u32);
         let local = self.clock.monotonic(now);
         let result = match part {
             Some(part) => process.intake.publish_part(local, frame, part),
@@ -89,7 +97,7 @@ impl CameraHost {
                 let captured = record.frame.meta.captured;
                 process.captured = Some(captured);
                 self.counts.published += 1;
-                let entered = (payload.clone(), self.spec.pixels);
+                let entered = (payload.clone(), if is_record { (0, 0) } else { self.spec.pixels });
                 stage.checks.published(&self.name, process.run, id, entered, captured);
                 if part.is_some() {
                     let refers = parent(&record.frame.meta).map(|parent| parent.sequence);
@@ -172,4 +180,10 @@ impl CameraHost {
         stage.trace.record(stage.now, What::EpochRaised { camera: self.index, epoch: epoch.0 });
         true
     }
+}
+
+/// A data record of a fraction of these bytes. Data is small beside pictures.
+fn record_of(bytes: &Bytes) -> DataRecord {
+    let content_type = "application/octet-stream".parse().expect("a content type");
+    DataRecord { content_type, of: None, body: bytes.slice(..bytes.len() / RECORD_SHARE + 1) }
 }

@@ -5,6 +5,7 @@ mod chain;
 mod frame_skip;
 mod lent;
 mod source_chain;
+mod unchanged;
 mod waiting;
 
 use std::time::Duration;
@@ -15,7 +16,7 @@ use self::lent::Considered;
 pub(super) use self::lent::{Lent, Present};
 use self::source_chain::SourceChain;
 use self::waiting::Waiting;
-use super::adapt::{Adapter, BOUND_DEFAULT, Candidate, EncodePlan, Own, Plan};
+use super::adapt::{Adapter, Candidate, EncodePlan, Own, Plan};
 use super::connection::{DemandChange, EdgeLink};
 use super::ledger::SkipLedger;
 use super::types::{CameraOutput, Transform, Transformed};
@@ -420,7 +421,10 @@ impl Live {
         if is_picture && !begins && self.frame_skip.leaves_out(waiting.id(), link) {
             return None;
         }
-        adapter.see_source(waiting.meta().encoding.is_chained().then(|| self.source_chain.mean_bytes()));
+        if is_picture {
+            let is_video = waiting.meta().encoding.is_chained();
+            adapter.see_source(is_video.then(|| self.source_chain.mean_bytes()));
+        }
         if let Some(joint) = contracts.prepare(link) {
             let like_this = self.candidate(Considered::OneOfMany, present, link, &joint)?;
             // During an outage the policy cannot tell, and the negotiation stays as it was.
@@ -433,9 +437,10 @@ impl Live {
         let possible = self.source_chain.own(link.id, self.waiting.as_ref()?, &self.anchor);
         let possible = possible.filter(|_| !has_floor || !self.source_chain.rests(now));
         let own = possible.filter(|own| own.first_bytes <= link.frame_bytes_max);
-        if !has_floor && self.goes_unchanged(now, (link, adapter), own) {
-            let Waiting { record, published, .. } = self.source_chain.take_first(&mut self.waiting)?;
-            return self.send(now, link, adapter, record.frame, published, None);
+        if !has_floor
+            && let Some(next) = self.take_unchanged(now, (link, adapter), own, possible.is_some())
+        {
+            return self.send(now, link, adapter, next.record.frame, next.published, None);
         }
         let joint = asked.unwrap_or_else(|| Joint::without_floor(&link.demand.contracts));
         self.chain.refresh_late(now);
@@ -453,7 +458,8 @@ impl Live {
                 None
             }
             Plan::Send(making) if making.setting.form == Form::Original => {
-                let Waiting { record: Record { mut frame, .. }, published, .. } = self.waiting.take()?;
+                let Waiting { record: Record { mut frame, .. }, published, .. } =
+                    self.take_alone(now, possible.is_some())?;
                 if making.setting.skip > 0 {
                     frame.meta.rung = making.setting.rung();
                 }
@@ -468,16 +474,6 @@ impl Live {
                 self.make(now, (link, adapter), *making, possible.is_some())
             }
         }
-    }
-
-    /// Whether the next frame goes as it was published where no contract gives a floor. A still always does. A source's
-    /// chain does as long as it can be decoded, and frames wait behind the newest no longer than the latency bound.
-    fn goes_unchanged(&self, now: Instant, (link, adapter): (&EdgeLink, &Adapter), own: Option<Own>) -> bool {
-        let is_still = self.waiting.as_ref().is_some_and(|newest| !newest.meta().encoding.is_chained());
-        let bounds = link.demand.contracts.iter().filter_map(|contract| contract.latency_bound);
-        let is_young = |own: Own| now.saturating_since(own.captured) <= bounds.min().unwrap_or(BOUND_DEFAULT);
-        let own = own.filter(|own| adapter.has_room(now, own.mean_bytes));
-        is_still || own.is_some_and(|own| !self.source_chain.has_behind() || is_young(own))
     }
 
     /// Builds what the policy is offered for the waiting frame. It is the only place that does.

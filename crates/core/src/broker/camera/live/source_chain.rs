@@ -79,7 +79,9 @@ impl SourceChain {
             true => self.sent.iter().map(|sent| sent.sequence).collect(),
             false => Vec::new(),
         };
-        for waiting in self.behind.iter().chain([newest]) {
+        // A data record goes behind the pictures before it, and needs none of them.
+        let pictures = Some(newest).filter(|newest| newest.meta().encoding.is_picture() || self.behind.is_empty());
+        for waiting in self.behind.iter().chain(pictures) {
             let meta = waiting.meta();
             if !meta.encoding.is_chained() || parent(meta).is_some_and(|parent| !held.contains(&parent)) {
                 return None;
@@ -126,7 +128,7 @@ impl SourceChain {
     }
 
     /// The frame `newest` takes the place of `older`. `link`: the connection over which frames can go now. Gives the frames that
-    /// are skipped; the others wait behind the newest.
+    /// are skipped; the others wait behind the newest. A data record needs nothing, but costs no picture that later ones may need.
     pub(super) fn replace(
         &mut self,
         now: Instant,
@@ -137,24 +139,34 @@ impl SourceChain {
         let needs = parent(newest).filter(|_| newest.encoding.is_chained());
         let first = self.behind.front().unwrap_or(&older).meta();
         let goes = first.id.epoch == newest.id.epoch && link.is_some_and(|link| self.goes_on(link, first));
+        let is_picture = older.meta().encoding.is_picture();
         match needs {
-            Some(parent) if goes && parent == older.id().sequence => {
-                self.behind.push_back(older);
-                let bytes: u64 = self.behind.iter().map(Waiting::bytes).sum();
-                let is_full = self.behind.len() > BEHIND_FRAMES_MAX || bytes > BEHIND_BYTES_MAX;
-                if !is_full || self.behind.len() == 1 {
-                    return Vec::new();
-                }
-                self.rest(now);
-                self.take_behind()
+            Some(parent) if goes && parent == older.id().sequence => self.wait_behind(now, older),
+            Some(parent) if goes => {
+                // Those that came after what the newest needs waited because of a record.
+                let kept = self.behind.partition_point(|waiting| waiting.id().sequence <= parent);
+                self.behind.drain(kept..).chain([older]).collect()
             }
-            Some(_) if goes => vec![older],
+            None if goes && !newest.encoding.is_picture() && is_picture => self.wait_behind(now, older),
+            None if goes && !newest.encoding.is_picture() => vec![older],
             _ => {
                 let mut skipped = self.take_behind();
                 skipped.push(older);
                 skipped
             }
         }
+    }
+
+    /// Puts a frame behind the newest. Gives all of them if they are too many.
+    fn wait_behind(&mut self, now: Instant, older: Waiting) -> Vec<Waiting> {
+        self.behind.push_back(older);
+        let bytes: u64 = self.behind.iter().map(Waiting::bytes).sum();
+        let is_full = self.behind.len() > BEHIND_FRAMES_MAX || bytes > BEHIND_BYTES_MAX;
+        if !is_full || self.behind.len() == 1 {
+            return Vec::new();
+        }
+        self.rest(now);
+        self.take_behind()
     }
 
     /// A frame is given to a connection as it is.
@@ -288,22 +300,29 @@ mod tests {
         Key,
         Needed,
         Spare,
+        Record,
     }
 
     /// A source, and all that it has published.
     #[derive(Default)]
     struct Stream {
         links: Vec<ChainLink>,
+        /// The last picture.
+        last: Option<ChainLink>,
         needed: Option<u64>,
     }
 
     impl Stream {
         fn publish(&mut self, kind: Kind) -> Waiting {
             let sequence = self.links.len() as u64;
-            let link = match (kind, self.needed) {
-                (Kind::Key, _) | (_, None) => ChainLink::still(Sequence(sequence)),
-                (_, Some(needed)) => {
-                    let last = self.links[sequence as usize - 1];
+            if matches!(kind, Kind::Record) {
+                let link = ChainLink::still(Sequence(sequence));
+                self.links.push(link);
+                return coded(sequence, link, Encoding::Data);
+            }
+            let link = match (kind, self.needed, self.last) {
+                (Kind::Key, ..) | (_, None, _) | (.., None) => ChainLink::still(Sequence(sequence)),
+                (_, Some(needed), Some(last)) => {
                     let reference = match needed + 1 == sequence {
                         true => Reference::Previous,
                         false => Reference::Acknowledged(Sequence(needed)),
@@ -315,6 +334,7 @@ mod tests {
                 self.needed = Some(sequence);
             }
             self.links.push(link);
+            self.last = Some(link);
             waiting(sequence, link)
         }
 
@@ -324,6 +344,10 @@ mod tests {
     }
 
     fn waiting(sequence: u64, chain: ChainLink) -> Waiting {
+        coded(sequence, chain, Encoding::H264)
+    }
+
+    fn coded(sequence: u64, chain: ChainLink, encoding: Encoding) -> Waiting {
         let meta = FrameMeta {
             id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
             captured: Timestamp::from_nanos(sequence * 33_000_000),
@@ -331,7 +355,7 @@ mod tests {
             width: 64,
             height: 48,
             published: (64, 48),
-            encoding: Encoding::H264,
+            encoding,
             rung: Rung::original(),
             chain,
         };
@@ -354,6 +378,7 @@ mod tests {
             1 => Just(Step::Publish(Kind::Key)),
             6 => Just(Step::Publish(Kind::Needed)),
             4 => Just(Step::Publish(Kind::Spare)),
+            2 => Just(Step::Publish(Kind::Record)),
             8 => Just(Step::Send),
             1 => (0..4usize).prop_map(Step::Lose),
             1 => Just(Step::Reconnect),
@@ -382,8 +407,12 @@ mod tests {
                     }
                     Step::Send => {
                         let Some(waiting) = &newest else { continue };
+                        if !waiting.meta().encoding.is_picture() && !chain.has_behind() {
+                            sent.extend(newest.take().map(|newest| newest.id().sequence));
+                            continue;
+                        }
                         if chain.own(link, waiting, &ANCHOR).is_none() {
-                            // It is made at a rung.
+                            // It is made at a rung, or goes alone.
                             let gone = chain.give_up(now, false);
                             skipped.extend(gone.iter().map(|gone| gone.id().sequence));
                             sent.extend(newest.take().map(|newest| newest.id().sequence));
@@ -393,9 +422,11 @@ mod tests {
                         let first = chain.take_first(&mut newest).expect("something waits");
                         let (sequence, needs) = (first.id().sequence, stream.parent(first.id().sequence));
                         prop_assert!(needs.is_none_or(|needs| arrives.contains(&needs)), "{sequence:?} needs {needs:?}");
-                        chain.sent(now, link, first.meta());
-                        arrives.insert(sequence);
                         sent.insert(sequence);
+                        if first.meta().encoding.is_picture() {
+                            chain.sent(now, link, first.meta());
+                            arrives.insert(sequence);
+                        }
                     }
                     Step::Lose(back) => {
                         let Some(lost) = arrives.iter().rev().nth(back).copied() else { continue };

@@ -104,6 +104,53 @@ fn a_key_frame_takes_the_place_of_all_before_it() {
     assert_eq!(goes(&mut rig), [as_it_is(4, &[skipped(1, 3, BUSY)])]);
 }
 
+/// A data record takes the place of no picture that a later one needs, and a newer picture takes the record's place.
+#[test]
+fn data_records_go_between_pictures() {
+    let mut rig = Rig::connected(Contract::default());
+    let zero = part(&mut rig, KEY);
+    rig.sent(1, zero);
+    let one = rig.publish_data(b"boxes");
+    rig.sent(1, one);
+    let two = part(&mut rig, NEEDED);
+    assert_eq!(goes(&mut rig), [as_it_is(0, &[]), as_it_is(1, &[]), as_it_is(2, &[])]);
+    // The link is busy with it.
+    part(&mut rig, NEEDED);
+    rig.publish_data(b"boxes");
+    part(&mut rig, SPARE);
+    rig.publish_data(b"boxes");
+    rig.publish_data(b"boxes");
+    rig.sent(1, two);
+    let told = vec![skipped(4, 1, BUSY)];
+    for (frame, skipped_before) in [(3, vec![]), (5, told.clone()), (7, [told, vec![skipped(6, 1, BUSY)]].concat())] {
+        assert_eq!(goes(&mut rig), [Goes::AsItIs(frame, skipped_before)]);
+        rig.sent(1, FrameId { sequence: Sequence(frame), ..zero });
+    }
+    for (kind, frame) in [(NEEDED, 8), (NEEDED, 9)] {
+        let frame_sent = part(&mut rig, kind);
+        assert_eq!(frame_sent.sequence, Sequence(frame));
+        assert!(matches!(goes(&mut rig)[..], [Goes::AsItIs(sent, _)] if sent == frame));
+        rig.sent(1, frame_sent);
+    }
+}
+
+/// Where there is no room for the pictures before it, a record goes alone, and the chain goes on at a key frame.
+#[test]
+fn a_record_goes_without_pictures_that_are_too_old() {
+    let mut rig = Rig::connected(bound(200 * MS));
+    let zero = part(&mut rig, KEY);
+    for _ in 0..4 {
+        rig.now += 100 * MS;
+        part(&mut rig, NEEDED);
+    }
+    rig.publish_data(b"boxes");
+    rig.sent(1, zero);
+    assert_eq!(goes(&mut rig).last(), Some(&as_it_is(5, &[skipped(1, 4, BUSY)])));
+    rig.sent(1, FrameId { sequence: Sequence(5), ..zero });
+    part(&mut rig, NEEDED);
+    assert_eq!(goes(&mut rig), [alone(6)]);
+}
+
 /// Without a floor nobody says which rung is good enough. But what waits for longer than a second is of no use, and the newest is.
 #[test]
 fn a_chain_that_falls_behind_is_given_up_and_goes_on_at_a_key_frame() {
