@@ -4,19 +4,24 @@
 mod api_support;
 mod chain_support;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api_support::{Site, within};
+use bytes::Bytes;
 use chain_support::{SIZE, jpeg_shows, network, pixels, shows};
+use mez_core::broker::Published;
 use mez_core::contract::Contract;
+use mez_core::data::DataRecord;
 use mez_core::frame::{Encoding, FrameId, FrameMeta, Reference, Rung};
 use mez_core::log::LogConfig;
 use mez_core::subscription::Deliver;
+use mez_core::units::Timestamp;
 use mez_media::h264::{ForeignEncoder, ForeignOptions};
 use mez_media::{ImageView, ImageViewMut, PixelFormat, Yuv420};
 use mez_node::api::ApiServer;
@@ -100,6 +105,7 @@ fn openh264(folder: &Path) -> SourceSpec {
 struct Running {
     site: Site,
     camera: CameraHandle,
+    records: Records,
     capacity: Arc<AtomicU64>,
     feeding: JoinHandle<()>,
     address: Address,
@@ -140,7 +146,18 @@ impl Running {
         let feeding = tokio::spawn(async move {
             feed(&fed, &mut source, || {}).await.unwrap();
         });
-        Self { site, camera, capacity, feeding, address, _edge: edge, _server: server, _folder: folder }
+        let records = Records::default();
+        Self {
+            site,
+            camera,
+            records,
+            capacity,
+            feeding,
+            address,
+            _edge: edge,
+            _server: server,
+            _folder: folder,
+        }
     }
 
     /// A program that takes every frame, and looks at each.
@@ -155,8 +172,24 @@ impl Running {
         Viewer {
             subscription: client.subscribe(options).await.unwrap(),
             camera: self.camera.clone(),
+            records: Arc::clone(&self.records),
             last: None,
         }
+    }
+
+    /// Publishes a data record from time to time.
+    fn publish_records(&self) -> JoinHandle<()> {
+        let (camera, records) = (self.camera.clone(), Arc::clone(&self.records));
+        let content_type = "application/json".parse().unwrap();
+        let record = DataRecord { content_type, of: None, body: Bytes::from_static(b"[1]") };
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(70)).await;
+                let mut records = records.lock().unwrap();
+                let id = camera.publish(Published::data(&record, None)).unwrap();
+                records.insert(id.sequence.0);
+            }
+        })
     }
 
     /// Waits until so many frames were published.
@@ -165,9 +198,13 @@ impl Running {
     }
 }
 
+/// The numbers of the data records among a camera's frames.
+type Records = Arc<Mutex<BTreeSet<u64>>>;
+
 struct Viewer {
     subscription: Subscription,
     camera: CameraHandle,
+    records: Records,
     last: Option<u64>,
 }
 
@@ -177,12 +214,14 @@ impl Viewer {
         let frame = api_support::frame(&mut self.subscription).await;
         let FrameMeta { id, width, height, encoding, rung, .. } = &frame.meta;
         let (number, what) = (id.sequence.0, format!("{id} of {}", rung.as_str()));
+        let picture = number - self.records.lock().unwrap().range(..number).count() as u64;
         match encoding {
+            Encoding::Data => assert_eq!(frame.payload.as_ref(), b"[1]"),
             Encoding::H264 => {
                 let mut image = vec![0; (width * height * 3) as usize];
                 let view = ImageViewMut::packed(&mut image, *width, *height, PixelFormat::Bgr8);
                 frame.show(&mut view.unwrap()).unwrap();
-                shows(&image, (*width, *height), number % PICTURES, &what);
+                shows(&image, (*width, *height), picture % PICTURES, &what);
             }
             _ => jpeg_shows(&frame.payload, (*width, *height), number % PICTURES, &what),
         }
@@ -310,5 +349,49 @@ async fn who_takes_stills_gets_stills_of_it() {
     let mut viewer = running.viewer(&[Encoding::Jpeg], None).await;
     for _ in 0..20 {
         assert_eq!(viewer.next().await.meta.encoding, Encoding::Jpeg);
+    }
+}
+
+/// The next picture names the one that it needs, whatever was published between the two.
+#[tokio::test(flavor = "multi_thread")]
+async fn records_between_pictures_end_no_chain() {
+    let running = Running::of(|folder| x264(folder, &["-g", "60"])).await;
+    let publishing = running.publish_records();
+    let mut viewer = running.viewer(&[Encoding::H264, Encoding::Jpeg, Encoding::Data], None).await;
+    let is_as_published = |meta: &FrameMeta| is_own(meta) || meta.encoding == Encoding::Data;
+    viewer.until("a key frame", |meta| is_own(meta) && meta.chain.index == 0).await;
+    viewer.in_a_row(100, "frames and records as they were published", is_as_published).await;
+    assert!(running.records.lock().unwrap().len() > 10);
+    publishing.abort();
+}
+
+/// Nobody looked when its frames were new. Of the past there are stills of them, and records as they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn its_past_comes_as_stills() {
+    let running = Running::of(|folder| x264(folder, &["-g", "30"])).await;
+    let publishing = running.publish_records();
+    running.published(60).await;
+    publishing.abort();
+    let end = running.camera.log().newest().unwrap().frame.meta.captured;
+    for quality in [None, Some("original"), Some("jpeg/w160/q50/420")] {
+        let client = running.site.client(&running.address).await;
+        let options = SubscribeOptions {
+            begin: Some(Timestamp::MIN),
+            end: Some(end),
+            deliver: Some(Deliver::Every),
+            quality: quality.map(|rung| Rung::new(rung).unwrap()),
+            ..SubscribeOptions::new("dock/*".parse().unwrap())
+        };
+        let subscription = client.subscribe(options).await.unwrap();
+        let (camera, records) = (running.camera.clone(), Arc::clone(&running.records));
+        let mut viewer = Viewer { subscription, camera, records, last: None };
+        let mut data = 0;
+        for number in 0..60 {
+            let frame = viewer.next().await;
+            assert_eq!(frame.meta.id.sequence.0, number);
+            assert!(matches!(frame.meta.encoding, Encoding::Jpeg | Encoding::Data), "{:?}", frame.meta);
+            data += usize::from(frame.meta.encoding == Encoding::Data);
+        }
+        assert!(data > 3, "{data} records");
     }
 }

@@ -195,11 +195,7 @@ impl Intake {
         let is_spare = part == StreamPart::Following { is_needed: false };
         self.chain = match (&result, chain) {
             (Ok(_), Some(chain)) if is_spare => Some(SourceChain { next: link.index + 1, ..chain }),
-            (Ok(id), _) => Some(SourceChain {
-                first: link.chain,
-                next: link.index + 1,
-                needed: id.sequence,
-            }),
+            (Ok(id), _) => Some(SourceChain { first: link.chain, next: link.index + 1, needed: id.sequence }),
             (Err(_), chain) => chain.filter(|_| is_spare),
         };
         Ok(result?)

@@ -127,7 +127,10 @@ impl Chains {
         let Some(meta) = answer.record.map(|record| record.frame.meta) else { return Ok(None) };
         let (is_shown, decodes) = (!meta.encoding.is_chained(), self.decodes(meta.id, there));
         if is_shown != decodes {
-            return Err(format!("{}: shown {is_shown}, can be decoded {decodes}, behind {:?}", meta.id, query.after));
+            return Err(format!(
+                "{}: shown {is_shown}, can be decoded {decodes}, behind {:?}",
+                meta.id, query.after
+            ));
         }
         Ok(Some(meta.id))
     }
@@ -146,8 +149,10 @@ impl Chains {
         let mut taken = BTreeSet::new();
         for record in log.held().filter_map(|index| log.get(index)) {
             let id = record.frame.meta.id;
-            let lacks = |id: &FrameId| before.is_some_and(|before| before < *id) && *id < record.frame.meta.id;
-            let lost = there.iter().filter(|id| lacks(id)).filter(|lost| lost.epoch == id.epoch).count() as u64;
+            let lacks =
+                |id: &FrameId| before.is_some_and(|before| before < *id) && *id < record.frame.meta.id;
+            let lost =
+                there.iter().filter(|id| lacks(id)).filter(|lost| lost.epoch == id.epoch).count() as u64;
             let told: u64 = record.skipped.iter().map(|range| range.count).sum();
             let follows = before.is_some_and(|before| before.epoch == id.epoch);
             if follows && told < lost {
@@ -156,11 +161,16 @@ impl Chains {
             taken.insert(id);
             before = Some(id);
         }
-        let decodable: BTreeSet<FrameId> = there.iter().copied().filter(|id| self.decodes(*id, &there)).collect();
+        let decodable: BTreeSet<FrameId> =
+            there.iter().copied().filter(|id| self.decodes(*id, &there)).collect();
         if taken == decodable {
             Ok(())
         } else {
-            Err(format!("a replica begins with {} frames, and {} can be decoded", taken.len(), decodable.len()))
+            Err(format!(
+                "a replica begins with {} frames, and {} can be decoded",
+                taken.len(),
+                decodable.len()
+            ))
         }
     }
 }

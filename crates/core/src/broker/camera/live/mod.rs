@@ -437,9 +437,7 @@ impl Live {
         let possible = self.source_chain.own(link.id, self.waiting.as_ref()?, &self.anchor);
         let possible = possible.filter(|_| !has_floor || !self.source_chain.rests(now));
         let own = possible.filter(|own| own.first_bytes <= link.frame_bytes_max);
-        if !has_floor
-            && let Some(next) = self.take_unchanged(now, (link, adapter), own, possible.is_some())
-        {
+        if !has_floor && let Some(next) = self.take_unchanged(now, (link, adapter), own, possible.is_some()) {
             return self.send(now, link, adapter, next.record.frame, next.published, None);
         }
         let joint = asked.unwrap_or_else(|| Joint::without_floor(&link.demand.contracts));

@@ -80,7 +80,8 @@ impl SourceChain {
             false => Vec::new(),
         };
         // A data record goes behind the pictures before it, and needs none of them.
-        let pictures = Some(newest).filter(|newest| newest.meta().encoding.is_picture() || self.behind.is_empty());
+        let pictures =
+            Some(newest).filter(|newest| newest.meta().encoding.is_picture() || self.behind.is_empty());
         for waiting in self.behind.iter().chain(pictures) {
             let meta = waiting.meta();
             if !meta.encoding.is_chained() || parent(meta).is_some_and(|parent| !held.contains(&parent)) {

@@ -122,7 +122,9 @@ fn data_records_go_between_pictures() {
     rig.publish_data(b"boxes");
     rig.sent(1, two);
     let told = vec![skipped(4, 1, BUSY)];
-    for (frame, skipped_before) in [(3, vec![]), (5, told.clone()), (7, [told, vec![skipped(6, 1, BUSY)]].concat())] {
+    for (frame, skipped_before) in
+        [(3, vec![]), (5, told.clone()), (7, [told, vec![skipped(6, 1, BUSY)]].concat())]
+    {
         assert_eq!(goes(&mut rig), [Goes::AsItIs(frame, skipped_before)]);
         rig.sent(1, FrameId { sequence: Sequence(frame), ..zero });
     }

@@ -115,7 +115,8 @@ fn what_has_no_other_form_answers_whatever_rung_is_asked_for() {
     ] {
         let mut rig = Rig::new();
         rig.hello(1, "a", 3, 1, 0);
-        let query = |sequence| PastQuery { quality: quality.map(|rung| rung.parse().unwrap()), ..after(sequence) };
+        let query =
+            |sequence| PastQuery { quality: quality.map(|rung| rung.parse().unwrap()), ..after(sequence) };
         let camera = "dock/cam1".parse().unwrap();
         rig.broker.handle_history_query(rig.now, &camera, query(6));
         let (first, count) = answers(&mut rig).1[0];
@@ -135,7 +136,9 @@ fn what_has_no_other_form_answers_whatever_rung_is_asked_for() {
                 rig.broker.handle_history_query(rig.now, &camera, query(7));
             }
             for (_, answer) in answers(&mut rig).0 {
-                found.extend(answer.record.map(|record| (record.frame.meta.id.sequence.0, record.frame.meta.rung)));
+                found.extend(
+                    answer.record.map(|record| (record.frame.meta.id.sequence.0, record.frame.meta.rung)),
+                );
             }
         }
         assert_eq!(found, [(7, rung.clone()), (8, rung.clone())], "{quality:?}, {encoding:?}");
