@@ -83,14 +83,15 @@ struct Owed {
 }
 
 impl PassageProcess {
-    /// The frames of its log that lie in a passage, oldest first.
+    /// The frames of its log that lie in a passage, oldest first. Those before the beginning, which it finds because others need them, do not.
     fn held(&self, passage: &Passage, begin: Timestamp, end: Timestamp) -> impl Iterator<Item = Record> {
         let mut query = question(passage, begin, end);
-        std::iter::from_fn(move || {
+        let found = std::iter::from_fn(move || {
             let record = query.find_in(&self.log)?;
             query.after = Some(record.frame.meta.id);
             Some(record)
-        })
+        });
+        found.filter(move |record| record.frame.meta.captured >= begin)
     }
 }
 

@@ -93,6 +93,8 @@ pub(in crate::world) struct EdgeProcess {
     pub(super) lent: Lent,
     /// How many frames each log has been given.
     pub(super) appended: BTreeMap<CameraName, u64>,
+    /// How many frames entered logs of cameras that were reset at the end, and are still to be told of.
+    pub(super) entered_last: BTreeMap<CameraName, usize>,
     /// The connection of each camera's newest start, as the broker said.
     pub(super) holders: BTreeMap<CameraName, LinkId>,
     stills: BTreeMap<CameraName, Stills>,
@@ -278,6 +280,7 @@ impl EdgeHost {
             logs: BTreeMap::new(),
             lent: Lent::new(),
             appended: BTreeMap::new(),
+            entered_last: BTreeMap::new(),
             holders: BTreeMap::new(),
             stills: BTreeMap::new(),
             door: Door::new(stage.bug),

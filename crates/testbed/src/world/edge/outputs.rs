@@ -115,6 +115,10 @@ impl EdgeHost {
     /// A frame has entered a camera's replica log.
     fn appended(&mut self, camera: CameraName, stage: &mut Stage<'_>) -> Effect {
         let Some(process) = &mut self.process else { return Effect::Nothing };
+        if let Some(left) = process.entered_last.get_mut(&camera).filter(|left| **left > 0) {
+            *left -= 1;
+            return Effect::Nothing;
+        }
         // Several frames may have entered at once; each is told of.
         let place = process.appended.entry(camera.clone()).or_default();
         let record = process.logs.get(&camera).and_then(|log| log.get(*place));

@@ -3,12 +3,14 @@
 use mez_core::broker::edge::EdgeBroker;
 use mez_core::broker::{EPOCH_MAX, LinkId, NUMBER_MAX};
 use mez_core::frame::Epoch;
+use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{Hello, Message};
 
-use super::EdgeHost;
+use super::{EdgeHost, EdgeProcess};
 use crate::world::bug::Bug;
+use crate::world::node::Owner;
 use crate::world::stage::Stage;
 
 impl EdgeHost {
@@ -38,12 +40,17 @@ impl EdgeHost {
             if let Some(forgotten) = forgotten.filter(|_| keeps) {
                 process.broker.restore(vec![(camera.clone(), nobodys(forgotten.epoch), Vec::new())]);
             }
-            process.logs.remove(camera);
-            process.appended.remove(camera);
-            process.run
+            (process.run, process.take_log(camera))
         });
-        let Some(run) = done else { return false };
+        let Some((run, entered)) = done else { return false };
         self.poisoned.remove(camera);
+        for record in &entered {
+            stage.checks.appended(run, camera, record);
+            if let Some(kept) = self.kept.get_mut(camera) {
+                let (of, frame) = ((Owner::Edge(self.index, camera.clone()), run), &record.frame);
+                kept.handle_entered((frame.meta.id, &frame.payload), self.clock, of, stage);
+            }
+        }
         if let Some(mut aside) = self.kept.remove(camera) {
             stage.checks.disk_left(aside.end());
             let read = aside.recover(self.clock.monotonic(stage.now), u64::MAX);
@@ -51,6 +58,18 @@ impl EdgeHost {
         }
         stage.checks.put_aside(run, camera);
         true
+    }
+}
+
+impl EdgeProcess {
+    /// Takes away the log of a camera that was reset. Gives the frames that entered it with the end of the camera's connection. The broker still
+    /// tells of each.
+    fn take_log(&mut self, camera: &CameraName) -> Vec<Record> {
+        let (log, told) = (self.logs.remove(camera), self.appended.remove(camera).unwrap_or_default());
+        let entered = log.iter().flat_map(|log| (told..log.held().end).filter_map(|place| log.get(place)));
+        let entered: Vec<Record> = entered.collect();
+        self.entered_last.insert(camera.clone(), entered.len());
+        entered
     }
 }
 
