@@ -5,7 +5,7 @@
 //! what that frame needs is decoded.
 
 use crate::chain::{ChainFollower, ChainId, needed_before};
-use crate::frame::{FrameId, FrameMeta, Sequence};
+use crate::frame::{Epoch, FrameId, FrameMeta, Sequence};
 use crate::history::{PastAnswer, PastQuery, Tier};
 use crate::log::Record;
 
@@ -171,8 +171,7 @@ impl PastStills {
         }
         self.forget();
         let first = chain.first_frame();
-        let before_first = first.sequence.0.checked_sub(1);
-        let mut after = before_first.map(|sequence| FrameId { sequence: Sequence(sequence), ..first });
+        let mut after = before(first);
         let mut begins = true;
         while let Some(record) =
             frames.find_again(&PastQuery { after, before: Some(to), ..PastQuery::EVERY })?.record
@@ -223,6 +222,14 @@ impl PastStills {
     fn forget(&mut self) {
         self.follower.forget();
         self.is_dirty = true;
+    }
+}
+
+/// The last frame that may lie before one. Before the first of an epoch lie those of earlier epochs.
+fn before(id: FrameId) -> Option<FrameId> {
+    match id.sequence.0.checked_sub(1) {
+        Some(sequence) => Some(FrameId { sequence: Sequence(sequence), ..id }),
+        None => Some(FrameId { epoch: Epoch(id.epoch.0.checked_sub(1)?), sequence: Sequence(u64::MAX) }),
     }
 }
 

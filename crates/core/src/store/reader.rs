@@ -12,6 +12,7 @@ use super::key::KeyRing;
 use super::scan::{Scanned, SegmentScan, StoredRecord};
 use super::storage::{Storage, StorageError};
 use super::{SegmentNumber, holes};
+use crate::chain::begins_chain;
 use crate::frame::{Epoch, FrameId};
 use crate::history::{PastAnswer, PastQuery};
 use crate::log::Record;
@@ -395,7 +396,8 @@ impl StoreReader {
             seen = seen.or(Some(Known { next: scan.index(), id: None }));
             self.records(storage, part, &mut scan).find_map(|(record, spot)| {
                 let meta = record.meta;
-                if meta.chain.index == 0 {
+                // A still or a data record may lie in the midst of a chain.
+                if begins_chain(&meta) {
                     chain_start = Some((meta.id, spot, seen));
                 }
                 let is_found = !before(meta.id, meta.captured);
@@ -411,7 +413,10 @@ impl StoreReader {
             return None;
         };
         self.before = known;
-        if meta.chain.index == 0 || query.after.is_some_and(|after| after.epoch == epoch) {
+        if !meta.encoding.is_chained()
+            || meta.chain.index == 0
+            || query.after.is_some_and(|after| after.epoch == epoch)
+        {
             return Some(spot);
         }
         // The start of its chain may be in an earlier part.
@@ -451,7 +456,7 @@ impl StoreReader {
     fn last_start(&self, storage: &mut impl Storage, part: usize) -> Option<(FrameId, Spot)> {
         let mut scan = self.open(storage, part).ok()?;
         let starts = self.records(storage, part, &mut scan);
-        let starts = starts.filter(|(record, _)| record.meta.chain.index == 0);
+        let starts = starts.filter(|(record, _)| begins_chain(&record.meta));
         starts.last().map(|(record, spot)| (record.meta.id, spot))
     }
 

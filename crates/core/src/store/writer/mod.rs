@@ -65,6 +65,8 @@ struct Open {
     opened: Instant,
     /// Whether the storage remembers, in its [`Bounds`], that this segment exists.
     announced: bool,
+    /// Whether its last picture is of a chain, which may go on behind data records.
+    in_chain: bool,
 }
 
 /// A closed segment.
@@ -362,7 +364,10 @@ impl<S: Storage> StoreWriter<S> {
     fn fits(&self, now: Instant, meta: &FrameMeta) -> bool {
         let Some(open) = &self.open else { return false };
         let bytes = open.bytes + self.batch.len() as u64;
-        let goes_on = meta.encoding.is_chained() && !begins_chain(meta);
+        let goes_on = match meta.encoding.is_picture() {
+            true => meta.encoding.is_chained() && !begins_chain(meta),
+            false => open.in_chain,
+        };
         let bytes_max = self.config.segment_bytes.saturating_mul(if goes_on { 2 } else { 1 });
         open.epoch == meta.id.epoch && bytes < bytes_max && !self.outlived(now)
     }
@@ -376,8 +381,11 @@ impl<S: Storage> StoreWriter<S> {
     }
 
     fn seal(&mut self, mut record: Record) {
-        let Some(open) = &self.open else { return };
-        let id = record.frame.meta.id;
+        let Some(open) = &mut self.open else { return };
+        let FrameMeta { id, encoding, .. } = record.frame.meta;
+        if encoding.is_picture() {
+            open.in_chain = encoding.is_chained();
+        }
         if std::mem::take(&mut self.evicted)
             && let Some(lost) = lost_between(self.sealed.frame, &record)
         {
@@ -451,6 +459,7 @@ impl<S: Storage> StoreWriter<S> {
             bytes: bytes.len() as u64,
             opened: now,
             announced: false,
+            in_chain: false,
         });
         self.storage.append(number, &bytes)?;
         self.note_progress();

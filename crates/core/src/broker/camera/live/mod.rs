@@ -16,7 +16,7 @@ use self::lent::Considered;
 pub(super) use self::lent::{Lent, Present};
 use self::source_chain::SourceChain;
 use self::waiting::Waiting;
-use super::adapt::{Adapter, Candidate, EncodePlan, Own, Plan};
+use super::adapt::{Adapter, Candidate, EncodePlan, Plan};
 use super::connection::{DemandChange, EdgeLink};
 use super::ledger::SkipLedger;
 use super::types::{CameraOutput, Transform, Transformed};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use crate::broker::LinkId;
-use crate::frame::FrameId;
+use crate::frame::{FrameId, Rung};
 use crate::history::{FetchedFrames, PastAnswer, PastQuery, Unanswered};
 use crate::name::CameraName;
 use crate::units::{Instant, Timestamp};
