@@ -75,6 +75,7 @@ struct Rig {
     made: BTreeMap<u64, u32>,
     /// How many pictures were made of each.
     pictures: BTreeMap<u64, u32>,
+    picture_bytes: usize,
     /// Questions for pictures that a newer frame has overtaken.
     overtaken: BTreeSet<u64>,
     answers: BTreeMap<u64, Option<u64>>,
@@ -101,6 +102,7 @@ impl Rig {
             decoded: BTreeMap::new(),
             made: BTreeMap::new(),
             pictures: BTreeMap::new(),
+            picture_bytes: PICTURE_BYTES,
             overtaken: BTreeSet::new(),
             answers: BTreeMap::new(),
             asked: 0,
@@ -230,7 +232,7 @@ impl Rig {
                     *self.pictures.entry(sequence).or_default() += 1;
                     Decoded::Picture(Picture {
                         form: 0,
-                        data: vec![sequence as u8; PICTURE_BYTES].into(),
+                        data: vec![sequence as u8; self.picture_bytes].into(),
                         size: (4, 4),
                     })
                 }
@@ -621,6 +623,24 @@ fn a_decoder_that_fails_is_told_to_readers_of_pictures() {
     }
     assert_eq!(got, [Some(0), Some(1), Some(2), None, None, None, Some(6), Some(7)]);
     assert_eq!(rig.chains_lost, 1);
+}
+
+/// A picture and the stills that are made ahead share what a camera may have: the stills make room.
+#[test]
+fn stills_that_are_made_ahead_make_room_for_a_picture() {
+    let mut rig = Rig::new(16 * 700);
+    rig.picture_bytes = 500;
+    for sequence in 0..10 {
+        rig.comes(sequence == 0, false);
+    }
+    assert_eq!(rig.answer(0), Some(0));
+    assert_eq!(rig.answer_as(6, true), Some(6));
+    assert!(rig.maker.ahead.bytes() > 200, "a still waits for the reader that asked for 0");
+    let question = rig.ask_for_picture(9);
+    rig.settle();
+    assert_eq!(rig.answers[&question], Some(9));
+    assert!((500..=700).contains(&rig.maker.bytes()), "{}", rig.maker.bytes());
+    assert_eq!(rig.answer(2), Some(2), "readers of stills go on");
 }
 
 /// A picture that is larger than what the camera's share leaves goes to those who wait, and is not kept.
