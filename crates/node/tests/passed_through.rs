@@ -223,7 +223,7 @@ impl Viewer {
                 frame.show(&mut view.unwrap()).unwrap();
                 shows(&image, (*width, *height), picture % PICTURES, &what);
             }
-            _ => jpeg_shows(&frame.payload, (*width, *height), number % PICTURES, &what),
+            _ => jpeg_shows(&frame.payload, (*width, *height), picture % PICTURES, &what),
         }
         if is_own(&frame.meta) {
             // What crossed the link is what the source gave.
