@@ -76,6 +76,18 @@ pub enum What {
     TurnedAway { edge: usize, visitor: usize },
     /// An application's subscription ended by itself.
     Ended { application: usize },
+    /// A worker of a group joined it.
+    Joined { group: usize, worker: usize },
+    /// A worker of a group was given a record.
+    Given { group: usize, worker: usize, frame: FrameId, attempt: usize },
+    /// A worker of a group is through with a record.
+    Worked { group: usize, worker: usize, frame: FrameId },
+    /// A worker of a group said what came of a record.
+    Said { group: usize, worker: usize, frame: FrameId, failed: bool, counts: bool },
+    /// A record of a group has ended.
+    Settled { group: usize, frame: FrameId },
+    /// A worker of a group lost its connection, died or left.
+    Missed { group: usize, worker: usize },
     /// An application asked something of its session.
     Asks { application: usize },
 }

@@ -9,7 +9,7 @@ use crate::name::{CameraName, CameraPattern, NameError};
 const SHOWN_CHARS_MAX: usize = 128;
 
 /// Who asks: a member of the site, as its certificate says, or a user of the edge's host, as its kernel says.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bearer {
     /// A camera host.
     Camera(CameraName),

@@ -254,6 +254,17 @@ impl Session {
     /// What there is for the application now. With `ready` unset it cannot take a frame, and hears only about
     /// its contract.
     pub fn poll(&mut self, now: Instant, ready: bool, known: &impl KnownCameras) -> Option<SessionOutput> {
+        self.poll_of(now, ready, known, |_| true)
+    }
+
+    /// The same, with frames of those cameras only that are wanted now.
+    pub fn poll_of(
+        &mut self,
+        now: Instant,
+        ready: bool,
+        known: &impl KnownCameras,
+        wants: impl Fn(&CameraName) -> bool,
+    ) -> Option<SessionOutput> {
         if self.over {
             return None;
         }
@@ -267,7 +278,7 @@ impl Session {
             return None;
         }
         loop {
-            match self.subscription.next(self.clock.wall_at(now)) {
+            match self.subscription.next_of(self.clock.wall_at(now), &wants) {
                 Next::Frame(delivery) => {
                     if let Some(frame) = self.judge(now, delivery, known) {
                         self.contract_due = true;

@@ -192,12 +192,20 @@ impl Subscription {
     /// The next delivery. `now` is the edge broker's wall clock: an anchor plus the monotonic clock. It only
     /// decides whether the beginning and the end have passed.
     pub fn next(&mut self, now: Timestamp) -> Next {
+        self.next_of(now, |_| true)
+    }
+
+    /// The next delivery of a camera that is wanted now. The end is not noticed while one is not wanted.
+    pub fn next_of(&mut self, now: Timestamp, wants: impl Fn(&CameraName) -> bool) -> Next {
         let Span { begin, end, .. } = self.span;
         let passed = (begin.is_none_or(|begin| begin <= now), end.is_some_and(|end| end < now));
         let (begun, ended) = *self.passed.get_or_insert(passed);
         let feeds = self.feeds.len();
         for offset in 0..feeds {
             let index = (self.turn + offset) % feeds;
+            if !wants(&self.feeds[index].camera) {
+                continue;
+            }
             if let Some(mut delivery) = self.feeds[index].next(self.span, begun, now) {
                 for (_, left) in self.left.extract_if(.., |(camera, _)| *camera == delivery.camera) {
                     left.tell(&mut delivery.skipped, &mut delivery.not_held);
@@ -206,7 +214,7 @@ impl Subscription {
                 return Next::Frame(Box::new(delivery));
             }
         }
-        let waits = self.feeds.iter().any(Feed::waits_for_past);
+        let waits = self.feeds.iter().any(|feed| feed.waits_for_past() || !wants(&feed.camera));
         let over = !waits
             && end.is_some_and(|end| {
                 // Every feed was just found to have nothing more.

@@ -58,6 +58,11 @@ impl Checks {
         self.expect(may_have, "granted", || text);
     }
 
+    /// Checks that a member of a group that gets a record which was given before may have it.
+    pub(crate) fn given_again(&mut self, id: SubscriptionId, camera: &CameraName, frame: FrameId) {
+        self.check_granted(id, camera, frame);
+    }
+
     /// Checks that whoever hears of a camera through a subscription may have something of it.
     pub(crate) fn hears_of(&mut self, id: SubscriptionId, camera: &CameraName) {
         self.check_not_revoked(id, || format!("something was told of {camera}"));

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::{Encoding, Epoch, FrameId, FrameMeta, Quality, Rung, Sequence};
+use mez_core::group::session::PlaceTold;
+use mez_core::group::{Account, GroupOptions, MemberId};
 use mez_core::history::{Tier, still_of_video};
 use mez_core::name::CameraName;
 use mez_core::profile::SizedProfile;
@@ -145,6 +147,63 @@ impl Reading {
         let place = |last: &LastFrame| Place { last: Some(last.id), ..Place::default() };
         let places = has.iter().map(|(camera, last)| (camera.clone(), place(last))).collect();
         Self { edge_run, span, tier_max, fills, resumes: !has.is_empty(), chains, originals, places }
+    }
+}
+
+// ---- groups -----------------------------------------------------------------------------------------------
+
+/// A record of a group.
+#[derive(Clone, Debug)]
+pub(super) struct Fate {
+    /// Who was given it, in order.
+    pub(super) holders: Vec<MemberId>,
+    /// When it was given last, and until when it is that member's alone.
+    pub(super) at: Moment,
+    pub(super) until: Moment,
+    /// When it was given first.
+    pub(super) given: Moment,
+    /// When it ended.
+    pub(super) ended: Option<Moment>,
+    /// Whether it comes as a still that had to be made.
+    pub(super) is_made: bool,
+    /// How often it was given.
+    pub(super) tries: usize,
+    /// Whether the rules do not know all who were given it, because the power was cut since, or whose it is now.
+    pub(super) is_unsure: bool,
+}
+
+/// A group as its members see it.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) options: Option<GroupOptions>,
+    pub(super) records: BTreeMap<(CameraName, FrameId), Fate>,
+    /// The newest record that was given, of each camera.
+    pub(super) lanes: BTreeMap<CameraName, FrameId>,
+    /// Since when members are away.
+    pub(super) away: BTreeMap<MemberId, Moment>,
+    /// What members are to be told of the place that they knew before.
+    pub(super) place: Option<PlaceTold>,
+    /// Whether the power was cut since the process before.
+    pub(super) is_unsure: bool,
+    pub(super) account: Account,
+    /// Since when some member is free whenever the rules look.
+    pub(super) free_since: Option<Moment>,
+}
+
+impl Shared {
+    pub(super) fn options(&self) -> GroupOptions {
+        self.options.unwrap_or(GroupOptions::EVERY)
+    }
+
+    /// Until when a record is its last member's alone.
+    pub(super) fn alone_until(&self, fate: &Fate) -> Moment {
+        let Some(holder) = fate.holders.last() else { return fate.until };
+        let away = self.away.get(holder).map(|away| *away + self.options().away_max);
+        away.map_or(fate.until, |away| fate.until.min(away))
+    }
+
+    pub(super) fn open(&self) -> usize {
+        self.records.values().filter(|fate| fate.ended.is_none()).count()
     }
 }
 

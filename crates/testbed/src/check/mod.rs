@@ -43,6 +43,13 @@
 //! | `silence` | an idle link with a frame to send is not silent for more than 250 ms, and the time that a codec takes | `flow.rs` |
 //! | `progress` | a timer that has been served is not due again at the same moment | `flow.rs` |
 //! | `state` | what brokers say of a link is how it is | `flow.rs` |
+//! | `alone` | no two members have a record at once before the time of the first is over, or its connection was lost for too long | `groups.rs` |
+//! | `turns` | with order, one record of a camera is at work at a time | `groups.rs` |
+//! | `settled` | every record that a member was given ends once: done by who says so, a dead letter after as many tries as were asked for, or lost for a reason that is so; until then it is given again within two seconds after its member had its time, if somebody is free | `groups.rs` |
+//! | `freshest` | a member of a group of the newest is given the newest record that the edge holds | `groups.rs` |
+//! | `place` | the place of a group never goes back, over restarts too, unless its members are told so; what was not synced when the power was cut may come again | `groups.rs` |
+//! | `answers` | who acknowledges a record is told whether that settled it; what it was not given nobody settles | `groups.rs` |
+//! | `account` | the account of a group is what its members saw | `groups.rs` |
 //! | `source` | an edge knows within half a second whether a connected camera's source gives frames | `flow.rs` |
 
 mod bursts;
@@ -53,6 +60,7 @@ mod deliveries;
 mod flow;
 mod frames;
 mod grants;
+mod groups;
 mod known;
 mod ledger;
 mod memory;
@@ -71,7 +79,8 @@ use mez_core::name::CameraName;
 
 pub(crate) use self::camera::Cancelled;
 pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen};
-use self::known::{Entry, Granting, Heard, Holder, Links, Run, Use};
+pub(crate) use self::groups::{GroupSeen, Said, WRITTEN_AFTER};
+use self::known::{Entry, Granting, Heard, Holder, Links, Run, Shared, Use};
 pub(crate) use self::known::{Kept, Reading};
 pub(crate) use self::ledger::Ledger;
 pub(crate) use self::memory::{CameraHolds, DoorHolds};
@@ -140,6 +149,8 @@ pub(crate) struct Checks {
     moves: BTreeMap<CameraName, Vec<Moment>>,
     /// Since when an edge takes a camera's source for what it is not.
     source_differs_since: BTreeMap<usize, Moment>,
+    /// Groups of readers.
+    groups: BTreeMap<usize, Shared>,
 }
 
 impl Checks {

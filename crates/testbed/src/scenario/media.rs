@@ -21,7 +21,7 @@ pub(super) fn declared(seed: u64) -> Channels {
 }
 
 /// Draws the medium that all cameras share, if they share one.
-pub(super) fn shared(random: &mut Random, cameras: &[CameraSpec]) -> Option<MediumSpec> {
+pub(super) fn medium(random: &mut Random, cameras: &[CameraSpec]) -> Option<MediumSpec> {
     match random.within(0..=5) {
         0 => {
             let most = cameras.iter().map(|camera| camera.link.bits_per_second).max().unwrap_or_default();

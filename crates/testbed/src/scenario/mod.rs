@@ -1,8 +1,9 @@
 //! Draws worlds at random: cameras, links and applications of every kind, with faults that may overlap.
 //!
-//! `media.rs` draws what cameras share, `grants.rs` who may do what, `revoked.rs` who is revoked.
+//! `media.rs` draws what cameras share, `grants.rs` who may do what, `revoked.rs` who is revoked, `groups.rs` groups of workers.
 
 mod grants;
+mod groups;
 mod media;
 mod revoked;
 
@@ -13,12 +14,14 @@ use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::frame::Epoch;
 use mez_core::history::Tier;
 use mez_core::profile::{Profile, ProfileHash, RungProfile, SizedProfile};
+use mez_core::rights::Rights;
 use mez_core::setting::Setting;
 use mez_core::store::Durability;
 use mez_core::subscription::Deliver;
 
 use self::grants::Grants;
-use self::media::{declared, shared};
+pub use self::groups::shared;
+use self::media::{declared, medium};
 use self::revoked::Members;
 use crate::disk::Faults;
 use crate::footage::Footage;
@@ -64,6 +67,8 @@ pub struct Variety {
     pub records: bool,
     /// Whether members of the site are revoked and join again, at one edge or two between which cameras go to and fro.
     pub revocations: bool,
+    /// Whether there will be groups of workers ([`shared`]). They have grants for everything.
+    pub groups: bool,
 }
 
 impl Variety {
@@ -78,6 +83,7 @@ impl Variety {
         source_video: false,
         records: false,
         revocations: false,
+        groups: false,
     };
     /// The same, and what applications ask of their running sessions.
     pub const ASKING: Self = Self { asks: true, ..Self::ALL };
@@ -97,6 +103,8 @@ impl Variety {
     pub const SOURCE_VIDEO_RECORDS: Self = Self { records: true, ..Self::SOURCE_VIDEO_READ };
     /// All that happens to brokers, and certificates that are revoked.
     pub const REVOKED: Self = Self { revocations: true, ..Self::ALL };
+    /// All that happens to brokers, with groups of workers beside the applications.
+    pub const SHARED: Self = Self { groups: true, ..Self::ALL };
 }
 
 /// A world drawn from a seed, with its faults planned, and how long it is to run.
@@ -120,12 +128,16 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let disk = random.one_in(4).then(|| disk(&mut random));
     let channels = declared(seed);
     let mut granted = variety.grants.then(|| Grants::draw(seed, count));
-    let rights = granted.as_ref().map_or_else(|| grants::everything(count), Grants::rights);
+    let rights = match &granted {
+        Some(granted) => granted.rights(),
+        None if variety.groups => Rights::open(),
+        None => grants::everything(count),
+    };
     let edge = EdgeSpec { log_bytes_max, disk, channels, rights, ..EdgeSpec::default() };
     let mut world = World::seeded_with(seed, edge);
     let members = variety.revocations.then(|| Members::draw(&mut world, seed));
     let second_edge = members.as_ref().and_then(Members::second);
-    let medium = shared(&mut random, &specs).map(|spec| world.medium(spec));
+    let medium = medium(&mut random, &specs).map(|spec| world.medium(spec));
     let cameras: Vec<CameraId> = ["dock/cam1", "dock/cam2", "yard/cam1"]
         .iter()
         .zip(specs)

@@ -4,6 +4,7 @@ use super::action::{Action, Counter, Host};
 use super::application::Application;
 use super::events::Event;
 use super::spec::{ApplicationId, CameraId, EdgeId};
+use super::stage::stage;
 use super::{Failure, World};
 use crate::disk::{DiskBug, Faults};
 use crate::time::Moment;
@@ -135,6 +136,9 @@ impl World {
             Host::Edge(edge) => {
                 self.kill_edge(edge.0);
                 self.edges[edge.0].cut_power();
+                for group in self.groups.iter_mut().filter(|group| group.spec.edge == edge) {
+                    group.cut_power(&mut stage!(self));
+                }
             }
         }
     }

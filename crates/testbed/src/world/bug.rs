@@ -117,4 +117,26 @@ pub enum Bug {
     BackAmidChain,
     /// A camera is not told that its edge wants a frame that stands alone.
     RefreshIgnored,
+    /// A group is not told that a member's connection was lost.
+    MissedMemberKept,
+    /// Now and then a record goes to two members.
+    RecordGivenTwice,
+    /// An edge that starts does not read where its groups were.
+    PlaceNotRead,
+    /// An edge that starts reads half of where its groups were.
+    PlaceHalfRead,
+    /// A group forgets that cameras are to be kept in order.
+    OrderForgotten,
+    /// A group of the newest is given every record.
+    EveryForNewest,
+    /// Every tenth acknowledgement is answered and not taken in.
+    DoneForgotten,
+    /// A member settles what others were given.
+    OthersBelieved,
+    /// A record is given again without end.
+    TriesUncounted,
+    /// Nobody looks for every third record that is to be given again.
+    AgainForgotten,
+    /// A record that is given again comes with the bytes of another.
+    AgainMixedUp,
 }

@@ -75,6 +75,11 @@ impl World {
         for application in self.applications.iter_mut().filter(|known| known.spec.edge.0 == index) {
             application.lose_subscription();
         }
+        for group in 0..self.groups.len() {
+            if self.groups[group].spec.edge.0 == index {
+                self.groups[group].lose_edge(&mut stage!(self));
+            }
+        }
         self.disturb_edge(index);
     }
 
@@ -136,7 +141,11 @@ impl World {
     }
 
     /// A subscription is over because a camera was reset: its application subscribes again, as clients do.
-    fn end_reset(&mut self, subscription: SubscriptionId) {
+    fn end_reset(&mut self, subscription: SubscriptionId, camera: &CameraName) {
+        if let Some(group) = self.group_of(subscription) {
+            self.with_group(group, |group, edge, stage| group.handle_reset(camera, edge, stage));
+            return self.open_group(group);
+        }
         if let Some(application) = self.application_of(subscription) {
             self.trace.record(self.now, What::Ended { application });
             self.subscribe(application);
@@ -154,6 +163,11 @@ impl World {
         for application in 0..self.applications.len() {
             if self.applications[application].spec.edge.0 == edge {
                 self.look_at_rights(application);
+            }
+        }
+        for group in 0..self.groups.len() {
+            if self.groups[group].spec.edge.0 == edge {
+                self.look_at_rights_of_group(group);
             }
         }
     }
@@ -210,12 +224,16 @@ impl World {
             Effect::Attach { subscription, camera, log } => {
                 if let Some(application) = self.application_of(subscription) {
                     self.applications[application].handle_attach(camera, log, &mut stage!(self));
+                } else if let Some(group) = self.group_of(subscription) {
+                    self.with_group(group, |group, edge, stage| {
+                        group.handle_attach(camera, log, edge, stage)
+                    });
                 }
             }
             Effect::Wake { camera, of } => self.wake_readers(index, &camera, of),
             Effect::Again => self.touch(Node::Edge(index)),
             Effect::TurnedAway { visitor } => self.visitors.handle_turned_away(visitor, &mut stage!(self)),
-            Effect::Ended { subscription } => self.end_reset(subscription),
+            Effect::Ended { subscription, camera } => self.end_reset(subscription, &camera),
             Effect::Answered { request, answer } => self.answered(index, request, answer),
             Effect::ListChanged => self.list_changed(index),
         }
@@ -235,6 +253,11 @@ impl World {
             };
             if concerned && known.reads(edge, camera) {
                 self.touch(Node::Application(application));
+            }
+        }
+        for group in 0..self.groups.len() {
+            if self.groups[group].reads(edge, camera) {
+                self.touch(Node::Group(group));
             }
         }
     }

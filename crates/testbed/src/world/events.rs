@@ -14,7 +14,7 @@ use mez_core::name::CameraName;
 use mez_core::stills::StillAnswer;
 
 use super::action::Action;
-use super::node::{Node, Owner};
+use super::node::{Node, Owner, Reader};
 use super::spec::{Ask, AttackSpec};
 use crate::time::{Moment, ms};
 
@@ -45,6 +45,17 @@ pub(super) struct StillMade {
     pub(super) answer: StillAnswer,
 }
 
+/// What a worker of a group does next. Each names the life of the program, or the connection, for which it was planned.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WorkerStep {
+    /// It connects to its edge and joins.
+    Joins { program: u64 },
+    /// It is through with a job.
+    Worked { program: u64, job: u64 },
+    /// Its edge learns that its connection is lost.
+    Missed { connection: u64 },
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     /// The node's timer, unless it was set anew since.
@@ -68,7 +79,11 @@ pub(super) enum Event {
     /// Who makes stills of a camera at an edge has something to do.
     Stills { edge: usize, run: u64, camera: CameraName },
     /// A subscription's question for a still is answered.
-    Still { application: usize, made: Box<StillMade> },
+    Still { reader: Reader, made: Box<StillMade> },
+    /// A worker of a group goes on.
+    Worker { group: usize, worker: usize, step: WorkerStep },
+    /// A group may have something to do, in this process of its edge.
+    Group { group: usize, run: u64 },
     /// The counter above `above` is on the disk.
     EpochPersisted { camera: usize, run: u64, above: Epoch },
     /// The writer of a log on disk has something to do.

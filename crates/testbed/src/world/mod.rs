@@ -25,6 +25,7 @@
 //! | those who come to a door and are no cameras | `visitors.rs` | `edges.rs` |
 //! | links, and what they share | [`crate::link`], `network/` | `links.rs` |
 //! | applications, and their questions for the past | `application/` | `applications.rs` |
+//! | groups of workers that share records | `group/` | `groups.rs` |
 //! | logs on disk, under cameras and edges | `storage.rs` | |
 //! | who has stolen a camera's identity | `thieves.rs` | `cameras.rs` |
 //! | certificates and deny lists | `site.rs` | `members.rs` |
@@ -44,6 +45,8 @@ mod cameras;
 mod edge;
 mod edges;
 mod events;
+mod group;
+mod groups;
 mod links;
 mod members;
 mod moves;
@@ -72,12 +75,15 @@ pub use self::camera::CameraCounts;
 use self::camera::CameraHost;
 use self::edge::EdgeHost;
 use self::events::{Event, EventQueue};
+pub use self::group::GroupEvent;
+use self::group::GroupHost;
 use self::network::Network;
-use self::node::{Node, Owner, Timer, Touched};
+use self::node::{Node, Owner, Reader, Timer, Touched};
 use self::site::Site;
 pub use self::spec::{
     ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct, DiskSpec,
-    EdgeId, EdgeSpec, Library, MediumId, MediumSpec, Resumes, RightsId, SourceVideo, VisitorId, VisitorSpec,
+    EdgeId, EdgeSpec, GroupId, GroupSpec, Library, MediumId, MediumSpec, Mishaps, Resumes, RightsId,
+    SourceVideo, VisitorId, VisitorSpec, WorkerSpec,
 };
 use self::stage::stage;
 use self::thieves::Thieves;
@@ -102,6 +108,7 @@ pub struct World {
     cameras: Vec<CameraHost>,
     edges: Vec<EdgeHost>,
     applications: Vec<Application>,
+    groups: Vec<GroupHost>,
     visitors: Visitors,
     thieves: Thieves,
     /// Which camera a process belongs to.
@@ -165,6 +172,7 @@ impl World {
             cameras: Vec::new(),
             edges: Vec::new(),
             applications: Vec::new(),
+            groups: Vec::new(),
             visitors: Visitors::default(),
             thieves: Thieves::default(),
             owners: BTreeMap::new(),
@@ -310,8 +318,8 @@ impl World {
 
     /// All parts to read, and the rules that look at them.
     fn view(&mut self) -> (View<'_>, &mut Checks) {
-        let Self { now, cameras, edges, network, applications, thieves, checks, .. } = self;
-        (View { now: *now, cameras, edges, network, applications, thieves }, checks)
+        let Self { now, cameras, edges, network, applications, groups, thieves, checks, .. } = self;
+        (View { now: *now, cameras, edges, network, applications, groups, thieves }, checks)
     }
 
     /// Shows the rules everything that does not happen at a moment of its own.
@@ -335,7 +343,7 @@ impl World {
         match node {
             Node::Camera(index) => self.network.is_frozen(self.cameras[index].link),
             Node::Edge(index) => self.edges[index].is_frozen(),
-            Node::Link(_) | Node::Medium(_) | Node::Application(_) => false,
+            Node::Link(_) | Node::Medium(_) | Node::Application(_) | Node::Group(_) => false,
         }
     }
 
@@ -361,9 +369,14 @@ impl World {
             Event::Stills { edge, run, camera } => {
                 self.with_edge_host(edge, |edge, stage| edge.handle_stills(run, &camera, stage));
             }
-            Event::Still { application, made } => {
+            Event::Still { reader: Reader::Application(application), made } => {
                 self.applications[application].handle_still(*made, &mut stage!(self));
             }
+            Event::Still { reader: Reader::Group(group), made } => {
+                self.groups[group].handle_still(*made, &mut stage!(self));
+            }
+            Event::Worker { group, worker, step } => self.worker_goes_on(group, worker, step),
+            Event::Group { group, run } => self.groups[group].handle_timer(run, &mut stage!(self)),
             Event::EpochPersisted { camera, run, above } => self.raise_epoch(camera, run, above),
             Event::Store { owner, run } => self.handle_store(&owner, run),
             Event::Wake { application } => self.touch(Node::Application(application)),
@@ -422,7 +435,7 @@ impl World {
             }
             Node::Edge(index) => self.edges[index].handle_timeout(&mut stage!(self)),
             Node::Link(index) => self.network.link_mut(index).handle_timeout(now),
-            Node::Medium(_) | Node::Application(_) => {}
+            Node::Medium(_) | Node::Application(_) | Node::Group(_) => {}
         }
         self.touch(node);
     }
@@ -437,6 +450,7 @@ impl World {
                 Node::Camera(index) => self.drain_camera(index),
                 Node::Edge(index) => self.drain_edge(index),
                 Node::Application(index) => self.serve_application(index),
+                Node::Group(index) => self.serve_group(index),
             }
             self.arm(node);
             steps += 1;
@@ -456,7 +470,7 @@ impl World {
             Node::Edge(index) => self.edges[index].due(),
             Node::Link(index) => self.network.link(index).poll_timeout(),
             Node::Medium(index) => self.network.medium_due(index),
-            Node::Application(_) => return,
+            Node::Application(_) | Node::Group(_) => return,
         };
         let now = self.now;
         let Some(timer) = self.timer(node) else { return };
@@ -474,7 +488,7 @@ impl World {
             Node::Edge(index) => Some(&mut self.edges[index].timer),
             Node::Link(index) => Some(self.network.link_timer(index)),
             Node::Medium(index) => Some(self.network.medium_timer(index)),
-            Node::Application(_) => None,
+            Node::Application(_) | Node::Group(_) => None,
         }
     }
 }

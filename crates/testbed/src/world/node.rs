@@ -15,6 +15,15 @@ pub(super) enum Node {
     Medium(usize),
     /// Has no timer of its own, but may have frames to take.
     Application(usize),
+    /// The same, of members.
+    Group(usize),
+}
+
+/// Who reads at an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reader {
+    Application(usize),
+    Group(usize),
 }
 
 /// Whose log on disk.

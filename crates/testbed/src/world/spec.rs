@@ -6,6 +6,7 @@ use std::time::Duration;
 use mez_core::contract::Contract;
 use mez_core::controller::share::Channels;
 use mez_core::frame::Frame;
+use mez_core::group::GroupOptions;
 use mez_core::history::Tier;
 use mez_core::rights::{Bearer, Rights};
 use mez_core::store::Durability;
@@ -42,6 +43,17 @@ impl ApplicationId {
     /// Who it is to the rights of its edge: `app/reader/0`.
     pub fn who(self) -> Bearer {
         Bearer::App(format!("reader/{}", self.0).parse().expect("it is a name"))
+    }
+}
+
+/// Names a group of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub(crate) usize);
+
+impl GroupId {
+    /// Who its workers are to the rights of its edge: `app/crew/0`.
+    pub fn who(self) -> Bearer {
+        Bearer::App(format!("crew/{}", self.0).parse().expect("it is a name"))
     }
 }
 
@@ -396,6 +408,66 @@ impl ApplicationSpec {
         self.consumes = consumes;
         self
     }
+}
+
+/// A group of workers that share the records of some cameras.
+#[derive(Clone, Debug)]
+pub struct GroupSpec {
+    /// The edge that they ask. Default: the first.
+    pub edge: EdgeId,
+    /// The cameras, as a pattern.
+    pub cameras: String,
+    /// How records are shared.
+    pub options: GroupOptions,
+    /// Its workers. All begin at once.
+    pub workers: Vec<WorkerSpec>,
+}
+
+impl GroupSpec {
+    /// So many workers of one kind.
+    pub fn new(cameras: &str, options: GroupOptions, workers: usize, worker: &WorkerSpec) -> Self {
+        let workers = vec![worker.clone(); workers];
+        Self { edge: EdgeId::FIRST, cameras: cameras.into(), options, workers }
+    }
+}
+
+/// A worker of a group.
+#[derive(Clone, Debug)]
+pub struct WorkerSpec {
+    /// How long it works on a record.
+    pub works: RangeInclusive<Duration>,
+    /// How many records it takes at once. Default 1.
+    pub at_once: u32,
+    /// What goes wrong with it. Default: nothing.
+    pub mishaps: Mishaps,
+}
+
+impl WorkerSpec {
+    /// One that works so long on a record, and never fails.
+    pub fn steady(works: RangeInclusive<Duration>) -> Self {
+        Self { works, at_once: 1, mishaps: Mishaps::default() }
+    }
+}
+
+/// What goes wrong with a worker: each with one record in so many. 0: never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mishaps {
+    /// It says that it cannot work on the record.
+    pub fails: u64,
+    /// It says nothing, and goes on with others.
+    pub forgets: u64,
+    /// It acknowledges the record twice.
+    pub twice: u64,
+    /// It also acknowledges a record that somebody else was given.
+    pub others: u64,
+    /// It dies before it has done the work.
+    pub dies_before: u64,
+    /// It dies after it has done the work, and before it has said so.
+    pub dies_after: u64,
+    /// Its connection is lost meanwhile. It comes back, and says what it has to say.
+    pub cut: u64,
+    /// It leaves in good order, and joins again as another member.
+    pub leaves: u64,
 }
 
 /// Something that an application asks of its running session.

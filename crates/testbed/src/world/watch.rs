@@ -13,6 +13,7 @@ use mez_core::subscription::{Deliver, LastFrame, NotHeld};
 use super::application::{Application, Effect};
 use super::camera::CameraHost;
 use super::edge::EdgeHost;
+use super::group::GroupHost;
 use super::network::Network;
 use super::spec::Resumes;
 use super::thieves::Thieves;
@@ -38,6 +39,7 @@ pub(super) struct View<'a> {
     pub(super) edges: &'a [EdgeHost],
     pub(super) network: &'a Network,
     pub(super) applications: &'a [Application],
+    pub(super) groups: &'a [GroupHost],
     pub(super) thieves: &'a Thieves,
 }
 
@@ -54,6 +56,9 @@ impl View<'_> {
         for edge in self.edges {
             self.watch_edge_memory(edge, checks);
             edge.watch_connected(checks);
+        }
+        for group in self.groups {
+            group.watch(checks);
         }
     }
 
@@ -177,7 +182,8 @@ impl View<'_> {
         };
         let there = self.applications.iter().filter(|application| application.spec.edge == host.spec.edge);
         process.broker.is_up().then(|| DemandSeen {
-            wanted: self.applications.iter().filter(is_wanted).count(),
+            wanted: self.applications.iter().filter(is_wanted).count()
+                + self.groups.iter().filter(|group| group.reads(host.spec.edge.0, &host.name)).count(),
             told: process.broker.demand().map_or(0, |demand| demand.contracts.len()),
             changed: edge.subscriptions_changed,
             wall,

@@ -32,11 +32,19 @@ pub(super) const ROWS: &[(&str, &[&str])] = &[
     ("world::camera", &["world::site", "world::storage"]),
     ("world::edge", &["world::site", "world::storage"]),
     ("world::application", &["world::edge"]),
+    ("world::group", &["world::application", "world::edge"]),
     ("world::visitors", &["world::edge"]),
     ("world::thieves", &["world::camera"]),
     (
         "world::watch",
-        &["world::application", "world::camera", "world::edge", "world::network", "world::thieves"],
+        &[
+            "world::application",
+            "world::camera",
+            "world::edge",
+            "world::group",
+            "world::network",
+            "world::thieves",
+        ],
     ),
     (
         "world",
@@ -44,6 +52,7 @@ pub(super) const ROWS: &[(&str, &[&str])] = &[
             "world::application",
             "world::camera",
             "world::edge",
+            "world::group",
             "world::network",
             "world::site",
             "world::thieves",

@@ -1,4 +1,4 @@
-//! Asks an edge's rights and its deny list for an application, as the interface of a real edge does: when it subscribes, at every change of
+//! Asks an edge's rights and its deny list for an application or a group, as the interface of a real edge does: when it subscribes, at every change of
 //! either, and before everything that its stream is told.
 
 use mez_core::broker::edge::SubscriptionId;
@@ -10,7 +10,6 @@ use mez_core::units::Timestamp;
 
 use crate::world::bug::Bug;
 use crate::world::edge::EdgeHost;
-use crate::world::spec::ApplicationId;
 use crate::world::stage::Stage;
 
 /// Who an application is, and what its stream was granted.
@@ -26,7 +25,7 @@ pub(in crate::world) struct Access {
 }
 
 /// Why a stream has to end.
-pub(super) enum Ending {
+pub(in crate::world) enum Ending {
     /// Its application was revoked.
     Revoked,
     /// It has lost a right.
@@ -34,25 +33,24 @@ pub(super) enum Ending {
 }
 
 impl Access {
-    pub(super) fn new(index: usize, certificate: Certificate) -> Self {
-        let who = ApplicationId(index).who();
+    pub(in crate::world) fn new(who: Bearer, certificate: Certificate) -> Self {
         Self { who, stream: None, granted: Granted::EVERYTHING, certificate, noticed: (0, 0) }
     }
 
     /// Whether its stream may have a camera, by what it was granted when it began.
-    pub(super) fn allows(&self, camera: &CameraName) -> bool {
+    pub(in crate::world) fn allows(&self, camera: &CameraName) -> bool {
         self.granted.allows(camera)
     }
 
     /// Whether the rights or the deny list have changed since they were last looked at.
-    pub(super) fn have_changed(&self, edge: &EdgeHost, stage: &Stage<'_>) -> bool {
+    pub(in crate::world) fn have_changed(&self, edge: &EdgeHost, stage: &Stage<'_>) -> bool {
         let (rights, lists) = self.noticed;
         rights != edge.rights.changes && stage.bug != Some(Bug::LostRightForgotten)
             || lists != edge.lists.changes && stage.bug != Some(Bug::RevokedStreamKept)
     }
 
     /// Whether it is turned away, because it was revoked. The rules look at either answer.
-    pub(super) fn is_turned_away(&self, edge: &EdgeHost, stage: &mut Stage<'_>) -> bool {
+    pub(in crate::world) fn is_turned_away(&self, edge: &EdgeHost, stage: &mut Stage<'_>) -> bool {
         let is_turned_away = edge.turns_away(&self.certificate, stage.bug);
         match is_turned_away {
             true => stage.checks.shut_out(edge.index, &self.certificate),
@@ -62,7 +60,7 @@ impl Access {
     }
 
     /// What it may have of what it asks for at this time. `None`: it is refused.
-    pub(super) fn ask(
+    pub(in crate::world) fn ask(
         &mut self,
         spec: SubscriptionSpec,
         now: Timestamp,
@@ -91,7 +89,7 @@ impl Access {
     }
 
     /// Its stream begins. The rules learn whose it is.
-    pub(super) fn begin(
+    pub(in crate::world) fn begin(
         &self,
         id: SubscriptionId,
         spec: &SubscriptionSpec,
@@ -104,7 +102,7 @@ impl Access {
     }
 
     /// Looks at the deny list and the rights. Returns why the stream has to end, if it has to.
-    pub(super) fn look(&mut self, edge: &EdgeHost, stage: &mut Stage<'_>) -> Option<Ending> {
+    pub(in crate::world) fn look(&mut self, edge: &EdgeHost, stage: &mut Stage<'_>) -> Option<Ending> {
         self.noticed = (edge.rights.changes, edge.lists.changes);
         if stage.bug != Some(Bug::RevokedStreamKept) && self.is_turned_away(edge, stage) {
             return Some(Ending::Revoked);

@@ -37,7 +37,7 @@ use mez_core::session::{CameraRest, Session};
 use mez_core::subscription::{Delivery, LastFrame, Span, SubscriptionSpec};
 use mez_core::units::{ClockAnchor, Timestamp};
 
-use self::access::Access;
+pub(super) use self::access::Access;
 pub use self::deliveries::Delivered;
 use self::deliveries::Deliveries;
 pub(super) use self::frames::Effect;
@@ -45,8 +45,8 @@ use self::past::Questions;
 use super::bug::Bug;
 use super::edge::EdgeHost;
 use super::events::{Event, StillMade};
-use super::node::Node;
-use super::spec::{ApplicationSpec, PROFILE_BYTES, Resumes};
+use super::node::{Node, Reader};
+use super::spec::{ApplicationId, ApplicationSpec, PROFILE_BYTES, Resumes};
 use super::stage::Stage;
 use crate::check::{Kept, Reading};
 use crate::payload::PAST_RUNG;
@@ -125,7 +125,7 @@ impl Application {
             spec,
             pattern,
             wants: false,
-            access: Access::new(index, certificate),
+            access: Access::new(ApplicationId(index).who(), certificate),
             stalled: false,
             ready_since: now,
             deliveries: Deliveries::default(),
@@ -281,7 +281,7 @@ impl Application {
         if let Some((id, session)) = &mut self.reading {
             self.questions.put((self.index, *id), session, edge, stage);
             while let Some((camera, query)) = session.poll_still() {
-                edge.ask_still((self.index, *id), &camera, query, stage);
+                edge.ask_still((Reader::Application(self.index), *id), &camera, query, stage);
             }
         }
     }

@@ -8,6 +8,8 @@ use mez_core::log::LogReader;
 use mez_core::stills::{DECODERS_MAX, PastStills, StillMaker};
 use mez_core::units::Instant;
 
+use crate::world::node::Reader;
+
 /// A decoder of one camera's chains.
 #[derive(Default)]
 pub(super) struct Decoder {
@@ -79,7 +81,7 @@ pub(super) struct Stills {
 /// A question for a still.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
-    pub(super) application: usize,
+    pub(super) reader: Reader,
     pub(super) subscription: SubscriptionId,
     pub(super) frame: FrameId,
 }

@@ -17,7 +17,7 @@ use crate::time::ms;
 use crate::trace::What;
 use crate::world::bug::Bug;
 use crate::world::events::{Event, StillMade};
-use crate::world::node::Node;
+use crate::world::node::{Node, Reader};
 use crate::world::stage::Stage;
 use crate::world::storage::KeptLog;
 
@@ -43,10 +43,10 @@ impl EdgeProcess {
 }
 
 impl EdgeHost {
-    /// A subscription of an application asks for the still of a frame.
+    /// A subscription asks for the still of a frame.
     pub(in crate::world) fn ask_still(
         &mut self,
-        (application, subscription): (usize, SubscriptionId),
+        (reader, subscription): (Reader, SubscriptionId),
         camera: &CameraName,
         query: StillQuery,
         stage: &mut Stage<'_>,
@@ -59,7 +59,7 @@ impl EdgeHost {
         if stage.bug == Some(Bug::StillForgotten) && stills.questions.is_multiple_of(20) {
             return;
         }
-        stills.asked.insert(stills.questions, Asked { application, subscription, frame: query.frame });
+        stills.asked.insert(stills.questions, Asked { reader, subscription, frame: query.frame });
         stills.maker.handle_query(now, stills.questions, query);
         self.make_stills(camera, stage);
     }
@@ -111,12 +111,11 @@ impl EdgeHost {
                     stage.checks.decoder_failed(run, camera, decoder);
                 }
                 StillOutput::Answer { question, answer } => {
-                    let Some(Asked { application, subscription, frame }) = stills.asked.remove(&question)
-                    else {
+                    let Some(Asked { reader, subscription, frame }) = stills.asked.remove(&question) else {
                         continue;
                     };
                     let made = StillMade { subscription, camera: camera.clone(), frame, answer };
-                    stage.events.push(stage.now, Event::Still { application, made: Box::new(made) });
+                    stage.events.push(stage.now, Event::Still { reader, made: Box::new(made) });
                 }
                 StillOutput::Picture { .. } => {}
                 StillOutput::ChainLost => {

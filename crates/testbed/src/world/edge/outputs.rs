@@ -30,8 +30,8 @@ pub(in crate::world) enum Effect {
     Again,
     /// A visitor had to make room at the door, or was too slow there.
     TurnedAway { visitor: usize },
-    /// A subscription is over.
-    Ended { subscription: SubscriptionId },
+    /// A subscription is over, because this camera was reset.
+    Ended { subscription: SubscriptionId, camera: CameraName },
     /// Another deny list is in force.
     ListChanged,
     /// A question for the past is answered.
@@ -75,7 +75,7 @@ impl EdgeHost {
                 process.holders.insert(camera, link);
                 Effect::Again
             }
-            EdgeOutput::Ended { subscription, .. } => Effect::Ended { subscription },
+            EdgeOutput::Ended { subscription, camera } => Effect::Ended { subscription, camera },
             EdgeOutput::History { request, answer } => Effect::Answered { request, answer },
             // The contracts see it in the view, and nobody forgets a camera of a world.
             EdgeOutput::SourceChanged { .. } | EdgeOutput::Detach { .. } => Effect::Nothing,

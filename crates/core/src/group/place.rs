@@ -1,0 +1,116 @@
+//! Holds how far a group has come, as changes that can be written down and applied again.
+//!
+//! The place of a group is what must survive a restart of the edge: for each camera the last record that was
+//! given, and the records given before that are not settled. It has no other state, so a journal of
+//! [`Change`]s is all that is needed to find it again.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use super::types::{Change, End, MemberId};
+use crate::frame::FrameId;
+use crate::name::CameraName;
+use crate::subscription::LastFrame;
+
+/// How far a group has come with each camera.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    lanes: BTreeMap<CameraName, Lane>,
+}
+
+/// How far a group has come with one camera.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Lane {
+    /// The newest record that was given. Nothing up to it is given for the first time again.
+    given: FrameId,
+    /// Records that were given and are not settled, each with the members that it was given to, in order.
+    open: BTreeMap<FrameId, Vec<MemberId>>,
+}
+
+impl Place {
+    /// Where a group that has never met is.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in what has happened to a record. A record is settled once: what comes after that is ignored.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Given { camera, frame, member } => {
+                let lane = match self.lanes.entry(camera.clone()) {
+                    Entry::Occupied(lane) => lane.into_mut(),
+                    Entry::Vacant(none) => none.insert(Lane { given: *frame, open: BTreeMap::new() }),
+                };
+                let is_new = *frame >= lane.given && !lane.open.contains_key(frame);
+                lane.given = lane.given.max(*frame);
+                match lane.open.entry(*frame) {
+                    Entry::Occupied(mut holders) => holders.get_mut().push(*member),
+                    Entry::Vacant(none) if is_new => {
+                        none.insert(vec![*member]);
+                    }
+                    Entry::Vacant(_) => {}
+                }
+            }
+            Change::Settled { camera, frame, .. } => {
+                if let Some(lane) = self.lanes.get_mut(camera) {
+                    lane.open.remove(frame);
+                }
+            }
+            Change::Forgotten { camera } => {
+                self.lanes.remove(camera);
+            }
+        }
+    }
+
+    /// The shortest journal that leads here. Who writes changes down replaces a long journal by it.
+    pub fn changes(&self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (camera, lane) in &self.lanes {
+            for (frame, holders) in &lane.open {
+                let given = |member: &MemberId| Change::Given {
+                    camera: camera.clone(),
+                    frame: *frame,
+                    member: *member,
+                };
+                changes.extend(holders.iter().map(given));
+            }
+            if !lane.open.contains_key(&lane.given) {
+                let (camera, frame, nobody) = (camera.clone(), lane.given, MemberId(0));
+                changes.push(Change::Given { camera: camera.clone(), frame, member: nobody });
+                changes.push(Change::Settled { camera, frame, end: End::Done(nobody) });
+            }
+        }
+        changes
+    }
+
+    /// The last record of each camera that was given. The group continues behind these.
+    pub fn after(&self) -> impl Iterator<Item = (CameraName, LastFrame)> {
+        self.lanes.iter().map(|(camera, lane)| (camera.clone(), LastFrame { id: lane.given, captured: None }))
+    }
+
+    /// Records that were given and are not settled, the oldest of each camera first.
+    pub fn open(&self) -> impl Iterator<Item = (&CameraName, FrameId)> {
+        self.lanes.iter().flat_map(|(camera, lane)| lane.open.keys().map(move |frame| (camera, *frame)))
+    }
+
+    /// Whether a record of this camera is not settled.
+    pub fn has_open(&self, camera: &CameraName) -> bool {
+        self.lanes.get(camera).is_some_and(|lane| !lane.open.is_empty())
+    }
+
+    /// How many records are not settled.
+    pub fn open_count(&self) -> usize {
+        self.lanes.values().map(|lane| lane.open.len()).sum()
+    }
+
+    /// The members that an unsettled record was given to, in order. Empty for any other record.
+    pub fn holders(&self, camera: &CameraName, frame: FrameId) -> &[MemberId] {
+        let holders = self.lanes.get(camera).and_then(|lane| lane.open.get(&frame));
+        holders.map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether this record, or a newer one of its camera, was given.
+    pub fn has_passed(&self, camera: &CameraName, frame: FrameId) -> bool {
+        self.lanes.get(camera).is_some_and(|lane| frame <= lane.given)
+    }
+}

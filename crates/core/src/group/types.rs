@@ -1,0 +1,218 @@
+//! What a group is asked for, and what it says of its records.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::frame::FrameId;
+use crate::name::CameraName;
+use crate::subscription::Deliver;
+
+/// The most members of a group.
+pub const MEMBERS_MAX: usize = 1_024;
+/// The most bytes of a member's error that are kept. The rest is cut off.
+pub const ERROR_BYTES_MAX: usize = 500;
+/// What [`GroupOptions`] may be.
+const AGAIN_AFTER: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(86_400);
+const AWAY_MAX: Duration = Duration::from_secs(600);
+const TRIES: RangeInclusive<usize> = 1..=100;
+const OPEN: RangeInclusive<usize> = 1..=10_000;
+
+/// One reader of a group. A program keeps its number when it connects again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId(pub u128);
+
+/// How a group shares its records.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupOptions {
+    /// The newest record of each camera, given once, or every record, given until it is settled.
+    pub deliver: Deliver,
+    /// Whether a camera's records are worked on one after the other. Default: no.
+    pub ordered: bool,
+    /// How long a member may work on a record before it is given to another. Only for every record.
+    /// Default: 30 s.
+    pub again_after: Duration,
+    /// How long a member whose connection was lost may take to come back before its records are given to
+    /// others. Default: 1 s.
+    pub away_max: Duration,
+    /// How often a record is given before it becomes a dead letter. Default: 5.
+    pub tries_max: usize,
+    /// The most records that are given and not settled, of all members together. Default: 1,000.
+    pub open_max: usize,
+}
+
+impl GroupOptions {
+    /// The newest record of each camera, to the member that is free.
+    pub const NEWEST: Self = Self {
+        deliver: Deliver::Newest,
+        ordered: false,
+        again_after: Duration::from_secs(30),
+        away_max: Duration::from_secs(1),
+        tries_max: 5,
+        open_max: 1_000,
+    };
+    /// Every record, at least once.
+    pub const EVERY: Self = Self { deliver: Deliver::Every, ..Self::NEWEST };
+
+    /// Whether the group has a place that must survive a restart of the edge. One of the newest has none: what was
+    /// not given is old by then.
+    pub fn keeps_place(&self) -> bool {
+        self.deliver == Deliver::Every
+    }
+
+    /// Refuses what makes no sense.
+    ///
+    /// # Errors
+    /// The option, and what it may be.
+    pub fn validate(&self) -> Result<(), OptionsError> {
+        if !AGAIN_AFTER.contains(&self.again_after) {
+            return Err(OptionsError::AgainAfter(self.again_after));
+        }
+        if self.away_max > AWAY_MAX {
+            return Err(OptionsError::Away(self.away_max));
+        }
+        if !TRIES.contains(&self.tries_max) {
+            return Err(OptionsError::Tries(self.tries_max));
+        }
+        if !OPEN.contains(&self.open_max) {
+            return Err(OptionsError::Open(self.open_max));
+        }
+        Ok(())
+    }
+}
+
+/// An option of a group that makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// [`GroupOptions::again_after`].
+    #[error("again_after is {0:?}; give a time from {min:?} to {max:?}, longer than the work on a record takes",
+        min = AGAIN_AFTER.start(), max = AGAIN_AFTER.end())]
+    AgainAfter(Duration),
+    /// [`GroupOptions::away_max`].
+    #[error("away_max is {0:?}; give at most {AWAY_MAX:?}: so long nobody works on what a lost member had")]
+    Away(Duration),
+    /// [`GroupOptions::tries_max`].
+    #[error("tries is {0}; give a number from {min} to {max}", min = TRIES.start(), max = TRIES.end())]
+    Tries(usize),
+    /// [`GroupOptions::open_max`].
+    #[error("open_max is {0}; give a number from {min} to {max}", min = OPEN.start(), max = OPEN.end())]
+    Open(usize),
+}
+
+/// What has happened to a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was given to a member.
+    Given {
+        /// Whose record.
+        camera: CameraName,
+        /// Which.
+        frame: FrameId,
+        /// To whom.
+        member: MemberId,
+    },
+    /// Nothing more happens to it.
+    Settled {
+        /// Whose record.
+        camera: CameraName,
+        /// Which.
+        frame: FrameId,
+        /// How it ended.
+        end: End,
+    },
+    /// Its camera was forgotten, with all that was known of it.
+    Forgotten {
+        /// Which camera.
+        camera: CameraName,
+    },
+}
+
+/// How a record ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A member has done its work.
+    Done(MemberId),
+    /// It was given as often as it may be, and nobody did the work.
+    Dead {
+        /// How often it was given.
+        tries: usize,
+        /// How the last try ended.
+        last: Failure,
+    },
+    /// It cannot be given again.
+    Lost(LostReason),
+}
+
+/// How a try ended without its work done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The member said so, in these words.
+    Told(String),
+    /// The member said nothing in time.
+    Silent,
+    /// The member left, or its connection was lost and did not come back in time.
+    Left,
+}
+
+impl Failure {
+    /// What a member said, cut off at [`ERROR_BYTES_MAX`].
+    pub fn told(why: &str) -> Self {
+        let end = why.floor_char_boundary(ERROR_BYTES_MAX);
+        Self::Told(why[..end].to_owned())
+    }
+}
+
+/// Why a record was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LostReason {
+    /// The edge no longer holds it.
+    Evicted,
+    /// No still could be made of it any more.
+    NotDecoded,
+    /// The member that had it is gone, and the group gives each record once.
+    MemberLeft,
+    /// The edge has forgotten its camera, or the camera counts its frames anew.
+    Forgotten,
+    /// The group no longer reads its camera: it asks for others, or has lost the right.
+    NotRead,
+}
+
+/// A record for a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// For whom.
+    pub member: MemberId,
+    /// Whose record.
+    pub camera: CameraName,
+    /// Which.
+    pub frame: FrameId,
+    /// The how manieth try it is, from 1.
+    pub attempt: usize,
+}
+
+/// What an acknowledgement was worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledged {
+    /// The record is settled now.
+    Settled,
+    /// It is not open: it ended before, because its work was done twice or too late, or the group has passed it.
+    Again,
+}
+
+/// What a member may not do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GroupError {
+    /// The group is full.
+    #[error("the group has {MEMBERS_MAX} members; no more are admitted")]
+    Full,
+    /// It is no member.
+    #[error("member {0:032x} has not joined the group, or has left it; join first")]
+    NoMember(u128),
+    /// The record was never given to this member.
+    #[error("frame {} of {camera} was not given to this member; only its own records can be acknowledged", frame.sequence.0)]
+    NotGiven {
+        /// Whose record.
+        camera: CameraName,
+        /// Which.
+        frame: FrameId,
+    },
+}

@@ -1,0 +1,463 @@
+//! Models groups of workers that share records, served as an edge serves them.
+//!
+//! The group is that of core, so that worlds test what users run. A [`GroupHost`] owns it, its journal and its workers.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `mod.rs` | serves the group: opens and closes it, has records found, gives them to workers |
+//! | `steps.rs` | lets workers join, work, speak, die and come back |
+//! | `worker.rs` | is one worker |
+//! | `journal.rs` | keeps the group's place on the edge's disk |
+
+mod journal;
+mod steps;
+mod worker;
+
+use std::collections::BTreeMap;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::frame::FrameId;
+use mez_core::group::session::{For, GivenRecord, GroupOutput, GroupQuestion, GroupSession, Life};
+use mez_core::group::{Account, Change, End, GroupOptions, MemberId};
+use mez_core::history::PastAnswer;
+use mez_core::log::LogReader;
+use mez_core::name::{CameraName, CameraPattern};
+use mez_core::session::AtEdge;
+use mez_core::subscription::{Deliver, SubscriptionSpec};
+use mez_core::units::{ClockAnchor, Instant};
+
+use self::journal::Journal;
+use self::worker::Worker;
+use super::application::Access;
+use super::bug::Bug;
+use super::edge::{DiskStills, EdgeHost};
+use super::events::{Event, StillMade, WorkerStep};
+use super::node::{Node, Reader};
+use super::spec::GroupSpec;
+use super::stage::Stage;
+use crate::check::{Checks, GroupSeen, Reading};
+use crate::random::Random;
+use crate::time::{Moment, ms};
+use crate::trace::What;
+
+/// Decoders of groups for frames on disk have numbers from here on, those of applications smaller ones.
+const DISK_DECODERS: usize = 10_000;
+
+/// What became of records of a group, for stories.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupEvent {
+    /// A worker was given a record.
+    Given {
+        /// When.
+        at: Moment,
+        /// Which worker, by its place.
+        worker: usize,
+        /// Whose record.
+        camera: CameraName,
+        /// Which.
+        frame: FrameId,
+        /// The how manieth try it is.
+        attempt: usize,
+    },
+    /// A worker has done the work, whether or not anybody hears of it.
+    Worked {
+        /// Which worker, by its place.
+        worker: usize,
+        /// Whose record.
+        camera: CameraName,
+        /// Which.
+        frame: FrameId,
+    },
+    /// A record has ended.
+    Ended {
+        /// Whose record.
+        camera: CameraName,
+        /// Which.
+        frame: FrameId,
+        /// How.
+        end: End,
+    },
+    /// Workers were told that nothing new comes, or that something comes again.
+    HeldBack(bool),
+}
+
+pub(super) struct GroupHost {
+    /// Its place among the groups.
+    index: usize,
+    pub(super) spec: GroupSpec,
+    pattern: CameraPattern,
+    /// What its principal was granted.
+    pub(super) access: Access,
+    /// The group, in the edge's process.
+    session: Option<GroupSession>,
+    /// Which process that is.
+    run: u64,
+    journal: Journal,
+    workers: Vec<Worker>,
+    /// Who is on each connection, as far as the edge knows.
+    connected: BTreeMap<MemberId, (usize, u64)>,
+    connections: u64,
+    /// Members and lives are numbered.
+    drawn: u128,
+    disk_stills: BTreeMap<CameraName, DiskStills>,
+    random: Random,
+    /// When its timer is set.
+    armed: Option<Moment>,
+    told: u64,
+    pub(super) events: Vec<GroupEvent>,
+}
+
+impl GroupHost {
+    /// A group whose workers join now.
+    pub(super) fn new(index: usize, spec: GroupSpec, access: Access, stage: &mut Stage<'_>) -> Self {
+        let pattern = spec.cameras.parse().expect("scenarios give groups valid patterns");
+        let mut drawn = 0;
+        let mut workers = Vec::new();
+        for (worker, of) in spec.workers.iter().enumerate() {
+            drawn += 1;
+            workers.push(Worker::new(of.clone(), MemberId(drawn)));
+            let step = WorkerStep::Joins { program: 0 };
+            stage.events.push(stage.now, Event::Worker { group: index, worker, step });
+        }
+        Self {
+            index,
+            spec,
+            pattern,
+            access,
+            session: None,
+            run: 0,
+            journal: Journal::default(),
+            workers,
+            connected: BTreeMap::new(),
+            connections: 0,
+            drawn,
+            disk_stills: BTreeMap::new(),
+            random: stage.random.split(),
+            armed: None,
+            told: 0,
+            events: Vec::new(),
+        }
+    }
+
+    fn draw(&mut self) -> u128 {
+        self.drawn += 1;
+        self.drawn
+    }
+
+    // ---- what is known ------------------------------------------------------------------------------------
+
+    /// Its subscription, while it is open.
+    pub(super) fn subscription(&self) -> Option<SubscriptionId> {
+        self.session.as_ref().and_then(GroupSession::subscription)
+    }
+
+    /// Whether it reads a camera at an edge.
+    pub(super) fn reads(&self, edge: usize, camera: &CameraName) -> bool {
+        let spec = self.session.as_ref().and_then(GroupSession::spec);
+        self.spec.edge.0 == edge && spec.is_some_and(|spec| spec.selects(camera))
+    }
+
+    /// What has become of its records since its edge was started.
+    pub(super) fn account(&self) -> Option<&Account> {
+        self.session.as_ref().map(|session| session.group().account())
+    }
+
+    /// Shows the rules what it says of itself.
+    pub(super) fn watch(&self, checks: &mut Checks) {
+        let Some(session) = &self.session else { return };
+        let is_free = self.workers.iter().any(|worker| {
+            let is_known = self.connected.get(&worker.id).map(|(_, connection)| *connection);
+            worker.connection.is_some() && worker.connection == is_known && worker.free() > 0
+        });
+        let is_open = session.subscription().is_some();
+        let seen = GroupSeen {
+            account: session.group().account(),
+            open: session.group().place().open_count(),
+            is_free: is_free && is_open,
+        };
+        checks.watch_group(self.index, &seen);
+    }
+
+    // ---- the edge's process -------------------------------------------------------------------------------
+
+    /// The edge's process is gone, and every connection to it.
+    pub(super) fn lose_edge(&mut self, stage: &mut Stage<'_>) {
+        self.session = None;
+        self.connected.clear();
+        self.disk_stills.clear();
+        self.armed = None;
+        for worker in 0..self.workers.len() {
+            self.lose_connection(worker, ms(1)..=ms(200), stage);
+        }
+    }
+
+    /// The edge has lost its power.
+    pub(super) fn cut_power(&mut self, stage: &mut Stage<'_>) {
+        self.journal.cut_power(stage.now, &mut self.random);
+        stage.checks.group_unplugged(self.index);
+    }
+
+    /// Takes up the group in the edge's process, with what the disk has of it.
+    fn take_up(&mut self, edge: &EdgeHost, stage: &mut Stage<'_>) {
+        let (Some(process), None) = (&edge.process, &self.session) else { return };
+        let now = edge.clock.monotonic(stage.now);
+        let life = Life(self.draw());
+        let options = self.options(stage.bug);
+        let on_disk = edge.spec.disk.is_some();
+        let keeps = on_disk && options.keeps_place();
+        let (kept, cut) = (keeps && self.journal.exists, std::mem::take(&mut self.journal.cut));
+        if stage.bug == Some(Bug::PlaceHalfRead) {
+            self.journal.lose_end();
+        }
+        self.session = Some(match kept && stage.bug != Some(Bug::PlaceNotRead) {
+            true => GroupSession::restored(now, options, life, self.journal.read()),
+            false => GroupSession::new(now, options, life, on_disk),
+        });
+        self.run = process.run;
+        stage.checks.group_begins(self.index, self.spec.options, (kept, cut));
+    }
+
+    fn options(&self, bug: Option<Bug>) -> GroupOptions {
+        let asked = self.spec.options;
+        match bug {
+            Some(Bug::OrderForgotten) => GroupOptions { ordered: false, ..asked },
+            Some(Bug::TriesUncounted) => GroupOptions { tries_max: 100, ..asked },
+            _ => asked,
+        }
+    }
+
+    /// Begins to read under this identity, if that may be. Returns whether it was used.
+    pub(super) fn open(&mut self, id: SubscriptionId, edge: &mut EdgeHost, stage: &mut Stage<'_>) -> bool {
+        self.take_up(edge, stage);
+        if self.subscription().is_some() || self.connected.is_empty() {
+            return false;
+        }
+        let now = edge.clock.monotonic(stage.now);
+        let (Some(session), Some(process)) = (&self.session, &edge.process) else { return false };
+        let clock = ClockAnchor { wall: process.wall(now), monotonic: now };
+        let options = self.options(stage.bug);
+        let mut spec = session.asked_for(clock, SubscriptionSpec::live(self.pattern.clone()), &options);
+        if stage.bug == Some(Bug::EveryForNewest) {
+            spec.span.deliver = Deliver::Every;
+        }
+        let Some(spec) = self.access.ask(spec, clock.wall, edge, stage) else { return false };
+        let asked = spec.clone();
+        let Some(session) = &mut self.session else { return false };
+        session.open(clock, (id, spec.clone()), options, None);
+        let has = spec.after.iter().cloned().collect();
+        let past = (spec.past.tier_max, spec.past.fill);
+        stage.checks.subscribed(id, Reading::new(self.run, spec.span, past, (false, false), &has));
+        self.access.begin(id, &spec, edge, stage);
+        edge.with_process(stage, |process, _| process.broker.handle_subscribe(clock, id, asked));
+        edge.disturb(stage.now);
+        stage.touch(Node::Group(self.index));
+        true
+    }
+
+    /// Stops reading. Records that are given stay given.
+    pub(super) fn close(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+        let Some(id) = self.session.as_mut().and_then(GroupSession::close) else { return };
+        self.disk_stills.clear();
+        stage.checks.released(id);
+        edge.with_process(stage, |process, _| process.broker.handle_unsubscribe(id));
+        edge.disturb(stage.now);
+    }
+
+    /// Its rights may have changed. Returns whether it may have something else than before, so that it is opened anew.
+    pub(super) fn look_at_rights(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) -> bool {
+        if edge.process.is_none() || !self.access.have_changed(edge, stage) {
+            return false;
+        }
+        if self.subscription().is_some() {
+            if self.access.look(edge, stage).is_none() {
+                return false;
+            }
+            self.close(edge, stage);
+        }
+        true
+    }
+
+    /// A camera was reset: its frames count anew.
+    pub(super) fn handle_reset(&mut self, camera: &CameraName, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+        self.close(edge, stage);
+        if let Some(session) = &mut self.session {
+            session.handle_forgotten(camera);
+        }
+        self.write_down(edge, stage);
+    }
+
+    // ---- what happens at the edge -------------------------------------------------------------------------
+
+    /// It reads a camera's log from now on.
+    pub(super) fn handle_attach(
+        &mut self,
+        camera: CameraName,
+        log: LogReader,
+        edge: &EdgeHost,
+        stage: &mut Stage<'_>,
+    ) {
+        let now = edge.clock.monotonic(stage.now);
+        let present = log.held().end;
+        if let Some(session) = &mut self.session {
+            session.handle_attach(now, camera, log, present);
+        }
+        stage.touch(Node::Group(self.index));
+    }
+
+    /// The edge has a still for it, or cannot make it.
+    pub(super) fn handle_still(&mut self, made: StillMade, stage: &mut Stage<'_>) {
+        let StillMade { subscription, camera, frame, answer } = made;
+        if self.subscription() == Some(subscription)
+            && let Some(session) = &mut self.session
+        {
+            session.handle_still(&camera, frame, answer);
+            stage.touch(Node::Group(self.index));
+        }
+    }
+
+    /// Its timer is due.
+    pub(super) fn handle_timer(&mut self, run: u64, stage: &mut Stage<'_>) {
+        if self.session.is_some() && self.run == run && self.armed == Some(stage.now) {
+            self.armed = None;
+            stage.touch(Node::Group(self.index));
+        }
+    }
+
+    // ---- serving ------------------------------------------------------------------------------------------
+
+    /// Gives workers what there is.
+    pub(super) fn serve(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+        if edge.process.is_none() || self.session.is_none() {
+            return;
+        }
+        loop {
+            self.give_all(edge, stage);
+            if !self.find(edge, stage) {
+                break;
+            }
+        }
+        if self.session.as_ref().is_some_and(|session| session.group().is_deserted()) {
+            self.close(edge, stage);
+        }
+        self.arm(edge, stage);
+    }
+
+    fn give_all(&mut self, edge: &EdgeHost, stage: &mut Stage<'_>) {
+        let now = edge.clock.monotonic(stage.now);
+        loop {
+            let (Some(session), Some(process)) = (&mut self.session, &edge.process) else { return };
+            session.handle_view_changed();
+            let output = session.poll(now, &AtEdge { broker: &process.broker, now });
+            self.write_down(edge, stage);
+            match output {
+                Some(GroupOutput::Record(record)) => self.give(*record, edge, stage),
+                Some(GroupOutput::HeldBack { .. }) => self.events.push(GroupEvent::HeldBack(true)),
+                Some(GroupOutput::GoesOn) => self.events.push(GroupEvent::HeldBack(false)),
+                Some(GroupOutput::Contract(_)) => {}
+                None => return,
+            }
+        }
+    }
+
+    /// Writes down what has changed, before anybody hears of it.
+    fn write_down(&mut self, edge: &EdgeHost, stage: &mut Stage<'_>) {
+        let Some(session) = &mut self.session else { return };
+        while let Some(change) = session.poll_change() {
+            let held = |camera: &CameraName, frame: FrameId| {
+                let log = edge.process.as_ref().and_then(|process| process.logs.get(camera));
+                log.is_some_and(|log| log.get_frame(frame).is_some())
+            };
+            let mut is_held = false;
+            if let Change::Settled { camera, frame, end } = &change {
+                is_held = held(camera, *frame);
+                stage.trace.record(stage.now, What::Settled { group: self.index, frame: *frame });
+                let (camera, frame, end) = (camera.clone(), *frame, end.clone());
+                self.events.push(GroupEvent::Ended { camera, frame, end });
+            }
+            stage.checks.group_changed(self.index, &change, is_held);
+            if edge.spec.disk.is_some() && self.spec.options.keeps_place() {
+                self.journal.write(stage.now, change);
+            }
+        }
+    }
+
+    /// Has one thing found that the group needs. Returns whether there was one.
+    fn find(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) -> bool {
+        let Some(id) = self.subscription() else { return false };
+        let Some(question) = self.session.as_mut().and_then(GroupSession::poll_question) else {
+            return false;
+        };
+        match question {
+            GroupQuestion::Still(camera, query) => {
+                self.told += 1;
+                let is_again = !query.newest && stage.bug == Some(Bug::AgainForgotten);
+                if !(is_again && self.told.is_multiple_of(3)) {
+                    edge.ask_still((Reader::Group(self.index), id), &camera, query, stage);
+                }
+            }
+            GroupQuestion::Past(camera, asked, query) => {
+                let number = DISK_DECODERS + 2 * self.index;
+                let answer = if asked == For::Session {
+                    stage.checks.asks_past(id, &camera, None);
+                    let stills = self.disk_stills.entry(camera.clone()).or_default();
+                    edge.find((&camera, number), &query, stills, stage)
+                } else {
+                    edge.find((&camera, number + 1), &query, &mut DiskStills::default(), stage)
+                };
+                let answer = PastAnswer { unanswered: None, ..answer };
+                if let Some(session) = &mut self.session {
+                    session.handle_past(&camera, asked, answer);
+                }
+            }
+        }
+        true
+    }
+
+    /// Gives a record to a worker.
+    fn give(&mut self, mut record: GivenRecord, edge: &EdgeHost, stage: &mut Stage<'_>) {
+        let attempt = record.given.attempt;
+        let (camera, frame) = (record.given.camera.clone(), record.given.frame);
+        let Some(id) = self.subscription() else { return };
+        if attempt == 1 {
+            let captured = record.times.captured;
+            stage.checks.delivered(id, &record.delivery, captured, &edge.clock);
+        } else {
+            stage.checks.given_again(id, &camera, frame);
+        }
+        if attempt > 1 && stage.bug == Some(Bug::AgainMixedUp) {
+            record.delivery.record.frame.payload = "another record".into();
+        }
+        let log = edge.process.as_ref().and_then(|process| process.logs.get(&camera));
+        let newest = log.and_then(LogReader::newest).map(|record| record.frame.meta.id);
+        let held = log.and_then(|log| log.get_frame(frame));
+        let is_made = held.is_none_or(|held| held.frame.meta.encoding.is_chained());
+        let mut members = vec![record.given.member];
+        if stage.bug == Some(Bug::RecordGivenTwice) && frame.sequence.0.is_multiple_of(10) {
+            members.extend(self.connected.keys().find(|other| **other != members[0]).copied());
+        }
+        for member in members {
+            record.given.member = member;
+            let seen = (newest, is_made);
+            stage.checks.group_given(self.index, &record.given, &record.delivery.record, seen);
+            let Some((worker, connection)) = self.connected.get(&member).copied() else { continue };
+            stage.trace.record(stage.now, What::Given { group: self.index, worker, frame, attempt });
+            let (at, camera) = (stage.now, camera.clone());
+            self.events.push(GroupEvent::Given { at, worker, camera: camera.clone(), frame, attempt });
+            // What is on its way when a connection is lost reaches nobody.
+            if self.workers[worker].connection == Some(connection) {
+                self.begin_work(worker, camera, frame, stage);
+            }
+        }
+    }
+
+    /// Sets its timer.
+    fn arm(&mut self, edge: &EdgeHost, stage: &mut Stage<'_>) {
+        let now: Instant = edge.clock.monotonic(stage.now);
+        let Some(due) = self.session.as_ref().and_then(|session| session.poll_timeout(now)) else { return };
+        let at = edge.clock.moment_of(due).max(stage.now + ms(1));
+        if self.armed.is_none_or(|armed| at < armed) {
+            self.armed = Some(at);
+            stage.events.push(at, Event::Group { group: self.index, run: self.run });
+        }
+    }
+}
