@@ -11,6 +11,7 @@ from mez import _data, _detections, _native, _pixels
 from mez._arguments import StrPath, whole, wrong_type
 from mez._data import Origin
 from mez._frame_id import FrameId
+from mez._group import Settled
 from mez.errors import EndedError, ImageError
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class Replier(Protocol):
         """Send what was found, without waiting."""
 
 
-class Frame:
+class Frame(Settled):
     """A frame of a camera.
 
     It can be pickled, for example to work on it in another process; there it cannot `reply` any more.
@@ -198,6 +199,7 @@ class Frame:
         content_type: What `payload` is, if the record is no picture (`encoding` is `"data"`): a media type
             such as `"application/json"`. `None` for a picture.
         of: The frame or record that a data record was made of, if its publisher named it.
+        attempt: In a group: the how manieth time this record is given, from 1. 0 outside groups.
         payload: The coded image as it came, read-only and without a copy. `bytes(frame.payload)` copies it.
             That of video is of no use without the frames before it; `image` has been decoded with them. Of a
             data record: its bytes, which `data` reads.
@@ -209,8 +211,10 @@ class Frame:
         "_image_size",
         "_picture",
         "_replier",
+        "_settler",
         "age_error_ms",
         "age_ms",
+        "attempt",
         "camera",
         "captured_ns",
         "clock_source",
@@ -254,13 +258,20 @@ class Frame:
     link_bytes: int | None
     content_type: str | None
     of: Origin | None
+    attempt: int
     payload: memoryview
 
     def __init__(self) -> None:
         raise TypeError("frames come from mez.subscribe() and mez.read()")
 
     @classmethod
-    def _received(cls, arrival: _native.Arrival, replier: Replier, size: str = "sent") -> "Frame":
+    def _received(
+        cls,
+        arrival: _native.Arrival,
+        replier: Replier,
+        size: str = "sent",
+        settler: _native.Subscription | None = None,
+    ) -> "Frame":
         frame = cls.__new__(cls)
         frame.camera = arrival.camera
         frame.epoch = arrival.epoch
@@ -289,11 +300,13 @@ class Frame:
         if arrival.of is not None:
             camera, epoch, sequence, captured_ns = arrival.of
             frame.of = Origin(camera, FrameId(epoch, sequence), captured_ns)
+        frame.attempt = arrival.attempt
         frame.payload = memoryview(arrival.payload)
         frame._captured_monotonic_ns = arrival.captured_monotonic_ns
         frame._image = None
         frame._picture = arrival.picture
         frame._replier = replier
+        frame._settler = settler
         return frame
 
     _captured_monotonic_ns: int | None
@@ -555,6 +568,7 @@ def _restore(
     frame._image_size = image_size
     frame._picture = None
     frame._replier = None
+    frame._settler = None
     return frame
 
 

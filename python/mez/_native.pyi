@@ -96,6 +96,7 @@ class Arrival:
     accuracy_expected: Final[float | None]
     age_error_ms: Final[float | None]
     age_ms: Final[float | None]
+    attempt: Final[int]
     camera: Final[str]
     captured_monotonic_ns: Final[int | None]
     captured_ns: Final[int]
@@ -235,6 +236,7 @@ class Client:
         for_export: bool,
         resume: str,
         after: Sequence[tuple[str, int, int, int | None]],
+        group: tuple[str, int, bool, bool, float | None, int | None, int | None] | None,
     ) -> Subscription: ...
 
 @final
@@ -247,6 +249,7 @@ class Subscription:
     @property
     def every(self) -> bool: ...
     def fileno(self) -> int: ...
+    def leave(self, patience: float) -> None: ...
     def next(self, timeout: float | None = None) -> Arrival | Notice | Ending | None: ...
     def poll(self) -> Arrival | Notice | Ending | None: ...
     def update(
@@ -262,6 +265,7 @@ class Subscription:
         priority: int,
     ) -> None: ...
     def report_accuracy(self, camera: str, accuracy: float) -> None: ...
+    def settle(self, camera: str, epoch: int, sequence: int, error: str | None) -> bool: ...
 
 @final
 class Publisher:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from mez import _arguments as arguments
+from mez import _group as groups
 from mez import _native
 from mez._frame import Frame
 from mez._in_process import InProcessEdge
@@ -32,6 +33,12 @@ def subscribe(
     size: Literal["sent", "published"] = "sent",
     for_export: bool = False,
     priority: int = 0,
+    group: str | None = None,
+    ordered: Literal["camera"] | None = None,
+    again_after: float | None = None,
+    tries: int | None = None,
+    open_max: int | None = None,
+    at_once: int = 1,
     application: str | None = None,
     keys: arguments.StrPath | None = None,
     reconnect: bool = True,
@@ -101,6 +108,18 @@ def subscribe(
         for_export: Say that you write the frames into files (`frame.save`, a recording). This needs a grant
             of `export` beside the others, and the edge's audit log records an export.
         priority: The priority of the contract. Higher ones are kept first if not all can be.
+        group: Share the frames with all programs of your identity that give the same name: each frame goes
+            to one of them that is free (docs/groups.md). With `deliver="newest"`, which is the default, you
+            get the newest frame of a camera, once. With `deliver="every"` every frame is given until one of
+            you has done its work: it is given again when a program dies, fails or says nothing in time.
+            All ask for the same cameras, contract and options. A loop that asks for the next frame has done
+            the one before; `frame.failed` says that it has not.
+        ordered: `"camera"`: the frames of a camera are worked on one after the other, in order.
+        again_after: Seconds that a program may work on a frame before it is given to another. Default: 30.
+            Take longer than your work takes.
+        tries: How often a frame is given before it becomes a dead letter (`mez groups`). Default: 5.
+        open_max: The most frames that are given and not done, of all programs together. Default: 1000.
+        at_once: How many frames your program works on at once. With more than 1, say `frame.done()` of each.
         application: The application's name, for people; at most 128 bytes.
         keys: The folder of keys, for an edge on another host. Default: `MEZ_KEYS`, else
             that of `~/.config/mez/app.toml`, else `~/.config/mez/keys`.
@@ -132,6 +151,14 @@ def subscribe(
         since = None
     terms = Terms(latency_ms, accuracy, on_time_share, profile, min_fps, on_infeasible, priority)
     checked = terms.checked()
+    asked = groups.asked(
+        group,
+        ordered=ordered,
+        again_after=again_after,
+        tries=tries,
+        open_max=open_max,
+        at_once=at_once,
+    )
     client = connect(edge, keys=keys, application=application, connect_timeout=connect_timeout)
     native = client.subscribe(
         arguments.text("pattern", pattern),
@@ -145,12 +172,15 @@ def subscribe(
         for_export=bool(for_export),
         resume=arguments.text("resume", resume),
         after=arguments.last_frames("after", after),
+        group=asked,
         **checked,
     )
     return Subscription(
         native,
         client,
         pattern=pattern,
+        group=group,
+        settles_itself=asked is not None and at_once == 1,
         timeout=arguments.timeout("timeout", timeout),
         on_event=on_event,
         terms=terms,
@@ -237,6 +267,7 @@ def read(
         for_export=bool(for_export),
         resume="newest",
         after=(),
+        group=None,
         **Terms().checked(),
     )
     return Subscription(

@@ -32,7 +32,7 @@ _NONE_CONNECTED_PAST: Final = (
 )
 
 EventKind = Literal[
-    "camera_up", "camera_down", "source", "contract", "waiting", "disconnected", "reconnected"
+    "camera_up", "camera_down", "source", "contract", "waiting", "disconnected", "reconnected", "group"
 ]
 
 
@@ -49,7 +49,9 @@ class Event:
             matches is connected, and frames come as soon as one is; `"disconnected"`: the edge was lost,
             and is dialled until it is back; or the rights of this program changed (the reason says what was
             taken or given), and it subscribes again by itself; `"reconnected"`: frames come again, and what
-            was missed comes, with `resume="fill"`, or is counted as `link_down`.
+            was missed comes, with `resume="fill"`, or is counted as `link_down`; `"group"`: this program
+            is a member of its group, and the reason says what has become of the group's place; or the group
+            gives nothing new because too much is not settled, or goes on.
         camera: The camera that came or went, or whose source or contract it is.
         reason: Why it went, or why its source or its contract stands so, for people.
         state: Of `"contract"`: the state, as in `Contract`.
@@ -141,8 +143,14 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         everything: bool = False,
         terms: Terms | None = None,
         size: str = "sent",
+        group: str | None = None,
+        settles_itself: bool = False,
     ) -> None:
         self._native = native
+        self._group = group
+        # In a group with one record at once: the record that is done when the next is asked for.
+        self._settles_itself = settles_itself
+        self._in_hand: Frame | None = None
         self._client = client
         self._pattern = pattern
         self._timeout = timeout
@@ -173,6 +181,11 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
     def pattern(self) -> str:
         """What was subscribed to."""
         return self._pattern
+
+    @property
+    def group(self) -> str | None:
+        """The group that this program is a member of."""
+        return self._group
 
     @property
     def deliver(self) -> Literal["newest", "every"]:
@@ -321,7 +334,13 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         self._native.report_accuracy(camera, arguments.number("accuracy", accuracy))
 
     def close(self) -> None:
-        """End the subscription. Replies on their way get up to a second. Closing twice does nothing."""
+        """End the subscription. Replies on their way get up to a second. Closing twice does nothing.
+
+        A member of a group leaves it: what it said of its records still gets up to a second, and what it has
+        not spoken of is given to others at once.
+        """
+        if self._group is not None and not self.closed:
+            self._native.leave(_REPLIES_S)
         if not self._native.close():
             return
         queued, sent, dropped, failed = self._client.reply_counts()
@@ -384,6 +403,8 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if isinstance(error, Exception) and self._in_hand is not None and not self.closed:
+            self._in_hand.failed(error)
         self.close()
 
     def __repr__(self) -> str:
@@ -394,7 +415,9 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
     def _take(self, event: _native.Arrival | _native.Notice | _native.Ending) -> Frame | None:
         """The frame, or what else came, taken note of."""
         if isinstance(event, _native.Arrival):
-            frame = Frame._received(event, self._client, self._size)
+            settler = None if self._group is None else self._native
+            frame = Frame._received(event, self._client, self._size, settler)
+            self._in_hand = frame if self._settles_itself else None
             if self._everything and frame.camera not in self._last:
                 frame.not_held = None
             self._last[frame.camera] = (frame.epoch, frame.sequence, frame.captured_ns)
@@ -485,6 +508,10 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                 self._sources.clear()
                 event = Event("disconnected", reason=notice.reason)
                 _log.warning("%s%s", self._pattern, because)
+            case "group" | "group_trouble":
+                event = Event("group", reason=notice.reason)
+                level = logging.INFO if notice.kind == "group" else logging.WARNING
+                _log.log(level, "group %s%s", self._group, because)
             case "reconnected":
                 event = Event("reconnected")
                 now = "what is granted now comes" if self._connected else "the edge is back"

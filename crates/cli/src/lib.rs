@@ -10,6 +10,7 @@ mod connect;
 mod doctor;
 mod edge;
 mod failure;
+mod groups;
 mod keys;
 mod limits;
 mod live;
@@ -61,6 +62,7 @@ enum Command {
     Edge(Box<edge::EdgeArgs>),
     Camera(Box<camera::CameraArgs>),
     Cameras(cameras::CamerasArgs),
+    Groups(groups::GroupsArgs),
     Subscribe(subscribe::SubscribeArgs),
     Keys(keys::KeysArgs),
     Store(store::StoreArgs),
@@ -120,6 +122,7 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
         Command::Edge(_) => edge::run(&typed(Role::Edge)),
         Command::Camera(_) => camera::run(&typed(Role::Camera)),
         Command::Cameras(args) => cameras::run(args),
+        Command::Groups(args) => groups::run(args),
         Command::Subscribe(args) => subscribe::run(args),
         Command::Store(args) => store::run(args),
         Command::Doctor(args) => doctor::run(*args),

@@ -316,6 +316,8 @@ impl Watch<'_> {
             }
             Event::Disconnected { reason } => self.note = Some(format!("lost the edge: {reason}; dialling")),
             Event::Reconnected => self.note = None,
+            // This command joins no group.
+            Event::Joined { .. } | Event::Held { .. } => {}
             Event::Ended { rest } => {
                 for (camera, counts, not_held) in rest {
                     let line = self.cameras.entry(camera).or_default();

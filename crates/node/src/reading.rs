@@ -187,7 +187,7 @@ impl LocalPast {
 }
 
 /// One camera's past for one reading at an edge.
-struct Past {
+pub(crate) struct Past {
     disk: Disk,
     places: Arc<PastSources>,
     /// A frame of the disk that comes behind what the camera was asked for.
@@ -195,11 +195,16 @@ struct Past {
 }
 
 impl Past {
-    fn new(places: &Arc<PastSources>, camera: &CameraName) -> Self {
+    pub(crate) fn new(places: &Arc<PastSources>, camera: &CameraName) -> Self {
         Self { disk: places.disk_of(camera), places: Arc::clone(places), ahead: None }
     }
 
-    async fn answer(&mut self, query: PastQuery) -> PastAnswer {
+    pub(crate) fn camera(&self) -> &CameraName {
+        &self.disk.camera
+    }
+
+    /// Answers a question.
+    pub(crate) async fn answer(&mut self, query: PastQuery) -> PastAnswer {
         let ahead = self.ahead.take().filter(|record| query.admits(&record.frame.meta));
         let on_disk = match ahead {
             Some(record) => PastAnswer { record: Some(record), ..PastAnswer::default() },

@@ -17,7 +17,9 @@ use mez_node::identity::Role;
 use pyo3::prelude::*;
 
 use crate::note::NoteParts;
-use crate::options::{ContractArguments, FOR_EVER, choice, last_frame, pattern, quality, seconds};
+use crate::options::{
+    ContractArguments, FOR_EVER, GroupArguments, choice, last_frame, membership, pattern, quality, seconds,
+};
 use crate::reply::DetectionsParts;
 use crate::runtime::{Deadline, Owned, Waited, background, finish, wait};
 use crate::subscription::{SourceParts, Subscription, source_parts};
@@ -123,7 +125,7 @@ impl Client {
 
     /// Subscribes.
     #[pyo3(signature = (pattern, *, since_ns, until_ns, latency_ms, accuracy, on_time_share, profile, profile_name,
-        min_fps, on_infeasible, deliver, accept, priority, reconnect, quality, held_only, for_export, resume, after))]
+        min_fps, on_infeasible, deliver, accept, priority, reconnect, quality, held_only, for_export, resume, after, group))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn subscribe(
         &self,
@@ -147,6 +149,7 @@ impl Client {
         for_export: bool,
         resume: &str,
         after: Vec<(String, u64, u64, Option<u64>)>,
+        group: Option<GroupArguments>,
     ) -> PyResult<Subscription> {
         let asked = ContractArguments {
             latency_ms,
@@ -184,6 +187,7 @@ impl Client {
                 other => return Err(choice(py, "resume", other, r#""newest" or "fill""#)),
             },
             after: after.into_iter().map(|last| last_frame(py, last)).collect::<PyResult<_>>()?,
+            group: group.map(|group| membership(py, group)).transpose()?,
             ..SubscribeOptions::new(self::pattern(py, pattern)?)
         };
         let span = Span { begin: options.begin, end: options.end, deliver: Deliver::Newest };

@@ -98,6 +98,8 @@ pub(crate) struct Arrival {
     captured_monotonic_ns: Option<u64>,
     /// Payload bytes that crossed the link.
     link_bytes: Option<u64>,
+    /// In a group: the how manieth time it is given. 0 outside groups.
+    attempt: u32,
     /// What the payload of a data record is.
     content_type: Option<String>,
     /// What a data record was made of: camera, epoch, sequence, capture time in nanoseconds.
@@ -142,6 +144,7 @@ impl Arrival {
             trace: frame.trace.iter().map(|(stage, since)| (stage.name(), ms(since))).collect(),
             captured_monotonic_ns: frame.captured_at.map(|(at, _)| at.as_nanos()),
             link_bytes: frame.link_bytes,
+            attempt: frame.attempt,
             content_type: frame.content_type.map(|content_type| content_type.to_string()),
             of: frame.of.map(|Origin { camera, frame, captured }| {
                 (camera.as_str().to_owned(), frame.epoch.0, frame.sequence.0, captured.as_nanos())

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use mez_core::contract::{Contract, ContractError, OnInfeasible};
 use mez_core::frame::{Epoch, FrameId, Rung, Sequence};
+use mez_core::group::members::GroupNameError;
 use mez_core::history;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::LastFrame;
 use mez_core::units::Timestamp;
-use mez_node::client::Profile;
+use mez_node::client::{Membership, Profile};
 use pyo3::prelude::*;
 
 use crate::error;
@@ -21,6 +22,25 @@ pub(crate) fn last_frame(
     let camera = camera.parse().map_err(|failure| error::argument(py, "after", failure))?;
     let id = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
     Ok((camera, LastFrame { id, captured: captured_ns.map(Timestamp::from_nanos) }))
+}
+
+/// What is asked of a group: its name, how many records at once, whether the next settles the one before, whether order is kept, after how many
+/// seconds a record is given again, how often, and how many may be open.
+pub(crate) type GroupArguments = (String, u32, bool, bool, Option<f64>, Option<u32>, Option<u32>);
+
+/// What is asked of a group.
+pub(crate) fn membership(py: Python<'_>, group: GroupArguments) -> PyResult<Membership> {
+    let (name, at_once, settles_itself, ordered, again_after, tries, open_max) = group;
+    let name = name.parse().map_err(|failure: GroupNameError| error::argument(py, "group", failure))?;
+    let again_after = again_after.map(|seconds| {
+        Duration::try_from_secs_f64(seconds).map_err(|_| {
+            let message =
+                format!("again_after is {seconds}; give seconds above 0, longer than the work takes");
+            error::argument(py, "again_after", message)
+        })
+    });
+    let again_after = again_after.transpose()?;
+    Ok(Membership { name, ordered, again_after, tries, open_max, at_once, settles_itself })
 }
 
 /// What a subscription demands of frames, as Python gives it.

@@ -8,7 +8,10 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
+use mez_core::frame::{Epoch, FrameId, Sequence};
+use mez_core::group::session::PlaceTold;
 use mez_core::name::CameraName;
 use mez_core::source::SourceStanding;
 use mez_node::background::Background;
@@ -137,6 +140,34 @@ impl Subscription {
         let (control, background) = self.control.get(py)?;
         let said = finish(py, background, || control.report_accuracy(&camera, accuracy))?;
         said.map_err(|failure| error::client(py, &failure))
+    }
+
+    /// Says what came of a record of the program's group: its work is done, or an error. Does not wait. False if the program does not have
+    /// the record.
+    #[pyo3(signature = (camera, epoch, sequence, error))]
+    fn settle(
+        &self,
+        py: Python<'_>,
+        camera: &str,
+        epoch: u64,
+        sequence: u64,
+        error: Option<String>,
+    ) -> PyResult<bool> {
+        let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "frame", failure))?;
+        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+        Ok(self.control.get(py)?.0.settle(&camera, frame, error))
+    }
+
+    /// Leaves the program's group, once the edge knows what was said of records, which may take so many seconds.
+    fn leave(&self, py: Python<'_>, patience: f64) -> PyResult<()> {
+        if !self.place.is_ours() {
+            return Ok(());
+        }
+        let (control, background) = self.control.get(py)?;
+        let patience = Duration::try_from_secs_f64(patience).unwrap_or_default();
+        // An edge that is gone gives the records to others by itself.
+        let _ = finish(py, background, || control.leave(patience))?;
+        Ok(())
     }
 
     /// A descriptor for event loops; see `poll`.
@@ -277,12 +308,41 @@ impl Subscription {
                 Py::new(py, Notice { kind: "source", camera, reason, state: None, source })?.into_any()
             }
             Event::Waiting { .. } => notice(py, "waiting", None, None)?,
+            Event::Joined { place, survives } => {
+                let (kind, reason) = joined(place, survives);
+                notice(py, kind, None, Some(reason.into()))?
+            }
+            Event::Held { open: Some(open) } => {
+                let reason = format!(
+                    "nothing new is given: {open} records are not settled; call done() or failed() of each"
+                );
+                notice(py, "group_trouble", None, Some(reason))?
+            }
+            Event::Held { open: None } => {
+                notice(py, "group", None, Some("new records are given again".into()))?
+            }
             Event::Disconnected { reason } if reason.is_change_of_rights() => {
                 notice(py, "rights", None, Some(reason.to_string()))?
             }
             Event::Disconnected { reason } => notice(py, "disconnected", None, Some(reason.to_string()))?,
             Event::Reconnected => notice(py, "reconnected", None, None)?,
         })
+    }
+}
+
+/// What a program is told when it has joined its group.
+fn joined(place: PlaceTold, survives: bool) -> (&'static str, &'static str) {
+    match (place, survives) {
+        (PlaceTold::Kept, true) => ("group", "joined; its place outlives a restart of the edge"),
+        (PlaceTold::Kept, false) => ("group", "joined; its place does not outlive a restart of the edge"),
+        (PlaceTold::Restored, _) => {
+            ("group", "the edge was started again, and the group goes on where it was")
+        }
+        (PlaceTold::Lost, _) => (
+            "group_trouble",
+            "its place is lost: the edge was started again and keeps no logs on disk, or the group was forgotten; what was open comes to \
+             nobody any more",
+        ),
     }
 }
 
@@ -300,7 +360,7 @@ fn notice(
 #[pyclass(frozen, get_all, module = "mez._native")]
 pub(crate) struct Notice {
     /// `camera_up`, `camera_down`, `source`, `contract`, `waiting`, `rights` (it subscribes again, because it may have other cameras),
-    /// `disconnected` or `reconnected`.
+    /// `disconnected`, `reconnected`, or `group` and `group_trouble` (what is told of its group).
     kind: &'static str,
     camera: Option<String>,
     reason: Option<String>,

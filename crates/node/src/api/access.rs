@@ -79,6 +79,17 @@ impl Access {
         Ok(uid)
     }
 
+    /// Fails for a principal whose certificate was revoked. For what needs no grant, because it is the principal's own.
+    pub(super) fn check_not_revoked(&self, principal: &Principal) -> Result<(), ApiError> {
+        self.told.not_revoked(&self.revoked, principal)
+    }
+
+    /// Records that a group was forgotten.
+    pub(super) fn forgot_group(&self, principal: &Principal, group: &str) {
+        let event = Event::new(wall_now(), Kind::Operated, principal.short());
+        self.told.audit.note(event.what("forget-group").why(group));
+    }
+
     /// Records that notes of a camera are given out.
     pub(super) fn gives_notes(&self, principal: &Principal, camera: &CameraName) {
         let read = Event::new(wall_now(), Kind::Read, principal.short());
@@ -142,6 +153,10 @@ impl Access {
         now: Timestamp,
     ) -> Result<StreamAccess, ApiError> {
         let mut verbs = asked.spec.needs(now);
+        if asked.group.as_ref().is_some_and(|group| group.options.keeps_place()) {
+            // What its members could not take at once comes from the edge's memory and disk.
+            verbs.push(Verb::Read);
+        }
         if asked.for_export {
             verbs.push(Verb::Export);
         }

@@ -59,6 +59,10 @@ impl CameraApi {
     /// Subscribes to the camera's own log.
     pub fn subscribe(&self, principal: &Principal, request: pb::SubscribeRequest) -> Result<Feed, ApiError> {
         let subscribe = Subscribe::parse(request, wall_now())?;
+        if subscribe.group.is_some() {
+            let message = "a camera broker has no groups; connect to the edge broker";
+            return Err(ApiError::invalid("group", "NOT_HERE", message));
+        }
         let name = self.camera.name();
         may_read(principal, name)?;
         if subscribe.spec.past.quality.is_some_and(|quality| quality != Setting::ORIGINAL) {

@@ -10,6 +10,7 @@ use mez_core::contract::ContractState;
 use mez_core::contract::watch::FrameVerdict;
 use mez_core::data::{DataRecord, Origin};
 use mez_core::frame::{Encoding, Epoch, FrameId, Reference, Sequence, SkipCounts, SkipReason};
+use mez_core::group::session::{Joined, PlaceTold};
 use mez_core::name::CameraName;
 use mez_core::session::FrameTimes;
 use mez_core::source::{SourceStanding, SourceState};
@@ -76,8 +77,20 @@ pub fn frame(
         link_bytes: record.link_bytes.map(u64::from),
         content_type,
         of,
+        attempt: 0,
         payload,
     }
+}
+
+/// What a member of a group is told when it has joined.
+pub fn group_joined(joined: Joined) -> pb::GroupJoined {
+    let place = match joined.place {
+        PlaceTold::Kept => pb::GroupPlace::Kept,
+        PlaceTold::Restored => pb::GroupPlace::Restored,
+        PlaceTold::Lost => pb::GroupPlace::Lost,
+    };
+    let life = joined.life.0.to_be_bytes().to_vec().into();
+    pb::GroupJoined { life, place: place as i32, survives: joined.survives }
 }
 
 /// What the payload is and was made of, and the payload without its head. Of a picture, only the payload. A head that is none stays in

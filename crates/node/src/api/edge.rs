@@ -101,11 +101,18 @@ impl EdgeApi {
         if spec.application.is_empty() {
             spec.application = principal.name();
         }
-        let subscription = self.edge.subscribe_as(spec, profile).await?;
+        let source = match &subscribe.group {
+            Some(group) => {
+                place.control.is_of_group.store(true, Ordering::Relaxed);
+                let (key, asks) = group.of(principal.bearer(), &spec)?;
+                Source::group(&self.edge, group, (key, asks), (spec, profile)).await?
+            }
+            None => Source::Edge(Box::new(self.edge.subscribe_as(spec, profile).await?)),
+        };
         access.begins(&cameras);
         let SubscriptionSpec { application, cameras: pattern, .. } = &subscribe.spec;
         tracing::info!(%principal, application, %pattern, "subscribed");
-        let source = (Source::Edge(Box::new(subscription)), Some(access));
+        let source = (source, Some(access));
         let cameras = cameras.iter().map(ToString::to_string).collect();
         Ok(Feed::new(source, place, &subscribe, cameras, self.stopping.clone()))
     }

@@ -80,6 +80,12 @@ pub struct Feed {
     over: bool,
 }
 
+/// Whether frames of the past may come: they were asked for, or a group is behind.
+fn reads_past(subscribe: &Subscribe) -> bool {
+    let is_behind = subscribe.group.as_ref().is_some_and(|group| group.options.keeps_place());
+    subscribe.spec.span.begin.is_some() || subscribe.spec.past.fill || is_behind
+}
+
 /// Where a reading of the past is.
 struct PastPace {
     /// When it began: by our clock, and by the clock on the wall.
@@ -90,7 +96,7 @@ struct PastPace {
 
 impl PastPace {
     fn of(subscribe: &Subscribe) -> Option<Self> {
-        let reads = subscribe.spec.span.begin.is_some() || subscribe.spec.past.fill;
+        let reads = reads_past(subscribe);
         reads.then(|| Self { begun: (monotonic_now(), wall_now()), waits: true })
     }
 
@@ -108,6 +114,7 @@ struct Converting {
     delivery: Box<Delivery>,
     times: FrameTimes,
     verdict: Option<FrameVerdict>,
+    attempt: u32,
     room: Share,
 }
 
@@ -134,7 +141,7 @@ impl Feed {
             started: Some(started),
             converting: None,
             owed: HashMap::new(),
-            needs_room: subscribe.spec.span.begin.is_some() || subscribe.spec.past.fill,
+            needs_room: reads_past(subscribe),
             room: None,
             made: false,
             past: PastPace::of(subscribe),
@@ -221,7 +228,10 @@ impl Feed {
                     Some(lost) => return Err(lost),
                     None => continue,
                 },
-                () = control.unsubscribed.notified() => Some(Served::Ended { rest: Vec::new() }),
+                () = control.unsubscribed.notified() => {
+                    self.source.leave();
+                    Some(Served::Ended { rest: Vec::new() })
+                }
                 () = control.came.notified() => None,
                 room = lending.room(&principal, OWN_BYTES_ASSUMED), if lacks_room => {
                     self.room = Some(room);
@@ -256,34 +266,46 @@ impl Feed {
             _ = self.stopping.wait_for(|stop| *stop) => return Some(Served::Stopped),
             jpeg = timeout(CONVERTING_TIME_MAX, &mut converting.task) => jpeg,
         };
-        let Converting { mut delivery, times, verdict, room, .. } = self.converting.take()?;
+        let Converting { mut delivery, times, verdict, attempt, room, .. } = self.converting.take()?;
         let failure = match jpeg {
             Ok(Ok(Ok(jpeg))) => {
                 let frame = &mut delivery.record.frame;
                 (frame.payload, frame.meta.encoding) = (jpeg, Encoding::Jpeg);
                 (delivery.log, self.room, self.made) = (None, Some(room), true);
-                return Some(Served::Frame { delivery, times, verdict });
+                return Some(Served::Frame { delivery, times, verdict, attempt });
             }
             Ok(Ok(Err(error))) => error.to_string(),
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),
         };
         warn!(camera = %delivery.camera, frame = %delivery.record.frame.meta.id, "a frame was not made into a JPEG: {failure}");
+        self.owe(*delivery, SkipReason::NotDecoded);
+        None
+    }
+
+    /// The application does not get a frame, and is told so with its camera's next one.
+    fn owe(&mut self, delivery: Delivery, why: SkipReason) {
+        self.source.not_passed(&delivery, "it could not be handed to the member as it accepts frames");
         let owed = self.owed.entry(delivery.camera).or_default();
         owed.merge(&delivery.skipped, delivery.not_held);
-        owed.add(SkipReason::NotDecoded);
-        None
+        owed.add(why);
     }
 
     /// `None`: a frame has to be made into a JPEG first.
     fn event(&mut self, served: Served) -> Option<Result<Told, ApiError>> {
         let event = match served {
-            Served::Frame { delivery, times, verdict } => {
+            Served::Frame { delivery, times, verdict, attempt } => {
                 if let Some(access) = &mut self.access {
                     access.gives(&delivery.camera);
                 }
-                return self.frame(delivery, times, verdict);
+                return self.frame(delivery, times, verdict, attempt);
             }
+            Served::Joined(joined) => Event::GroupJoined(convert::group_joined(joined)),
+            Served::Held(open) => Event::GroupHeld(pb::GroupHeld {
+                held_back: open.is_some(),
+                open: open.map_or(0, |open| u32::try_from(open).unwrap_or(u32::MAX)),
+            }),
+            Served::Replaced => return Some(Err(replaced())),
             Served::Contract(change) if change.ends => return Some(Err(infeasible(&change))),
             Served::Contract(Change { camera, state, reason, .. }) => {
                 Event::ContractChange(pb::ContractChange {
@@ -316,6 +338,7 @@ impl Feed {
         mut delivery: Box<Delivery>,
         times: FrameTimes,
         verdict: Option<FrameVerdict>,
+        attempt: u32,
     ) -> Option<Result<Told, ApiError>> {
         let (lending, principal) = (self.place.lending(), &self.place.principal);
         let encoding = delivery.record.frame.meta.encoding;
@@ -332,6 +355,7 @@ impl Feed {
             }
             let (log, id) = (delivery.log.take(), delivery.record.frame.meta.id);
             let mut frame = convert::frame(*delivery, &times, verdict, monotonic_now());
+            frame.attempt = attempt;
             let bytes = std::mem::take(&mut frame.payload);
             let room = self.room.take();
             // What was made into a JPEG got its room when that was begun.
@@ -344,9 +368,7 @@ impl Feed {
         }
         if !encoding.is_picture() {
             // Whoever wants pictures alone learns that there was something else.
-            let owed = self.owed.entry(delivery.camera).or_default();
-            owed.merge(&delivery.skipped, delivery.not_held);
-            owed.add(SkipReason::NotDecoded);
+            self.owe(*delivery, SkipReason::NotDecoded);
             return None;
         }
         if !self.accepts.contains(&Encoding::Jpeg) {
@@ -356,14 +378,12 @@ impl Feed {
         let Some(room) = self.room.take().or_else(|| lending.try_room(principal, payload.len())) else {
             // Too many applications stand still with frames that were made for them, so this one skips a
             // frame.
-            let owed = self.owed.entry(delivery.camera).or_default();
-            owed.merge(&delivery.skipped, delivery.not_held);
-            owed.add(SkipReason::ApplicationBusy);
+            self.owe(*delivery, SkipReason::ApplicationBusy);
             self.needs_room = true;
             return None;
         };
         let task = spawn_blocking(move || jpeg_of(encoding, &payload, (meta.width, meta.height)));
-        self.converting = Some(Converting { task, delivery, times, verdict, room });
+        self.converting = Some(Converting { task, delivery, times, verdict, attempt, room });
         None
     }
 
@@ -404,6 +424,12 @@ fn reset(camera: &CameraName) -> ApiError {
             "camera {camera} was reset at the edge, so that its next frames may come before those that were delivered; subscribe again"
         ),
     )
+}
+
+/// The end of a member's stream that another one has taken the place of.
+fn replaced() -> ApiError {
+    let message = "another connection says that it is this member of the group; draw another 16 bytes for each program, and join again";
+    ApiError::new(Code::FailedPrecondition, "MEMBER_REPLACED", message).at("group.member")
 }
 
 /// The end of a subscription that asked to stop.

@@ -183,6 +183,29 @@ impl EdgeBroker for EdgeService {
         Ok(Response::new(self.0.check_rights(&principal, request.into_inner())?))
     }
 
+    async fn settle_records(
+        &self,
+        request: Request<pb::SettleRecordsRequest>,
+    ) -> Result<Response<pb::SettleRecordsResponse>, Status> {
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.settle_records(&principal, request.into_inner()).await?))
+    }
+
+    async fn get_groups(
+        &self,
+        request: Request<pb::GetGroupsRequest>,
+    ) -> Result<Response<pb::GetGroupsResponse>, Status> {
+        Ok(Response::new(self.0.groups(&principal(&request)?).await?))
+    }
+
+    async fn forget_group(
+        &self,
+        request: Request<pb::ForgetGroupRequest>,
+    ) -> Result<Response<pb::ForgetGroupResponse>, Status> {
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.forget_group(&principal, request.get_ref()).await?))
+    }
+
     async fn get_camera_starts(
         &self,
         request: Request<pb::GetCameraStartsRequest>,

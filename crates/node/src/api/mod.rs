@@ -10,6 +10,8 @@
 //! | [`request`] | requests, checked once |
 //! | [`contract`] | a contract as a message, and back |
 //! | [`convert`] | what the core says, as messages |
+//! | [`group`] | what a member asks of a group and says of its records, checked once |
+//! | `groups` | what an edge broker answers about groups |
 //! | [`image`] | whether a payload is the image that it is said to be |
 //! | [`error`] | errors with machine-readable details |
 //! | [`edge`], [`camera`] | what each broker answers, whichever way the question came |
@@ -39,6 +41,8 @@ pub mod edge;
 pub mod error;
 mod events;
 pub mod feed;
+pub mod group;
+mod groups;
 mod grpc;
 pub mod image;
 pub(crate) mod lent;

@@ -19,6 +19,7 @@ use tonic::Code;
 
 use super::contract::Profile;
 use super::error::ApiError;
+use super::group::GroupAsk;
 use super::image::{PayloadError, size_in_pixels};
 use super::{APPLICATION_BYTES_MAX, contract, convert, pb};
 
@@ -39,6 +40,8 @@ pub struct Subscribe {
     pub accepts: Vec<Encoding>,
     /// The frames are to be written into files.
     pub for_export: bool,
+    /// The group that it is to be a member of.
+    pub group: Option<GroupAsk>,
 }
 
 impl Subscribe {
@@ -67,7 +70,9 @@ impl Subscribe {
         // Who asks is not known here: the caller restricts it to what they may have.
         let granted = Granted::EVERYTHING;
         let spec = SubscriptionSpec { cameras, granted, contract, span, past, after, chains, application };
-        Ok(Self { spec, profile, accepts, for_export: request.for_export })
+        let for_export = request.for_export;
+        let group = request.group.map(|group| GroupAsk::parse(group, &spec, profile.as_ref(), for_export));
+        Ok(Self { spec, profile, accepts, for_export, group: group.transpose()? })
     }
 }
 

@@ -6,17 +6,20 @@ use std::time::Duration;
 
 use mez_core::broker::edge::CameraView;
 use mez_core::frame::ClockSource;
+use mez_core::group::members::{Asks, GroupKey};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::session::{FrameTimes, KnownCameras, Session};
 use mez_core::stills::{StillAnswer, StillQuery};
-use mez_core::subscription::SubscriptionSpec;
+use mez_core::subscription::{Delivery, SubscriptionSpec};
 use mez_core::units::Instant;
 use tokio::sync::{oneshot, watch};
 
+use super::group::GroupAsk;
 use super::subscriptions::ControlRequests;
 use crate::clock::{anchor, monotonic_now};
-use crate::edge::{EdgeSubscription, Served, Stopped};
+use crate::edge::{EdgeHandle, EdgeSubscription, GroupMember, JoinFailure, Joining, Served, Stopped};
+use crate::profiles::HeldProfile;
 use crate::reading::{AsksStills, PastSources, Reading};
 use crate::stills::Stills;
 
@@ -24,16 +27,54 @@ use crate::stills::Stills;
 pub(super) enum Source {
     /// The replica logs of an edge broker.
     Edge(Box<EdgeSubscription>),
+    /// A group of readers of an edge broker.
+    Group(Box<Membership>),
     /// The log of the camera broker in this process.
     Camera(Box<CameraLog>),
 }
 
 impl Source {
+    /// Joins a group.
+    pub(super) async fn group(
+        edge: &EdgeHandle,
+        ask: &GroupAsk,
+        (key, asks): (GroupKey, Asks),
+        (spec, profile): (SubscriptionSpec, Option<Arc<HeldProfile>>),
+    ) -> Result<Self, JoinFailure> {
+        let GroupAsk { member, knows, at_once, holds, .. } = ask.clone();
+        let joining = Joining { key: key.clone(), member, asks, spec, profile, knows, at_once, holds };
+        let member = edge.join_group(joining).await?;
+        Ok(Self::Group(Box::new(Membership { member, key, edge: edge.clone() })))
+    }
+
+    /// The application gets nothing of a frame that was chosen for it: its group gives it to somebody else.
+    pub(super) fn not_passed(&mut self, delivery: &Delivery, why: &str) {
+        if let Self::Group(membership) = self {
+            let (camera, frame) = (delivery.camera.clone(), delivery.record.frame.meta.id);
+            membership.member.not_passed(camera, frame, why.into());
+        }
+    }
+
+    /// The application has said that it wants nothing more.
+    pub(super) fn leave(&mut self) {
+        if let Self::Group(membership) = self {
+            membership.member.leave();
+        }
+    }
+
     /// Takes in requests to the subscription from outside its stream. A camera's own log knows no contracts.
     pub(super) async fn handle_control(&mut self, requests: ControlRequests) -> Result<(), Stopped> {
         let ControlRequests { update, accuracies, taken, undecodable, brings_profile: _ } = requests;
         let subscription = match self {
             Self::Edge(subscription) => subscription,
+            // Members get stills, and have one contract.
+            Self::Group(membership) => {
+                let Membership { key, edge, .. } = &**membership;
+                if !taken.is_empty() {
+                    edge.taken_in_group(key, taken.into()).await;
+                }
+                return Ok(());
+            }
             Self::Camera(log) => {
                 undecodable.iter().for_each(|camera| log.restart_chain(camera));
                 return Ok(());
@@ -52,9 +93,17 @@ impl Source {
     pub(super) async fn next(&mut self) -> Served {
         match self {
             Self::Edge(subscription) => subscription.next().await,
+            Self::Group(membership) => membership.member.next().await,
             Self::Camera(log) => log.next().await,
         }
     }
+}
+
+/// A member's place in a group.
+pub(super) struct Membership {
+    member: GroupMember,
+    key: GroupKey,
+    edge: EdgeHandle,
 }
 
 /// A subscription to the log of a camera in this process.
@@ -141,7 +190,7 @@ mod tests {
 
     use mez_core::frame::{ChainKinds, Encoding, Epoch, Frame, FrameId, FrameMeta, Quality, Rung, Sequence};
     use mez_core::log::{LogConfig, LogWriter, log};
-    use mez_core::subscription::{Deliver, Delivery, Span};
+    use mez_core::subscription::{Deliver, Span};
     use mez_core::units::Timestamp;
     use mez_media::image::{ImageView, PixelFormat};
     use mez_media::stream::{Encoded, Outcome, Request, Source as Pictures, StreamEncoder};

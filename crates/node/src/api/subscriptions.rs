@@ -38,6 +38,8 @@ pub(super) struct Control {
     pub(super) came: Notify,
     /// Whether it wants originals. Its contract then has no floor.
     pub(super) originals: AtomicBool,
+    /// Whether it is a member of a group. All members then have one contract.
+    pub(super) is_of_group: AtomicBool,
     asked: Mutex<ControlRequests>,
 }
 
@@ -149,6 +151,10 @@ impl Subscriptions {
         let control = self.control_of(principal, id)?;
         if control.originals.load(Ordering::Relaxed) {
             check_originals(&update.0)?;
+        }
+        if control.is_of_group.load(Ordering::Relaxed) {
+            let message = "all members of a group have one contract; end them all, and join with another one";
+            return Err(ApiError::new(Code::FailedPrecondition, "CONTRACT_OF_GROUP", message).at("contract"));
         }
         control.request(|requests| {
             requests.update = Some(update);

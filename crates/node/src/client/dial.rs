@@ -211,6 +211,35 @@ impl Dialler {
         self.call(Kind::UpdateContract, "UpdateContract", request, |_| Bytes::new()).await
     }
 
+    /// Ends a subscription.
+    pub(super) async fn unsubscribe(
+        &self,
+        request: pb::UnsubscribeRequest,
+    ) -> Result<pb::UnsubscribeResponse, ClientError> {
+        self.call(Kind::Unsubscribe, "Unsubscribe", request, |_| Bytes::new()).await
+    }
+
+    /// Says what came of records of a group.
+    pub(super) async fn settle_records(
+        &self,
+        request: pb::SettleRecordsRequest,
+    ) -> Result<pb::SettleRecordsResponse, ClientError> {
+        self.call(Kind::SettleRecords, "SettleRecords", request, |_| Bytes::new()).await
+    }
+
+    /// How groups stand.
+    pub(super) async fn groups(&self) -> Result<pb::GetGroupsResponse, ClientError> {
+        self.call(Kind::GetGroups, "GetGroups", pb::GetGroupsRequest {}, |_| Bytes::new()).await
+    }
+
+    /// Has a group forgotten.
+    pub(super) async fn forget_group(
+        &self,
+        request: pb::ForgetGroupRequest,
+    ) -> Result<pb::ForgetGroupResponse, ClientError> {
+        self.call(Kind::ForgetGroup, "ForgetGroup", request, |_| Bytes::new()).await
+    }
+
     /// Says how accurate a result was.
     pub(super) async fn report_accuracy(
         &self,
@@ -322,7 +351,11 @@ impl Dialler {
         };
         let mut result = connection.call(kind, &request, payload.clone()).await;
         let lost = matches!(result, Err(PacketError::Io(_) | PacketError::Cut));
-        if reused && lost && !matches!(kind, Kind::Reply | Kind::ResetCamera | Kind::ForgetCamera) {
+        let is_once = matches!(
+            kind,
+            Kind::Reply | Kind::ResetCamera | Kind::ForgetCamera | Kind::ForgetGroup | Kind::SettleRecords
+        );
+        if reused && lost && !is_once {
             // The broker was started anew since the last call. Asking twice does no harm, replying twice
             // would.
             connection = self.open_local().await?;

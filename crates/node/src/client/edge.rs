@@ -19,6 +19,7 @@ use super::dial::Dialler;
 use super::edges::Edges;
 use super::error::ClientError;
 use super::frame::CameraSummary;
+use super::groups::GroupSummary;
 use super::renewals::Calls;
 use super::starts::{CameraStarts, ForgottenCamera, ResetCamera};
 use super::subscription::{SubscribeOptions, Subscription};
@@ -179,6 +180,20 @@ impl EdgeClient {
     pub async fn forget_camera(&self, camera: &CameraName) -> Result<ForgottenCamera, ClientError> {
         let answer = self.0.edges.current().forget_camera(camera.to_string()).await?;
         Ok(ForgottenCamera::from_message(answer))
+    }
+
+    /// The groups of readers of this program's principal; for the user that the edge runs as, those of everybody.
+    pub async fn groups(&self) -> Result<Vec<GroupSummary>, ClientError> {
+        let edge = self.0.edges.current();
+        let groups = edge.groups().await?.groups.into_iter().map(GroupSummary::from_message);
+        groups.collect::<Result<_, _>>().map_err(|what| edge.protocol(what))
+    }
+
+    /// Makes the edge forget a group that nobody is in, with its place. `owner`: whose, as in [`GroupSummary::owner`], if not this
+    /// program's.
+    pub async fn forget_group(&self, name: &str, owner: Option<&str>) -> Result<(), ClientError> {
+        let request = pb::ForgetGroupRequest { name: name.into(), owner: owner.unwrap_or_default().into() };
+        self.0.edges.current().forget_group(request).await.map(|_| ())
     }
 
     /// Subscribes. A refusal by the broker is an error here; later events come from [`Subscription::next`].

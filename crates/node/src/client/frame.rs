@@ -65,6 +65,8 @@ pub struct ReceivedFrame {
     /// Payload bytes that crossed the link for this frame, before the edge decoded it. `None` if nobody knows: at the camera, and for
     /// frames that the edge read from its disk.
     pub link_bytes: Option<u64>,
+    /// In a group: the how manieth time this record is given, from 1. 0 outside groups.
+    pub attempt: u32,
 }
 
 /// How instants of the broker's clock become ours.
@@ -165,6 +167,7 @@ impl ReceivedFrame {
             held_back: false,
             trace,
             link_bytes: frame.link_bytes,
+            attempt: frame.attempt,
             // A head that the edge could not read leaves it empty.
             content_type: frame.content_type.parse().ok(),
             of: frame.of.as_ref().map(convert::origin_back).transpose()?,

@@ -98,6 +98,16 @@ impl Mailbox {
         superseded
     }
 
+    /// Takes in a record that a group has given to this program: whatever came before, in the order in which they come.
+    pub(super) fn put_given(&mut self, frame: Box<ReceivedFrame>) {
+        self.queue.push_back(frame);
+    }
+
+    /// Whether a frame waits.
+    pub(super) fn has_frame(&self) -> bool {
+        !self.queue.is_empty() || self.cameras.iter().any(|camera| camera.waiting.is_some())
+    }
+
     /// Takes in a notice.
     pub(super) fn put_notice(&mut self, notice: Event) {
         if self.notices.len() == NOTICES_MAX {

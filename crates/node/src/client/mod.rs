@@ -21,6 +21,7 @@ mod edge;
 mod edges;
 mod error;
 mod frame;
+mod groups;
 mod mailbox;
 mod publisher;
 mod remote;
@@ -42,12 +43,13 @@ pub use self::error::ClientError;
 pub use self::frame::{
     CameraSummary, ChannelStanding, ClockRelation, ContractStanding, LogOnDisk, ReceivedFrame, Traffic,
 };
+pub use self::groups::{DeadLetter, GroupAccount, GroupLane, GroupMemberSummary, GroupSummary};
 pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
 pub(crate) use self::revocations::OtherEdge;
 pub use self::signer::signer_at;
 pub use self::starts::{CameraReset, CameraStart, CameraStarts, ForgottenCamera, ResetCamera};
 pub use self::subscription::{
-    DECODED_HERE, Event, Resume, SubscribeOptions, Subscription, SubscriptionControl,
+    DECODED_HERE, Event, Membership, Resume, SubscribeOptions, Subscription, SubscriptionControl,
 };
 pub use crate::api::contract::Profile;
 pub use crate::api::socket::Which;

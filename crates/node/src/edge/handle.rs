@@ -8,8 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use mez_core::broker::edge::{CameraInfo, SubscriptionId};
 use mez_core::contract::Contract;
+use mez_core::contract::monitor::TakenReport;
 use mez_core::controller::share::Channels;
 use mez_core::frame::FrameId;
+use mez_core::group::members::GroupKey;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::session::Session;
 use mez_core::store::StoreStatus;
@@ -18,6 +20,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::failure::{ReplyFailure, Stopped};
 use super::forget::{ForgetFailure, ForgetReport};
+use super::groups::{
+    EdgeGroups, ForgetGroupFailure, GroupMember, GroupReport, JoinFailure, Joining, SettledRecords,
+    Settlements,
+};
 use super::lock;
 use super::renewals::{Asker, Renewals};
 use super::request::{Opening, Replied, Request};
@@ -56,6 +62,8 @@ pub struct EdgeHandle {
     pub(super) profiles: Arc<ProfileStore>,
     pub(super) standings: Arc<Mutex<Standings>>,
     pub(super) audit: Audit,
+    /// The groups of readers.
+    pub(super) groups: EdgeGroups,
 }
 
 impl EdgeHandle {
@@ -146,6 +154,31 @@ impl EdgeHandle {
         let may_come = span.is_live(clock.wall) || patience.is_some();
         subscription.waiting = connected == 0 && may_come;
         Ok(subscription)
+    }
+
+    /// Lets an application into a group of readers, which begins if it is new.
+    pub async fn join_group(&self, joining: Joining) -> Result<GroupMember, JoinFailure> {
+        self.groups.join(joining).await
+    }
+
+    /// A member of a group says what came of records. `None`: nobody is in such a group.
+    pub async fn settle(&self, group: &GroupKey, settlements: Settlements) -> Option<SettledRecords> {
+        self.groups.settle(group, settlements).await
+    }
+
+    /// Members of a group had records.
+    pub(crate) async fn taken_in_group(&self, group: &GroupKey, taken: Vec<(CameraName, TakenReport)>) {
+        self.groups.taken(group, taken).await;
+    }
+
+    /// How groups stand, by owner and name.
+    pub async fn groups(&self, wants: impl Fn(&GroupKey) -> bool) -> Vec<GroupReport> {
+        self.groups.list(wants).await
+    }
+
+    /// Forgets a group that nobody is in, with its place.
+    pub async fn forget_group(&self, group: &GroupKey) -> Result<(), ForgetGroupFailure> {
+        self.groups.forget(group).await
     }
 
     /// The site's deny list, as it is in force here.

@@ -6,6 +6,7 @@
 mod driver;
 mod failure;
 mod forget;
+mod groups;
 mod handle;
 pub(crate) mod renewals;
 pub(crate) mod request;
@@ -28,6 +29,11 @@ use tokio::sync::{mpsc, watch};
 use self::driver::Driver;
 pub use self::failure::{ReplyFailure, Stopped};
 pub use self::forget::{ForgetFailure, ForgetReport};
+use self::groups::{EdgeGroups, Journals, Tools};
+pub use self::groups::{
+    ForgetGroupFailure, GroupMember, GroupReport, GroupStanding, JoinFailure, Joining, SettledRecords,
+    Settlements,
+};
 pub use self::handle::EdgeHandle;
 use self::renewals::Renewals;
 use self::request::Cameras;
@@ -105,6 +111,9 @@ pub enum EdgeStartError {
     /// The logs on disk.
     #[error(transparent)]
     Persist(#[from] PersistError),
+    /// The places of groups of readers.
+    #[error("cannot read the places of groups of readers in the folder of logs: {0}")]
+    Groups(#[source] std::io::Error),
     /// The thread that records starts of cameras.
     #[error("cannot start the thread that records starts of cameras: {0}")]
     Thread(#[source] std::io::Error),
@@ -132,6 +141,7 @@ impl EdgeBroker {
         let starts = Starts::begin(options.state.clone()).map_err(EdgeStartError::Thread)?;
         broker.handle_started(monotonic_now());
         let asks = requests.downgrade();
+        let logs = options.persist.as_ref().map(|persist| persist.folder.clone());
         let (replicas, places) = match options.persist {
             Some(persist) => {
                 let state = state::folder(options.state.as_deref())?;
@@ -140,6 +150,13 @@ impl EdgeBroker {
                 (Some(replicas), PastSources::new(Some((persist, Box::new(state_of))), Some(Cameras(asks))))
             }
             None => (None, PastSources::new(None, Some(Cameras(asks)))),
+        };
+        // Nobody else writes into the folder of logs from here on.
+        let (journals, on_disk) = match logs {
+            Some(logs) => Journals::start(&logs)
+                .map(|(journals, on_disk)| (Some(journals), on_disk))
+                .map_err(EdgeStartError::Groups)?,
+            None => (None, Vec::new()),
         };
         let profiles = match options.profiles {
             Some(folder) => folder,
@@ -159,12 +176,21 @@ impl EdgeBroker {
             options.decoders,
         );
         let (stop, stopped) = watch::channel(false);
+        let (next_subscription, standings) = (Arc::default(), Arc::default());
+        let tools = Tools {
+            requests: requests.downgrade(),
+            next_subscription: Arc::clone(&next_subscription),
+            places: Arc::clone(&places),
+            standings: Arc::clone(&standings),
+            journals,
+            stop: stopped.clone(),
+        };
         tokio::spawn(driver.run(listener, event_receiver, request_receiver, stopped));
         Ok(EdgeHandle {
             requests,
             address,
             frame_bytes_max,
-            next_subscription: Arc::default(),
+            next_subscription,
             stop: Arc::new(stop),
             keeper,
             notes,
@@ -173,8 +199,9 @@ impl EdgeBroker {
             renewals,
             places,
             profiles: Arc::new(ProfileStore::new(profiles)),
-            standings: Arc::default(),
+            standings,
             audit,
+            groups: EdgeGroups::new(tools, on_disk),
         })
     }
 }

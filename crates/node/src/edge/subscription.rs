@@ -7,6 +7,7 @@ use mez_core::broker::edge::{CameraView, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::contract::monitor::TakenReport;
 use mez_core::contract::watch::{Change, FrameVerdict};
+use mez_core::group::session::Joined;
 use mez_core::log::Record;
 use mez_core::name::CameraName;
 use mez_core::session::{CameraRest, FrameTimes, KnownCameras, SessionOutput};
@@ -39,7 +40,15 @@ pub enum Served {
         times: FrameTimes,
         /// Its verdict under the contract, and the contract's state. `None` for frames of the past.
         verdict: Option<FrameVerdict>,
+        /// In a group: the how manieth time it is given, from 1. 0 outside groups.
+        attempt: u32,
     },
+    /// The application is a member of a group from now on. Told once, at the start.
+    Joined(Joined),
+    /// A group gives nothing new because so many records are not settled; or, with `None`, it goes on.
+    Held(Option<usize>),
+    /// Somebody else has said that it is this member of the group, which ends the subscription.
+    Replaced,
     /// The state of the contract changed on a camera.
     Contract(Change),
     /// A camera that matches came or went.
@@ -80,7 +89,9 @@ pub enum Served {
 impl From<SessionOutput> for Served {
     fn from(output: SessionOutput) -> Self {
         match output {
-            SessionOutput::Frame { delivery, times, verdict } => Self::Frame { delivery, times, verdict },
+            SessionOutput::Frame { delivery, times, verdict } => {
+                Self::Frame { delivery, times, verdict, attempt: 0 }
+            }
             SessionOutput::Contract(change) => Self::Contract(change),
             SessionOutput::Ended { rest } => Self::Ended { rest },
         }
@@ -90,6 +101,22 @@ impl From<SessionOutput> for Served {
 /// What the driver knows of the cameras that a subscription reads.
 #[derive(Default)]
 pub(super) struct SharedCameras(HashMap<CameraName, Arc<SharedCamera>>);
+
+impl SharedCameras {
+    /// The subscription reads a camera from now on.
+    pub(super) fn insert(&mut self, camera: CameraName, shared: Arc<SharedCamera>) {
+        self.0.insert(camera, shared);
+    }
+
+    /// A camera was forgotten.
+    pub(super) fn remove(&mut self, camera: &CameraName) {
+        self.0.remove(camera);
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &CameraName> {
+        self.0.keys()
+    }
+}
 
 impl AsksStills for SharedCameras {
     fn still(&self, camera: &CameraName, query: StillQuery) -> Option<oneshot::Receiver<StillAnswer>> {
@@ -222,12 +249,12 @@ impl EdgeSubscription {
         // One that was forgotten may have come again since.
         for camera in letters.detached.drain(..) {
             self.reading.forget(&camera);
-            self.cameras.0.remove(&camera);
+            self.cameras.remove(&camera);
             forget(&mut lock(&self.standings), &camera, self.id);
         }
         let session = self.reading.session();
         for Attached { camera, log, present, shared } in letters.attached.drain(..) {
-            self.cameras.0.insert(camera.clone(), shared);
+            self.cameras.insert(camera.clone(), shared);
             session.handle_attach(now, camera, log, present);
         }
         if std::mem::take(&mut letters.view_changed) {
@@ -263,7 +290,7 @@ impl Drop for EdgeSubscription {
         let (id, requests) = (self.id, self.requests.clone());
         {
             let mut standings = lock(&self.standings);
-            self.cameras.0.keys().for_each(|camera| forget(&mut standings, camera, id));
+            self.cameras.names().for_each(|camera| forget(&mut standings, camera, id));
         }
         if let Err(mpsc::error::TrySendError::Full(request)) = requests.try_send(Request::Unsubscribe(id))
             && let Ok(runtime) = tokio::runtime::Handle::try_current()

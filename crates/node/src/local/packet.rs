@@ -64,6 +64,12 @@ pub enum Kind {
     GetNotes = 18,
     /// [`pb::ForgetCameraRequest`], [`pb::ForgetCameraResponse`].
     ForgetCamera = 19,
+    /// [`pb::SettleRecordsRequest`], [`pb::SettleRecordsResponse`].
+    SettleRecords = 30,
+    /// [`pb::GetGroupsRequest`], [`pb::GetGroupsResponse`].
+    GetGroups = 31,
+    /// [`pb::ForgetGroupRequest`], [`pb::ForgetGroupResponse`].
+    ForgetGroup = 32,
     /// [`pb::CheckRightsRequest`], [`pb::CheckRightsResponse`].
     CheckRights = 40,
     /// What comes beside the frame of the next packet: [`PictureHead`](super::pictures::PictureHead).
@@ -95,6 +101,9 @@ impl Kind {
             ReportTaken,
             GetNotes,
             ForgetCamera,
+            SettleRecords,
+            GetGroups,
+            ForgetGroup,
             CheckRights,
             Picture,
             TakesPictures,

@@ -303,7 +303,11 @@ fn camera_of(event: &Event) -> Option<&str> {
         Event::ContractChange(change) => Some(&change.camera),
         Event::CameraChange(change) => Some(&change.camera),
         Event::SourceChange(change) => Some(&change.camera),
-        Event::Started(_) | Event::Waiting(_) | Event::Ended(_) => None,
+        Event::Started(_)
+        | Event::Waiting(_)
+        | Event::Ended(_)
+        | Event::GroupJoined(_)
+        | Event::GroupHeld(_) => None,
     }
 }
 

@@ -18,6 +18,7 @@ use super::packet::{Kind, Packet, PacketError, PacketReader, PacketWriter, too_s
 use super::pictures::{Pictures, Said};
 use super::shared::{Incoming, Layout, Outgoing};
 use crate::api::camera::{CameraApi, PublishAnswers, PublishRequests};
+use crate::api::edge::EdgeApi;
 use crate::api::feed::{Feed, Told};
 use crate::api::lent::Payload;
 use crate::api::pb::publish_event::Event as PublishEvent;
@@ -145,6 +146,9 @@ async fn call(
         (Kind::ForgetCamera, Edge(api)) => {
             answer(writer, kind, api.forget_camera(principal, packet.decode(kind)?).await).await
         }
+        (Kind::SettleRecords | Kind::GetGroups | Kind::ForgetGroup, Edge(api)) => {
+            call_groups(writer, api, principal, &packet).await
+        }
         (Kind::CheckRights, Edge(api)) => {
             answer(writer, kind, api.check_rights(principal, packet.decode(kind)?)).await
         }
@@ -163,6 +167,22 @@ async fn call(
     }
 }
 
+/// The calls that are about groups.
+async fn call_groups(
+    writer: &mut Writer,
+    api: &EdgeApi,
+    principal: &Principal,
+    packet: &Packet,
+) -> Result<(), PacketError> {
+    match packet.kind {
+        kind @ Kind::SettleRecords => {
+            answer(writer, kind, api.settle_records(principal, packet.decode(kind)?).await).await
+        }
+        kind @ Kind::GetGroups => answer(writer, kind, api.groups(principal).await).await,
+        kind => answer(writer, kind, api.forget_group(principal, &packet.decode(kind)?).await).await,
+    }
+}
+
 /// Why a camera broker does not answer a call that an edge broker does.
 fn not_of_a_camera(kind: Kind) -> Option<&'static str> {
     match kind {
@@ -176,6 +196,7 @@ fn not_of_a_camera(kind: Kind) -> Option<&'static str> {
         }
         Kind::Reply => Some("a camera broker takes no replies"),
         Kind::GetNotes => Some("a camera broker keeps no notes"),
+        Kind::SettleRecords | Kind::GetGroups | Kind::ForgetGroup => Some("a camera broker has no groups"),
         Kind::CheckRights => Some("a camera broker keeps no rights"),
         _ => None,
     }

@@ -1,8 +1,10 @@
 //! Changes what a running subscription asks for, and informs it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mez_core::contract::Contract;
+use mez_core::frame::FrameId;
 use mez_core::name::CameraName;
 
 use super::shared::Shared;
@@ -26,6 +28,24 @@ impl SubscriptionControl {
             (opened.edge.clone(), opened.id)
         };
         edge.update_contract(pb::UpdateContractRequest { subscription_id, contract }).await.map(|_| ())
+    }
+
+    /// Says what came of a record of the program's group: its work is done, or why it is not. Does not wait: the edge is told in turn, also
+    /// after a lost connection. False if the program does not have the record, because it has said so before.
+    pub fn settle(&self, camera: &CameraName, frame: FrameId, failed: Option<String>) -> bool {
+        self.shared.member.as_ref().is_some_and(|member| member.settle(camera, frame, failed))
+    }
+
+    /// Leaves the group, after the edge was told what the program has said of its records, which may take so long. What the program has and
+    /// has not spoken of is given to others at once.
+    pub async fn leave(&self, patience: Duration) -> Result<(), ClientError> {
+        let Some(member) = &self.shared.member else { return Ok(()) };
+        member.flush(patience).await;
+        let (edge, subscription_id) = {
+            let opened = self.shared.opened();
+            (opened.edge.clone(), opened.id)
+        };
+        edge.unsubscribe(pb::UnsubscribeRequest { subscription_id }).await.map(|_| ())
     }
 
     /// Says how accurate the application's own result on a frame of `camera` was, from 0 to 1.

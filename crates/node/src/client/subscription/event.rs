@@ -2,6 +2,7 @@
 
 use mez_core::contract::ContractState;
 use mez_core::frame::SkipCounts;
+use mez_core::group::session::PlaceTold;
 use mez_core::name::CameraName;
 use mez_core::source::SourceStanding;
 use mez_core::subscription::NotHeld;
@@ -45,6 +46,18 @@ pub enum Event {
     Waiting {
         /// How many cameras match that the edge knows.
         matching: usize,
+    },
+    /// The program is a member of its group: at the start, and when the broker is back.
+    Joined {
+        /// What has become of the group's place since the program was in it last.
+        place: PlaceTold,
+        /// Whether the place outlives a restart of the edge.
+        survives: bool,
+    },
+    /// The group gives nothing new because so many records are not settled; or, with `None`, it goes on.
+    Held {
+        /// How many.
+        open: Option<usize>,
     },
     /// The broker was lost, and is being dialled; or what the program may have has changed
     /// ([`ClientError::is_change_of_rights`]), and it subscribes again. A camera that it had frames of and may have no more

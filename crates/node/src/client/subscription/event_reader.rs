@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mez_core::frame::SkipCounts;
+use mez_core::group::session::PlaceTold;
 use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, LastFrame, NotHeld, merged};
 use mez_core::units::Timestamp;
@@ -12,6 +13,7 @@ use tokio::sync::Notify;
 
 use super::decoded::DecodedFrames;
 use super::event::Event;
+use super::group::Member;
 use super::shared::Shared;
 use crate::api::pb::subscribe_event::Event as Message;
 use crate::api::{convert, pb};
@@ -133,11 +135,23 @@ impl EventReader {
             };
             match self.next(stream, &mut look).await?.ok_or_else(lost)? {
                 Message::Started(_) => {}
+                Message::GroupJoined(joined) => self.has_joined(joined),
+                Message::GroupHeld(held) => {
+                    let open = held.held_back.then_some(held.open as usize);
+                    self.shared.put(|mailbox| mailbox.put_notice(Event::Held { open }));
+                }
                 Message::Frame(frame) => {
                     look = tokio::time::Instant::now() + LOOK_INTERVAL;
                     let clock = self.dialler.clock();
                     let frame = ReceivedFrame::from_message(*frame, monotonic_now(), clock);
                     let mut frame = Box::new(frame.map_err(|what| self.dialler.protocol(what))?);
+                    if self.shared.member.is_some() {
+                        // A record that is given again may be older than the one before.
+                        frame.held_back = held_back;
+                        held_back = self.shared.has_room().await;
+                        self.shared.put_given(frame);
+                        continue;
+                    }
                     self.note(&frame);
                     frame.not_held = merged(self.untold.remove(&frame.camera), frame.not_held);
                     frame.held_back = held_back;
@@ -178,6 +192,20 @@ impl EventReader {
                 }
             }
         }
+    }
+
+    /// The edge has let the program into its group.
+    fn has_joined(&self, joined: pb::GroupJoined) {
+        let place = match joined.place() {
+            pb::GroupPlace::Restored => PlaceTold::Restored,
+            pb::GroupPlace::Lost => PlaceTold::Lost,
+            pb::GroupPlace::Kept | pb::GroupPlace::Unspecified => PlaceTold::Kept,
+        };
+        let survives = joined.survives;
+        if let Some(member) = &self.shared.member {
+            member.has_joined(joined.life);
+        }
+        self.shared.put(|mailbox| mailbox.put_notice(Event::Joined { place, survives }));
     }
 
     /// What comes next. While no frame does, it looks whether a camera has moved to another edge.
@@ -224,7 +252,10 @@ impl EventReader {
         // Continue after the last frames.
         request.after = self.last.iter().map(convert::last_frame).collect();
         let asked_begin = request.begin_utc_ns;
-        if request.resume() == pb::Resume::Fill {
+        if self.shared.member.is_some() {
+            // The group knows where it is.
+            request.after.clear();
+        } else if request.resume() == pb::Resume::Fill {
             // Of cameras that have sent nothing so far, from when we began.
             request.begin_utc_ns = request.begin_utc_ns.or(Some(self.opened.as_nanos()));
         } else if self.deliver == Deliver::Every {
@@ -236,6 +267,7 @@ impl EventReader {
             if preferred.is_none() {
                 tokio::time::sleep(REDIAL_INTERVAL).await;
             }
+            request.group = self.shared.member.as_ref().map(Member::request);
             match self.edges.subscribe(preferred.take().unwrap_or_else(|| self.edges.place()), &request).await
             {
                 Ok((edge, stream, started)) => {

@@ -10,12 +10,14 @@
 //! | `decoded` | takes the pictures of decoders |
 //! | `shared` | what program and task share |
 //! | `taken`, `reporter` | when the program had frames, and the task that tells the edge |
+//! | `group` | which records of a group the program has, and the task that tells the edge what came of them |
 //! | `control` | changes and informs a running subscription |
 
 mod control;
 mod decoded;
 mod event;
 mod event_reader;
+mod group;
 mod options;
 mod reporter;
 mod shared;
@@ -34,6 +36,8 @@ pub use self::control::SubscriptionControl;
 use self::decoded::DecodedFrames;
 pub use self::event::Event;
 use self::event_reader::EventReader;
+pub use self::group::Membership;
+use self::group::{Member, speak};
 pub use self::options::{DECODED_HERE, Resume, SubscribeOptions};
 use self::reporter::report;
 use self::shared::{Opened, Shared};
@@ -60,7 +64,7 @@ pub struct Subscription {
     shared: Arc<Shared>,
     deliver: Deliver,
     cameras: Vec<CameraName>,
-    _tasks: [OwnedTask; 2],
+    _tasks: [OwnedTask; 3],
 }
 
 impl Subscription {
@@ -70,7 +74,9 @@ impl Subscription {
         application: &str,
         compare: Arc<Notify>,
     ) -> Result<Self, ClientError> {
-        let (request, opened) = (options.message(application), wall_now());
+        let (mut request, opened) = (options.message(application), wall_now());
+        let member = options.group.map(Member::new);
+        request.group = member.as_ref().map(Member::request);
         let (dialler, stream, started) = edges.subscribe(edges.place(), &request).await?;
         let deliver = match started.deliver() {
             pb::Deliver::Every => Deliver::Every,
@@ -86,6 +92,7 @@ impl Subscription {
                 id: started.subscription_id,
                 request: pb::SubscribeRequest { deliver: started.deliver, ..request },
             }),
+            member,
             taken: TakenFrames::default(),
         });
         let reader = EventReader {
@@ -102,7 +109,11 @@ impl Subscription {
             untold: HashMap::new(),
         };
         let cameras = started.cameras.iter().filter_map(|camera| camera.parse().ok()).collect();
-        let tasks = [OwnedTask::spawn(reader.run(stream)), OwnedTask::spawn(report(Arc::clone(&shared)))];
+        let tasks = [
+            OwnedTask::spawn(reader.run(stream)),
+            OwnedTask::spawn(report(Arc::clone(&shared))),
+            OwnedTask::spawn(speak(Arc::clone(&shared))),
+        ];
         Ok(Self { shared, deliver, cameras, _tasks: tasks })
     }
 
@@ -128,6 +139,10 @@ impl Subscription {
 
     /// The next event, and `None` after [`Event::Ended`] or [`Event::Failed`]. Cancelling this loses nothing.
     pub async fn next(&mut self) -> Option<Event> {
+        if let Some(member) = &self.shared.member {
+            let has_frame = self.shared.lock().has_frame();
+            member.asks_next(has_frame);
+        }
         loop {
             if let Some(event) = self.try_next() {
                 return Some(event);
@@ -146,6 +161,9 @@ impl Subscription {
         if let Some(Event::Frame(frame)) = &mut event {
             frame.stamp(Stage::Taken);
             self.shared.taken.note(frame);
+            if let Some(member) = &self.shared.member {
+                member.took(&frame.camera, frame.meta.id);
+            }
         }
         event
     }

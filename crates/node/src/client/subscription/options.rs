@@ -6,6 +6,7 @@ use mez_core::name::{CameraName, CameraPattern};
 use mez_core::subscription::{Deliver, LastFrame};
 use mez_core::units::Timestamp;
 
+use super::group::Membership;
 use crate::api::contract::Profile;
 use crate::api::{contract, convert, pb};
 
@@ -64,6 +65,8 @@ pub struct SubscribeOptions {
     /// With [`Deliver::Every`]: the most frames that may wait in this program before the broker must wait.
     /// Default 8.
     pub waiting_frames_max: usize,
+    /// Be a member of a group, which shares its records among its members. Default: none.
+    pub group: Option<Membership>,
 }
 
 impl SubscribeOptions {
@@ -84,6 +87,7 @@ impl SubscribeOptions {
             after: Vec::new(),
             reconnect: true,
             waiting_frames_max: 8,
+            group: None,
         }
     }
 
@@ -107,6 +111,8 @@ impl SubscribeOptions {
                 Resume::Fill => pb::Resume::Fill,
             } as i32,
             after: self.after.iter().map(convert::last_frame).collect(),
+            // The member adds what it asks of its group each time that it joins.
+            group: None,
         }
     }
 }

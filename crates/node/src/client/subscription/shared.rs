@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::group::Member;
 use super::taken::TakenFrames;
 use crate::api::pb;
 use crate::client::dial::Dialler;
@@ -18,6 +19,8 @@ pub(super) struct Shared {
     /// Something was taken out of the mailbox.
     pub(super) went: Notify,
     pub(super) opened: Mutex<Opened>,
+    /// Its membership in a group, if it is a member of one.
+    pub(super) member: Option<Member>,
     /// What the edge is to be told of frames that the program had.
     pub(super) taken: TakenFrames,
 }
@@ -54,6 +57,14 @@ impl Shared {
             self.taken.note(&superseded);
         }
         self.came.notify_one();
+    }
+
+    /// Puts in a record that a group has given to the program.
+    pub(super) fn put_given(&self, frame: Box<ReceivedFrame>) {
+        if let Some(member) = &self.member {
+            member.came(&frame.camera, frame.meta.id);
+        }
+        self.put(|mailbox| mailbox.put_given(frame));
     }
 
     /// Waits until one more frame may come. Returns whether it had to wait.

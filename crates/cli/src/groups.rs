@@ -1,0 +1,234 @@
+//! `mez groups`: lists the groups of readers of an edge, shows one, and forgets one.
+
+use std::io::{self, Write};
+
+use clap::{Args, Subcommand};
+use mez_core::subscription::Deliver;
+use mez_node::client::{DeadLetter, GroupAccount, GroupLane, GroupMemberSummary, GroupSummary};
+use mez_node::runtime::block_on;
+use serde_json::{Value, json};
+
+use crate::columns::NOTHING;
+use crate::connect::ConnectArgs;
+use crate::failure::Failure;
+use crate::text::table;
+
+/// List the groups of readers of an edge: members, how far behind they are, what was given again, and dead letters
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  mez groups                       those of this user; for the user that the edge runs as, those of everybody
+  mez groups --json                a line of JSON for each group
+  mez groups show detect           members, cameras and dead letters of one
+  mez groups forget detect         forget one that nobody is in, with its place
+  mez groups --edge edge.local     at another edge, with the keys of an application
+
+LAG counts the records that the edge has and the group was not given yet. OPEN ones are given and not settled; AGAIN counts how often one was given \
+again; DEAD letters were given as often as allowed, and nobody could work on them; LOST ones could not be given again. The numbers are those since \
+the edge was started. PLACE: `disk` if the group goes on where it was after a restart of the edge, else `memory`; `asleep` if nobody was in \
+it since the edge was started."
+)]
+pub(crate) struct GroupsArgs {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Print a line of JSON for each group
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show a group's members, how far it has come with each camera, and its dead letters with their errors
+    Show {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+    /// Forget a group that nobody is in, with its place: a group of that name then begins now
+    Forget {
+        /// Its name
+        name: String,
+        /// Whose it is, such as app/counter, if it is not yours: only for the user that the edge runs as, on its host
+        #[arg(long, value_name = "WHO")]
+        owner: Option<String>,
+        #[command(flatten)]
+        connect: ConnectArgs,
+    },
+}
+
+pub(crate) fn run(args: GroupsArgs) -> Result<(), Failure> {
+    match args.command {
+        Some(Command::Show { name, connect }) => return show(&name, &connect),
+        Some(Command::Forget { name, owner, connect }) => return forget(&name, owner.as_deref(), &connect),
+        None => {}
+    }
+    block_on(async {
+        let edge = args.connect.connect("mez groups").await?;
+        let groups = edge.groups().await?;
+        let mut out = io::stdout().lock();
+        if args.json {
+            groups.iter().try_for_each(|group| writeln!(out, "{}", to_json(group)))?;
+        } else if groups.is_empty() {
+            writeln!(out, "no group of yours; one begins with: mez.subscribe(CAMERAS, group=NAME)")?;
+        } else {
+            let rows: Vec<_> = groups.iter().map(cells).collect();
+            let head = [
+                "GROUP", "OWNER", "CAMERAS", "DELIVER", "MEMBERS", "LAG", "OPEN", "DONE", "AGAIN", "DEAD",
+                "LOST", "PLACE",
+            ];
+            write!(out, "{}", table(head, &rows))?;
+        }
+        Ok(out.flush()?)
+    })?
+}
+
+fn cells(group: &GroupSummary) -> [String; 12] {
+    let account = &group.account;
+    let lag: Option<u64> = group.lanes.iter().map(|lane| lane.lag).sum();
+    [
+        group.name.clone(),
+        group.owner.clone(),
+        group.cameras.to_string(),
+        deliver(group),
+        group.members.len().to_string(),
+        lag.filter(|_| !group.asleep).map_or(NOTHING.into(), |lag| lag.to_string()),
+        account.open.to_string(),
+        account.done.to_string(),
+        account.given_again.to_string(),
+        account.dead.to_string(),
+        account.lost.iter().sum::<u64>().to_string(),
+        place(group).into(),
+    ]
+}
+
+fn deliver(group: &GroupSummary) -> String {
+    let deliver = if group.deliver == Deliver::Every { "every" } else { "newest" };
+    if group.ordered { format!("{deliver}, ordered") } else { deliver.into() }
+}
+
+fn place(group: &GroupSummary) -> &'static str {
+    match (group.asleep, group.survives) {
+        (true, _) => "asleep",
+        (false, true) => "disk",
+        (false, false) => "memory",
+    }
+}
+
+fn show(name: &str, connect: &ConnectArgs) -> Result<(), Failure> {
+    block_on(async {
+        let edge = connect.connect("mez groups").await?;
+        let groups = edge.groups().await?;
+        let known: Vec<_> = groups.iter().filter(|group| group.name == name).collect();
+        if known.is_empty() {
+            return Err(Failure::text(format!(
+                "there is no group {name} of yours; mez groups lists those that there are"
+            )));
+        }
+        let mut out = io::stdout().lock();
+        for group in known {
+            describe(group, &mut out)?;
+        }
+        Ok(out.flush()?)
+    })?
+}
+
+fn describe(group: &GroupSummary, out: &mut impl Write) -> io::Result<()> {
+    let GroupSummary { name, owner, cameras, account, .. } = group;
+    writeln!(out, "group {name} of {owner}: {cameras}, {}", deliver(group))?;
+    if let Some(why) = &group.degraded {
+        writeln!(out, "its place is not written, and would be lost with the edge: {why}")?;
+    }
+    if group.asleep {
+        writeln!(out, "nobody was in it since the edge was started; its place on disk is kept")?;
+        return Ok(());
+    }
+    let GroupAccount { given, done, dead, open, .. } = account;
+    let lost = GroupAccount::LOST.iter().zip(account.lost).filter(|(_, count)| *count > 0);
+    let lost: String = lost.map(|(reason, count)| format!(" + {count} lost ({reason})")).collect();
+    writeln!(out, "{given} given = {done} done + {dead} dead letters{lost} + {open} open")?;
+    let GroupAccount { given_again, again, failed, silent, left, .. } = account;
+    writeln!(
+        out,
+        "given again {given_again} times: {failed} tries failed, {silent} took too long, {left} were left; acknowledged again {again} times"
+    )?;
+    let members: Vec<_> = group.members.iter().map(member_cells).collect();
+    write!(out, "{}", table(["MEMBER", "APPLICATION", "GIVEN", "DONE", "FAILED", "OPEN"], &members))?;
+    let lanes: Vec<_> = group.lanes.iter().map(lane_cells).collect();
+    write!(out, "{}", table(["CAMERA", "LAST", "LAG", "OPEN"], &lanes))?;
+    for DeadLetter { camera, frame, tries, last } in &group.dead_letters {
+        writeln!(out, "dead letter: {camera} {frame} after {tries} tries: {last}")?;
+    }
+    Ok(())
+}
+
+fn member_cells(member: &GroupMemberSummary) -> [String; 6] {
+    let GroupMemberSummary { member, application, given, done, failed, open } = member;
+    // As much as is needed to tell them apart.
+    let short = format!("{member:032x}")[..8].to_owned();
+    [short, application.clone(), given.to_string(), done.to_string(), failed.to_string(), open.to_string()]
+}
+
+fn lane_cells(lane: &GroupLane) -> [String; 4] {
+    let GroupLane { camera, last, open, lag } = lane;
+    let lag = lag.map_or(NOTHING.into(), |lag| lag.to_string());
+    [camera.to_string(), last.to_string(), lag, open.to_string()]
+}
+
+fn to_json(group: &GroupSummary) -> Value {
+    let GroupAccount { given, given_again, done, again, failed, silent, left, dead, lost, open } =
+        group.account;
+    let lost: serde_json::Map<String, Value> =
+        GroupAccount::LOST.iter().zip(lost).map(|(reason, count)| ((*reason).into(), count.into())).collect();
+    let members = group.members.iter().map(|of| {
+        json!({
+            "member": format!("{:032x}", of.member), "application": of.application, "given": of.given,
+            "done": of.done, "failed": of.failed, "open": of.open,
+        })
+    });
+    let lanes = group.lanes.iter().map(|lane| {
+        json!({
+            "camera": lane.camera.as_str(), "epoch": lane.last.epoch.0, "sequence": lane.last.sequence.0,
+            "open": lane.open, "lag": lane.lag,
+        })
+    });
+    let letters = group.dead_letters.iter().map(|letter| {
+        json!({
+            "camera": letter.camera.as_str(), "epoch": letter.frame.epoch.0,
+            "sequence": letter.frame.sequence.0, "tries": letter.tries, "last": letter.last,
+        })
+    });
+    json!({
+        "name": group.name,
+        "owner": group.owner,
+        "cameras": group.cameras.as_str(),
+        "deliver": if group.deliver == Deliver::Every { "every" } else { "newest" },
+        "ordered": group.ordered,
+        "again_after_ms": u64::try_from(group.again_after.as_millis()).unwrap_or(u64::MAX),
+        "tries": group.tries,
+        "open_max": group.open_max,
+        "asleep": group.asleep,
+        "survives": group.survives,
+        "degraded": group.degraded,
+        "members": members.collect::<Vec<_>>(),
+        "lanes": lanes.collect::<Vec<_>>(),
+        "account": {
+            "given": given, "given_again": given_again, "done": done, "again": again, "failed": failed,
+            "silent": silent, "left": left, "dead": dead, "lost": lost, "open": open,
+        },
+        "dead_letters": letters.collect::<Vec<_>>(),
+    })
+}
+
+fn forget(name: &str, owner: Option<&str>, connect: &ConnectArgs) -> Result<(), Failure> {
+    block_on(async {
+        let edge = connect.connect("mez groups").await?;
+        edge.forget_group(name, owner).await?;
+        println!("group {name} is forgotten; a group of that name begins now");
+        Ok(())
+    })?
+}

@@ -1,0 +1,358 @@
+//! A member's side of a group: which records it has, what it still has to say of them, and how many it can take.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mez_core::frame::FrameId;
+use mez_core::group::members::GroupName;
+use mez_core::name::CameraName;
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+use super::shared::Shared;
+use crate::api::group::SETTLEMENTS_MAX;
+use crate::api::pb;
+
+/// How long to wait before something is said again that could not be said, if the program does not join again meanwhile.
+const SAY_AGAIN: Duration = Duration::from_secs(1);
+
+/// What a program asks of a group. All its members ask for the same, but for `at_once` and `settles_itself`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Membership {
+    /// The group.
+    pub name: GroupName,
+    /// One record of a camera is worked on at a time, in order. Default: no.
+    pub ordered: bool,
+    /// How long a member may work on a record before it is given to another. Default: as the edge says, 30 s.
+    pub again_after: Option<Duration>,
+    /// How often a record is given before it is a dead letter. Default: as the edge says, 5.
+    pub tries: Option<u32>,
+    /// The most records that are given and not settled. Default: as the edge says, 1,000.
+    pub open_max: Option<u32>,
+    /// How many records this program has at once. Default: 1.
+    pub at_once: u32,
+    /// Whoever asks for the next record has done the one before, unless it said otherwise. Only with one at once. Default: yes.
+    pub settles_itself: bool,
+}
+
+impl Membership {
+    /// One record at a time, done when the next is asked for.
+    pub fn new(name: GroupName) -> Self {
+        let (again_after, tries, open_max) = (None, None, None);
+        Self { name, ordered: false, again_after, tries, open_max, at_once: 1, settles_itself: true }
+    }
+}
+
+type Key = (CameraName, FrameId);
+
+/// What the program and its tasks know of the membership.
+#[derive(Debug)]
+pub(super) struct Member {
+    asks: Membership,
+    id: [u8; 16],
+    state: Mutex<State>,
+    /// There is something to say.
+    changed: Notify,
+    /// It has joined.
+    joined: Notify,
+    /// Everything was said.
+    said: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The life of the group that it knows.
+    life: Bytes,
+    /// How often it has joined.
+    joins: u64,
+    /// Records that came, and that it has not spoken of.
+    holds: BTreeSet<Key>,
+    /// Of those, the one that is done when the next is asked for.
+    in_hand: Option<Key>,
+    unsaid: VecDeque<Said>,
+    /// What is being said.
+    saying: Vec<Said>,
+    /// How many records it has asked for that have not come, and of how many of them the edge is still to be told.
+    asked: u32,
+    untold: u32,
+}
+
+/// What a member says of a record.
+#[derive(Clone, Debug)]
+struct Said {
+    key: Key,
+    failed: Option<String>,
+}
+
+impl Member {
+    pub(super) fn new(asks: Membership) -> Self {
+        let mut id = [0; 16];
+        // The system always has some randomness. Without it, two programs would take each other's place, and be told so.
+        let _ = SystemRandom::new().fill(&mut id);
+        let (changed, joined, said) = (Notify::new(), Notify::new(), Notify::new());
+        Self { asks, id, state: Mutex::default(), changed, joined, said }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every statement leaves it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it asks of the group when it joins, now.
+    pub(super) fn request(&self) -> pb::GroupRequest {
+        let mut state = self.lock();
+        let unsaid = state.unsaid.iter().chain(&state.saying).map(|said| &said.key);
+        let holds: BTreeSet<&Key> = state.holds.iter().chain(unsaid).collect();
+        let holds = holds.into_iter().map(|(camera, frame)| pb::HeldRecord {
+            camera: camera.as_str().into(),
+            epoch: frame.epoch.0,
+            sequence: frame.sequence.0,
+        });
+        let (holds, life) = (holds.collect(), state.life.clone());
+        if !self.asks.settles_itself {
+            let held = u32::try_from(state.holds.len()).unwrap_or(u32::MAX);
+            state.asked = self.asks.at_once.saturating_sub(held);
+        }
+        state.untold = 0;
+        let Membership { name, ordered, again_after, tries, open_max, .. } = &self.asks;
+        pb::GroupRequest {
+            name: name.to_string(),
+            member: Bytes::copy_from_slice(&self.id),
+            ordered: *ordered,
+            again_after_ms: again_after.map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX)),
+            tries: *tries,
+            open_max: *open_max,
+            life,
+            at_once: state.asked,
+            holds,
+        }
+    }
+
+    /// The edge has let it in.
+    pub(super) fn has_joined(&self, life: Bytes) {
+        let mut state = self.lock();
+        state.life = life;
+        state.joins += 1;
+        drop(state);
+        self.joined.notify_one();
+    }
+
+    /// A record has come.
+    pub(super) fn came(&self, camera: &CameraName, frame: FrameId) {
+        let mut state = self.lock();
+        state.asked = state.asked.saturating_sub(1);
+        state.holds.insert((camera.clone(), frame));
+    }
+
+    /// The program asks for the next event. `has_frame`: there is one for it.
+    pub(super) fn asks_next(&self, has_frame: bool) {
+        if !self.asks.settles_itself {
+            return;
+        }
+        let mut state = self.lock();
+        if let Some(key) = state.in_hand.take() {
+            state.holds.remove(&key);
+            state.unsaid.push_back(Said { key, failed: None });
+        } else if has_frame || state.asked > 0 {
+            return;
+        }
+        if !has_frame && state.asked == 0 {
+            (state.asked, state.untold) = (1, 1);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// The program has taken a record.
+    pub(super) fn took(&self, camera: &CameraName, frame: FrameId) {
+        if self.asks.settles_itself {
+            self.lock().in_hand = Some((camera.clone(), frame));
+        }
+    }
+
+    /// The program says what came of a record. Returns whether it had it.
+    pub(super) fn settle(&self, camera: &CameraName, frame: FrameId, failed: Option<String>) -> bool {
+        let key = (camera.clone(), frame);
+        let mut state = self.lock();
+        if !state.holds.remove(&key) {
+            return false;
+        }
+        if state.in_hand.as_ref() == Some(&key) {
+            state.in_hand = None;
+        }
+        state.unsaid.push_back(Said { key, failed });
+        if !self.asks.settles_itself {
+            state.asked += 1;
+            state.untold += 1;
+        }
+        drop(state);
+        self.changed.notify_one();
+        true
+    }
+
+    /// What there is to say now, and how often it had joined by then.
+    fn take(&self) -> Option<(pb::SettleRecordsRequest, u64)> {
+        let mut state = self.lock();
+        if state.unsaid.is_empty() && state.untold == 0 {
+            return None;
+        }
+        let count = state.unsaid.len().min(SETTLEMENTS_MAX);
+        state.saying = state.unsaid.drain(..count).collect();
+        let ready = std::mem::take(&mut state.untold);
+        let settlements = state.saying.iter().map(|Said { key: (camera, frame), failed }| pb::Settlement {
+            camera: camera.as_str().into(),
+            epoch: frame.epoch.0,
+            sequence: frame.sequence.0,
+            failed: failed.is_some(),
+            error: failed.clone().unwrap_or_default(),
+        });
+        let (settlements, joins) = (settlements.collect(), state.joins);
+        let (group, member) = (self.asks.name.to_string(), Bytes::copy_from_slice(&self.id));
+        Some((pb::SettleRecordsRequest { group, member, settlements, ready }, joins))
+    }
+
+    /// It was said.
+    fn was_said(&self) {
+        let mut state = self.lock();
+        state.saying.clear();
+        drop(state);
+        self.said.notify_waiters();
+    }
+
+    /// It could not be said. Returns whether the program has joined again meanwhile.
+    fn was_not_said(&self, ready: u32, joins: u64) -> bool {
+        let mut state = self.lock();
+        for said in std::mem::take(&mut state.saying).into_iter().rev() {
+            state.unsaid.push_front(said);
+        }
+        let again = state.joins != joins;
+        if !again {
+            state.untold += ready;
+        }
+        again
+    }
+
+    fn has_said_all(&self) -> bool {
+        let state = self.lock();
+        state.unsaid.is_empty() && state.saying.is_empty()
+    }
+
+    /// Waits until the edge knows everything that the program has said so far, at most for so long. Returns whether it does.
+    pub(super) async fn flush(&self, patience: Duration) -> bool {
+        let all_said = async {
+            loop {
+                let said = self.said.notified();
+                tokio::pin!(said);
+                said.as_mut().enable();
+                if self.has_said_all() {
+                    return;
+                }
+                said.await;
+            }
+        };
+        timeout(patience, all_said).await.is_ok()
+    }
+}
+
+/// Says to the edge what the program says of its records, for as long as the subscription lives.
+pub(super) async fn speak(shared: Arc<Shared>) {
+    let Some(member) = &shared.member else { return };
+    loop {
+        while let Some((request, joins)) = member.take() {
+            let (edge, ready) = (shared.opened().edge.clone(), request.ready);
+            match edge.settle_records(request).await {
+                Ok(_) => member.was_said(),
+                Err(error) => {
+                    tracing::debug!("the edge was not told what came of records: {error}");
+                    if !member.was_not_said(ready, joins) {
+                        tokio::select! {
+                            () = member.joined.notified() => {}
+                            () = sleep(SAY_AGAIN) => {}
+                        }
+                    }
+                }
+            }
+        }
+        member.changed.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::frame::{Epoch, Sequence};
+
+    use super::*;
+
+    fn camera() -> CameraName {
+        "dock/cam1".parse().unwrap()
+    }
+
+    fn frame(sequence: u64) -> FrameId {
+        FrameId { epoch: Epoch(1), sequence: Sequence(sequence) }
+    }
+
+    fn said(member: &Member) -> Option<(Vec<(u64, bool)>, u32)> {
+        let (request, _) = member.take()?;
+        member.was_said();
+        Some((request.settlements.iter().map(|said| (said.sequence, said.failed)).collect(), request.ready))
+    }
+
+    #[test]
+    fn whoever_asks_for_the_next_has_done_the_one_before() {
+        let member = Member::new(Membership::new("detect".parse().unwrap()));
+        assert_eq!(member.request().at_once, 0, "nobody asks yet");
+        member.asks_next(false);
+        member.asks_next(false);
+        assert_eq!(said(&member), Some((vec![], 1)));
+        member.came(&camera(), frame(4));
+        member.took(&camera(), frame(4));
+        assert_eq!(said(&member), None, "it is worked on");
+        member.asks_next(false);
+        assert_eq!(said(&member), Some((vec![(4, false)], 1)));
+        member.came(&camera(), frame(5));
+        member.took(&camera(), frame(5));
+        assert!(member.settle(&camera(), frame(5), Some("no such model".into())));
+        assert!(!member.settle(&camera(), frame(5), None), "it has spoken");
+        member.asks_next(false);
+        assert_eq!(said(&member), Some((vec![(5, true)], 1)));
+    }
+
+    #[test]
+    fn several_at_once_are_settled_one_by_one() {
+        let asks =
+            Membership { at_once: 3, settles_itself: false, ..Membership::new("detect".parse().unwrap()) };
+        let member = Member::new(asks);
+        assert_eq!(member.request().at_once, 3);
+        for sequence in 0..3 {
+            member.came(&camera(), frame(sequence));
+            member.took(&camera(), frame(sequence));
+            member.asks_next(false);
+        }
+        assert_eq!(said(&member), None);
+        member.settle(&camera(), frame(1), None);
+        assert_eq!(said(&member), Some((vec![(1, false)], 1)));
+        let again = member.request();
+        assert_eq!((again.at_once, again.holds.len()), (1, 2), "when it joins again");
+    }
+
+    /// The connection is lost while something is being said.
+    #[test]
+    fn what_was_not_said_is_held_and_said_after_joining_again() {
+        let member = Member::new(Membership::new("detect".parse().unwrap()));
+        member.asks_next(false);
+        assert_eq!(said(&member), Some((vec![], 1)));
+        member.came(&camera(), frame(0));
+        member.took(&camera(), frame(0));
+        member.asks_next(false);
+        let (request, joins) = member.take().unwrap();
+        let again = member.request();
+        assert_eq!(again.holds.iter().map(|held| held.sequence).collect::<Vec<_>>(), [0]);
+        assert_eq!(again.at_once, 1, "it waits for the next");
+        member.has_joined(Bytes::from_static(&[1; 16]));
+        assert!(member.was_not_said(request.ready, joins));
+        assert_eq!(said(&member), Some((vec![(0, false)], 0)), "that it is ready was said with the request");
+    }
+}

@@ -1,0 +1,381 @@
+//! Keeps the places of groups on disk, beside the logs: a journal for each group, in `@groups` of the folder of logs.
+//!
+//! A thread of its own writes, because nobody else may wait for a disk; a second one syncs what was written, so that no change waits for that.
+//! A killed process leaves everything that was written. After a power cut, changes of the last [`SYNC_INTERVAL`] may be missing.
+
+mod format;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use mez_core::group::members::{Asks, GroupKey};
+use mez_core::group::{Change, Place};
+use ring::digest::{SHA256, digest};
+use tokio::sync::oneshot;
+use tracing::{error, info, warn};
+
+pub(crate) use self::format::owner_text;
+use crate::state::write_durably;
+
+/// The folder of journals, in a folder of logs. No name of a camera holds an `@`.
+const FOLDER: &str = "@groups";
+const ENDING: &str = "group";
+/// Orders that may wait for the thread. Groups wait beyond that.
+const ORDERS_MAX: usize = 1024;
+/// How long a group waits before it tries again to order something.
+const FULL_PAUSE: Duration = Duration::from_millis(5);
+/// How long a change is on disk at most before it is synced.
+const SYNC_INTERVAL: Duration = Duration::from_millis(200);
+/// A journal shorter than this is not replaced by a shorter one.
+const REPLACED_BYTES_MIN: usize = 256 << 10;
+/// A journal is replaced when it is so many times longer than it was after that was done last.
+const REPLACED_TIMES: usize = 8;
+
+enum Order {
+    /// A group is taken up. Answered with its place, if there is one.
+    TakeUp(GroupKey, oneshot::Sender<io::Result<Option<Place>>>),
+    /// A group begins to write, or asks for something else from now on: its journal is replaced by this place.
+    Begin(GroupKey, Box<Asks>, Place, oneshot::Sender<io::Result<()>>),
+    /// Something has changed.
+    Write(GroupKey, Vec<Change>, oneshot::Sender<io::Result<()>>),
+    Remove(GroupKey, oneshot::Sender<io::Result<()>>),
+}
+
+/// Keeps the places of groups. Cheap to clone; the threads end with the last clone.
+#[derive(Clone)]
+pub(crate) struct Journals(SyncSender<Order>);
+
+impl Journals {
+    /// Begins to keep them below the folder of logs `root`. Returns the groups of which there is a journal.
+    pub(crate) fn start(root: &Path) -> io::Result<(Self, Vec<(GroupKey, Asks)>)> {
+        let folder = root.join(FOLDER);
+        let known = if folder.is_dir() { list(&folder)? } else { Vec::new() };
+        let (orders, queue) = sync_channel(ORDERS_MAX);
+        let unsynced = Arc::<Unsynced>::default();
+        let writer = Writer { folder, open: HashMap::new(), unsynced: Arc::clone(&unsynced) };
+        let (stop, stopped) = sync_channel::<()>(0);
+        thread::Builder::new().name("mez groups".into()).spawn(move || {
+            writer.run(&queue);
+            drop(stop);
+        })?;
+        thread::Builder::new().name("mez groups sync".into()).spawn(move || {
+            // What was written is synced also after the last change.
+            while stopped.recv_timeout(SYNC_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                unsynced.sync();
+            }
+            unsynced.sync();
+        })?;
+        Ok((Self(orders), known))
+    }
+
+    /// The place of a group that is taken up. `None`: it has none.
+    pub(super) async fn take_up(&self, key: &GroupKey) -> io::Result<Option<Place>> {
+        let (answer, answered) = oneshot::channel();
+        self.order(Order::TakeUp(key.clone(), answer), answered).await
+    }
+
+    /// A group's journal is replaced by this place.
+    pub(super) async fn begin(&self, key: &GroupKey, asks: &Asks, place: Place) -> io::Result<()> {
+        let (answer, answered) = oneshot::channel();
+        self.order(Order::Begin(key.clone(), Box::new(asks.clone()), place, answer), answered).await
+    }
+
+    /// Writes down what has changed. Whoever is told of it is told after this.
+    pub(super) async fn write(&self, key: &GroupKey, changes: Vec<Change>) -> io::Result<()> {
+        let (answer, answered) = oneshot::channel();
+        self.order(Order::Write(key.clone(), changes, answer), answered).await
+    }
+
+    /// A group is forgotten.
+    pub(super) async fn remove(&self, key: &GroupKey) -> io::Result<()> {
+        let (answer, answered) = oneshot::channel();
+        self.order(Order::Remove(key.clone(), answer), answered).await
+    }
+
+    async fn order<T>(&self, mut order: Order, answered: oneshot::Receiver<io::Result<T>>) -> io::Result<T> {
+        while let Err(left) = self.0.try_send(order) {
+            let TrySendError::Full(back) = left else { return Err(gone()) };
+            order = back;
+            tokio::time::sleep(FULL_PAUSE).await;
+        }
+        answered.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the thread that writes the places of groups has ended")
+}
+
+fn path(folder: &Path, key: &GroupKey) -> PathBuf {
+    let text = format!("{}\n{}", owner_text(&key.owner), key.name);
+    let mut name = String::new();
+    for byte in &digest(&SHA256, text.as_bytes()).as_ref()[..16] {
+        let _ = write!(name, "{byte:02x}");
+    }
+    folder.join(name).with_extension(ENDING)
+}
+
+/// The groups that have a journal. One that cannot be read is left where it is: the group then begins anew.
+fn list(folder: &Path) -> io::Result<Vec<(GroupKey, Asks)>> {
+    let mut known = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let file = entry?.path();
+        if file.extension().is_none_or(|ending| ending != ENDING) {
+            continue;
+        }
+        let head = first_line(&file).map(|line| format::parse_head(line.trim_end_matches('\n')));
+        match head {
+            Ok(Some((key, asks))) if path(folder, &key) == file => known.push((key, asks)),
+            Ok(_) => warn!("{} is no journal of a group; its group begins anew", file.display()),
+            Err(error) => warn!("{} cannot be read, so that its group begins anew: {error}", file.display()),
+        }
+    }
+    Ok(known)
+}
+
+fn first_line(file: &Path) -> io::Result<String> {
+    let mut line = String::new();
+    BufReader::new(File::open(file)?.take(64 << 10)).read_line(&mut line)?;
+    Ok(line)
+}
+
+/// Files that have been written to since they were synced.
+#[derive(Default)]
+struct Unsynced(Mutex<Vec<(Arc<File>, Arc<AtomicBool>)>>);
+
+impl Unsynced {
+    fn add(&self, file: &Arc<File>, failed: &Arc<AtomicBool>) {
+        let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if files.iter().all(|(known, _)| !Arc::ptr_eq(known, file)) {
+            files.push((Arc::clone(file), Arc::clone(failed)));
+        }
+    }
+
+    fn sync(&self) {
+        let files = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for (file, failed) in files {
+            if let Err(error) = file.sync_data() {
+                error!("the place of a group cannot be synced: {error}");
+                // The next change replaces the whole journal.
+                failed.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// A journal that is written.
+struct Journal {
+    file: Arc<File>,
+    head: String,
+    /// What it says.
+    place: Place,
+    bytes: usize,
+    /// So long it was when it was replaced last.
+    shortest: usize,
+    /// It was not written to, or not synced: it has to be replaced before anything else is written.
+    failed: Arc<AtomicBool>,
+}
+
+struct Writer {
+    folder: PathBuf,
+    open: HashMap<GroupKey, Journal>,
+    unsynced: Arc<Unsynced>,
+}
+
+impl Writer {
+    fn run(mut self, queue: &Receiver<Order>) {
+        while let Ok(order) = queue.recv() {
+            // Whoever asked may have gone.
+            match order {
+                Order::TakeUp(key, answer) => drop(answer.send(self.take_up(&key))),
+                Order::Begin(key, asks, place, answer) => {
+                    drop(answer.send(self.replace(&key, format::head(&key, &asks), place)));
+                }
+                Order::Write(key, changes, answer) => drop(answer.send(self.write(&key, &changes))),
+                Order::Remove(key, answer) => drop(answer.send(self.remove(&key))),
+            }
+        }
+    }
+
+    fn take_up(&mut self, key: &GroupKey) -> io::Result<Option<Place>> {
+        let file = path(&self.folder, key);
+        let content = match fs::read(&file) {
+            Ok(content) => content,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let written = format::read(&content).filter(|written| written.key == *key);
+        match &written {
+            Some(written) if written.bytes < content.len() => {
+                info!(group = %key.name, torn = content.len() - written.bytes, "the place of a group ends with bytes that were torn off");
+            }
+            Some(_) => {}
+            None => warn!("{} is no journal of its group, which begins anew", file.display()),
+        }
+        Ok(written.map(|written| written.place))
+    }
+
+    /// Replaces a journal by the shortest one that leads to this place. After a power cut, one of both is there.
+    fn replace(&mut self, key: &GroupKey, head: String, place: Place) -> io::Result<()> {
+        self.open.remove(key);
+        let mut text = head.clone();
+        place.changes().iter().for_each(|change| format::put(change, &mut text));
+        fs::create_dir_all(&self.folder)?;
+        let file = path(&self.folder, key);
+        write_durably(&self.folder, &file, text.as_bytes())?;
+        let file = Arc::new(File::options().append(true).open(&file)?);
+        let (bytes, failed) = (text.len(), Arc::default());
+        self.open.insert(key.clone(), Journal { file, head, place, bytes, shortest: bytes, failed });
+        Ok(())
+    }
+
+    fn write(&mut self, key: &GroupKey, changes: &[Change]) -> io::Result<()> {
+        let Some(journal) = self.open.get_mut(key) else { return Err(io::Error::other("it is not open")) };
+        let mut text = String::new();
+        for change in changes {
+            journal.place.apply(change);
+            format::put(change, &mut text);
+        }
+        let is_long = journal.bytes > REPLACED_BYTES_MIN.max(REPLACED_TIMES * journal.shortest);
+        if is_long || journal.failed.load(Ordering::Relaxed) {
+            let (head, place) = (journal.head.clone(), journal.place.clone());
+            return self.replace(key, head, place);
+        }
+        match (&*journal.file).write_all(text.as_bytes()) {
+            Ok(()) => {
+                journal.bytes += text.len();
+                self.unsynced.add(&journal.file, &journal.failed);
+                Ok(())
+            }
+            Err(error) => {
+                // A part of a line may be there.
+                journal.failed.store(true, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &GroupKey) -> io::Result<()> {
+        self.open.remove(key);
+        match fs::remove_file(path(&self.folder, key)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mez_core::frame::{Epoch, FrameId, Sequence};
+    use mez_core::group::{End, GroupOptions, MemberId};
+    use mez_core::name::CameraName;
+    use mez_core::rights::Bearer;
+    use mez_core::subscription::SubscriptionSpec;
+
+    use super::*;
+
+    fn key(name: &str) -> GroupKey {
+        GroupKey { owner: Bearer::User(1000), name: name.parse().unwrap() }
+    }
+
+    fn asks() -> Asks {
+        Asks::of(&SubscriptionSpec::live("dock/*".parse().unwrap()), GroupOptions::EVERY).unwrap()
+    }
+
+    fn given(sequence: u64) -> Change {
+        let camera: CameraName = "dock/cam1".parse().unwrap();
+        let frame = FrameId { epoch: Epoch(1), sequence: Sequence(sequence) };
+        Change::Given { camera, frame, member: MemberId(7) }
+    }
+
+    fn done(sequence: u64) -> Change {
+        let Change::Given { camera, frame, member } = given(sequence) else { unreachable!() };
+        Change::Settled { camera, frame, end: End::Done(member) }
+    }
+
+    fn place(changes: &[Change]) -> Place {
+        let mut place = Place::new();
+        changes.iter().for_each(|change| place.apply(change));
+        place
+    }
+
+    #[tokio::test]
+    async fn a_place_is_found_again_and_forgotten_when_told() {
+        let root = tempfile::tempdir().unwrap();
+        let (ours, other) = (key("detect"), key("other"));
+        let changes = [given(1), given(2), done(1), given(3)];
+        {
+            let (journals, known) = Journals::start(root.path()).unwrap();
+            assert_eq!(known, []);
+            assert_eq!(journals.take_up(&ours).await.unwrap(), None);
+            assert!(journals.write(&ours, vec![given(1)]).await.is_err(), "it has not begun");
+            for key in [&ours, &other] {
+                journals.begin(key, &asks(), Place::new()).await.unwrap();
+            }
+            journals.write(&ours, changes[..2].to_vec()).await.unwrap();
+            journals.write(&ours, changes[2..].to_vec()).await.unwrap();
+        }
+        // The process before was killed in the middle of a line.
+        let file = path(&root.path().join(FOLDER), &ours);
+        File::options().append(true).open(&file).unwrap().write_all(b"settled 1 3 dock/").unwrap();
+        let (journals, mut known) = Journals::start(root.path()).unwrap();
+        known.sort_by_key(|(key, _)| key.name.to_string());
+        assert_eq!(known, [(ours.clone(), asks()), (other.clone(), asks())]);
+        let found = journals.take_up(&ours).await.unwrap();
+        assert_eq!(found, Some(place(&changes)));
+        journals.begin(&ours, &asks(), found.unwrap()).await.unwrap();
+        journals.write(&ours, vec![done(3)]).await.unwrap();
+        let changes = [given(1), given(2), done(1), given(3), done(3)];
+        assert_eq!(journals.take_up(&ours).await.unwrap(), Some(place(&changes)), "the torn line is gone");
+        journals.remove(&ours).await.unwrap();
+        journals.remove(&ours).await.unwrap();
+        assert_eq!(journals.take_up(&ours).await.unwrap(), None);
+        assert_eq!(journals.take_up(&other).await.unwrap(), Some(Place::new()));
+    }
+
+    #[tokio::test]
+    async fn a_long_journal_is_replaced_by_a_short_one() {
+        let root = tempfile::tempdir().unwrap();
+        let (journals, _) = Journals::start(root.path()).unwrap();
+        journals.begin(&key("detect"), &asks(), Place::new()).await.unwrap();
+        let file = path(&root.path().join(FOLDER), &key("detect"));
+        let mut longest = 0;
+        for batch in 0..200u64 {
+            let changes = (batch * 100..(batch + 1) * 100).flat_map(|n| [given(n), done(n)]).collect();
+            journals.write(&key("detect"), changes).await.unwrap();
+            longest = longest.max(fs::metadata(&file).unwrap().len());
+        }
+        assert!(longest < 2 * REPLACED_BYTES_MIN as u64, "{longest} bytes");
+        assert_eq!(
+            journals.take_up(&key("detect")).await.unwrap(),
+            Some(place(&[given(19_999), done(19_999)]))
+        );
+    }
+
+    /// The disk takes nothing for a while: whoever writes learns it, and the next change that is written brings all of it.
+    #[tokio::test]
+    async fn after_a_failure_the_whole_place_is_written() {
+        let root = tempfile::tempdir().unwrap();
+        let (journals, _) = Journals::start(root.path()).unwrap();
+        let ours = key("detect");
+        journals.begin(&ours, &asks(), Place::new()).await.unwrap();
+        let mut writer =
+            Writer { folder: root.path().join(FOLDER), open: HashMap::new(), unsynced: Arc::default() };
+        writer.replace(&ours, format::head(&ours, &asks()), Place::new()).unwrap();
+        writer.write(&ours, &[given(1)]).unwrap();
+        let journal = writer.open.get_mut(&ours).unwrap();
+        // A file that cannot be written to.
+        journal.file = Arc::new(File::open(path(&writer.folder, &ours)).unwrap());
+        assert!(writer.write(&ours, &[given(2)]).is_err());
+        writer.write(&ours, &[done(1)]).unwrap();
+        assert_eq!(writer.take_up(&ours).unwrap(), Some(place(&[given(1), given(2), done(1)])));
+    }
+}

@@ -1,0 +1,152 @@
+//! A member's seat in a group: what the group has for the member's stream, and what the stream tells the group.
+//!
+//! A stream holds one record at most. The group gives its member another one when the member has asked for it and the stream can take it, so that the
+//! newest record of that moment is chosen.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use mez_core::frame::FrameId;
+use mez_core::name::CameraName;
+use tokio::sync::Notify;
+
+use crate::edge::lock;
+use crate::edge::subscription::Served;
+
+/// News that wait for a stream. Beyond that the oldest is dropped.
+const NEWS_MAX: usize = 256;
+
+/// How a member's stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Going {
+    /// It was lost. The member may come back.
+    Away,
+    /// The member leaves.
+    Left,
+}
+
+/// A record that was not passed on to the member, and why.
+pub(super) type NotPassed = (CameraName, FrameId, String);
+
+#[derive(Default)]
+struct State {
+    /// The stream can take a record.
+    pulls: bool,
+    /// The group is to hear when it can.
+    is_wanted: bool,
+    record: Option<Served>,
+    news: VecDeque<Served>,
+    /// The last that the stream gets.
+    last: Option<Served>,
+    going: Option<Going>,
+    not_passed: Vec<NotPassed>,
+}
+
+/// What a group and one stream of a member share.
+#[derive(Default)]
+pub(super) struct Seat {
+    state: Mutex<State>,
+    filled: Notify,
+}
+
+impl Seat {
+    /// Whether the stream can take a record now. If not, the group hears when it can.
+    pub(super) fn can_take(&self) -> bool {
+        let mut state = lock(&self.state);
+        let can = state.pulls && state.record.is_none();
+        state.is_wanted = !can;
+        can
+    }
+
+    /// Gives the stream a record.
+    pub(super) fn give(&self, record: Served) {
+        lock(&self.state).record = Some(record);
+        self.filled.notify_one();
+    }
+
+    /// Tells the stream something.
+    pub(super) fn tell(&self, news: Served) {
+        let mut state = lock(&self.state);
+        if state.news.len() == NEWS_MAX {
+            state.news.pop_front();
+        }
+        state.news.push_back(news);
+        self.filled.notify_one();
+    }
+
+    /// Ends the stream, behind what it has not taken.
+    pub(super) fn end(&self, last: Served) {
+        lock(&self.state).last.get_or_insert(last);
+        self.filled.notify_one();
+    }
+
+    /// How the stream ended, if it has, and which records it did not pass on since this was asked last.
+    pub(super) fn told(&self) -> (Option<Going>, Vec<NotPassed>) {
+        let mut state = lock(&self.state);
+        (state.going, std::mem::take(&mut state.not_passed))
+    }
+}
+
+/// A member of a group as its stream holds it. Dropping it tells the group that the stream was lost.
+pub struct GroupMember {
+    seat: Arc<Seat>,
+    group: Arc<Notify>,
+}
+
+impl GroupMember {
+    pub(super) fn new(seat: Arc<Seat>, group: Arc<Notify>) -> Self {
+        Self { seat, group }
+    }
+
+    /// What comes next. Cancelling this loses nothing.
+    pub async fn next(&mut self) -> Served {
+        loop {
+            {
+                let mut state = lock(&self.seat.state);
+                if let Some(news) = state.news.pop_front() {
+                    return news;
+                }
+                if let Some(record) = state.record.take() {
+                    state.pulls = false;
+                    return record;
+                }
+                if let Some(last) = state.last.take() {
+                    return last;
+                }
+                state.pulls = true;
+                if std::mem::take(&mut state.is_wanted) {
+                    self.group.notify_one();
+                }
+            }
+            self.seat.filled.notified().await;
+        }
+    }
+
+    /// A record cannot be passed on to the member.
+    pub fn not_passed(&mut self, camera: CameraName, frame: FrameId, why: String) {
+        lock(&self.seat.state).not_passed.push((camera, frame, why));
+        self.group.notify_one();
+    }
+
+    /// The member leaves.
+    pub fn leave(&mut self) {
+        self.go(Going::Left);
+    }
+
+    fn go(&self, how: Going) {
+        lock(&self.seat.state).going.get_or_insert(how);
+        self.group.notify_one();
+    }
+}
+
+impl Drop for GroupMember {
+    fn drop(&mut self) {
+        self.go(Going::Away);
+    }
+}
+
+impl std::fmt::Debug for GroupMember {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("GroupMember")
+    }
+}

@@ -1,0 +1,214 @@
+//! Groups of readers at an edge: each has a task that serves it, and members that each read a stream of it.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `mod.rs` | lets members in, passes on what they say, lists and forgets groups |
+//! | `registry` | knows the groups and their tasks |
+//! | `task` | serves one group: drives [`GroupSession`](mez_core::group::session::GroupSession) |
+//! | `member` | what a group and one stream of a member share |
+//! | `finding` | finds stills and frames of the past |
+//! | `journal/` | keeps the places of groups on disk |
+//! | `command` | what tasks are told and answer |
+
+mod command;
+mod finding;
+mod journal;
+mod member;
+mod registry;
+mod task;
+
+use std::sync::Arc;
+
+use mez_core::contract::monitor::TakenReport;
+use mez_core::group::members::{Asks, GroupKey};
+use mez_core::name::CameraName;
+use tokio::sync::{mpsc, oneshot};
+use tracing::{error, info};
+
+use self::command::Command;
+pub use self::command::{GroupReport, GroupStanding, JoinFailure, Joining, SettledRecords, Settlements};
+pub(super) use self::journal::Journals;
+pub use self::member::GroupMember;
+use self::registry::{Known, Registry};
+use self::task::GroupTask;
+pub(super) use self::task::Tools;
+use super::failure::Stopped;
+use crate::clock::monotonic_now;
+
+/// Commands that wait for a group. Senders wait beyond that.
+const COMMANDS_MAX: usize = 256;
+
+/// Why a group was not forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForgetGroupFailure {
+    /// There is none.
+    #[error("there is no such group; see mez groups")]
+    Unknown,
+    /// Somebody is in it.
+    #[error("the group has members; end them first, and wait a second")]
+    InUse,
+}
+
+/// The groups of readers of an edge. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct EdgeGroups {
+    registry: Arc<Registry>,
+    tools: Arc<Tools>,
+}
+
+impl EdgeGroups {
+    /// With the groups of which there is a place on disk.
+    pub(super) fn new(tools: Tools, on_disk: Vec<(GroupKey, Asks)>) -> Self {
+        let registry = Arc::<Registry>::default();
+        for (key, asks) in on_disk {
+            registry.lock().groups.restore(monotonic_now(), key, asks);
+        }
+        Self { registry, tools: Arc::new(tools) }
+    }
+
+    /// Lets somebody into a group, which begins if it is new.
+    pub(super) async fn join(&self, joining: Joining) -> Result<GroupMember, JoinFailure> {
+        self.forget_stale().await;
+        loop {
+            let answered = self.ask_to_join(&joining).await?;
+            match answered.await {
+                Ok(joined) => return joined,
+                Err(_) if *self.tools.stop.borrow() => return Err(Stopped.into()),
+                // The group ended just then, and begins anew.
+                Err(_) => {}
+            }
+        }
+    }
+
+    async fn ask_to_join(
+        &self,
+        joining: &Joining,
+    ) -> Result<oneshot::Receiver<Result<GroupMember, JoinFailure>>, JoinFailure> {
+        let key = &joining.key;
+        loop {
+            let found = self.registry.lock().tasks.get(key).cloned();
+            let way = match found {
+                Some(task) => match task.clone().reserve_owned().await {
+                    Ok(permit) => Some((task, permit)),
+                    Err(_) => {
+                        self.drop_ended(key, &task);
+                        continue;
+                    }
+                },
+                None => None,
+            };
+            let mut known = self.registry.lock();
+            let is_same = match (known.tasks.get(key), &way) {
+                (Some(task), Some((before, _))) => task.same_channel(before),
+                (None, None) => true,
+                _ => false,
+            };
+            if !is_same {
+                continue;
+            }
+            if *self.tools.stop.borrow() {
+                return Err(Stopped.into());
+            }
+            // Nothing is waited for from here on: who is admitted is also heard of by the task.
+            known.groups.admit(key, joining.member, &joining.asks)?;
+            let (answer, answered) = oneshot::channel();
+            let command = Command::Join(Box::new(joining.clone()), answer);
+            match way {
+                Some((_, permit)) => drop(permit.send(command)),
+                None => self.begin(&mut known, joining, command),
+            }
+            return Ok(answered);
+        }
+    }
+
+    /// Begins the task of a group, with its first command.
+    fn begin(&self, known: &mut Known, joining: &Joining, first: Command) {
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        // There is room in a new channel.
+        let _ = commands.try_send(first);
+        known.tasks.insert(joining.key.clone(), commands);
+        let (key, asks) = (joining.key.clone(), joining.asks.clone());
+        let (tools, registry) = (Arc::clone(&self.tools), Arc::clone(&self.registry));
+        tokio::spawn(GroupTask::run(key, asks, tools, registry, receiver));
+    }
+
+    /// A task has ended that the registry knows.
+    fn drop_ended(&self, key: &GroupKey, task: &mpsc::Sender<Command>) {
+        let mut known = self.registry.lock();
+        if known.tasks.get(key).is_some_and(|of| of.same_channel(task)) {
+            known.tasks.remove(key);
+        }
+    }
+
+    /// A member says what came of records. `None`: nobody is in such a group.
+    pub(super) async fn settle(&self, key: &GroupKey, settlements: Settlements) -> Option<SettledRecords> {
+        let task = self.registry.lock().tasks.get(key).cloned()?;
+        let (answer, answered) = oneshot::channel();
+        task.send(Command::Settle(settlements, answer)).await.ok()?;
+        answered.await.ok()
+    }
+
+    /// Members had records.
+    pub(super) async fn taken(&self, key: &GroupKey, taken: Vec<(CameraName, TakenReport)>) {
+        let task = self.registry.lock().tasks.get(key).cloned();
+        if let Some(task) = task {
+            // What is not heard of counts as it was handed over.
+            let _ = task.send(Command::Taken(taken)).await;
+        }
+    }
+
+    /// How groups stand, by owner and name.
+    pub(super) async fn list(&self, wants: impl Fn(&GroupKey) -> bool) -> Vec<GroupReport> {
+        self.forget_stale().await;
+        let found: Vec<_> = {
+            let known = self.registry.lock();
+            let all = known.groups.all().filter(|(key, ..)| wants(key));
+            all.map(|(key, asks, _)| (key.clone(), asks.clone(), known.tasks.get(key).cloned())).collect()
+        };
+        let mut reports = Vec::with_capacity(found.len());
+        for (key, asks, task) in found {
+            let standing = match task {
+                Some(task) => {
+                    let (answer, answered) = oneshot::channel();
+                    let _ = task.send(Command::Report(answer)).await;
+                    answered.await.ok()
+                }
+                None => None,
+            };
+            reports.push(GroupReport { key, asks, standing });
+        }
+        reports
+    }
+
+    /// Forgets a group that nobody is in, with its place.
+    pub(super) async fn forget(&self, key: &GroupKey) -> Result<(), ForgetGroupFailure> {
+        {
+            let mut known = self.registry.lock();
+            if !known.groups.forget(key) {
+                let is_known = known.groups.all().any(|(other, ..)| other == key);
+                return Err(if is_known { ForgetGroupFailure::InUse } else { ForgetGroupFailure::Unknown });
+            }
+            // Its task ends without it.
+            known.tasks.remove(key);
+        }
+        self.remove_journal(key).await;
+        info!(owner = %key.owner, name = %key.name, "the group is forgotten");
+        Ok(())
+    }
+
+    async fn remove_journal(&self, key: &GroupKey) {
+        if let Some(journals) = &self.tools.journals
+            && let Err(error) = journals.remove(key).await
+        {
+            error!(owner = %key.owner, name = %key.name, "the place of the group cannot be removed, and would come back after a restart: {error}");
+        }
+    }
+
+    /// Forgets groups that nobody has been in for a week.
+    async fn forget_stale(&self) {
+        let stale: Vec<GroupKey> = self.registry.lock().groups.stale(monotonic_now()).cloned().collect();
+        for key in stale {
+            let _ = self.forget(&key).await;
+        }
+    }
+}

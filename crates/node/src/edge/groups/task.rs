@@ -1,0 +1,571 @@
+//! Serves one group: takes its records from the edge's logs, gives them to members, and writes down how far it has come.
+//!
+//! The decisions are [`GroupSession`]'s. The task lives as long as the group is known. While somebody is a member it is open, and is one
+//! subscription to the edge broker.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::contract::watch::Change as ContractChange;
+use mez_core::group::members::{Asks, GroupKey};
+use mez_core::group::session::{GivenRecord, GroupOutput, GroupSession, Life};
+use mez_core::group::{Acknowledged, Change, MemberId};
+use mez_core::name::CameraName;
+use mez_core::subscription::LastFrame;
+use mez_core::units::Instant;
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::command::{Command, GroupStanding, JoinFailure, Joining, SettledRecords, Settlements};
+use super::finding::{Finding, Found};
+use super::journal::Journals;
+use super::member::{Going, GroupMember, Seat};
+use super::registry::{Registry, Without};
+use crate::clock::{anchor, monotonic_now};
+use crate::edge::failure::Stopped;
+use crate::edge::lock;
+use crate::edge::request::{Opening, Request};
+use crate::edge::standing::{Standing, Standings, forget};
+use crate::edge::subscribers::{Attached, CameraNews, Mailbox};
+use crate::edge::subscription::{Served, SharedCameras};
+use crate::reading::PastSources;
+
+/// How long a group whose place could not be written waits before it tries again.
+const REWRITE_INTERVAL: Duration = Duration::from_secs(5);
+/// Commands that are carried out before members are served.
+const COMMANDS_AT_ONCE: usize = 64;
+
+/// What groups use of the edge.
+pub(crate) struct Tools {
+    pub(crate) requests: mpsc::WeakSender<Request>,
+    pub(crate) next_subscription: Arc<AtomicU64>,
+    pub(crate) places: Arc<PastSources>,
+    pub(crate) standings: Arc<Mutex<Standings>>,
+    /// Where places are kept, if they are.
+    pub(crate) journals: Option<Journals>,
+    pub(crate) stop: watch::Receiver<bool>,
+}
+
+/// A member that is connected.
+struct Seated {
+    seat: Arc<Seat>,
+    application: String,
+    /// How many records it has asked for and was not given.
+    credits: u32,
+    /// The group knows that it can take one.
+    is_free: bool,
+}
+
+/// What is open while somebody is a member.
+struct Open {
+    id: SubscriptionId,
+    mailbox: Arc<Mailbox>,
+    /// Who asked for it.
+    joining: Joining,
+}
+
+/// The task of one group.
+pub(super) struct GroupTask {
+    key: GroupKey,
+    tools: Arc<Tools>,
+    registry: Arc<Registry>,
+    commands: mpsc::Receiver<Command>,
+    /// A stream has something to say.
+    wake: Arc<Notify>,
+    session: GroupSession,
+    open: Option<Open>,
+    cameras: SharedCameras,
+    finding: Finding,
+    seats: BTreeMap<MemberId, Seated>,
+    /// Those that the registry knows.
+    admitted: BTreeSet<MemberId>,
+    /// No camera is connected, of so many that match.
+    waiting: Option<usize>,
+    /// Why the place is not written, and when that is tried again.
+    degraded: Option<(String, Instant)>,
+    /// Answers that wait until what they say is written down.
+    answers: Vec<(oneshot::Sender<SettledRecords>, SettledRecords)>,
+    over: bool,
+}
+
+impl GroupTask {
+    /// Runs a group until it is forgotten or the edge stops. Its place is read first, if there is one.
+    pub(super) async fn run(
+        key: GroupKey,
+        asks: Asks,
+        tools: Arc<Tools>,
+        registry: Arc<Registry>,
+        commands: mpsc::Receiver<Command>,
+    ) {
+        let options = asks.options;
+        let place = match &tools.journals {
+            Some(journals) if options.keeps_place() => {
+                journals.take_up(&key).await.unwrap_or_else(|error| {
+                    warn!(group = %key.name, owner = %key.owner, "the place of the group cannot be read, so that it begins anew: {error}");
+                    None
+                })
+            }
+            _ => None,
+        };
+        let (now, life, on_disk) = (monotonic_now(), new_life(), tools.journals.is_some());
+        let session = match place {
+            Some(place) => GroupSession::restored(now, options, life, place),
+            None => GroupSession::new(now, options, life, on_disk),
+        };
+        let finding = Finding::new(Arc::clone(&tools.places));
+        let task = Self {
+            key,
+            tools,
+            registry,
+            commands,
+            wake: Arc::default(),
+            session,
+            open: None,
+            cameras: SharedCameras::default(),
+            finding,
+            seats: BTreeMap::new(),
+            admitted: BTreeSet::new(),
+            waiting: None,
+            degraded: None,
+            answers: Vec::new(),
+            over: false,
+        };
+        task.serve_always().await;
+    }
+
+    async fn serve_always(mut self) {
+        let mut stop = self.tools.stop.clone();
+        loop {
+            self.serve().await;
+            if self.over {
+                return;
+            }
+            let looked = monotonic_now();
+            let retry = self.degraded.as_ref().map(|(_, at)| *at);
+            let due = self.session.poll_timeout(looked).into_iter().chain(retry).min();
+            let mailbox = self.open.as_ref().map(|open| Arc::clone(&open.mailbox));
+            tokio::select! {
+                command = self.commands.recv() => match command {
+                    Some(command) => self.take(command).await,
+                    None => return self.end().await,
+                },
+                () = self.wake.notified() => {}
+                () = changed(mailbox.as_deref()) => {}
+                found = self.finding.next() => self.take_in(found),
+                () = until(due) => {}
+                () = stopped(&mut stop) => {
+                    self.seats.values().for_each(|seated| seated.seat.end(Served::Stopped));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The group is forgotten.
+    async fn end(&mut self) {
+        self.seats.values().for_each(|seated| seated.seat.end(Served::Replaced));
+        self.close().await;
+    }
+
+    // ---- what it is told ----------------------------------------------------------------------------------
+
+    async fn take(&mut self, first: Command) {
+        let mut next = Some(first);
+        for _ in 0..COMMANDS_AT_ONCE {
+            let Some(command) = next else { return };
+            match command {
+                Command::Join(joining, answer) => {
+                    // Where nobody waits for the answer any more, dropping it says that the member is away.
+                    let _ = answer.send(self.join(*joining).await);
+                }
+                Command::Settle(settlements, answer) => {
+                    let settled = self.settle(settlements);
+                    self.answers.push((answer, settled));
+                }
+                Command::Taken(reports) => {
+                    let now = monotonic_now();
+                    reports
+                        .iter()
+                        .for_each(|(camera, report)| self.session.handle_taken(now, camera, report));
+                }
+                Command::Report(answer) => drop(answer.send(self.standing())),
+            }
+            next = self.commands.try_recv().ok();
+        }
+    }
+
+    async fn join(&mut self, joining: Joining) -> Result<GroupMember, JoinFailure> {
+        let Joining { member, knows, at_once, .. } = joining;
+        // It may have been let go since it was admitted.
+        self.registry.lock().groups.admit(&self.key, member, &joining.asks)?;
+        self.admitted.insert(member);
+        let is_other = |open: &Open| open.joining.asks != joining.asks;
+        if self.open.as_ref().is_none_or(is_other) {
+            self.close().await;
+            self.open(joining.clone()).await?;
+        }
+        let mut joined = self.session.join(member, knows)?;
+        self.session.holds(member, &joining.holds);
+        joined.survives &= self.degraded.is_none();
+        let seat = Arc::<Seat>::default();
+        seat.tell(Served::Joined(joined));
+        if let Some(matching) = self.waiting {
+            seat.tell(Served::Waiting { matching });
+        }
+        let application = joining.spec.application;
+        let seated = Seated { seat: Arc::clone(&seat), application, credits: at_once, is_free: false };
+        if let Some(before) = self.seats.insert(member, seated) {
+            before.seat.end(Served::Replaced);
+        }
+        Ok(GroupMember::new(seat, Arc::clone(&self.wake)))
+    }
+
+    fn settle(&mut self, settlements: Settlements) -> SettledRecords {
+        let Settlements { member, records, ready } = settlements;
+        let mut results: Vec<Result<Acknowledged, _>> = Vec::with_capacity(records.len());
+        for (camera, frame, failure) in records {
+            results.push(match failure {
+                None => self.session.done(member, &camera, frame),
+                Some(why) => self.session.failed(member, &camera, frame, &why),
+            });
+        }
+        let joined = self.seats.contains_key(&member);
+        if let Some(seated) = self.seats.get_mut(&member).filter(|_| ready > 0) {
+            // In a group of the newest, it has done what it had. That it can take more is passed on when its stream can.
+            let known = self.session.ready(member, 0);
+            debug_assert!(known.is_ok(), "who has a seat is a member");
+            seated.credits = seated.credits.saturating_add(ready);
+        }
+        SettledRecords { results, joined }
+    }
+
+    fn standing(&self) -> GroupStanding {
+        let group = self.session.group();
+        let place = group.place();
+        let application = |member| self.seats.get(&member).map(|seated| seated.application.clone());
+        let members = group
+            .members()
+            .map(|(member, open, account)| (member, application(member).unwrap_or_default(), open, *account));
+        let lane = |(camera, last): (CameraName, LastFrame)| {
+            let open = place.open().filter(|(of, _)| **of == camera).count();
+            (camera, last.id, open)
+        };
+        GroupStanding {
+            survives: self.keeps() && self.degraded.is_none(),
+            degraded: self.degraded.as_ref().map(|(why, _)| why.clone()),
+            members: members.collect(),
+            lanes: place.after().map(lane).collect(),
+            account: group.account().clone(),
+            open: place.open_count(),
+        }
+    }
+
+    // ---- opening and closing ------------------------------------------------------------------------------
+
+    async fn open(&mut self, joining: Joining) -> Result<(), Stopped> {
+        let Some(requests) = self.tools.requests.upgrade() else { return Err(Stopped) };
+        let id = SubscriptionId(self.tools.next_subscription.fetch_add(1, Ordering::Relaxed));
+        let (mailbox, clock) = (Arc::new(Mailbox::default()), anchor());
+        let Joining { asks, spec, profile, .. } = &joining;
+        let spec = self.session.asked_for(clock, spec.clone(), &asks.options);
+        let (answer, connected) = oneshot::channel();
+        let opening = Opening {
+            id,
+            spec: spec.clone(),
+            profile: profile.clone(),
+            clock,
+            mailbox: Arc::clone(&mailbox),
+        };
+        requests.send(Request::Subscribe(Box::new(opening), answer)).await.map_err(|_| Stopped)?;
+        let (connected, _) = connected.await.map_err(|_| Stopped)?;
+        let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
+        self.session.open(clock, (id, spec), asks.options, sized);
+        self.waiting = (connected == 0).then_some(0);
+        let (owner, name) = (&self.key.owner, &self.key.name);
+        info!(%owner, %name, cameras = %asks.cameras, "a group of readers is open");
+        self.open = Some(Open { id, mailbox, joining });
+        self.begin_journal().await;
+        Ok(())
+    }
+
+    async fn close(&mut self) {
+        self.session.close();
+        self.finding.drop_all();
+        let Some(Open { id, .. }) = self.open.take() else { return };
+        {
+            let mut standings = lock(&self.tools.standings);
+            self.cameras.names().for_each(|camera| forget(&mut standings, camera, id));
+        }
+        self.cameras = SharedCameras::default();
+        if let Some(requests) = self.tools.requests.upgrade() {
+            // A broker that has stopped has forgotten it.
+            let _ = requests.send(Request::Unsubscribe(id)).await;
+        }
+    }
+
+    /// Opens it anew for the same, without what it knew of a camera that was reset.
+    async fn open_again(&mut self, reset: &CameraName) {
+        let Some(joining) = self.open.as_ref().map(|open| open.joining.clone()) else { return };
+        self.close().await;
+        self.session.handle_forgotten(reset);
+        if self.open(joining).await.is_err() {
+            self.seats.values().for_each(|seated| seated.seat.end(Served::Stopped));
+        }
+    }
+
+    // ---- the place on disk --------------------------------------------------------------------------------
+
+    /// Whether its place is to be written.
+    fn keeps(&self) -> bool {
+        self.session.group().options().keeps_place() && self.tools.journals.is_some()
+    }
+
+    /// From now on the journal holds the place as it is. A group of the newest has none.
+    async fn begin_journal(&mut self) {
+        let (Some(journals), Some(open)) = (&self.tools.journals, &self.open) else { return };
+        // The place has all that has changed so far.
+        while self.session.poll_change().is_some() {}
+        let written = if self.session.group().options().keeps_place() {
+            let place = self.session.group().place().clone();
+            journals.begin(&self.key, &open.joining.asks, place).await
+        } else {
+            journals.remove(&self.key).await
+        };
+        self.note_written(written);
+    }
+
+    /// Writes down what has changed, before anybody hears of it.
+    async fn write_down(&mut self) {
+        let changes: Vec<Change> = std::iter::from_fn(|| self.session.poll_change()).collect();
+        if !self.keeps() {
+            return;
+        }
+        if let Some((_, again)) = &self.degraded {
+            if *again <= monotonic_now() {
+                self.begin_journal().await;
+            }
+        } else if let (Some(journals), false) = (&self.tools.journals, changes.is_empty()) {
+            let written = journals.write(&self.key, changes).await;
+            self.note_written(written);
+        }
+    }
+
+    fn note_written(&mut self, written: std::io::Result<()>) {
+        let (owner, name) = (&self.key.owner, &self.key.name);
+        match written {
+            Ok(()) => {
+                if self.degraded.take().is_some() {
+                    info!(%owner, %name, "the place of the group is written again");
+                }
+            }
+            Err(error) => {
+                let again = monotonic_now() + REWRITE_INTERVAL;
+                if self.degraded.replace((error.to_string(), again)).is_none() {
+                    warn!(%owner, %name, "the place of the group is not written, so that its work would be done again after a restart: {error}");
+                }
+            }
+        }
+    }
+
+    // ---- serving ------------------------------------------------------------------------------------------
+
+    /// Gives members what there is.
+    async fn serve(&mut self) {
+        self.read_letters().await;
+        self.look_at_seats();
+        let mut outputs = Vec::new();
+        loop {
+            while let Some(output) = self.session.poll(monotonic_now(), &self.cameras) {
+                outputs.push(output);
+            }
+            let mut found_some = false;
+            while let Some(question) = self.session.poll_question() {
+                if let Some(found) = self.finding.ask(question, &self.cameras) {
+                    self.take_in(found);
+                    found_some = true;
+                }
+            }
+            if !found_some {
+                break;
+            }
+        }
+        self.write_down().await;
+        outputs.into_iter().for_each(|output| self.tell(output));
+        for (answer, settled) in self.answers.drain(..) {
+            // Whoever asked may have gone.
+            let _ = answer.send(settled);
+        }
+        self.let_go().await;
+    }
+
+    /// What the broker has told.
+    async fn read_letters(&mut self) {
+        let Some(mailbox) = self.open.as_ref().map(|open| Arc::clone(&open.mailbox)) else { return };
+        let now = monotonic_now();
+        let (reset, stopped) = {
+            let mut letters = lock(&mailbox.letters);
+            for camera in letters.detached.drain(..) {
+                self.session.handle_forgotten(&camera);
+                self.finding.forget(&camera);
+                self.cameras.remove(&camera);
+            }
+            for Attached { camera, log, present, shared } in letters.attached.drain(..) {
+                self.cameras.insert(camera.clone(), shared);
+                self.session.handle_attach(now, camera, log, present);
+            }
+            if std::mem::take(&mut letters.view_changed) {
+                self.session.handle_view_changed();
+            }
+            for news in letters.changes.drain(..) {
+                if matches!(news, CameraNews::Camera(_, true, _)) {
+                    self.waiting = None;
+                }
+                self.seats.values().for_each(|seated| seated.seat.tell(served(&news)));
+            }
+            (letters.reset.take(), letters.stopped)
+        };
+        if let Some(camera) = reset {
+            self.finding.forget(&camera);
+            self.open_again(&camera).await;
+        }
+        if stopped {
+            self.seats.values().for_each(|seated| seated.seat.end(Served::Stopped));
+        }
+    }
+
+    /// What streams have told, and whether they can take a record.
+    fn look_at_seats(&mut self) {
+        let now = monotonic_now();
+        let mut gone = Vec::new();
+        for (member, seated) in &mut self.seats {
+            let (going, not_passed) = seated.seat.told();
+            for (camera, frame, why) in not_passed {
+                // The member has not seen it, and can take another one.
+                let _ = self.session.failed(*member, &camera, frame, &why);
+                seated.credits = seated.credits.saturating_add(1);
+            }
+            match going {
+                Some(going) => gone.push((*member, going)),
+                None if seated.credits > 0 && !seated.is_free && seated.seat.can_take() => {
+                    seated.is_free = self.session.room(*member, 1).is_ok();
+                }
+                None => {}
+            }
+        }
+        for (member, going) in gone {
+            self.seats.remove(&member);
+            match going {
+                Going::Away => self.session.away(now, member),
+                Going::Left => self.session.leave(member),
+            }
+        }
+    }
+
+    fn take_in(&mut self, found: Found) {
+        match found {
+            Found::Still(camera, frame, answer) => self.session.handle_still(&camera, frame, answer),
+            Found::Past(camera, asked, answer) => self.session.handle_past(&camera, asked, answer),
+        }
+    }
+
+    fn tell(&mut self, output: GroupOutput) {
+        match output {
+            GroupOutput::Record(record) => self.give(*record),
+            GroupOutput::HeldBack { open } => {
+                self.seats.values().for_each(|seated| seated.seat.tell(Served::Held(Some(open))));
+            }
+            GroupOutput::GoesOn => {
+                self.seats.values().for_each(|seated| seated.seat.tell(Served::Held(None)));
+            }
+            GroupOutput::Contract(change) => {
+                self.note_standing(&change);
+                for seated in self.seats.values() {
+                    let told = Served::Contract(change.clone());
+                    if change.ends { seated.seat.end(told) } else { seated.seat.tell(told) }
+                }
+            }
+        }
+    }
+
+    fn give(&mut self, record: GivenRecord) {
+        let GivenRecord { given, delivery, times, verdict } = record;
+        // What is given while its stream is being lost comes again when the member is back or gone.
+        let Some(seated) = self.seats.get_mut(&given.member) else { return };
+        seated.is_free = false;
+        seated.credits = seated.credits.saturating_sub(1);
+        let attempt = u32::try_from(given.attempt).unwrap_or(u32::MAX);
+        seated.seat.give(Served::Frame { delivery: Box::new(delivery), times, verdict, attempt });
+    }
+
+    /// How the contract stands is known to whoever asks the broker.
+    fn note_standing(&mut self, change: &ContractChange) {
+        let Some(Open { id, joining, .. }) = &self.open else { return };
+        let ContractChange { camera, state, reason, .. } = change.clone();
+        let application = format!("group {}", self.key.name);
+        let standing = Standing { application, contract: joining.asks.contract.clone(), state, reason };
+        lock(&self.tools.standings).entry(camera).or_default().insert(*id, standing);
+    }
+
+    /// Lets go of members that have left.
+    async fn let_go(&mut self) {
+        let group = self.session.group();
+        let left: Vec<MemberId> =
+            self.admitted.iter().filter(|member| !group.has_member(**member)).copied().collect();
+        for member in left {
+            self.admitted.remove(&member);
+            match self.registry.leave(monotonic_now(), &self.key, member) {
+                Without::Others => {}
+                Without::Nobody => self.close().await,
+                Without::Over => {
+                    self.close().await;
+                    self.over = true;
+                }
+            }
+        }
+    }
+}
+
+fn served(news: &CameraNews) -> Served {
+    match news {
+        CameraNews::Camera(camera, up, reason) => {
+            Served::Camera { camera: camera.clone(), up: *up, reason: reason.clone() }
+        }
+        CameraNews::Source(camera, source) => {
+            Served::Source { camera: camera.clone(), source: source.clone() }
+        }
+    }
+}
+
+/// Waits for the broker to tell something; for ever where the group is not open.
+async fn changed(mailbox: Option<&Mailbox>) {
+    match mailbox {
+        Some(mailbox) => mailbox.changed.notified().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until the broker stops.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // It also does when its last handle is dropped.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        // Timers count whole milliseconds.
+        Some(due) => sleep(due.saturating_since(monotonic_now()) + Duration::from_millis(1)).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn new_life() -> Life {
+    let mut bytes = [0; 16];
+    // Without randomness, members believe that an older life goes on. The system always has some.
+    let _ = SystemRandom::new().fill(&mut bytes);
+    Life(u128::from_be_bytes(bytes))
+}

@@ -1,0 +1,90 @@
+"""What a member of a group says of its records."""
+
+from typing import TYPE_CHECKING
+
+from mez import _arguments as arguments
+from mez import _native
+from mez.errors import EndedError
+
+if TYPE_CHECKING:
+    # Name, how many at once, whether the next settles the one before, order, seconds, tries, bound.
+    GroupAsk = tuple[str, int, bool, bool, float | None, int | None, int | None]
+
+
+class Settled:
+    """The part of a frame that says what came of it in a group."""
+
+    __slots__ = ()
+
+    camera: str
+    epoch: int
+    sequence: int
+    attempt: int
+    _settler: _native.Subscription | None
+
+    def done(self) -> None:
+        """Say that the work on this record of a group is done: nobody gets it again.
+
+        The edge is told behind your back, at once, and again after a lost connection. Saying it twice does
+        nothing, and neither does saying it of a frame that came outside groups. With `at_once=1` a loop need
+        not say it: whoever asks for the next record has done the one before.
+
+        Raises:
+            EndedError: The frame was pickled, so there is nobody to tell.
+        """
+        self._settle(None)
+
+    def failed(self, error: object) -> None:
+        """Say that the work on this record of a group could not be done, and why.
+
+        With `deliver="every"` it is given again at once, to another member if one is free, and after
+        `tries` it becomes a dead letter with the last error (`mez groups`). With `deliver="newest"` it is a
+        dead letter. An exception that leaves the `with` block of the subscription says this by itself.
+
+        Args:
+            error: Why, for people: a text or an exception. 500 bytes of it are kept.
+
+        Raises:
+            EndedError: The frame was pickled, so there is nobody to tell.
+        """
+        why = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
+        self._settle(why)
+
+    def _settle(self, error: str | None) -> None:
+        if self.attempt == 0:
+            return
+        if self._settler is None:
+            raise EndedError(f"{self!r} was copied between processes; settle it where it was received")
+        self._settler.settle(self.camera, self.epoch, self.sequence, error)
+
+
+def asked(
+    group: str | None,
+    *,
+    ordered: str | None,
+    again_after: float | None,
+    tries: int | None,
+    open_max: int | None,
+    at_once: int,
+) -> "GroupAsk | None":
+    """What is asked of a group, checked, for the native module."""
+    if group is None:
+        given = {"ordered": ordered, "again_after": again_after, "tries": tries, "open_max": open_max}
+        for name, value in given.items():
+            if value is not None:
+                raise arguments.invalid(name, f"{name} is of groups; give group, or leave {name} out")
+        if at_once != 1:
+            raise arguments.invalid("at_once", "at_once is of groups; give group, or leave at_once out")
+        return None
+    if ordered not in (None, "camera"):
+        raise arguments.invalid("ordered", f'ordered is {ordered!r}; give "camera", or leave it out')
+    several = arguments.whole("at_once", at_once, 1, 10_000)
+    return (
+        arguments.text("group", group),
+        several,
+        several == 1,
+        ordered == "camera",
+        arguments.optional_number("again_after", again_after),
+        None if tries is None else arguments.whole("tries", tries, 1, 100),
+        None if open_max is None else arguments.whole("open_max", open_max, 1, 10_000),
+    )
