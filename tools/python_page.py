@@ -124,7 +124,7 @@ def _described(node: Definition, prefix: str) -> Iterator[str]:
     yield f"### {_title(node)}\n\n"
     if isinstance(node, ast.ClassDef):
         yield from _text(node, _fields(node))
-        for member in node.body:
+        for member in [*node.body, *_inherited(node)]:
             if isinstance(member, ast.FunctionDef) and _is_shown(member):
                 yield f"#### {_title(member, node.name + '.')}\n\n"
                 if not _is(member, "property"):
@@ -133,6 +133,15 @@ def _described(node: Definition, prefix: str) -> Iterator[str]:
     elif isinstance(node, ast.FunctionDef):
         yield _signature(node, prefix)
         yield from _text(node, _parameters(node))
+
+
+def _inherited(node: ast.ClassDef) -> Iterator[ast.stmt]:
+    """What a class has of others that have no place of their own on the page."""
+    definitions, public = _definitions(), _public()
+    for base in node.bases:
+        name = ast.unparse(base)
+        if name in definitions and name not in public:
+            yield from definitions[name][1].body
 
 
 def _title(node: Definition, prefix: str = "") -> str:

@@ -218,6 +218,8 @@ fn follow(
                 | Event::Contract { .. }
                 | Event::Waiting { .. }
                 | Event::Reconnected
+                | Event::Joined { .. }
+                | Event::Held { .. }
                 | Event::Ended { .. } => {}
             }
         }

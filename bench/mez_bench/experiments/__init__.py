@@ -14,6 +14,7 @@ from mez_bench.experiments.contracts import CONTRACTS
 from mez_bench.experiments.cost import COST
 from mez_bench.experiments.flame import FLAME
 from mez_bench.experiments.flood import FLOOD
+from mez_bench.experiments.groups import GROUPS
 from mez_bench.experiments.kept import KEPT
 from mez_bench.experiments.knobs import KNOBS
 from mez_bench.experiments.log import LOG
@@ -47,6 +48,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         FLAME,
         FLOOD,
         RIGHTS,
+        GROUPS,
         MEMORY,
         POLICIES,
         ABLATION,
