@@ -15,8 +15,17 @@ const VERBS: [Verb; 5] = [Verb::Watch, Verb::Read, Verb::Originals, Verb::Reply,
 /// Of which cameras.
 const CAMERAS: [&str; 6] = ["**", "**", "dock/*", "dock/cam1", "*/cam1", "yard/**"];
 
+/// The rights at the beginning: those that were drawn. Otherwise everybody may do everything: each has grants for it, or, with `open`, needs none.
+pub(super) fn rights(drawn: Option<&Grants>, open: bool, applications: u64) -> Rights {
+    match drawn {
+        Some(granted) => granted.rights(),
+        None if open => Rights::open(),
+        None => everything(applications),
+    }
+}
+
 /// Rights under which every application may do everything, because each has the grants for it.
-pub(super) fn everything(applications: u64) -> Rights {
+fn everything(applications: u64) -> Rights {
     Rights::new(Stance::Deny, (0..applications as usize).flat_map(|place| all_of("**", &only(place))))
 }
 
@@ -39,7 +48,7 @@ impl Grants {
         Self { random, given }
     }
 
-    pub(super) fn rights(&self) -> Rights {
+    fn rights(&self) -> Rights {
         Rights::new(Stance::Deny, self.given.iter().flatten().cloned())
     }
 

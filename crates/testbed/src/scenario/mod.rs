@@ -1,11 +1,13 @@
 //! Draws worlds at random: cameras, links and applications of every kind, with faults that may overlap.
 //!
-//! `media.rs` draws what cameras share, `grants.rs` who may do what, `revoked.rs` who is revoked, `groups.rs` groups of workers.
+//! `media.rs` draws what cameras share, `grants.rs` who may do what, `revoked.rs` who is revoked, `sources.rs` what cameras get from
+//! their sources, `groups.rs` groups of workers.
 
 mod grants;
 mod groups;
 mod media;
 mod revoked;
+mod sources;
 
 use std::time::Duration;
 
@@ -14,7 +16,6 @@ use mez_core::contract::{Contract, OnInfeasible};
 use mez_core::frame::Epoch;
 use mez_core::history::Tier;
 use mez_core::profile::{Profile, ProfileHash, RungProfile, SizedProfile};
-use mez_core::rights::Rights;
 use mez_core::setting::Setting;
 use mez_core::store::Durability;
 use mez_core::subscription::Deliver;
@@ -23,6 +24,7 @@ use self::grants::Grants;
 pub use self::groups::shared;
 use self::media::{declared, medium};
 use self::revoked::Members;
+use self::sources::{film, give_records, lose_sources};
 use crate::disk::Faults;
 use crate::footage::Footage;
 use crate::link::LinkSpec;
@@ -30,7 +32,7 @@ use crate::random::Random;
 use crate::time::{Moment, ms, secs};
 use crate::world::{
     Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct,
-    Counter, DiskSpec, EdgeId, EdgeSpec, Host, Library, Resumes, SourceVideo, VisitorSpec, World,
+    Counter, DiskSpec, EdgeId, EdgeSpec, Host, Library, Resumes, VisitorSpec, World,
 };
 
 /// No fault comes before this moment.
@@ -67,7 +69,7 @@ pub struct Variety {
     pub records: bool,
     /// Whether members of the site are revoked and join again, at one edge or two between which cameras go to and fro.
     pub revocations: bool,
-    /// Whether there will be groups of workers ([`shared`]). They have grants for everything.
+    /// Whether there will be groups of workers ([`shared`]). Everybody may then do everything.
     pub groups: bool,
 }
 
@@ -128,11 +130,7 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let disk = random.one_in(4).then(|| disk(&mut random));
     let channels = declared(seed);
     let mut granted = variety.grants.then(|| Grants::draw(seed, count));
-    let rights = match &granted {
-        Some(granted) => granted.rights(),
-        None if variety.groups => Rights::open(),
-        None => grants::everything(count),
-    };
+    let rights = grants::rights(granted.as_ref(), variety.groups, count);
     let edge = EdgeSpec { log_bytes_max, disk, channels, rights, ..EdgeSpec::default() };
     let mut world = World::seeded_with(seed, edge);
     let members = variety.revocations.then(|| Members::draw(&mut world, seed));
@@ -174,7 +172,7 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
         libraries(&mut world, seed, &applications);
     }
     if variety.lost_sources {
-        lose_sources(&mut world, seed, &cameras, length);
+        lose_sources(&mut world, seed, &cameras, CALM..=length - QUIET);
     }
     if let Some(granted) = granted {
         granted.plan(&mut world, EdgeId::default(), &applications, (CALM..=length - QUIET, length));
@@ -231,17 +229,6 @@ fn plan_thefts(world: &mut World, seed: u64, cameras: &[CameraId], length: Durat
         world.at(poisoned + random.duration(ms(5)..=secs(4)), Action::Reset(camera));
     }
     true
-}
-
-/// Plans that cameras lose the sources of their frames, and get them back.
-fn lose_sources(world: &mut World, seed: u64, cameras: &[CameraId], length: Duration) {
-    let mut random = Random::seeded(seed ^ 0x736f_7572_6365_7321);
-    for _ in 0..random.within(1..=3) {
-        let camera = *random.pick(cameras);
-        let start = Moment::START + random.duration(CALM..=length - QUIET);
-        let back = start + random.duration(ms(5)..=secs(5));
-        world.at(start, Action::LoseSource(camera)).at(back, Action::Publish(camera));
-    }
 }
 
 /// Plans what applications ask of their running sessions.
@@ -333,28 +320,6 @@ fn flood(world: &mut World, seed: u64, cameras: usize, length: Duration) {
             round_trip_time: random.duration(Duration::from_micros(200)..=ms(20)),
             interval: random.duration(ms(100)..=secs(1)),
         });
-    }
-}
-
-/// Lets cameras give video of their sources, most of them. The shortest chain has one frame, the longest a thousand.
-fn film(specs: &mut [CameraSpec], seed: u64) {
-    let mut random = Random::seeded(seed ^ 0x7669_6465_6f21_2121);
-    for spec in specs {
-        spec.video = (!random.one_in(6)).then(|| SourceVideo {
-            key_every: *random.pick(&[1, 8, 25, 60, 250, 1000]),
-            spare_once_in: *random.pick(&[0, 0, 2, 3]),
-            answers: random.one_in(2),
-            lost_once_in: *random.pick(&[0, 0, 100]),
-            permille: *random.pick(&[(1000, 125), (400, 37), (270, 45), (300, 250)]),
-        });
-    }
-}
-
-/// Lets cameras give data records, most of them.
-fn give_records(specs: &mut [CameraSpec], seed: u64) {
-    let mut random = Random::seeded(seed ^ 0x7265_636f_7264_7321);
-    for spec in specs {
-        spec.record_once_in = *random.pick(&[0, 2, 3, 10, 40]);
     }
 }
 
