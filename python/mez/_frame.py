@@ -168,8 +168,8 @@ class Frame(Settled):
         published_size: Width and height of the frame as it was published, in pixels: those of the picture
             that the camera has. `rung` says whether the frame was made smaller.
         encoding: What `payload` is: `"data"`, of a record that is no picture; `"jpeg"`, `"png"`, `"bgr8"` or
-            `"gray8"`; or `"h264"` or `"tiles"`, of video that came as it crossed the link and was decoded
-            here (`accept` of `subscribe`).
+            `"gray8"`; or `"h264"`, `"h265"`, `"av1"` or `"tiles"`, of video that came as it crossed the link
+            and was decoded here (`accept` of `subscribe`).
         rung: What was done to the frame that was published: `"original"`, or a name such as
             `"jpeg/w1920/q80/420"`.
         expected_accuracy: The accuracy to expect, in 0..1: by the subscription's profile, else by what the
@@ -531,7 +531,7 @@ class Frame(Settled):
             if not name.startswith("_") and name != "payload"
         }
         # Nobody else has the frames that video needs.
-        image = self.image if self.encoding in ("h264", "tiles") else None
+        image = self.image if self.encoding in ("h264", "h265", "av1", "tiles") else None
         return _restore, (state, bytes(self.payload), self._image_size, image)
 
     def __repr__(self) -> str:

@@ -95,13 +95,16 @@ def subscribe(
         since: The first capture time that is wanted. Default: frames that are published from now on. It does
             not apply to cameras in `after`.
         until: The last capture time that is wanted. Default: none.
-        accept: The encodings that may come. Default: all. Video then comes as it crossed the link, with a
-            tenth of the bytes of stills or less, and is decoded in this process, in Rust: every frame of it,
-            of which you get the newest (`frame.encoding` says how it came, `rung` what the camera did).
-            Pixels are made of those at which you look. Stills come until a chain begins, and while you are
-            too slow for one, so a list of only `"h264"` and `"tiles"` is refused. `[]`: stills in every
-            encoding; the edge turns video into JPEG of quality 95. `["jpeg"]`, for programs that decode
-            `payload` themselves: the edge turns all other encodings into that. The past comes as stills.
+        accept: The encodings that may come. Default: all but `"h265"` and `"av1"`. Video then comes as it
+            crossed the link, with a tenth of the bytes of stills or less, and is decoded in this process, in
+            Rust: every frame of it, of which you get the newest (`frame.encoding` says how it came, `rung`
+            what the camera did). Pixels are made of those at which you look. Stills come until a chain
+            begins, and while you are too slow for one, so a list of nothing but video is refused. `"h265"`
+            and `"av1"`, of cameras whose sources give them, are decoded by a process of ffmpeg on this host,
+            and refused where that does not work; if you do not list them, the edge makes stills of them.
+            `[]`: stills in every encoding; the edge turns video into JPEG of quality 95. `["jpeg"]`, for
+            programs that decode `payload` themselves: the edge turns all other encodings into that. The past
+            comes as stills.
         size: The size of `frame.image`, in whose pixels you give boxes to `frame.reply`. `"sent"`: that of
             the frame as it came, which may be smaller than it was published. `"published"`: the image is
             scaled to the size of the frame as it was published, the same at every rung.

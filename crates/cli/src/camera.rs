@@ -46,7 +46,7 @@ Settings may stand in a file: --config FILE, else ~/.config/mez/camera.toml (or 
 there. Flags and variables go before it. SIGHUP has it read again. `mez config check FILE` names what is wrong with a file, `mez config show camera` what \
 is in force.
 
-A source needs ffmpeg. Motion JPEG and H.264 without B-frames pass through unchanged; all else becomes JPEG of quality 95. With --decode, H.264 does so too.
+A source needs ffmpeg. Motion JPEG, AV1, and H.264 and H.265 without B-frames pass through unchanged; all else becomes JPEG of quality 95. With --decode, video does so too.
 The line `ready …` says that frames can be published; with --source, that the first one has been.
 The command ends with Ctrl-C, with SIGTERM, or when a recording ends.")]
 pub(crate) struct CameraArgs {
@@ -68,7 +68,7 @@ pub(crate) struct CameraArgs {
     /// The H.264 encoder: openh264, or x264 in builds that have it
     #[arg(long, value_name = "ENCODER", default_value_t = H264Library::Openh264, env = "MEZ_CAMERA_H264_ENCODER")]
     h264_encoder: H264Library,
-    /// What decodes H.264: software (in this process), a decoder of the platform through ffmpeg (v4l2m2m, vaapi, cuda), ffmpeg's own (ffmpeg), or auto: the first of the platform that works and is quicker than software
+    /// What decodes video: software (H.264 in this process, H.265 and AV1 by ffmpeg), a decoder of the platform through ffmpeg (v4l2m2m, vaapi, cuda), ffmpeg's own (ffmpeg), or auto: the first of the platform that works and is quicker than software
     #[arg(long, value_name = "DECODER", default_value_t = DecoderChoice::Software, env = "MEZ_CAMERA_DECODER")]
     decoder: DecoderChoice,
     /// Folder with the keys of this host [default: ~/.config/mez/keys]
@@ -86,7 +86,7 @@ pub(crate) struct CameraArgs {
     /// Frames per second: the rate at which a file is played, or to which a live source is reduced
     #[arg(long, value_name = "F", value_parser = parse_rate, env = "MEZ_CAMERA_FPS")]
     fps: Option<f64>,
-    /// Decode H.264, and publish each picture as JPEG of quality 95, as of other codecs [default: H.264 without B-frames goes on as the source coded it]
+    /// Decode video, and publish each picture as JPEG of quality 95 [default: H.264, H.265 and AV1 without B-frames go on as the source coded them]
     #[arg(long, env = "MEZ_CAMERA_DECODE")]
     decode: bool,
     /// Unix socket through which programs on this host publish and subscribe, or `off` [default: off with a source; else camera.sock in /run/mez for root, or in $XDG_RUNTIME_DIR/mez or ~/.cache/mez]
@@ -277,7 +277,9 @@ pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
     let (options, source) = in_force.args.options()?;
     let CameraArgs { fps, looped, decode, .. } = in_force.args;
     block_on(async {
-        let source_options = SourceOptions { fps, looped, packets: !decode, ..SourceOptions::default() };
+        let decoders = options.camera.decoders.clone();
+        let source_options =
+            SourceOptions { fps, looped, packets: !decode, decoders, ..SourceOptions::default() };
         // Before the edge hears of the camera: a mistyped file is no camera that was there once.
         let source = match source {
             Some(spec) => Some(PreparedSource::prepare(spec, source_options).await?),

@@ -80,7 +80,7 @@ pub(crate) struct EdgeArgs {
     /// Largest frame that is accepted
     #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes, env = "MEZ_EDGE_FRAME_BYTES_MAX")]
     frame_bytes_max: u32,
-    /// What decodes H.264 for stills: software (in this process), a decoder of the platform through ffmpeg (v4l2m2m, vaapi, cuda), ffmpeg's own (ffmpeg), or auto: the first of the platform that works and is quicker than software
+    /// What decodes video for stills: software (H.264 in this process, H.265 and AV1 by ffmpeg), a decoder of the platform through ffmpeg (v4l2m2m, vaapi, cuda), ffmpeg's own (ffmpeg), or auto: the first of the platform that works and is quicker than software
     #[arg(long, value_name = "DECODER", default_value_t = DecoderChoice::Software, env = "MEZ_EDGE_DECODER")]
     decoder: DecoderChoice,
     /// Folder for state, which the broker needs again at its next start [default: /var/lib/mez for root, else ~/.local/state/mez]

@@ -385,6 +385,8 @@ fn save(folder: &Path, frame: &ReceivedFrame) -> Result<(), Failure> {
         Encoding::Bgr8 => "bgr",
         Encoding::Gray8 => "gray",
         Encoding::H264 => "h264",
+        Encoding::H265 => "h265",
+        Encoding::Av1 => "obu",
         Encoding::Tiles => "tiles",
         Encoding::Data => extension_of(frame),
     };

@@ -73,31 +73,44 @@ pub enum Encoding {
     Tiles = 6,
     /// No picture: a [data record](crate::data), without width and height.
     Data = 7,
+    /// One picture of a source's own H.265 stream (Annex B), part of a chain.
+    H265 = 8,
+    /// One picture of a source's own AV1 stream (a temporal unit in the low-overhead format), part of a chain.
+    Av1 = 9,
 }
 
 impl Encoding {
+    /// All encodings, in the order of their wire codes.
+    pub const ALL: [Self; 9] = [
+        Self::Jpeg,
+        Self::Png,
+        Self::Bgr8,
+        Self::Gray8,
+        Self::H264,
+        Self::Tiles,
+        Self::Data,
+        Self::H265,
+        Self::Av1,
+    ];
+
     /// The encoding with this wire code, if this version knows it.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            1 => Some(Self::Jpeg),
-            2 => Some(Self::Png),
-            3 => Some(Self::Bgr8),
-            4 => Some(Self::Gray8),
-            5 => Some(Self::H264),
-            6 => Some(Self::Tiles),
-            7 => Some(Self::Data),
-            _ => None,
-        }
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|encoding| *encoding as u8 == code)
     }
 
     /// The encoding with this name, if there is one.
     pub fn from_name(name: &str) -> Option<Self> {
-        (1..=7).filter_map(Self::from_code).find(|encoding| encoding.name() == name)
+        Self::ALL.into_iter().find(|encoding| encoding.name() == name)
     }
 
     /// Whether a frame of this encoding may need other frames to be decoded.
     pub const fn is_chained(self) -> bool {
-        matches!(self, Self::H264 | Self::Tiles)
+        matches!(self, Self::H264 | Self::Tiles) || self.is_foreign()
+    }
+
+    /// Whether it is video of sources that Mez neither makes nor decodes by itself: decoding needs the platform's decoder.
+    pub const fn is_foreign(self) -> bool {
+        matches!(self, Self::H265 | Self::Av1)
     }
 
     /// Whether the payload is a picture. If not, it is a [data record](crate::data).
@@ -115,6 +128,8 @@ impl Encoding {
             Self::H264 => "h264",
             Self::Tiles => "tiles",
             Self::Data => "data",
+            Self::H265 => "h265",
+            Self::Av1 => "av1",
         }
     }
 }
@@ -188,33 +203,34 @@ impl ChainLink {
 /// The chained encodings that a receiver decodes by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChainKinds {
-    /// H.264.
-    pub h264: bool,
-    /// Changed tiles.
-    pub tiles: bool,
+    /// One bit for each, by wire code.
+    codes: u16,
 }
 
 impl ChainKinds {
     /// None of them.
-    pub const NONE: Self = Self { h264: false, tiles: false };
+    pub const NONE: Self = Self { codes: 0 };
 
     /// The chained encodings among `encodings`.
-    pub fn among(encodings: &[Encoding]) -> Self {
-        Self { h264: encodings.contains(&Encoding::H264), tiles: encodings.contains(&Encoding::Tiles) }
+    pub const fn among(encodings: &[Encoding]) -> Self {
+        let (mut codes, mut rest) = (0, encodings);
+        while let [first, others @ ..] = rest {
+            if first.is_chained() {
+                codes |= 1 << *first as u8;
+            }
+            rest = others;
+        }
+        Self { codes }
     }
 
     /// Whether the receiver decodes no chained encoding.
     pub const fn is_none(self) -> bool {
-        !self.h264 && !self.tiles
+        self.codes == 0
     }
 
     /// Whether the receiver takes frames of this encoding. It always takes stills.
     pub const fn takes(self, encoding: Encoding) -> bool {
-        match encoding {
-            Encoding::H264 => self.h264,
-            Encoding::Tiles => self.tiles,
-            Encoding::Jpeg | Encoding::Png | Encoding::Bgr8 | Encoding::Gray8 | Encoding::Data => true,
-        }
+        !encoding.is_chained() || self.codes & (1 << encoding as u8) != 0
     }
 }
 

@@ -13,7 +13,8 @@
 //! | [`knobs`] | the five knobs of the Mez paper |
 //! | [`yuv`] | planar images and their conversion |
 //! | [`h264`] | video with a byte budget for every frame |
-//! | [`bitstream`] | the H.264 of cameras and files: pictures, key frames, parameter sets |
+//! | [`bitstream`] | the H.264, H.265 and AV1 of cameras and files: pictures, key frames, parameter sets |
+//! | [`platform`] | decodes H.265 and AV1 with decoders that the caller brings |
 //! | [`nut`] | packets out of ffmpeg's pipe |
 //! | [`tiles`] | JPEG of the tiles that changed |
 //! | [`worker`] | runs native code under a deadline |
@@ -32,6 +33,7 @@ pub mod image;
 pub mod jpeg;
 pub mod knobs;
 pub mod nut;
+pub mod platform;
 pub mod png;
 pub mod resize;
 pub mod stream;

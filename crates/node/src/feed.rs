@@ -94,8 +94,7 @@ pub async fn feed(
                 let frame = Published { payload: jpeg, encoding, width, height, captured: None };
                 camera.publish_at(clock.convert(captured), frame).map_err(PublishPartError::from)
             }
-            SourceEvent::Packet(SourcePacket { payload, width, height, part, captured }) => {
-                let encoding = Encoding::H264;
+            SourceEvent::Packet(SourcePacket { payload, encoding, width, height, part, captured }) => {
                 let frame = Published { payload, encoding, width, height, captured: None };
                 camera.publish_part_at(clock.convert(captured), frame, part)
             }

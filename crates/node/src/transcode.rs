@@ -13,6 +13,8 @@ use crate::memory::pooled;
 
 /// The deadline for decoding and encoding one frame. At 1080p both together take about 10 ms.
 const TIME_MAX: Duration = Duration::from_millis(250);
+/// The same of a frame that is decoded by a process, which may have to be started.
+const FOREIGN_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// What a decoder is to do.
 pub(crate) enum Task {
@@ -49,7 +51,11 @@ impl ChainDecoder {
 
     /// What comes of a task, and why it failed.
     pub(crate) fn run(&mut self, task: Task) -> (Decoded, Option<Failure>) {
-        match self.0.run(task, TIME_MAX) {
+        let time_max = match &task {
+            Task::Decode { frame, .. } if frame.meta.encoding.is_foreign() => FOREIGN_TIME_MAX,
+            _ => TIME_MAX,
+        };
+        match self.0.run(task, time_max) {
             Ok(Ok(Made::Still(Still { payload, width, height }))) => {
                 (Decoded::Still { payload, encoding: Encoding::Jpeg, width, height }, None)
             }
@@ -72,7 +78,7 @@ fn transcoder(decoders: Decoders) -> impl FnMut(Task) -> Result<Made, TranscodeE
         let transcoder = match &mut state {
             Some(transcoder) => transcoder,
             None => {
-                let transcoder = Transcoder::new(PIXELS_MAX_DEFAULT)?;
+                let transcoder = Transcoder::new(PIXELS_MAX_DEFAULT)?.with_platform(decoders.platform());
                 state.insert(match decoders.outside() {
                     Some(outside) => transcoder.with_outside(outside),
                     None => transcoder,

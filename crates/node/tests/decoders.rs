@@ -15,11 +15,13 @@ use api_support::{Site, within};
 use chain_support::{INTERVAL, jpeg_shows, picture, slow_network};
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::Contract;
-use mez_core::frame::{ChainLink, Reference, Sequence};
+use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
 use mez_core::setting::Setting;
 use mez_core::subscription::{Deliver, Span, SubscriptionSpec};
 use mez_core::units::Instant;
 use mez_media::h264::{OutsideDecoder, OutsideDecoders};
+use mez_media::nut::{NutEvent, read_whole};
+use mez_media::platform::PlatformDecoder;
 use mez_media::stream::{Outcome, Picture, Request, Source, StreamDecoder, StreamEncoder};
 use mez_media::{ImageView, PixelFormat, Yuv420};
 use mez_node::camera::Transport;
@@ -156,7 +158,7 @@ fn compare(stream: &[Made], decoders: &Decoders, begins_within: Duration) -> Arc
     let outside = Counted { inner: decoders.outside().unwrap(), begins_within, counts: Arc::clone(&counts) };
     let mut beside = StreamDecoder::new(PIXELS_MAX).with_outside(Arc::new(outside));
     let mut alone = StreamDecoder::new(PIXELS_MAX);
-    let encoding = mez_core::frame::Encoding::H264;
+    let encoding = Encoding::H264;
     let mut shown = 0;
     for Made { sequence, link, payload } in stream {
         let expected = alone.advance(encoding, *sequence, link, payload);
@@ -273,6 +275,60 @@ fn a_choice_has_a_name_and_another_name_is_refused_with_those_there_are() {
     }
     let error = "nvdec".parse::<DecoderChoice>().unwrap_err();
     assert!(error.contains("cuda") && error.contains("software"), "{error}");
+}
+
+/// A program that does so at once.
+fn always(folder: &Path, then: &str) -> PathBuf {
+    let _ = fs::create_dir(folder.join("program.tried"));
+    program(folder, then)
+}
+
+/// There is no library beside which they could be compared.
+#[test]
+fn decoders_of_h265_and_av1_are_tried_on_pictures_that_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let black =
+        "(echo YUV4MPEG2 W1280 H720 F25:1 C420jpeg; while :; do echo FRAME; head -c 1382400 /dev/zero; done)";
+    for encoding in [Encoding::H265, Encoding::Av1] {
+        let tried = Decoders::software().try_video(encoding).unwrap();
+        assert_eq!(tried.kind, Kind::Ffmpeg);
+        for (then, says) in [
+            ("echo 'no such device' >&2; exit 1", "no such device"),
+            ("exec yes", "no pictures"),
+            (black, "another one"),
+        ] {
+            let decoders = Decoders::start_with(DecoderChoice::Software, always(folder.path(), then));
+            let refused = decoders.try_video(encoding).unwrap_err();
+            assert!(refused.contains(says), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn a_process_that_ends_costs_its_chain_and_the_next_key_frame_has_another() {
+    let file = include_bytes!("../../media/tests/streams/h265.nut");
+    let packet = |event| match event {
+        NutEvent::Packet(packet) => Some(packet.payload),
+        NutEvent::Stream(_) => None,
+    };
+    let packets: Vec<_> = read_whole(file, 1000, 1 << 20).0.into_iter().filter_map(packet).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let six = format!(
+        "ffmpeg \"$@\" | {{ IFS= read -r line; echo \"$line\"; dd bs={} count=6 iflag=fullblock status=none; }}",
+        64 * 48 * 3 / 2 + 6
+    );
+    let decoders = Decoders::start_with(DecoderChoice::Software, always(folder.path(), &six));
+    let mut decoder = PlatformDecoder::new(PIXELS_MAX, Some(decoders.platform()));
+    let mut failed = Vec::new();
+    for (number, packet) in packets.iter().enumerate() {
+        let refers = (number % 4 != 0).then(|| number as u64 - 1);
+        let times = (BEGINS_WITHIN, BEGINS_WITHIN);
+        match decoder.decode(Encoding::H265, packet, number as u64, refers, times) {
+            Ok(planes) => assert_eq!((planes.width(), planes.height()), (64, 48)),
+            Err(error) => failed.push((number, error.to_string())),
+        }
+    }
+    assert_eq!(failed.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [6, 7], "{failed:?}");
 }
 
 /// Stills of an edge are made with the decoder that it was told to use, and with the library once that has died.

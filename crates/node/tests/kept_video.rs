@@ -54,7 +54,7 @@ async fn record(site: &Site) -> BTreeMap<u64, Bytes> {
     let camera = camera.await;
     let bound = Some(Duration::from_millis(150));
     let contract = Contract { accuracy_floor: Some(0.9), latency_bound: bound, ..Contract::default() };
-    let chains = ChainKinds { h264: true, tiles: false };
+    let chains = ChainKinds::among(&[Encoding::H264]);
     let span = Span { deliver: Deliver::Every, ..Span::LIVE };
     let spec =
         SubscriptionSpec { contract, chains, span, ..SubscriptionSpec::live("dock/*".parse().unwrap()) };

@@ -1,4 +1,4 @@
-//! Sources of H.264 between real brokers: their pictures cross the link as they were coded, become rungs where it is too slow for them, and
+//! Sources of H.264, H.265 and AV1 between real brokers: their pictures cross the link as they were coded, become rungs where it is too slow for them, and
 //! cross as they were again from a key frame on.
 
 mod api_support;
@@ -26,7 +26,7 @@ use mez_media::h264::{ForeignEncoder, ForeignOptions};
 use mez_media::{ImageView, ImageViewMut, PixelFormat, Yuv420};
 use mez_node::api::ApiServer;
 use mez_node::camera::{CameraHandle, Transport};
-use mez_node::client::{Address, ReceivedFrame, SubscribeOptions, Subscription};
+use mez_node::client::{Address, DECODED_HERE, ReceivedFrame, SubscribeOptions, Subscription};
 use mez_node::edge::EdgeHandle;
 use mez_node::feed::feed;
 use mez_node::ports::EdgeAddress;
@@ -44,8 +44,27 @@ const FLOOR: f64 = 0.9;
 const FRAMES_MAX: u32 = 2_500;
 const BOUND: Duration = Duration::from_millis(500);
 
+/// What a program decodes that decodes all.
+const ALL: [Encoding; 4] = [Encoding::H264, Encoding::H265, Encoding::Av1, Encoding::Jpeg];
+
 /// A recording of pictures that say which they are, coded by x264.
 fn x264(folder: &Path, settings: &[&str]) -> SourceSpec {
+    coded(folder, &["-c:v", "libx264", "-preset", "ultrafast", "-crf", "24", "-bf", "0"], settings)
+}
+
+/// The same by x265.
+fn x265(folder: &Path) -> SourceSpec {
+    let settings = "bframes=0:keyint=30:min-keyint=30:scenecut=0:log-level=error";
+    coded(folder, &["-c:v", "libx265", "-preset", "ultrafast", "-crf", "26"], &["-x265-params", settings])
+}
+
+/// The same by libaom.
+fn av1(folder: &Path) -> SourceSpec {
+    let settings = ["-usage", "realtime", "-cpu-used", "9", "-lag-in-frames", "0", "-g", "30"];
+    coded(folder, &["-c:v", "libaom-av1", "-crf", "32"], &settings)
+}
+
+fn coded(folder: &Path, codec: &[&str], settings: &[&str]) -> SourceSpec {
     let path = folder.join("x.mp4");
     let (size, fps) = (format!("{}x{}", SIZE.0, SIZE.1), FPS.to_string());
     // Grain, so that there are bytes to be saved; but key frames that the link may carry as far as small frames can tell.
@@ -63,11 +82,11 @@ fn x264(folder: &Path, settings: &[&str]) -> SourceSpec {
         "-vf",
         "noise=alls=9:allf=t",
     ];
-    let coded = ["-pix_fmt", "yuv420p", "-c:v", "libx264", "-preset", "ultrafast", "-crf", "24", "-bf", "0"];
     let mut ffmpeg = Command::new("ffmpeg")
         .args(["-v", "error", "-y"])
         .args(input)
-        .args(coded)
+        .args(["-pix_fmt", "yuv420p"])
+        .args(codec)
         .args(settings)
         .arg(&path)
         .stdin(Stdio::piped())
@@ -224,7 +243,7 @@ impl Viewer {
         let picture = number - self.records.lock().unwrap().range(..number).count() as u64;
         match encoding {
             Encoding::Data => assert_eq!(frame.payload.as_ref(), b"[1]"),
-            Encoding::H264 => {
+            Encoding::H264 | Encoding::H265 | Encoding::Av1 => {
                 let mut image = vec![0; (width * height * 3) as usize];
                 let view = ImageViewMut::packed(&mut image, *width, *height, PixelFormat::Bgr8);
                 frame.show(&mut view.unwrap()).unwrap();
@@ -279,7 +298,7 @@ impl Viewer {
 
 /// Whether a frame is as its source coded it.
 fn is_own(meta: &FrameMeta) -> bool {
-    meta.encoding == Encoding::H264 && meta.rung.as_str() == Rung::ORIGINAL
+    meta.encoding.is_chained() && meta.rung.as_str() == Rung::ORIGINAL
 }
 
 fn is_made(meta: &FrameMeta) -> bool {
@@ -289,7 +308,7 @@ fn is_made(meta: &FrameMeta) -> bool {
 /// The whole way: as it is, at a rung, as it is.
 async fn follows_the_link(recording: impl FnOnce(&Path) -> SourceSpec) {
     let running = Running::of(recording).await;
-    let mut viewer = running.viewer(&[Encoding::H264, Encoding::Jpeg], Some(FLOOR)).await;
+    let mut viewer = running.viewer(&ALL, Some(FLOOR)).await;
     viewer.in_a_row(40, "frames of the source", is_own).await;
     running.capacity.store(SLOW, Ordering::Relaxed);
     viewer.in_a_row(10, "frames at a rung", is_made).await;
@@ -302,6 +321,17 @@ async fn follows_the_link(recording: impl FnOnce(&Path) -> SourceSpec) {
 #[tokio::test(flavor = "multi_thread")]
 async fn video_of_x264_follows_the_link() {
     follows_the_link(|folder| x264(folder, &["-g", "30"])).await;
+}
+
+/// Its pictures are decoded by processes of ffmpeg: here for the program, and at the camera for rungs.
+#[tokio::test(flavor = "multi_thread")]
+async fn video_of_x265_follows_the_link() {
+    follows_the_link(x265).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn video_of_av1_follows_the_link() {
+    follows_the_link(av1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -352,10 +382,13 @@ async fn who_comes_when_nothing_can_be_decoded_any_more_gets_frames_all_the_same
 /// Programs that do not decode video get stills of it, made at the edge.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_takes_stills_gets_stills_of_it() {
-    let running = Running::of(|folder| x264(folder, &["-g", "30"])).await;
-    let mut viewer = running.viewer(&[Encoding::Jpeg], None).await;
-    for _ in 0..20 {
-        assert_eq!(viewer.next().await.meta.encoding, Encoding::Jpeg);
+    let recordings: [fn(&Path) -> SourceSpec; 3] = [|folder| x264(folder, &["-g", "30"]), x265, av1];
+    for recording in recordings {
+        let running = Running::of(recording).await;
+        let mut viewer = running.viewer(&[Encoding::Jpeg], None).await;
+        for _ in 0..20 {
+            assert_eq!(viewer.next().await.meta.encoding, Encoding::Jpeg);
+        }
     }
 }
 
@@ -401,4 +434,15 @@ async fn its_past_comes_as_stills() {
         }
         assert!(data > 3, "{data} records");
     }
+}
+
+/// A program of ours that was told nothing decodes H.264. The edge makes stills of what it does not decode, and over a slow link it gets rungs.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_decodes_h264_gets_stills_of_h265_and_rungs_as_they_are() {
+    let running = Running::of(x265).await;
+    let mut viewer = running.viewer(&DECODED_HERE, Some(FLOOR)).await;
+    let is_still = |meta: &FrameMeta| meta.encoding == Encoding::Jpeg && meta.rung.as_str() == Rung::ORIGINAL;
+    viewer.in_a_row(40, "stills of frames of the source", is_still).await;
+    running.capacity.store(SLOW, Ordering::Relaxed);
+    viewer.in_a_row(10, "frames at a rung", |meta| is_made(meta) && meta.encoding == Encoding::H264).await;
 }

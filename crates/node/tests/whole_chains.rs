@@ -210,7 +210,7 @@ async fn a_chain_that_is_lost_is_followed_by_another() {
     let running = running().await;
     let contract =
         Contract { accuracy_floor: Some(FLOOR), latency_bound: Some(BOUND), ..Contract::default() };
-    let chains = ChainKinds { h264: true, tiles: false };
+    let chains = ChainKinds::among(&[Encoding::H264]);
     let cameras = "dock/*".parse().unwrap();
     let spec = SubscriptionSpec { contract, chains, ..SubscriptionSpec::live(cameras) };
     let subscription = running.edge.subscribe_as(spec, None).await.unwrap();

@@ -26,7 +26,7 @@ use crate::subscription::{SourceParts, Subscription, source_parts};
 use crate::{error, keys, note, reply};
 
 /// What frames may come as.
-const ENCODINGS: &str = r#""jpeg", "png", "bgr8", "gray8", "h264" or "tiles""#;
+const ENCODINGS: &str = r#""jpeg", "png", "bgr8", "gray8", "h264", "h265", "av1" or "tiles""#;
 
 fn accepted(py: Python<'_>, name: &str) -> PyResult<Encoding> {
     Encoding::from_name(name).ok_or_else(|| choice(py, "accept", name, ENCODINGS))

@@ -78,7 +78,7 @@ pub(crate) struct Arrival {
     height: u32,
     /// Width and height of the frame as it was published.
     published_size: (u32, u32),
-    /// `jpeg`, `png`, `bgr8` or `gray8`; with a `picture`, `h264` or `tiles`.
+    /// `jpeg`, `png`, `bgr8` or `gray8`; with a `picture`, `h264`, `h265`, `av1` or `tiles`.
     encoding: &'static str,
     rung: String,
     accuracy_expected: Option<f64>,

@@ -31,7 +31,11 @@ impl World {
         let span = span(c);
         assert_eq!(span.validate(), Ok(()));
         let cameras = pick(&PATTERNS, b).parse().unwrap();
-        let chains = ChainKinds { h264: b & 0x40 != 0, tiles: b & 0x60 == 0x60 };
+        let chains = match b & 0x60 {
+            0x60 => ChainKinds::among(&[Encoding::H264, Encoding::Tiles]),
+            0x40 => ChainKinds::among(&[Encoding::H264]),
+            _ => ChainKinds::NONE,
+        };
         let application = if b & 0x80 == 0 { "people".into() } else { String::new() };
         let contract = contract(c);
         // Questions for the past are put on their own.

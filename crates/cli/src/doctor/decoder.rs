@@ -1,7 +1,7 @@
-//! Which decoders of H.264 this host has besides the library, which one is used, and why the others are not.
+//! Which decoders of H.264 this host has besides the library, which one is used, and why the others are not. Which decode H.265 and AV1.
 
-use mez_node::decoders::DecoderChoice;
-use mez_node::probe::decoder::{DecoderTried, try_decoders};
+use mez_node::decoders::{DecoderChoice, VideoTimes};
+use mez_node::probe::decoder::{DecoderTried, try_decoders, try_video_decoders};
 
 use super::finding::{Check, Finding};
 use super::subject::{Side, Subject};
@@ -19,7 +19,27 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     let mut findings: Vec<Finding> =
         choices.iter().map(|(name, choice)| used(name, *choice, &tried)).collect();
     findings.push(Finding::ok(Check::Decoder, format!("through ffmpeg: {}", all(&tried))));
+    for (broker, choice) in choices {
+        let video = try_video_decoders(choice);
+        findings.extend(video.map(|(encoding, tried)| other_video(broker, encoding.name(), tried)));
+    }
     findings
+}
+
+/// What a broker decodes H.265 and AV1 with. Sources that give neither do not need it.
+fn other_video(broker: &str, encoding: &str, tried: Result<VideoTimes, String>) -> Finding {
+    let found = match tried {
+        Ok(VideoTimes { kind, start, picture, .. }) => format!(
+            "{broker} decodes {encoding} with {kind}: {:.1} ms for a picture of 1280×720, and {:.0} ms to start",
+            picture.as_secs_f64() * 1e3,
+            start.as_secs_f64() * 1e3,
+        ),
+        Err(reason) if broker == "mez edge" => {
+            format!("{broker} cannot decode {encoding}, so it makes no stills of it ({reason})")
+        }
+        Err(reason) => format!("{broker} cannot decode {encoding}, so sources of it become JPEG ({reason})"),
+    };
+    Finding::ok(Check::Decoder, found)
 }
 
 /// What a broker decodes with.

@@ -41,7 +41,7 @@ published, of `width` by `height`: that is the size of the video. With --codec j
 results are in `payload_base64` and, if they are JSON, in `result`.
 
 MCAP has each frame as foxglove.CompressedImage on the topic /CAMERA, and each gap on /CAMERA/gaps. JPEG and PNG are copied \
-unchanged. Raw pixels become PNG. Frames that need others to be decoded (H.264, tiles) become JPEG. What was found is on \
+unchanged. Raw pixels become PNG. Frames that need others to be decoded (video, tiles) become JPEG. What was found is on \
 /CAMERA/annotations as foxglove.ImageAnnotations, in the pixels of the image in the file, so that viewers draw it; and whole on \
 /CAMERA/replies, in the pixels of the frame as it was published. Contracts are on /CAMERA/contracts, states of the camera's source on /CAMERA/source.
 
@@ -91,7 +91,7 @@ enum Codec {
     H264,
     /// JPEG copied unchanged
     Jpeg,
-    /// H.264 copied unchanged; other frames are left out
+    /// Video (H.264, H.265 or AV1) copied unchanged; other frames are left out
     Copy,
 }
 
@@ -221,7 +221,10 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
         ),
         (summary.damaged, "frames are damaged or missing; mez store verify names them"),
         (summary.undecodable, "frames are left out: the store does not hold what they need to be decoded"),
-        (summary.not_h264, "frames are left out: they are not H.264 (--codec h264 encodes all again)"),
+        (
+            summary.not_copied,
+            "frames are left out: they are not of the encoding that is copied (--codec h264 encodes all again)",
+        ),
         (summary.no_pictures, "data records are left out of the video (--format mcap takes them along)"),
         (summary.recoded, "frames were encoded again"),
         (

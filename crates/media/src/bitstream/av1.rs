@@ -121,6 +121,13 @@ impl Av1Pictures {
     }
 }
 
+/// The unit of a temporal unit that is its sequence header, as files keep it aside.
+#[must_use]
+pub fn av1_sequence_header(packet: &[u8]) -> Option<&[u8]> {
+    let mut rest = packet;
+    std::iter::from_fn(|| Unit::cut(&mut rest)).find(|unit| unit.kind == SEQUENCE).map(|unit| unit.whole)
+}
+
 /// What a sequence header says.
 struct Found {
     is_still: bool,

@@ -47,7 +47,7 @@ pub enum Unfit {
     /// Samples that the decoders of Mez do not have.
     #[error(
         "the video stream has samples of {bits} bits and chroma format {chroma}; set the source to 8 bits and 4:2:0 (profile high or \
-         below)"
+         below; main of H.265 and AV1)"
     )]
     Samples {
         /// Bits of a sample, the larger of luma and chroma.

@@ -190,9 +190,11 @@ impl H265Pictures {
             }
             let sample_bits = bits.unsigned_up_to(8)?.max(bits.unsigned_up_to(8)?) + 8;
             let order_bits = bits.unsigned_up_to(12)? + 4;
-            Some((number, chroma, sample_bits, separate_planes, (width, height), layers, order_bits))
+            let reordered = reordered(bits, layers)?;
+            let sequence = Sequence { layers, separate_planes, width: 0, height: 0, order_bits };
+            Some((number, (chroma, sample_bits), (width, height), reordered, sequence))
         };
-        let (number, chroma, sample_bits, separate_planes, (width, height), layers, order_bits) =
+        let (number, (chroma, sample_bits), (width, height), reordered, sequence) =
             read(bits).ok_or(unreadable.clone())?;
         let side = |side: u64| u32::try_from(side).ok().filter(|side| *side > 0);
         let (Some(width), Some(height)) = (side(width), side(height)) else { return Err(unreadable) };
@@ -203,7 +205,11 @@ impl H265Pictures {
         if chroma != 1 || sample_bits != 8 {
             return Err(Unfit::Samples { bits: sample_bits, chroma }.into());
         }
-        Ok((number, Sequence { layers, separate_planes, width, height, order_bits }))
+        // A decoder keeps so many pictures back, whether or not they come in another order.
+        if reordered > 0 {
+            return Err(Unfit::Reordered.into());
+        }
+        Ok((number, Sequence { width, height, ..sequence }))
     }
 
     /// Reads the header of a picture's first slice (7.3.6.1).
@@ -299,6 +305,18 @@ fn profile(bits: &mut Bits<'_>, layers: u32) -> Option<()> {
         bits.skip(if has_profile { 88 } else { 0 } + if has_level { 8 } else { 0 })?;
     }
     Some(())
+}
+
+/// `sps_max_num_reorder_pics` of the highest layer.
+fn reordered(bits: &mut Bits<'_>, layers: u32) -> Option<u32> {
+    let stated = if bits.flag()? { layers } else { 1 };
+    let mut reordered = 0;
+    for _ in 0..stated {
+        bits.unsigned()?;
+        reordered = bits.unsigned()?;
+        bits.unsigned()?;
+    }
+    Some(reordered)
 }
 
 fn picture(bits: &mut Bits<'_>) -> Option<(u32, Picture)> {

@@ -1,9 +1,10 @@
-//! Parses the H.264 streams of encoders that know nothing of Mez: cameras, files. And H.265 and AV1, as far as is needed to pass them on.
+//! Parses the streams of encoders that know nothing of Mez, such as cameras and files: H.264, H.265 and AV1.
 //!
 //! What a source has coded can be kept and sent as it is, if Mez knows three things of every picture: where it ends, whether decoding may begin
 //! with it, and whether other pictures need it. All three are in the headers of its NAL units. Nothing is decoded.
 //!
-//! Clauses, equations and tables are those of ITU-T H.264 (08/2021), unless another document is named.
+//! What follows is about H.264; `h265` and `av1` say what is otherwise with them. Clauses, equations and tables are those of ITU-T H.264 (08/2021), unless another
+//! document is named.
 //!
 //! | file | what it reads |
 //! | --- | --- |
@@ -17,6 +18,7 @@
 //! | `supplement` | recovery points |
 //! | `assembly`, `access` | which units make a picture, and what is known of it |
 //! | `h265`, `av1` | the same of other codecs, packet by packet, without following references |
+//! | `pictures` | one parser for all |
 //! | `look` | what a decoder has to know before it is given a picture |
 //!
 //! **What others need.** A picture with `nal_ref_idc` 0 is needed by no other. Every other picture counts as needed by all that follow up to the next key picture:
@@ -37,6 +39,7 @@ mod error;
 mod h265;
 mod look;
 mod order;
+mod pictures;
 mod sets;
 mod slice;
 mod supplement;
@@ -46,9 +49,10 @@ mod units;
 
 pub use access::{AccessUnit, AccessUnitLimits, AccessUnits, Entry, StreamInfo};
 pub use annex_b::UnitSplitter;
-pub use av1::Av1Pictures;
+pub use av1::{Av1Pictures, av1_sequence_header};
 pub use avcc::Framing;
 pub use error::{BitstreamError, Unfit};
 pub use h265::{CodedPicture, H265Pictures};
+pub use pictures::StreamParser;
 
 pub(crate) use look::look;

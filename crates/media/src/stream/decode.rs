@@ -1,6 +1,7 @@
 //! Decodes the frames of one stream to BGR, and says what a frame lacks if it cannot be decoded.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mez_core::frame::{ChainLink, Encoding, Reference, Sequence};
 use thiserror::Error;
@@ -9,8 +10,12 @@ use super::picture::Picture;
 use crate::h264::{H264Decoder, H264Error, OutsideDecoders};
 use crate::image::{Image, ImageError, ImageView, PixelFormat};
 use crate::jpeg::{self, DecodeError};
+use crate::platform::{PlatformDecoder, PlatformDecoders, PlatformError};
 use crate::png::{self, PngError};
 use crate::tiles::{TileDecoder, TileError};
+
+/// How long a decoder of the platform may take to begin, and for each picture after that. It is a process of its own, on a host that may be busy.
+const PLATFORM_TIMES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(500));
 
 /// A frame could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -79,6 +84,9 @@ pub enum StreamDecodeError {
     /// H.264.
     #[error(transparent)]
     H264(#[from] H264Error),
+    /// H.265 or AV1.
+    #[error(transparent)]
+    Platform(#[from] PlatformError),
     /// Raw pixels of another size than stated.
     #[error(transparent)]
     Image(#[from] ImageError),
@@ -87,6 +95,7 @@ pub enum StreamDecodeError {
 /// Why a decoder of chains failed.
 enum Failure {
     H264(H264Error),
+    Platform(PlatformError),
     Tiles(TileError),
 }
 
@@ -106,6 +115,7 @@ pub struct StreamDecoder {
     pixels_max: u64,
     jpeg: jpeg::Decoder,
     h264: H264Decoder,
+    platform: PlatformDecoder,
     tiles: TileDecoder,
     held: Option<Held>,
     image: Image,
@@ -119,6 +129,7 @@ impl StreamDecoder {
             pixels_max,
             jpeg: jpeg::Decoder::new(pixels_max),
             h264: H264Decoder::new(pixels_max),
+            platform: PlatformDecoder::new(pixels_max, None),
             tiles: TileDecoder::new(pixels_max),
             held: None,
             image: Image::empty(),
@@ -129,6 +140,13 @@ impl StreamDecoder {
     #[must_use]
     pub fn with_outside(mut self, outside: Arc<dyn OutsideDecoders>) -> Self {
         self.h264 = self.h264.with_outside(outside);
+        self
+    }
+
+    /// The same with these decoders of H.265 and AV1, of which it has none by itself.
+    #[must_use]
+    pub fn with_platform(mut self, decoders: Arc<dyn PlatformDecoders>) -> Self {
+        self.platform = PlatformDecoder::new(self.pixels_max, Some(decoders));
         self
     }
 
@@ -156,6 +174,13 @@ impl StreamDecoder {
             Encoding::Bgr8 => self.raw(payload, size, PixelFormat::Bgr8)?,
             Encoding::Gray8 => self.raw(payload, size, PixelFormat::Gray8)?,
             Encoding::Data => return Err(StreamDecodeError::NotPicture),
+            Encoding::H265 | Encoding::Av1 => {
+                let mut image = std::mem::take(&mut self.image);
+                if let Picture::Planes(planes) = self.advance(encoding, sequence, link, payload)? {
+                    planes.to_bgr(&mut image);
+                }
+                self.image = image;
+            }
             Encoding::H264 | Encoding::Tiles => {
                 let refers = self.admit(encoding, sequence, link)?;
                 let shown = if encoding == Encoding::H264 {
@@ -190,11 +215,17 @@ impl StreamDecoder {
             return Err(StreamDecodeError::Link { sequence, chain: link.chain, index: link.index });
         }
         let refers = self.admit(encoding, sequence, link)?;
-        let shown = if encoding == Encoding::H264 {
-            let decoded = self.h264.decode_planes(payload, sequence.0, refers.map(|sequence| sequence.0));
-            decoded.map(Picture::Planes).map_err(Failure::H264)
-        } else {
-            tiles(&mut self.tiles, payload, refers).map(Picture::Image).map_err(Failure::Tiles)
+        let frame = (sequence.0, refers.map(|sequence| sequence.0));
+        let shown = match encoding {
+            Encoding::H264 => {
+                self.h264.decode_planes(payload, frame.0, frame.1).map(Picture::Planes).map_err(Failure::H264)
+            }
+            Encoding::H265 | Encoding::Av1 => self
+                .platform
+                .decode(encoding, payload, frame.0, frame.1, PLATFORM_TIMES)
+                .map(Picture::Planes)
+                .map_err(Failure::Platform),
+            _ => tiles(&mut self.tiles, payload, refers).map(Picture::Image).map_err(Failure::Tiles),
         };
         settle(&mut self.held, (encoding, sequence, link), shown)
     }
@@ -206,6 +237,7 @@ impl StreamDecoder {
         let held = self.held.filter(|held| held.sequence == sequence)?;
         Some(match held.encoding {
             Encoding::H264 => Picture::Planes(self.h264.planes()),
+            Encoding::H265 | Encoding::Av1 => Picture::Planes(self.platform.planes()),
             _ => Picture::Image(self.tiles.held()),
         })
     }
@@ -214,6 +246,7 @@ impl StreamDecoder {
     pub fn forget(&mut self) {
         self.held = None;
         self.h264.forget();
+        self.platform.forget();
         self.tiles.forget();
     }
 
@@ -292,11 +325,14 @@ fn settle<T>(
             *held = Some(Held { encoding, chain, index: link.index, sequence });
             Ok(shown)
         }
-        Err(Failure::H264(H264Error::NotHeld { .. })) => Err(StreamDecodeError::NotHeld { sequence, chain }),
+        Err(Failure::H264(H264Error::NotHeld { .. }) | Failure::Platform(PlatformError::NotHeld { .. })) => {
+            Err(StreamDecodeError::NotHeld { sequence, chain })
+        }
         Err(failure) => {
             *held = None;
             Err(match failure {
                 Failure::H264(error) => error.into(),
+                Failure::Platform(error) => error.into(),
                 Failure::Tiles(error) => error.into(),
             })
         }

@@ -10,7 +10,7 @@ use crate::yuv::{Yuv420, packed, to_bgr, write_bgr};
 /// A decoded picture in the form that its encoding has.
 #[derive(Debug)]
 pub enum Picture<'a> {
-    /// Of H.264.
+    /// Of H.264, H.265 and AV1.
     Planes(&'a Yuv420),
     /// Of tiles: BGR, or grey.
     Image(&'a Image),

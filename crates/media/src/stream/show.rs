@@ -35,7 +35,9 @@ pub fn show(
         }
         Encoding::Bgr8 => copy(&raw(payload, stated, PixelFormat::Bgr8)?, target),
         Encoding::Gray8 => copy(&raw(payload, stated, PixelFormat::Gray8)?, target),
-        Encoding::H264 | Encoding::Tiles => return Err(StreamDecodeError::NotStill { encoding }),
+        Encoding::H264 | Encoding::H265 | Encoding::Av1 | Encoding::Tiles => {
+            return Err(StreamDecodeError::NotStill { encoding });
+        }
         Encoding::Data => return Err(StreamDecodeError::NotPicture),
     }
     Ok(())

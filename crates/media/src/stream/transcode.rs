@@ -13,6 +13,7 @@ use super::show::raw;
 use crate::h264::OutsideDecoders;
 use crate::image::{Image, ImageError, PixelFormat};
 use crate::jpeg::{EncodeError, Encoder, PIXELS_MAX_DEFAULT};
+use crate::platform::PlatformDecoders;
 use crate::png;
 
 /// The JPEG quality of stills made of chained frames. The loss that it adds is too small for a detector to notice
@@ -78,7 +79,14 @@ impl Transcoder {
         self
     }
 
-    /// Decodes a frame of a chain, and makes a JPEG of quality [`TRANSCODED_QUALITY`] if it is wanted. An H.264 frame keeps its 4:2:0
+    /// The same with these decoders of H.265 and AV1.
+    #[must_use]
+    pub fn with_platform(mut self, decoders: Arc<dyn PlatformDecoders>) -> Self {
+        self.decoder = self.decoder.with_platform(decoders);
+        self
+    }
+
+    /// Decodes a frame of a chain, and makes a JPEG of quality [`TRANSCODED_QUALITY`] if it is wanted. A frame of video keeps its 4:2:0
     /// samples. A tile frame gets colour at full resolution, because its own resolution of colour may be any.
     ///
     /// # Errors
@@ -154,7 +162,9 @@ pub fn jpeg_of(encoding: Encoding, payload: &Bytes, size: (u32, u32)) -> Result<
         }
         Encoding::Bgr8 => raw(payload, size, PixelFormat::Bgr8)?,
         Encoding::Gray8 => raw(payload, size, PixelFormat::Gray8)?,
-        Encoding::H264 | Encoding::Tiles => return Err(StreamDecodeError::NotStill { encoding }.into()),
+        Encoding::H264 | Encoding::H265 | Encoding::Av1 | Encoding::Tiles => {
+            return Err(StreamDecodeError::NotStill { encoding }.into());
+        }
         Encoding::Data => return Err(StreamDecodeError::NotPicture.into()),
     };
     if (view.width(), view.height()) != size {

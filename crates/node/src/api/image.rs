@@ -68,7 +68,9 @@ pub fn size_in_pixels(
         Encoding::Gray8 => return raw(encoding, stated, 1, payload.len()),
         Encoding::Data => return Ok((0, 0)),
         // Part of a chain, of which the publisher would have to say more than this interface asks.
-        Encoding::H264 | Encoding::Tiles => return Err(PayloadError::Chained { encoding }),
+        Encoding::H264 | Encoding::H265 | Encoding::Av1 | Encoding::Tiles => {
+            return Err(PayloadError::Chained { encoding });
+        }
     };
     if stated != (0, 0) && stated != is {
         return Err(PayloadError::Size { encoding, is, stated });

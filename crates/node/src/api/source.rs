@@ -279,7 +279,7 @@ mod tests {
             span: Span { deliver: Deliver::Every, ..Span::LIVE },
             ..SubscriptionSpec::live("dock".parse().unwrap())
         };
-        let decodes = ChainKinds { h264: true, tiles: false };
+        let decodes = ChainKinds::among(&[Encoding::H264]);
         let open = |spec: &SubscriptionSpec| {
             let of = Some(("dock".parse().unwrap(), log.clone()));
             CameraLog::new(spec, (of, Arc::clone(&stills)), None, video.appended.subscribe())

@@ -176,7 +176,7 @@ fn make(
             encoder.encode(&Source::Pixels(view), &request)?
         }
         Encoding::Data => return Err(MakeError::Image("a data record has no pixels".into())),
-        Encoding::H264 => match source.decode(frame, *deadline) {
+        Encoding::H264 | Encoding::H265 | Encoding::Av1 => match source.decode(frame, *deadline) {
             Decoded::Picture(planes) => encoder.encode(&Source::Planes(planes), &request)?,
             Decoded::NotYet => return Ok(Transformed::NotYet),
             Decoded::Lacking => return Ok(Transformed::Lacking),

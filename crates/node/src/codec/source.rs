@@ -7,6 +7,7 @@ use mez_core::units::Instant;
 use mez_media::Yuv420;
 use mez_media::h264::{H264Decoder, H264Error};
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
+use mez_media::platform::{PlatformDecoder, PlatformError};
 use tracing::warn;
 
 use crate::clock::monotonic_now;
@@ -30,6 +31,8 @@ pub(super) enum Decoded<'a> {
 pub(super) struct SourceDecoder {
     log: LogReader,
     decoder: H264Decoder,
+    /// Of H.265 and AV1.
+    platform: PlatformDecoder,
     /// That of the frames that the decoder holds.
     epoch: Epoch,
     /// Whose planes the decoder has.
@@ -39,7 +42,7 @@ pub(super) struct SourceDecoder {
 }
 
 impl SourceDecoder {
-    /// One that has decoded nothing. `decoders` are those besides the library.
+    /// One that has decoded nothing.
     pub(super) fn new(log: LogReader, decoders: &Decoders) -> Self {
         let decoder = H264Decoder::new(PIXELS_MAX_DEFAULT);
         Self {
@@ -48,6 +51,7 @@ impl SourceDecoder {
                 Some(outside) => decoder.with_outside(outside),
                 None => decoder,
             },
+            platform: PlatformDecoder::new(PIXELS_MAX_DEFAULT, Some(decoders.platform())),
             epoch: Epoch(0),
             shown: None,
             damaged: None,
@@ -58,19 +62,19 @@ impl SourceDecoder {
     pub(super) fn decode(&mut self, frame: &Frame, deadline: Instant) -> Decoded<'_> {
         if self.shown == Some(frame.meta.id) {
             // It is made once more, at another size.
-            return Decoded::Picture(self.decoder.planes());
+            return Decoded::Picture(self.planes(frame));
         }
         let begun = monotonic_now();
         let until = begun + deadline.saturating_since(begun) / DECODING_SHARE;
         if self.epoch != frame.meta.id.epoch {
             self.decoder.forget();
+            self.platform.forget();
             self.epoch = frame.meta.id.epoch;
         }
-        let newest = self.decoder.newest();
-        let holds = |id: FrameId| Some(id.sequence.0) == newest;
-        let frames = with_ancestors(&self.log, frame, holds);
-        let is_damaged = |frames: &Vec<Frame>| frames.iter().any(|next| Some(next.meta.id) == self.damaged);
-        let Some(frames) = frames.filter(|frames| !is_damaged(frames)) else { return Decoded::Lacking };
+        if frame.meta.encoding.is_foreign() {
+            return self.decode_outside(frame, until);
+        }
+        let Some(frames) = self.lacking(frame, self.decoder.newest()) else { return Decoded::Lacking };
         for (place, next) in frames.iter().enumerate() {
             if place > 0 && monotonic_now() >= until {
                 return Decoded::NotYet;
@@ -83,6 +87,53 @@ impl SourceDecoder {
         }
         self.shown = Some(frame.meta.id);
         Decoded::Picture(self.decoder.planes())
+    }
+
+    /// The same by a decoder that is a process. It is given all that it lacks, and what it has not given back in time is taken with the next call.
+    fn decode_outside(&mut self, frame: &Frame, until: Instant) -> Decoded<'_> {
+        match self.try_outside(frame, until) {
+            Ok(Some(true)) => {
+                self.shown = Some(frame.meta.id);
+                Decoded::Picture(self.platform.planes())
+            }
+            Ok(Some(false)) => Decoded::NotYet,
+            Ok(None) => Decoded::Lacking,
+            Err(error) => {
+                warn!(frame = %frame.meta.id, "a picture of the source cannot be decoded, nor can those that need it: {error}");
+                (self.shown, self.damaged) = (None, Some(frame.meta.id));
+                Decoded::Lacking
+            }
+        }
+    }
+
+    /// Whether the picture is there; `None`: the log lacks what it needs.
+    fn try_outside(&mut self, frame: &Frame, until: Instant) -> Result<Option<bool>, PlatformError> {
+        let number = frame.meta.id.sequence.0;
+        let left = || until.saturating_since(monotonic_now());
+        if !self.platform.has(number) {
+            let Some(frames) = self.lacking(frame, self.platform.newest()) else { return Ok(None) };
+            for next in &frames {
+                while !self.platform.has_room() {
+                    if !self.platform.take_one(left())? {
+                        return Ok(Some(false));
+                    }
+                }
+                let refers = parent(&next.meta).map(|refers| refers.sequence.0);
+                self.platform.give(next.meta.encoding, &next.payload, next.meta.id.sequence.0, refers)?;
+            }
+        }
+        self.platform.take(number, left()).map(Some)
+    }
+
+    /// What a decoder lacks of a frame whose newest frame is this. `None`: the log has not all of it, or some of it is damaged.
+    fn lacking(&self, frame: &Frame, newest: Option<u64>) -> Option<Vec<Frame>> {
+        let frames = with_ancestors(&self.log, frame, |id| Some(id.sequence.0) == newest)?;
+        let is_damaged = frames.iter().any(|next| Some(next.meta.id) == self.damaged);
+        (!is_damaged).then_some(frames)
+    }
+
+    fn planes(&self, frame: &Frame) -> &Yuv420 {
+        if frame.meta.encoding.is_foreign() { self.platform.planes() } else { self.decoder.planes() }
     }
 
     /// Decodes one frame. Only what is shown is copied.

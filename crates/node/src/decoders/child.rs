@@ -13,7 +13,7 @@ use std::process::{self, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mez_core::frame::FRAME_BYTES_MAX;
+use mez_core::frame::{Encoding, FRAME_BYTES_MAX};
 use mez_media::Yuv420;
 use mez_media::h264::OutsideDecoder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -52,12 +52,15 @@ impl Child {
     /// Starts a decoder of pictures of that size.
     pub(super) fn start(
         program: &Path,
-        kind: Kind,
-        version: Version,
+        (kind, version): (Kind, Version),
+        encoding: Encoding,
         size: (u32, u32),
     ) -> Result<Self, String> {
         let mut command = Command::new(program);
-        command.args(args(kind, version)).env_remove("MEZ_SOURCE").env_remove("MEZ_SOURCE_CREDENTIALS");
+        command
+            .args(args(kind, version, encoding))
+            .env_remove("MEZ_SOURCE")
+            .env_remove("MEZ_SOURCE_CREDENTIALS");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let parent = getpid();
         let die_with_parent = move || {
@@ -87,7 +90,7 @@ impl Child {
             reader: Reader::new(size),
             place: None,
         };
-        child.waiting.extend(ivf::file_header(size));
+        child.waiting.extend(ivf::file_header(encoding, size));
         Ok(child)
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use mez_core::frame::Encoding;
+
 pub(super) use crate::source::FfmpegVersion as Version;
 
 /// A decoder that ffmpeg has.
@@ -38,20 +40,32 @@ impl Kind {
         &Self::ALL[at..=at]
     }
 
-    fn decoder(self) -> &'static [&'static str] {
+    fn decoder(self, encoding: Encoding) -> Vec<String> {
+        let codec = match encoding {
+            Encoding::H265 => "hevc",
+            Encoding::Av1 => "av1",
+            _ => "h264",
+        };
+        // With its own format of pictures, ffmpeg refuses to decode in software in its place.
+        let hardware = |name: &str| {
+            ["-hwaccel", name, "-hwaccel_output_format", name, "-c:v", codec].map(String::from).to_vec()
+        };
         match self {
-            Self::V4l2m2m => &["-c:v", "h264_v4l2m2m"],
-            // With its own format of pictures, ffmpeg refuses to decode in software in its place.
-            Self::Vaapi => &["-hwaccel", "vaapi", "-hwaccel_output_format", "vaapi", "-c:v", "h264"],
-            Self::Cuda => &["-hwaccel", "cuda", "-hwaccel_output_format", "cuda", "-c:v", "h264"],
-            Self::Ffmpeg => &["-c:v", "h264"],
+            Self::V4l2m2m => vec!["-c:v".into(), format!("{codec}_v4l2m2m")],
+            Self::Vaapi => hardware("vaapi"),
+            Self::Cuda => hardware("cuda"),
+            // Its own decoder of AV1 needs hardware. It takes the library that it was built with.
+            Self::Ffmpeg if encoding == Encoding::Av1 => Vec::new(),
+            Self::Ffmpeg => vec!["-c:v".into(), codec.into()],
         }
     }
 
-    fn filter(self) -> &'static str {
+    fn filter(self, encoding: Encoding) -> String {
+        // What samples of H.264 mean is known here, and the library's are the same.
+        let ours = if encoding.is_foreign() { "scale=out_color_matrix=bt601:out_range=full," } else { "" };
         match self {
-            Self::V4l2m2m | Self::Ffmpeg => "format=yuv420p|yuvj420p",
-            Self::Vaapi | Self::Cuda => "hwdownload,format=nv12,format=yuv420p|yuvj420p",
+            Self::V4l2m2m | Self::Ffmpeg => format!("{ours}format=yuv420p|yuvj420p"),
+            Self::Vaapi | Self::Cuda => format!("hwdownload,format=nv12,{ours}format=yuv420p|yuvj420p"),
         }
     }
 }
@@ -63,10 +77,11 @@ impl fmt::Display for Kind {
 }
 
 /// Pictures in IVF come in, and each goes out as YUV4MPEG2 before the next is needed.
-pub(super) fn args(kind: Kind, version: Version) -> Vec<&'static str> {
-    let mut args = vec!["-hide_banner", "-nostdin", "-v", "error"];
+pub(super) fn args(kind: Kind, version: Version, encoding: Encoding) -> Vec<String> {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let mut args = words(&["-hide_banner", "-nostdin", "-v", "error"]);
     // Nothing is read ahead to find out about the stream, and no picture is kept back: neither to put pictures in order nor for threads.
-    args.extend([
+    args.extend(words(&[
         "-probesize",
         "32",
         "-analyzeduration",
@@ -77,10 +92,10 @@ pub(super) fn args(kind: Kind, version: Version) -> Vec<&'static str> {
         "low_delay",
         "-threads",
         "1",
-    ]);
-    args.extend(kind.decoder());
-    args.extend(["-f", "ivf", "-i", "pipe:0", "-an", "-vf", kind.filter()]);
-    args.extend([if version.has_fps_mode() { "-fps_mode" } else { "-vsync" }, "passthrough"]);
-    args.extend(["-threads", "1", "-flush_packets", "1", "-f", "yuv4mpegpipe", "pipe:1"]);
+    ]));
+    args.extend(kind.decoder(encoding));
+    args.extend(words(&["-f", "ivf", "-i", "pipe:0", "-an", "-vf", &kind.filter(encoding)]));
+    args.extend(words(&[if version.has_fps_mode() { "-fps_mode" } else { "-vsync" }, "passthrough"]));
+    args.extend(words(&["-threads", "1", "-flush_packets", "1", "-f", "yuv4mpegpipe", "pipe:1"]));
     args
 }

@@ -1,14 +1,22 @@
 //! Writes IVF, which says of every picture how long it is, so that its reader has it without the next one.
 
+use mez_core::frame::Encoding;
+
 /// Bytes before a picture.
 pub(super) const FRAME_HEADER_BYTES: usize = 12;
+/// Bytes before all.
+const FILE_HEADER_BYTES: usize = 32;
 
 /// The start of a file. Sides beyond 65,535 are not stated; the stream says them itself.
-pub(super) fn file_header((width, height): (u32, u32)) -> [u8; 32] {
-    let mut header = [0; 32];
+pub(super) fn file_header(encoding: Encoding, (width, height): (u32, u32)) -> [u8; FILE_HEADER_BYTES] {
+    let mut header = [0; FILE_HEADER_BYTES];
     header[..4].copy_from_slice(b"DKIF");
     header[6] = 32;
-    header[8..12].copy_from_slice(b"H264");
+    header[8..12].copy_from_slice(match encoding {
+        Encoding::H265 => b"HEVC",
+        Encoding::Av1 => b"AV01",
+        _ => b"H264",
+    });
     let side = |side: u32| u16::try_from(side).unwrap_or_default().to_le_bytes();
     header[12..14].copy_from_slice(&side(width));
     header[14..16].copy_from_slice(&side(height));
@@ -24,4 +32,17 @@ pub(super) fn frame_header(number: u64, bytes: u32) -> [u8; FRAME_HEADER_BYTES] 
     header[..4].copy_from_slice(&bytes.to_le_bytes());
     header[4..].copy_from_slice(&number.to_le_bytes());
     header
+}
+
+/// The pictures of a file that is whole.
+pub(super) fn pictures(file: &[u8]) -> Vec<&[u8]> {
+    let mut rest = file.get(FILE_HEADER_BYTES..).unwrap_or_default();
+    let mut pictures = Vec::new();
+    while let Some((header, after)) = rest.split_at_checked(FRAME_HEADER_BYTES) {
+        let bytes = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+        let Some((picture, others)) = after.split_at_checked(bytes as usize) else { break };
+        pictures.push(picture);
+        rest = others;
+    }
+    pictures
 }

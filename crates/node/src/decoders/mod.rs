@@ -1,4 +1,4 @@
-//! Decoders of H.264 besides the library: those of the platform, through a child process of `ffmpeg`
+//! Decoders through a child process of `ffmpeg`: those of the platform besides the library for H.264, and all for H.265 and AV1
 //! (`docs/decisions/0045-decoders-behind-ffmpeg.md`).
 //!
 //! | file | what it does |
@@ -8,12 +8,14 @@
 //! | `child.rs` | a child at work: pictures in, planes out |
 //! | `ivf.rs` | what pictures are wrapped in on their way to it |
 //! | `y4m.rs` | what planes are wrapped in on their way back |
-//! | `trial.rs` | tries a decoder on pictures of its own |
+//! | `trial.rs` | tries a decoder of H.264 on pictures of its own |
+//! | `video.rs`, `streams/` | decoders of H.265 and AV1, for which there is no library: which is used, and its trial |
 
 mod child;
 mod command;
 mod ivf;
 pub(crate) mod trial;
+mod video;
 mod y4m;
 
 use std::fmt;
@@ -24,12 +26,16 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use mez_core::frame::Encoding;
 use mez_media::h264::{OutsideDecoder, OutsideDecoders};
+use mez_media::platform::PlatformDecoders;
 use tracing::{debug, info, warn};
 
 use self::child::Child;
 pub use self::command::Kind;
 use self::trial::{Tried, try_kind};
+use self::video::VideoDecoders;
+pub use self::video::VideoTimes;
 
 /// Children at once. A stream beyond that is decoded by the library.
 const CHILDREN_MAX: usize = 64;
@@ -98,9 +104,18 @@ impl FromStr for DecoderChoice {
     }
 }
 
-/// The decoders that a broker's chains may have beside the library.
-#[derive(Clone, Debug, Default)]
-pub struct Decoders(Option<Arc<Shared>>);
+/// The decoders that a broker's chains may have: of H.264 beside the library, and of H.265 and AV1.
+#[derive(Clone, Debug)]
+pub struct Decoders {
+    h264: Option<Arc<Shared>>,
+    video: VideoDecoders,
+}
+
+impl Default for Decoders {
+    fn default() -> Self {
+        Self::software()
+    }
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -120,13 +135,14 @@ struct Chosen {
 }
 
 impl Decoders {
-    /// Only the library.
+    /// Only the library for H.264, and for H.265 and AV1 the decoders in software of the `ffmpeg` that is on the path of programs.
     #[must_use]
     pub fn software() -> Self {
-        Self::default()
+        Self { h264: None, video: VideoDecoders::software() }
     }
 
-    /// These, through the `ffmpeg` that is on the path of programs. They are tried now, on a thread of their own; the library decodes until that is done.
+    /// These, through the `ffmpeg` that is on the path of programs. Those of H.264 are tried now, on a thread of their own; the library decodes until that is
+    /// done. Those of H.265 and AV1 are tried when somebody needs one.
     #[must_use]
     pub fn start(choice: DecoderChoice) -> Self {
         Self::start_with(choice, "ffmpeg".into())
@@ -135,8 +151,9 @@ impl Decoders {
     /// The same through that program.
     #[must_use]
     pub fn start_with(choice: DecoderChoice, program: PathBuf) -> Self {
+        let video = VideoDecoders::new(choice, program.clone());
         if choice == DecoderChoice::Software {
-            return Self::software();
+            return Self { h264: None, video };
         }
         let (chosen, children) = (OnceLock::new(), Arc::default());
         let shared = Arc::new(Shared { choice, program, chosen, children, failures: AtomicU64::new(0) });
@@ -146,25 +163,45 @@ impl Decoders {
             let _ = trying.chosen.set(chosen);
         });
         match spawned {
-            Ok(_) => Self(Some(shared)),
+            Ok(_) => Self { h264: Some(shared), video },
             Err(error) => {
                 warn!("the library decodes H.264, because no thread can be started to try decoders: {error}");
-                Self::software()
+                Self { h264: None, video }
             }
         }
     }
 
-    /// Waits until all were tried. The decoder that is used; `None`: the library.
+    /// The same without a trial of those of H.264, which are not used.
+    #[must_use]
+    pub(crate) fn untried(choice: DecoderChoice, program: PathBuf) -> Self {
+        Self { h264: None, video: VideoDecoders::new(choice, program) }
+    }
+
+    /// Waits until all of H.264 were tried. The decoder that is used; `None`: the library.
     #[must_use]
     pub fn wait(&self) -> Option<Kind> {
-        let shared = self.0.as_ref()?;
+        let shared = self.h264.as_ref()?;
         shared.chosen.wait().map(|chosen| chosen.kind)
     }
 
     /// For a decoder of chains; `None`: only the library is asked for.
     #[must_use]
     pub fn outside(&self) -> Option<Arc<dyn OutsideDecoders>> {
-        self.0.clone().map(|shared| shared as Arc<dyn OutsideDecoders>)
+        self.h264.clone().map(|shared| shared as Arc<dyn OutsideDecoders>)
+    }
+
+    /// For a decoder of H.265 or AV1.
+    #[must_use]
+    pub fn platform(&self) -> Arc<dyn PlatformDecoders> {
+        Arc::new(self.video.clone())
+    }
+
+    /// Tries the decoder of H.265 or AV1, if that was not done already. Blocks for a second, and for some more where one hangs.
+    ///
+    /// # Errors
+    /// Why none works.
+    pub fn try_video(&self, encoding: Encoding) -> Result<VideoTimes, String> {
+        self.video.works(encoding)
     }
 }
 
@@ -207,7 +244,7 @@ impl OutsideDecoders for Shared {
             return None;
         }
         let place = Place::take(&self.children)?;
-        match Child::start(&self.program, chosen.kind, chosen.version, (width, height)) {
+        match Child::start(&self.program, (chosen.kind, chosen.version), Encoding::H264, (width, height)) {
             Ok(child) => Some(Box::new(child.at(place))),
             Err(reason) => {
                 self.failed(&reason);

@@ -17,12 +17,12 @@ use super::child::Child;
 use super::command::{Kind, Version};
 
 /// The pictures that are tried.
-const SIZE: (u32, u32) = (1280, 720);
+pub(super) const SIZE: (u32, u32) = (1280, 720);
 const PICTURES: u64 = 8;
 /// How long it may take to start, with its first picture.
-const START_TIME_MAX: Duration = Duration::from_secs(8);
+pub(super) const START_TIME_MAX: Duration = Duration::from_secs(8);
 /// How long each other picture may take, on a host that is busy with starting.
-const PICTURE_TIME_MAX: Duration = Duration::from_secs(2);
+pub(super) const PICTURE_TIME_MAX: Duration = Duration::from_secs(2);
 /// The largest mean difference of samples.
 const DIFFERENCE_MAX: f64 = 1.0;
 
@@ -49,7 +49,7 @@ fn tried(kind: Kind, program: &Path) -> Result<Tried, String> {
     let version = version(program)?;
     let (stream, library) = stream().as_ref().map_err(Clone::clone)?;
     let begun = Instant::now();
-    let mut child = Child::start(program, kind, version, SIZE)?;
+    let mut child = Child::start(program, (kind, version), Encoding::H264, SIZE)?;
     let (mut start, mut times, mut planes) = (Duration::ZERO, Vec::new(), Yuv420::empty());
     for (number, (picture, expected)) in stream.iter().enumerate() {
         let given = Instant::now();
@@ -133,7 +133,7 @@ fn pixels(number: u64) -> Vec<u8> {
 }
 
 /// The version of a program, if it is ffmpeg.
-fn version(program: &Path) -> Result<Version, String> {
+pub(super) fn version(program: &Path) -> Result<Version, String> {
     let asked = Command::new(program).arg("-version").stdin(Stdio::null()).stderr(Stdio::null()).output();
     let output = asked.map_err(|error| format!("{} does not start: {error}", program.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -143,7 +143,7 @@ fn version(program: &Path) -> Result<Version, String> {
     Ok(Version::parse(&text))
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
+pub(super) fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()
 }

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::{ExportError, ExportOptions, missing_between};
+use crate::decoders::Decoders;
 use crate::persist::{LogFiles, LogKind};
 
 /// Stills that may wait for the writer of the file. Beyond that the reader waits.
@@ -31,14 +32,14 @@ pub(super) enum StillKind {
     Jpeg,
     /// JPEG or PNG, and data records as they are.
     Image,
-    /// None: the pictures of H.264 as they are, from where a chain begins that reaches into the span.
+    /// None: the pictures of video as they are, from where a chain begins that reaches into the span.
     Packet,
 }
 
 /// A frame as a still, or as it is.
 pub(super) struct Still {
     pub(super) meta: FrameMeta,
-    /// `jpeg`, `png`, `h264` or `data`.
+    /// `jpeg`, `png` or `data`; or of video that is copied, the name of its encoding.
     pub(super) format: &'static str,
     pub(super) image: Bytes,
     /// The log holds another encoding of it.
@@ -51,7 +52,7 @@ pub(super) struct Still {
 pub(super) struct Rest {
     pub(super) damaged: u64,
     pub(super) undecodable: u64,
-    pub(super) not_h264: u64,
+    pub(super) not_copied: u64,
     pub(super) no_pictures: u64,
     /// The oldest and the newest capture time in the log.
     pub(super) held: Option<(Timestamp, Timestamp)>,
@@ -150,7 +151,7 @@ struct Reading {
 
 impl Reading {
     fn run(&mut self, mut query: PastQuery) -> Result<Rest, StorageError> {
-        let mut rest = Rest { damaged: 0, undecodable: 0, not_h264: 0, no_pictures: 0, held: None };
+        let mut rest = Rest { damaged: 0, undecodable: 0, not_copied: 0, no_pictures: 0, held: None };
         let mut last: Option<FrameId> = None;
         // Of frames that are left out.
         let mut missing = SkipCounts::default();
@@ -163,10 +164,10 @@ impl Reading {
             last = Some(id);
             let is_before = record.frame.meta.captured < query.begin;
             match self.maker.make(&record.frame) {
-                Made::Image("h264", packet) if is_before => {
+                Made::Image(format, packet) if is_before && self.maker.kind == StillKind::Packet => {
                     // A player needs them as well.
                     let (meta, missing) = (record.frame.meta, std::mem::take(&mut missing));
-                    let still = Still { meta, format: "h264", image: packet, recoded: false, missing };
+                    let still = Still { meta, format, image: packet, recoded: false, missing };
                     if self.stills.blocking_send(still).is_err() {
                         break;
                     }
@@ -183,7 +184,7 @@ impl Reading {
                     }
                 }
                 Made::Undecodable => rest.undecodable += 1,
-                Made::NotH264 => rest.not_h264 += 1,
+                Made::NotCopied => rest.not_copied += 1,
                 Made::NoPicture => rest.no_pictures += 1,
             }
         }
@@ -202,7 +203,7 @@ enum Made {
     Image(&'static str, Bytes),
     Undecodable,
     /// It has no place in a video that is copied.
-    NotH264,
+    NotCopied,
     /// It has no place in a video.
     NoPicture,
 }
@@ -210,6 +211,8 @@ enum Made {
 /// Makes images that stand by themselves, or sees to it that packets can be decoded.
 struct Maker {
     kind: StillKind,
+    /// What is copied: the encoding of the first picture of a video.
+    copied: Option<Encoding>,
     follower: ChainFollower,
     decoder: StreamDecoder,
     jpeg: Option<Encoder>,
@@ -221,8 +224,9 @@ impl Maker {
         let jpeg = Encoder::new(QUALITY, Sampling::Yuv420).ok();
         Self {
             kind,
+            copied: None,
             follower: ChainFollower::default(),
-            decoder: StreamDecoder::new(PIXELS_MAX_DEFAULT),
+            decoder: StreamDecoder::new(PIXELS_MAX_DEFAULT).with_platform(Decoders::software().platform()),
             jpeg,
         }
     }
@@ -242,14 +246,17 @@ impl Maker {
     }
 
     fn packet(&mut self, frame: &Frame) -> Made {
-        match frame.meta.encoding {
-            Encoding::H264 if self.follower.allows(&frame.meta) => {
-                self.follower.note(&frame.meta);
-                Made::Image("h264", frame.payload.clone())
-            }
-            Encoding::H264 => Made::Undecodable,
-            _ => Made::NotH264,
+        let encoding = frame.meta.encoding;
+        let is_video = matches!(encoding, Encoding::H264 | Encoding::H265 | Encoding::Av1);
+        if !is_video || self.copied.is_some_and(|copied| copied != encoding) {
+            return Made::NotCopied;
         }
+        if !self.follower.allows(&frame.meta) {
+            return Made::Undecodable;
+        }
+        self.copied = Some(encoding);
+        self.follower.note(&frame.meta);
+        Made::Image(encoding.name(), frame.payload.clone())
     }
 
     /// The format and the bytes of an image, if one can be made.

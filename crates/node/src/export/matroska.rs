@@ -46,6 +46,10 @@ pub(super) enum Pictures {
     Jpeg,
     /// With the description of the stream.
     H264(Vec<u8>),
+    /// With its parameter sets, behind start codes.
+    H265(Vec<u8>),
+    /// With its sequence header.
+    Av1(Vec<u8>),
 }
 
 /// What comes before the first picture. With `captions`, there is a second track for subtitles.
@@ -66,6 +70,13 @@ pub(super) fn head(pictures: &Pictures, (width, height): (u32, u32), captions: b
         Pictures::Jpeg => element(id::CODEC_ID, b"V_MJPEG"),
         Pictures::H264(description) => {
             [element(id::CODEC_ID, b"V_MPEG4/ISO/AVC"), element(id::CODEC_PRIVATE, description)].concat()
+        }
+        // Not as Matroska has them: ffmpeg makes of it what files have.
+        Pictures::H265(sets) => {
+            [element(id::CODEC_ID, b"V_MPEGH/ISO/HEVC"), element(id::CODEC_PRIVATE, sets)].concat()
+        }
+        Pictures::Av1(sequence) => {
+            [element(id::CODEC_ID, b"V_AV1"), element(id::CODEC_PRIVATE, sequence)].concat()
         }
     };
     let track = [

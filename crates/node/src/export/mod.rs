@@ -28,7 +28,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ::mcap::McapError;
-use mez_core::frame::{FrameId, SkipCounts};
+use mez_core::frame::{Encoding, FrameId, SkipCounts};
 use mez_core::name::CameraName;
 use mez_core::store::{HeaderError, KeyRing, SegmentNumber, StorageError};
 use mez_core::units::Timestamp;
@@ -70,7 +70,7 @@ pub enum VideoCodec {
     H264,
     /// The JPEG images of the log, to the last byte: several times as large, and fewer programs play it.
     Jpeg,
-    /// The H.264 pictures of the log, to the last byte, from where a chain begins. All other frames are left out.
+    /// The pictures of video in the log, to the last byte, from where a chain begins: H.264, H.265 or AV1, whichever comes first. All other frames are left out.
     Copy,
 }
 
@@ -177,9 +177,9 @@ pub enum ExportError {
     /// The span has data records only, and a video is wanted.
     #[error("the {0} records in that span are no pictures; export them with --format mcap")]
     NoPictures(u64),
-    /// A video was to be copied, and the span has no H.264.
+    /// A video was to be copied, and the span has none.
     #[error(
-        "none of the {0} frames in that span is H.264, which alone can be copied; encode them again (--codec h264)"
+        "none of the {0} frames in that span is video (H.264, H.265, AV1), which alone can be copied; encode them again (--codec h264)"
     )]
     NothingToCopy(u64),
     /// ffmpeg is missing or cannot be started.
@@ -247,8 +247,8 @@ pub struct ExportSummary {
     pub recoded: u64,
     /// Frames that are left out because the log does not hold what they need to be decoded.
     pub undecodable: u64,
-    /// Frames that are left out of a copied video because they are not H.264.
-    pub not_h264: u64,
+    /// Frames that are left out of a copied video because they are not of its encoding.
+    pub not_copied: u64,
     /// Data records that are left out of a video.
     pub no_pictures: u64,
     /// Frames of a video that are shown later than their capture time, because the clock had been set back.
@@ -286,7 +286,7 @@ impl ExportSummary {
             "damaged_records": self.damaged,
             "recoded_frames": self.recoded,
             "undecodable_frames": self.undecodable,
-            "not_h264_frames": self.not_h264,
+            "not_copied_frames": self.not_copied,
             "data_records_left_out": self.no_pictures,
             "moved_frames": self.moved,
             "frames_by_size": sizes,
@@ -353,7 +353,8 @@ pub async fn export(
     let mut next = frames.next().await;
     // Frames may have been made smaller for the link, the first more than others.
     summary.video_size = next.as_ref().map(|still| still.meta.published).unwrap_or_default();
-    let mut out = Out::start(options, &part, summary.video_size, !said.is_empty()).await?;
+    let encoding = next.as_ref().map_or(Encoding::Jpeg, |still| still.meta.encoding);
+    let mut out = Out::start(options, &part, (encoding, summary.video_size), !said.is_empty()).await?;
     while let Some(still) = next {
         let (due, replies) = (said.due_before(&still.meta), said.of_frame(&still.meta));
         out.add(options, &still, summary.frames == 0, (&due, &replies)).await?;
@@ -366,9 +367,9 @@ pub async fn export(
     }
     let rest = frames.finish(&options.camera).await?;
     (summary.damaged, summary.undecodable) = (rest.damaged, rest.undecodable);
-    (summary.not_h264, summary.no_pictures) = (rest.not_h264, rest.no_pictures);
+    (summary.not_copied, summary.no_pictures) = (rest.not_copied, rest.no_pictures);
     if summary.frames == 0 {
-        return Err(match (rest.undecodable, rest.not_h264) {
+        return Err(match (rest.undecodable, rest.not_copied) {
             (0, 0) if rest.no_pictures > 0 => ExportError::NoPictures(rest.no_pictures),
             (0, 0) => ExportError::Nothing { camera: options.camera.clone(), held: rest.held },
             (0, frames) => ExportError::NothingToCopy(frames),
@@ -431,12 +432,13 @@ impl Out {
     async fn start(
         options: &ExportOptions,
         part: &NamedTempFile,
-        size: (u32, u32),
+        (encoding, size): (Encoding, (u32, u32)),
         said: bool,
     ) -> Result<Self, ExportError> {
         match options.format {
             ExportFormat::Mp4 => {
-                let video = Mp4::start(&options.ffmpeg, (options.codec, size), part.path(), said).await?;
+                let video =
+                    Mp4::start(&options.ffmpeg, (options.codec, encoding, size), part.path(), said).await?;
                 let side = said.then(|| SideFile::start(&options.output)).transpose()?;
                 Ok(Self::Mp4(Box::new(video), side))
             }

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mez_core::frame::Encoding;
 use mez_core::units::Timestamp;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin};
@@ -30,6 +31,8 @@ const SHOWN_ALONE: Duration = Duration::from_millis(40);
 /// A video that is being made.
 pub(super) struct Mp4 {
     codec: VideoCodec,
+    /// Of what is copied.
+    encoding: Encoding,
     ffmpeg: PathBuf,
     child: Child,
     stdin: ChildStdin,
@@ -48,11 +51,11 @@ impl Mp4 {
     /// Starts ffmpeg. The video has `size` pixels, if frames are encoded again. With `captions`, it has subtitles.
     pub(super) async fn start(
         ffmpeg: &Path,
-        (codec, size): (VideoCodec, (u32, u32)),
+        (codec, encoding, size): (VideoCodec, Encoding, (u32, u32)),
         output: &Path,
         captions: bool,
     ) -> Result<Self, ExportError> {
-        let args = args((codec, size), output, captions);
+        let args = args((codec, encoding, size), output, captions);
         let mut child = spawn_fed_child(ffmpeg, args, Stdio::piped(), Stdio::null()).await?;
         let gone = || ExportError::Ffmpeg { program: ffmpeg.into(), said: "its input is closed".into() };
         let stdin = child.stdin.take().ok_or_else(gone)?;
@@ -60,7 +63,7 @@ impl Mp4 {
         let listening = child.stderr.take().map(|stderr| tokio::spawn(lines.clone().read(stderr)));
         let ffmpeg = ffmpeg.into();
         let (last, shift, captions) = (None, Duration::ZERO, captions.then(Captions::default));
-        Ok(Self { codec, ffmpeg, child, stdin, lines, listening, last, shift, moved: 0, captions })
+        Ok(Self { codec, encoding, ffmpeg, child, stdin, lines, listening, last, shift, moved: 0, captions })
     }
 
     /// The number of images that are shown later than their capture time, because the clock had been set back.
@@ -81,11 +84,8 @@ impl Mp4 {
         let shown = before.map_or(SHOWN_ALONE, |before| (at - before).min(SHOWN_MAX));
         let (pictures, picture) = match self.codec {
             VideoCodec::H264 | VideoCodec::Jpeg => (Pictures::Jpeg, picture.clone()),
-            VideoCodec::Copy => {
-                // A video begins with a picture that brings its parameter sets.
-                let description = packets::description(picture).unwrap_or_default();
-                (Pictures::H264(description), packets::with_lengths(picture))
-            }
+            // A video begins with a picture that brings its parameter sets.
+            VideoCodec::Copy => packets::packet(self.encoding, picture),
         };
         let mut head =
             if is_first { matroska::head(&pictures, size, self.captions.is_some()) } else { Vec::new() };
@@ -177,12 +177,18 @@ fn complaint(program: PathBuf, lines: &LastLines) -> ExportError {
 }
 
 /// Arguments of `ffmpeg`.
-fn args((codec, (width, height)): (VideoCodec, (u32, u32)), output: &Path, captions: bool) -> Vec<OsString> {
+fn args(
+    (codec, encoding, (width, height)): (VideoCodec, Encoding, (u32, u32)),
+    output: &Path,
+    captions: bool,
+) -> Vec<OsString> {
     // Players expect less than full range, even sides, and to be told the matrix: JPEG's is BT.601 at any size.
     let scale = format!("scale={width}:{height}:out_color_matrix=bt601:out_range=tv");
     let filter = format!("{scale},pad=ceil(iw/2)*2:ceil(ih/2)*2,format=yuv420p");
     let mut args = vec!["-hide_banner", "-v", "error", "-f", "matroska", "-i", "pipe:0", "-map", "0:v"];
     match codec {
+        // The name that most players know.
+        VideoCodec::Copy if encoding == Encoding::H265 => args.extend(["-c:v", "copy", "-tag:v", "hvc1"]),
         VideoCodec::Jpeg | VideoCodec::Copy => args.extend(["-c:v", "copy"]),
         VideoCodec::H264 => args.extend([
             "-vsync",

@@ -1,11 +1,41 @@
-//! H.264 as files have it: units behind their lengths, and the parameter sets of the first picture apart (ISO/IEC 14496-15).
+//! Video as files have it: of H.264, units behind their lengths, and the parameter sets of the first picture apart (ISO/IEC 14496-15). Of H.265 and AV1,
+//! ffmpeg does that.
 
 use bytes::Bytes;
-use mez_media::bitstream::UnitSplitter;
+use mez_core::frame::Encoding;
+use mez_media::bitstream::{UnitSplitter, av1_sequence_header};
+
+use super::matroska::Pictures;
 
 /// Types of units with parameter sets (ITU-T H.264, table 7-1).
 const SEQUENCE: u8 = 7;
 const PICTURE: u8 = 8;
+
+/// Types of units with parameter sets of H.265 (ITU-T H.265, table 7-1).
+const H265_SETS: std::ops::RangeInclusive<u8> = 32..=34;
+
+/// A picture as the file has it, with what the file says of a stream that begins with it.
+pub(super) fn packet(encoding: Encoding, payload: &Bytes) -> (Pictures, Bytes) {
+    match encoding {
+        Encoding::H265 => (Pictures::H265(h265_sets(payload)), payload.clone()),
+        Encoding::Av1 => {
+            let sequence = av1_sequence_header(payload).unwrap_or_default();
+            (Pictures::Av1(sequence.to_vec()), payload.clone())
+        }
+        _ => (Pictures::H264(description(payload).unwrap_or_default()), with_lengths(payload)),
+    }
+}
+
+/// The parameter sets in a picture of H.265, behind start codes.
+fn h265_sets(payload: &Bytes) -> Vec<u8> {
+    let is_set = |unit: &Bytes| unit.first().is_some_and(|head| H265_SETS.contains(&(head >> 1)));
+    let units = units(payload);
+    units
+        .iter()
+        .filter(|unit| is_set(unit))
+        .flat_map(|unit| [&[0, 0, 0, 1][..], &unit[..]].concat())
+        .collect()
+}
 
 /// The units of a picture.
 fn units(payload: &Bytes) -> Vec<Bytes> {
@@ -20,7 +50,7 @@ fn units(payload: &Bytes) -> Vec<Bytes> {
 }
 
 /// What a file says of a stream that begins with this picture: its parameter sets. `None` if it brings none.
-pub(super) fn description(key_frame: &Bytes) -> Option<Vec<u8>> {
+fn description(key_frame: &Bytes) -> Option<Vec<u8>> {
     let units = units(key_frame);
     let set = |kind: u8| {
         units

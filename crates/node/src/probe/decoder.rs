@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use mez_core::frame::Encoding;
+
 use crate::decoders::trial::{Tried, try_kind};
-use crate::decoders::{DecoderChoice, Kind};
+use crate::decoders::{DecoderChoice, Decoders, Kind, VideoTimes};
 
 /// How long each may take. All together take less than a checkup may.
 const TIME_MAX: Duration = Duration::from_secs(8);
@@ -48,4 +50,11 @@ pub fn try_decoders() -> Vec<DecoderTried> {
         DecoderTried { kind, works: works.map(times) }
     };
     Kind::ALL.into_iter().map(tried).collect()
+}
+
+/// Tries what a broker with that choice decodes H.265 and AV1 with. Blocks as long.
+#[must_use]
+pub fn try_video_decoders(choice: DecoderChoice) -> [(Encoding, Result<VideoTimes, String>); 2] {
+    let decoders = Decoders::untried(choice, "ffmpeg".into());
+    [Encoding::H265, Encoding::Av1].map(|encoding| (encoding, decoders.try_video(encoding)))
 }

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use mez_core::frame::Encoding;
+
 use super::input::{FfmpegVersion, Stream};
 use super::spec::SourceSpec;
 
@@ -38,8 +40,8 @@ pub(super) enum Output {
     Jpeg,
     /// Planar 4:2:0 pictures as YUV4MPEG2.
     Pictures,
-    /// The packets of the source, untouched, in a container that says where each ends.
-    Packets,
+    /// The packets of the source in this encoding, untouched, in a container that says where each ends.
+    Packets(Encoding),
 }
 
 /// Arguments of `ffprobe` that describe the source as JSON.
@@ -74,8 +76,13 @@ pub(super) fn read_args(
     args.extend(strings(&["-map", &format!("0:{}", stream.index), "-an", "-sn", "-dn"]));
     match output {
         Output::Jpeg => args.extend(strings(&["-c:v", "copy", "-flush_packets", "1", "-f", "mjpeg"])),
-        Output::Packets => {
-            args.extend(strings(&["-c:v", "copy", "-flush_packets", "1", "-f", "nut"]));
+        Output::Packets(encoding) => {
+            args.extend(strings(&["-c:v", "copy"]));
+            if encoding == Encoding::H265 {
+                // Behind start codes, also out of files that have lengths.
+                args.extend(strings(&["-bsf:v", "hevc_mp4toannexb"]));
+            }
+            args.extend(strings(&["-flush_packets", "1", "-f", "nut"]));
         }
         Output::Pictures => {
             // Every frame once, in order, whatever its time stamps say: pacing is ours.
@@ -187,7 +194,7 @@ mod tests {
             height: 48,
             frames_per_second: None,
             passthrough: false,
-            packets: false,
+            packets: None,
             unfit: None,
             live,
             still: false,
@@ -211,7 +218,7 @@ mod tests {
         assert!(line(&probe_args(&spec, PLAIN)).ends_with("-f v4l2 -i /dev/video3"));
         let input = InputOptions { device_format: Some(DeviceFormat::H264), ..PLAIN };
         assert_eq!(
-            line(&read_args(&spec, input, &stream(true), Output::Packets, false, NEW)),
+            line(&read_args(&spec, input, &stream(true), Output::Packets(Encoding::H264), false, NEW)),
             "-hide_banner -nostdin -v error -fflags nobuffer -analyzeduration 1000000 -f v4l2 -input_format h264 \
              -i /dev/video3 -map 0:2 -an -sn -dn -c:v copy -flush_packets 1 -f nut pipe:1"
         );
@@ -220,9 +227,11 @@ mod tests {
     #[test]
     fn packets_are_copied() {
         let spec = SourceSpec::parse("rtsp://cam/x").unwrap();
-        let args = line(&read_args(&spec, PLAIN, &stream(true), Output::Packets, false, NEW));
+        let args = line(&read_args(&spec, PLAIN, &stream(true), Output::Packets(Encoding::H264), false, NEW));
         assert!(args.ends_with("-map 0:2 -an -sn -dn -c:v copy -flush_packets 1 -f nut pipe:1"), "{args}");
         assert!(!args.contains("thread_type"), "nothing is decoded");
+        let args = line(&read_args(&spec, PLAIN, &stream(true), Output::Packets(Encoding::H265), false, NEW));
+        assert!(args.ends_with("-c:v copy -bsf:v hevc_mp4toannexb -flush_packets 1 -f nut pipe:1"), "{args}");
     }
 
     #[test]

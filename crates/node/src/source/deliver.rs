@@ -109,8 +109,8 @@ impl Progress {
                 let (width, height) = (info.width, info.height);
                 Some(Deliverable::Frame(SourceFrame { jpeg, width, height, captured }))
             }
-            Picture::Coded(CodedPicture { payload, width, height, part }) => {
-                Some(Deliverable::Packet(SourcePacket { payload, width, height, part, captured }))
+            Picture::Coded(CodedPicture { payload, encoding, width, height, part }) => {
+                Some(Deliverable::Packet(SourcePacket { payload, encoding, width, height, part, captured }))
             }
             Picture::Raw(raw) => {
                 let (width, height) = (raw.width, raw.height);

@@ -1,5 +1,7 @@
 //! What a probe finds: the version of `ffmpeg`, and the video stream of a source.
 
+use mez_core::frame::Encoding;
+
 /// Version of the installed `ffmpeg`, as far as its command line depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FfmpegVersion(u32, u32);
@@ -41,9 +43,9 @@ pub(super) struct Stream {
     pub(super) frames_per_second: Option<f64>,
     /// True if it is JPEG that can go on as it is.
     pub(super) passthrough: bool,
-    /// True if it is H.264 whose pictures can go on as they are coded, as far as is known.
-    pub(super) packets: bool,
-    /// Why the pictures of H.264 cannot go on, and what to do.
+    /// Its encoding, if its pictures can go on as they are coded, as far as is known.
+    pub(super) packets: Option<Encoding>,
+    /// Why pictures of such a codec cannot go on, and what to do.
     pub(super) unfit: Option<String>,
     /// True if it comes when it comes; false if it is a recording, to be paced.
     pub(super) live: bool,

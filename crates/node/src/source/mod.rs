@@ -1,6 +1,6 @@
 //! Reads frames from a file, a device or a network camera, through an `ffmpeg` child process.
 //!
-//! Motion JPEG passes through byte for byte, and so do pictures of H.264 whose stream is fit for it, unless the caller wants none
+//! Motion JPEG passes through byte for byte, and so do pictures of H.264, H.265 and AV1 whose stream is fit for it, unless the caller wants none
 //! ([`SourceOptions::packets`]). All else becomes JPEG: the child decodes it to full-range planar pictures, which are encoded here,
 //! at quality 95, off the runtime's threads.
 //!
@@ -118,7 +118,7 @@ impl Source {
     /// Devices of Video4Linux have a control for that. ffmpeg hands on no such request to a network camera. It is opened again, at most every
     /// ten seconds, if a key frame is needed: most cameras then begin with one. A recording is decoded by ffmpeg from then on.
     pub fn ask_key_frame(&self, need: KeyFrameNeed) {
-        if self.info().is_some_and(|info| info.passthrough && info.codec == "h264") {
+        if self.info().is_some_and(|info| info.passthrough && info.codec != "mjpeg") {
             self.key_frames.ask(need);
         }
     }

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use mez_core::broker::StreamPart;
-use mez_core::frame::FRAME_BYTES_MAX;
-use mez_media::bitstream::{AccessUnit, AccessUnitLimits, AccessUnits, BitstreamError, Entry, Unfit};
+use mez_core::frame::{Encoding, FRAME_BYTES_MAX};
+use mez_media::bitstream::{self, AccessUnitLimits, BitstreamError, StreamParser, Unfit};
 use mez_media::nut::{NutError, NutEvent, NutReader};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -17,6 +17,7 @@ const READ_BYTES: usize = 64 << 10;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CodedPicture {
     pub(super) payload: Bytes,
+    pub(super) encoding: Encoding,
     pub(super) width: u32,
     pub(super) height: u32,
     pub(super) part: StreamPart,
@@ -55,11 +56,12 @@ impl From<NutError> for PacketStreamError {
     }
 }
 
-/// Reads the pictures of an H.264 source, and notes when each began to arrive.
+/// Reads the coded pictures of a source, and notes when each began to arrive.
 pub(super) struct PacketStream<R> {
     input: R,
     container: NutReader,
-    pictures: AccessUnits,
+    encoding: Encoding,
+    parser: StreamParser,
     buffer: Box<[u8]>,
     /// When the packet that is being read began to arrive.
     began: Instant,
@@ -69,17 +71,19 @@ pub(super) struct PacketStream<R> {
 }
 
 impl<R: AsyncRead + Unpin> PacketStream<R> {
-    pub(super) fn new(input: R) -> Self {
+    /// `None`: no stream has this encoding.
+    pub(super) fn new(input: R, encoding: Encoding) -> Option<Self> {
         let now = Instant::now();
-        Self {
+        Some(Self {
             input,
             container: NutReader::new(FRAME_BYTES_MAX as usize),
-            pictures: AccessUnits::new(AccessUnitLimits::default()),
+            encoding,
+            parser: StreamParser::new(encoding, AccessUnitLimits::default())?,
             buffer: vec![0; READ_BYTES].into(),
             began: now,
             read_at: now,
             broken: 0,
-        }
+        })
     }
 
     /// The next packet. Pictures that are damaged or lack others are passed over, and counted.
@@ -118,21 +122,19 @@ impl<R: AsyncRead + Unpin> PacketStream<R> {
     }
 
     fn describe(&mut self, description: &[u8]) {
-        if let Err(error) = self.pictures.configure(description) {
+        if let Err(error) = self.parser.describe(description) {
             tracing::warn!("{error}");
         }
     }
 
     /// The picture in a packet, if there is one that can be decoded.
     fn picture(&mut self, packet: &[u8]) -> Result<Option<CodedPicture>, PacketStreamError> {
-        match self.pictures.packet(packet) {
+        match self.parser.packet(packet) {
             Ok(None) => return Ok(None),
-            Ok(Some(AccessUnit { payload, width, height, entry, is_needed, is_unbroken: true, .. })) => {
-                let part = match entry {
-                    Some(Entry::Key) => StreamPart::Key,
-                    _ => StreamPart::Following { is_needed },
-                };
-                return Ok(Some(CodedPicture { payload, width, height, part }));
+            Ok(Some(picture)) if picture.is_unbroken => {
+                let bitstream::CodedPicture { payload, width, height, is_key, is_needed, .. } = picture;
+                let part = if is_key { StreamPart::Key } else { StreamPart::Following { is_needed } };
+                return Ok(Some(CodedPicture { payload, encoding: self.encoding, width, height, part }));
             }
             Ok(Some(_)) => {}
             Err(BitstreamError::Unfit(unfit)) => return Err(PacketStreamError::Unfit(unfit)),
@@ -150,7 +152,14 @@ mod tests {
     const SLICES: &[u8] = include_bytes!("../../../media/tests/streams/slices.nut");
 
     async fn read(bytes: Vec<u8>) -> (Vec<CodedPicture>, u64, Option<PacketStreamError>) {
-        let mut stream = PacketStream::new(&bytes[..]);
+        read_of(Encoding::H264, bytes).await
+    }
+
+    async fn read_of(
+        encoding: Encoding,
+        bytes: Vec<u8>,
+    ) -> (Vec<CodedPicture>, u64, Option<PacketStreamError>) {
+        let mut stream = PacketStream::new(&bytes[..], encoding).unwrap();
         let mut pictures = Vec::new();
         let mut last = None;
         loop {
@@ -176,6 +185,20 @@ mod tests {
         let keys = parts.enumerate().filter(|(_, part)| *part == StreamPart::Key).map(|(at, _)| at);
         assert_eq!(keys.collect::<Vec<_>>(), [0]);
         assert!(pictures.iter().all(|picture| (picture.width, picture.height) == (64, 48)));
+    }
+
+    #[tokio::test]
+    async fn pictures_of_other_codecs_come_the_same_way() {
+        const H265: &[u8] = include_bytes!("../../../media/tests/streams/h265.nut");
+        const AV1: &[u8] = include_bytes!("../../../media/tests/streams/av1.nut");
+        for (encoding, file) in [(Encoding::H265, H265), (Encoding::Av1, AV1)] {
+            let (pictures, broken, error) = read_of(encoding, file.to_vec()).await;
+            assert!(error.is_none() && broken == 0, "{error:?}");
+            let is_key = |at: &usize| pictures[*at].part == StreamPart::Key;
+            assert_eq!((0..pictures.len()).filter(is_key).collect::<Vec<_>>(), [0, 4, 8]);
+            assert!(pictures.iter().all(|picture| picture.encoding == encoding && picture.width == 64));
+        }
+        assert!(PacketStream::new(&[][..], Encoding::Jpeg).is_none());
     }
 
     /// A picture that is lost costs all that need it, and they are counted.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output as ProcessOutput, Stdio};
 use std::time::Duration;
 
+use mez_core::frame::Encoding;
 use mez_media::bitstream::Unfit;
 use serde::Deserialize;
 use tokio::io::AsyncReadExt;
@@ -146,7 +147,25 @@ async fn probe_once(
         source_name: source,
         detail: format!("ffprobe: {error}"),
     })?;
-    choose_stream(spec, &report)
+    Ok(with_decoder(choose_stream(spec, &report)?, options).await)
+}
+
+/// Pictures of H.265 and AV1 go on as they are only where they can be decoded: other pictures are made of them for whoever needs others.
+async fn with_decoder(stream: Stream, options: &SourceOptions) -> Stream {
+    let needs = stream.packets.filter(|encoding| encoding.is_foreign() && options.packets);
+    let Some(encoding) = needs else { return stream };
+    let decoders = options.decoders.clone();
+    let tried = tokio::task::spawn_blocking(move || decoders.try_video(encoding)).await;
+    match tried.map_err(|error| error.to_string()).flatten() {
+        Ok(_) => stream,
+        Err(reason) => {
+            let name = encoding.name();
+            let why = format!(
+                "its {name} does not go on as it is, because no decoder of {name} works here ({reason}); `mez doctor` tries them"
+            );
+            Stream { packets: None, unfit: Some(why), ..stream }
+        }
+    }
 }
 
 fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceError> {
@@ -186,7 +205,7 @@ fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceErr
     Ok(Stream {
         index: video.index,
         passthrough: codec == "mjpeg" && can_pass(video),
-        packets: codec == "h264" && unfit.is_none(),
+        packets: encoding_of(video).filter(|_| unfit.is_none()),
         unfit,
         codec,
         width,
@@ -202,17 +221,27 @@ fn choose_stream(spec: &SourceSpec, report: &Report) -> Result<Stream, SourceErr
     })
 }
 
-/// Why the pictures of H.264 cannot go on as they are, as far as a probe tells. What else may speak against it is in its parameter sets.
+/// The encoding of streams whose pictures may go on as they are coded.
+fn encoding_of(video: &ReportStream) -> Option<Encoding> {
+    match video.codec_name.as_deref()? {
+        "h264" => Some(Encoding::H264),
+        "hevc" => Some(Encoding::H265),
+        "av1" => Some(Encoding::Av1),
+        _ => None,
+    }
+}
+
+/// Why coded pictures cannot go on as they are, as far as a probe tells. What else may speak against it is in the stream's parameter sets.
 fn unfit(video: &ReportStream) -> Option<String> {
     let is_turned = video.side_data_list.iter().any(|data| data.rotation != 0.0);
-    if video.codec_name.as_deref() != Some("h264") {
-        None
-    } else if video.has_b_frames.unwrap_or(0) > 0 {
+    let encoding = encoding_of(video)?;
+    // Pictures of AV1 come in the order in which they are shown.
+    if encoding != Encoding::Av1 && video.has_b_frames.unwrap_or(0) > 0 {
         Some(Unfit::Reordered.to_string())
     } else if !is_progressive(video) {
         Some(Unfit::Interlaced.to_string())
     } else if is_turned {
-        Some("the video says that its pictures have to be turned, and H.264 cannot; turn the camera, or code the file again".into())
+        Some("the video says that its pictures have to be turned, and its codec cannot; turn the camera, or code the file again".into())
     } else {
         None
     }
@@ -417,11 +446,12 @@ mod tests {
                 choose_stream(&spec, &report(&format!(r#"{{"streams": [{stream}{more}}}]}}"#))).unwrap();
             (stream.packets, stream.unfit)
         };
-        assert_eq!(found(""), (true, None));
-        assert_eq!(found(r#", "has_b_frames": 0, "field_order": "progressive""#), (true, None));
-        assert_eq!(found(r#", "has_b_frames": 2"#), (false, Some(Unfit::Reordered.to_string())));
-        assert_eq!(found(r#", "field_order": "tt""#), (false, Some(Unfit::Interlaced.to_string())));
-        assert_eq!(found(r#", "side_data_list": [{"rotation": 0}, {}]"#), (true, None));
+        let fit = (Some(Encoding::H264), None);
+        assert_eq!(found(""), fit);
+        assert_eq!(found(r#", "has_b_frames": 0, "field_order": "progressive""#), fit);
+        assert_eq!(found(r#", "has_b_frames": 2"#), (None, Some(Unfit::Reordered.to_string())));
+        assert_eq!(found(r#", "field_order": "tt""#), (None, Some(Unfit::Interlaced.to_string())));
+        assert_eq!(found(r#", "side_data_list": [{"rotation": 0}, {}]"#), fit);
         assert!(
             found(r#", "side_data_list": [{"rotation": -90}]"#).1.is_some_and(|why| why.contains("turned"))
         );

@@ -133,6 +133,7 @@ mod tests {
     use std::time::Instant;
 
     use bytes::Bytes;
+    use mez_core::frame::Encoding;
 
     use super::*;
 
@@ -182,7 +183,14 @@ mod tests {
             };
             let payload = Bytes::from(vec![number]);
             let captured = Instant::now();
-            queue.push_packet(SourcePacket { payload, width: 1, height: 1, part, captured });
+            queue.push_packet(SourcePacket {
+                payload,
+                encoding: Encoding::H264,
+                width: 1,
+                height: 1,
+                part,
+                captured,
+            });
         };
         // Number 0 to 63 wait; with 64 there are too many, and number 100 is the next key frame.
         (0..=98).for_each(push);
@@ -199,7 +207,14 @@ mod tests {
         let third = Bytes::from(vec![7; PACKETS_BYTES_MAX / 3]);
         for _ in 0..4 {
             let (payload, captured) = (third.clone(), Instant::now());
-            queue.push_packet(SourcePacket { payload, width: 1, height: 1, part: StreamPart::Key, captured });
+            queue.push_packet(SourcePacket {
+                payload,
+                encoding: Encoding::H264,
+                width: 1,
+                height: 1,
+                part: StreamPart::Key,
+                captured,
+            });
         }
         assert_eq!(drain(&queue), ["skipped 3", "packet 7"]);
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use mez_core::frame::Encoding;
 use mez_media::bitstream::Unfit;
 use mez_media::jpeg::JpegFrame;
 use tokio::io::AsyncRead;
@@ -69,17 +70,17 @@ pub(super) enum ReadEnd {
     Unfit(Unfit),
     /// Its pictures come, but decoding can begin with none of them: no key frame came for so long, or not to its end.
     #[error(
-        "the H.264 stream has no key frame (IDR) {}; set the source to key frames at least every 10 s, without open groups of pictures and \
+        "the video stream has no key frame (IDR) {}; set the source to key frames at least every 10 s, without open groups of pictures and \
          without intra refresh",
         .0.map_or_else(|| "to its end".to_owned(), |after| format!("for {} s", after.as_secs_f64()))
     )]
     NoKeyFrame(Option<Duration>),
     /// A live source has lost pictures, and has given no key frame since for so long.
-    #[error("pictures of the H.264 stream were lost, and no key frame (IDR) has come for {} s", .0.as_secs_f64())]
+    #[error("pictures of the video stream were lost, and no key frame (IDR) has come for {} s", .0.as_secs_f64())]
     LacksKeyFrame(Duration),
     /// A key frame is needed that it does not give by itself.
     #[error(
-        "the camera's memory no longer holds the last key frame (IDR) of the H.264 stream; set the source to more key frames"
+        "the camera's memory no longer holds the last key frame (IDR) of the video stream; set the source to more key frames"
     )]
     Asked,
 }
@@ -132,7 +133,7 @@ impl Reader<'_> {
         let end = match output {
             Output::Jpeg => self.read_jpeg(stdout).await,
             Output::Pictures => self.read_pictures(stdout).await,
-            Output::Packets => self.read_packets(stdout).await,
+            Output::Packets(encoding) => self.read_packets(stdout, encoding).await,
         };
         end.unwrap_or_else(|end| end)
     }
@@ -159,8 +160,13 @@ impl Reader<'_> {
         }
     }
 
-    async fn read_packets(&mut self, stdout: impl AsyncRead + Unpin) -> Result<ReadEnd, ReadEnd> {
-        let mut stream = PacketStream::new(stdout);
+    async fn read_packets(
+        &mut self,
+        stdout: impl AsyncRead + Unpin,
+        encoding: Encoding,
+    ) -> Result<ReadEnd, ReadEnd> {
+        let no_stream = || ReadEnd::Broken(format!("{} is no stream", encoding.name()));
+        let mut stream = PacketStream::new(stdout, encoding).ok_or_else(no_stream)?;
         let (mut has_begun, mut lacking_since) = (false, Some(TokioInstant::now()));
         loop {
             let step = tokio::select! {
@@ -301,7 +307,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs(60)).await;
             }
         };
-        let (end, ()) = tokio::join!(reader.read_packets(output), sending);
+        let (end, ()) = tokio::join!(reader.read_packets(output, Encoding::H264), sending);
         (end.unwrap_or_else(|end| end), reader.frames)
     }
 

@@ -234,14 +234,16 @@ async fn read_all(
     }
 }
 
-/// Whether pictures of H.264 may go on as they are coded. If they may not, the reason is told; nobody asks again.
+/// Whether coded pictures may go on as they are. If they may not, the reason is told; nobody asks again.
 fn can_go_on(spec: &SourceSpec, stream: &Stream, options: &SourceOptions) -> bool {
     match &stream.unfit {
         Some(unfit) if options.packets => tell_decoded(spec, unfit),
-        None if options.packets && stream.packets && stream.live && options.fps.is_some() => tracing::info!(
-            source = %spec,
-            "its H.264 is decoded, because pictures that need each other cannot be thinned out; without --fps it goes on as it is"
-        ),
+        None if options.packets && stream.packets.is_some() && stream.live && options.fps.is_some() => {
+            tracing::info!(
+                source = %spec,
+                "its video is decoded, because pictures that need each other cannot be thinned out; without --fps it goes on as it is"
+            )
+        }
         _ => return true,
     }
     false
@@ -369,8 +371,10 @@ fn output(stream: &Stream, options: &SourceOptions) -> Output {
     match stream {
         Stream { passthrough: true, .. } => Output::Jpeg,
         // Frames of a chain cannot be thinned out: the others need them.
-        Stream { packets: true, .. } if options.packets && !(stream.live && options.fps.is_some()) => {
-            Output::Packets
+        Stream { packets: Some(encoding), .. }
+            if options.packets && !(stream.live && options.fps.is_some()) =>
+        {
+            Output::Packets(*encoding)
         }
         _ => Output::Pictures,
     }

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mez_core::broker::StreamPart;
+use mez_core::frame::Encoding;
 
 use super::error::SourceError;
+use crate::decoders::Decoders;
 
 /// How a source is to be read.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct SourceOptions {
     /// Frames per second. A recording is played at this rate, every frame of it; a live source is thinned out
     /// evenly to it and never slowed down. Default `None`: the recording's own rate, or all that the camera gives.
@@ -19,10 +21,12 @@ pub struct SourceOptions {
     pub looped: bool,
     /// Size to ask a device for, in pixels. Default `None`: what the driver is set to. Without effect elsewhere.
     pub device_size: Option<(u32, u32)>,
-    /// Whether the pictures of an H.264 source come as it coded them ([`SourceEvent::Packet`]), where that is possible: not with
-    /// B-frames, not interlaced, not with [`SourceOptions::fps`] of a live source. Then a device that has H.264 is asked for it.
-    /// Default true. If false, all frames are JPEG.
+    /// Whether the pictures of a source of H.264, H.265 or AV1 come as it coded them ([`SourceEvent::Packet`]), where that is possible: not with
+    /// B-frames, not interlaced, not with [`SourceOptions::fps`] of a live source; H.265 and AV1 only where `decoders` decode them. Then a device that
+    /// has H.264 is asked for it. Default true. If false, all frames are JPEG.
     pub packets: bool,
+    /// What decodes the pictures of H.265 and AV1 that come as they were coded, where somebody needs others. Default: ffmpeg's decoders in software.
+    pub decoders: Decoders,
     /// JPEG quality of what has to be encoded, 1 to 100. Default 95. Without effect on Motion JPEG.
     pub jpeg_quality: u8,
     /// A source that has given no frame for so long is opened again; at its start it is given twice as long.
@@ -41,6 +45,7 @@ impl Default for SourceOptions {
             looped: false,
             device_size: None,
             packets: true,
+            decoders: Decoders::software(),
             jpeg_quality: 95,
             stalled_after: Duration::from_secs(10),
             ffmpeg: "ffmpeg".into(),
@@ -64,11 +69,13 @@ pub struct SourceFrame {
     pub captured: Instant,
 }
 
-/// One picture as the source coded it: an access unit of H.264.
+/// One picture as the source coded it: an access unit of H.264 or H.265, or a temporal unit of AV1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourcePacket {
-    /// Its NAL units behind start codes (annex B). A key frame has its parameter sets in it.
+    /// Its NAL units behind start codes (annex B), or its units of AV1. A key frame has its parameter sets in it.
     pub payload: Bytes,
+    /// [`Encoding::H264`], [`Encoding::H265`] or [`Encoding::Av1`].
+    pub encoding: Encoding,
     /// Pixels in a row.
     pub width: u32,
     /// Rows.

@@ -1,8 +1,13 @@
-//! H.264 sources whose pictures come as they coded them.
+//! Sources of H.264, H.265 and AV1 whose pictures come as they coded them.
+
+use std::time::Duration;
 
 use mez_core::broker::StreamPart;
+use mez_core::frame::Encoding;
 use mez_media::bitstream::UnitSplitter;
 use mez_media::h264::H264Decoder;
+use mez_media::platform::PlatformDecoder;
+use mez_node::decoders::{DecoderChoice, Decoders};
 use mez_node::source::{KeyFrameNeed, Source, SourceEvent, SourceOptions, SourcePacket, SourceSpec};
 use tempfile::TempDir;
 
@@ -64,15 +69,97 @@ async fn a_recording_gives_its_own_packets_and_each_decodes_with_those_before() 
     }
 }
 
+const X265: [&str; 4] =
+    ["-c:v", "libx265", "-x265-params", "bframes=0:keyint=8:min-keyint=8:scenecut=0:log-level=error"];
+const SVT: [&str; 8] = ["-c:v", "libsvtav1", "-pix_fmt", "yuv420p", "-preset", "12", "-g", "8"];
+const AOM: [&str; 10] =
+    ["-c:v", "libaom-av1", "-pix_fmt", "yuv420p", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "8"];
+
+/// Videos of other codecs in their containers. SVT-AV1 hides pictures in packets, which are shown later.
+fn others() -> Vec<(Encoding, Video)> {
+    let video = |name: &str, args: &[&str]| {
+        Video::new(name, "128x96", 20, &[&["-pix_fmt", "yuv420p"][..], args].concat())
+    };
+    let h265 = ["x.mp4", "x.mkv", "x.hevc"].map(|name| (Encoding::H265, video(name, &X265)));
+    let av1 = [("x.mp4", &SVT[..]), ("x.mkv", &SVT), ("x.ivf", &AOM), ("x.obu", &AOM)];
+    let av1 = av1.map(|(name, args)| (Encoding::Av1, video(name, args)));
+    h265.into_iter().chain(av1).collect()
+}
+
+/// What ffmpeg makes of a stream.
+fn shown(input: &[&str]) -> Vec<u8> {
+    ffmpeg(&[input, &["-f", "rawvideo", "-pix_fmt", "yuv420p", "pipe:1"]].concat())
+}
+
+#[tokio::test]
+async fn recordings_of_other_codecs_give_their_own_packets_too() {
+    for (encoding, video) in others() {
+        let name = video.text();
+        let mut source = Source::spawn(video.spec(), packets()).await.unwrap();
+        assert!(source.info().unwrap().passthrough, "{name}");
+        let (packets, frames, skipped) = read(&mut source).await;
+        assert_eq!((packets.len(), frames, skipped), (20, 0, 0), "{name}");
+        assert!(packets.iter().all(|packet| packet.encoding == encoding), "{name}");
+        let is_key = |at: &usize| packets[*at].part == StreamPart::Key;
+        assert_eq!((0..20).filter(is_key).collect::<Vec<_>>(), [0, 8, 16], "{name}");
+
+        // All together they are what ffmpeg decodes, and what a process of it decodes one by one.
+        let mut stream = Vec::new();
+        for packet in &packets {
+            // Files leave the mark of a temporal unit out.
+            let lacks_mark = encoding == Encoding::Av1 && !packet.payload.starts_with(&[0x12, 0]);
+            stream.extend_from_slice(if lacks_mark { &[0x12, 0] } else { &[] });
+            stream.extend_from_slice(&packet.payload);
+        }
+        let copy = video.folder.path().join("copy");
+        std::fs::write(&copy, stream).unwrap();
+        let format = if encoding == Encoding::Av1 { "obu" } else { "hevc" };
+        let whole = shown(&["-i", name]);
+        assert_eq!(whole.len(), 20 * 128 * 96 * 3 / 2, "{name}");
+        assert!(shown(&["-f", format, "-i", copy.to_str().unwrap()]) == whole, "{name}");
+        let mut decoder = PlatformDecoder::new(1 << 16, Some(Decoders::software().platform()));
+        let times = (Duration::from_secs(20), Duration::from_secs(20));
+        let mut needed = None;
+        for (number, packet) in packets.iter().enumerate() {
+            let refers = if packet.part == StreamPart::Key { None } else { needed };
+            let planes = decoder.decode(encoding, &packet.payload, number as u64, refers, times).unwrap();
+            let picture = &whole[number * 128 * 96 * 3 / 2..][..128 * 96];
+            let full = |luma: u8| ((i32::from(luma) - 16) * 255 / 219).clamp(0, 255);
+            let worst =
+                picture.iter().zip(planes.data()).map(|(is, was)| full(*is).abs_diff((*was).into())).max();
+            assert!(worst <= Some(2), "{name}, {number}: {worst:?}");
+            if packet.part != (StreamPart::Following { is_needed: false }) {
+                needed = Some(number as u64);
+            }
+        }
+    }
+}
+
+/// It could not be made anything else where somebody needs that. So it is decoded by the source's ffmpeg, as ever.
+#[tokio::test]
+async fn a_codec_that_nothing_decodes_here_becomes_jpeg() {
+    let video = Video::new("x.mp4", "64x48", 8, &X265);
+    let decoders = Decoders::start_with(DecoderChoice::Software, "/nowhere/ffmpeg".into());
+    let refused = decoders.try_video(Encoding::H265).unwrap_err();
+    assert!(refused.contains("/nowhere/ffmpeg"), "{refused}");
+    let mut source = Source::spawn(video.spec(), SourceOptions { decoders, ..packets() }).await.unwrap();
+    assert!(!source.info().unwrap().passthrough);
+    let (packets, frames, _) = read(&mut source).await;
+    assert!(packets.is_empty() && frames > 0, "{frames}");
+}
+
 /// Nothing is lost for those whose encoder is set otherwise: they are decoded, as ever.
 #[tokio::test]
 async fn pictures_in_another_order_become_jpeg() {
     let with_b = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-bf", "2", "-x264-params", "b-adapt=0"];
-    let video = Video::new("x.mp4", "64x48", 20, &with_b);
-    let mut source = Source::spawn(video.spec(), packets()).await.unwrap();
-    assert!(!source.info().unwrap().passthrough);
-    let (packets, frames, _) = read(&mut source).await;
-    assert!(packets.is_empty() && frames > 0, "{frames}");
+    let of_h265 = ["-c:v", "libx265", "-x265-params", "bframes=3:b-adapt=0:log-level=error"];
+    for (name, args) in [("x.mp4", &with_b[..]), ("x.mp4", &of_h265), ("x.hevc", &of_h265)] {
+        let video = Video::new(name, "64x48", 20, args);
+        let mut source = Source::spawn(video.spec(), packets()).await.unwrap();
+        assert!(!source.info().unwrap().passthrough);
+        let (packets, frames, _) = read(&mut source).await;
+        assert!(packets.is_empty() && frames > 0, "{name}: {frames}");
+    }
 }
 
 #[tokio::test]

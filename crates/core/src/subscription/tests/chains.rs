@@ -11,7 +11,7 @@ use crate::log::{LogConfig, LogWriter, Record, log};
 use crate::units::Instant;
 
 const LATER: Timestamp = Timestamp::from_nanos(1 << 60);
-const H264: ChainKinds = ChainKinds { h264: true, tiles: false };
+const H264: ChainKinds = ChainKinds::among(&[Encoding::H264]);
 
 /// A frame's number, what it came as, and what was skipped before it.
 type Got = (u64, Encoding, Vec<(SkipReason, u64)>);
@@ -179,7 +179,7 @@ fn who_is_too_slow_for_a_chain_goes_on_with_stills() {
 /// A chain of another kind than the application decodes comes as stills, and so does everything after its decoder has failed.
 #[test]
 fn what_is_not_decoded_comes_as_stills() {
-    let tiles = ChainKinds { h264: false, tiles: true };
+    let tiles = ChainKinds::among(&[Encoding::Tiles]);
     let mut rig = Rig::new(Deliver::Newest, tiles);
     rig.came(0, 0);
     assert_eq!(rig.next_made(), Some((0, Jpeg, vec![])));

@@ -87,7 +87,7 @@ impl Storage for Shelf {
 }
 
 /// Who reads the past here decodes chains, and gets all frames as they are held.
-const CHAINS: ChainKinds = ChainKinds { h264: true, tiles: true };
+const CHAINS: ChainKinds = ChainKinds::among(&[Encoding::H264, Encoding::Tiles]);
 
 fn camera() -> CameraName {
     "dock/cam1".parse().unwrap()

@@ -23,10 +23,13 @@ use tracing::warn;
 
 use super::frame::ReceivedFrame;
 use super::streams::Shared;
+use crate::decoders::Decoders;
 use crate::memory::pooled;
 
 /// How long decoding a frame may take. It takes about 10 ms at 1080p.
 const TIME_MAX: Duration = Duration::from_millis(250);
+/// The same of a frame that is decoded by a process, which may have to be started.
+const FOREIGN_TIME_MAX: Duration = Duration::from_secs(3);
 /// The most frames of one camera that may wait for its decoder. If one more comes, the connection waits.
 const WAITING_MAX: usize = 8;
 /// After the first, only one in this many equal failures of a camera is logged.
@@ -242,7 +245,8 @@ impl<S: Sink> Serving<S> {
     }
 
     fn decoded(&mut self, frame: &ReceivedFrame, task: Task) -> Result<Option<OwnedPicture>, ()> {
-        let error: Box<dyn std::error::Error> = match self.worker.run(task, TIME_MAX) {
+        let time_max = if task.encoding.is_foreign() { FOREIGN_TIME_MAX } else { TIME_MAX };
+        let error: Box<dyn std::error::Error> = match self.worker.run(task, time_max) {
             Ok(Ok(picture)) => return Ok(picture),
             Ok(Err(error)) => error.into(),
             Err(error) => error.into(),
@@ -272,7 +276,7 @@ type Work = Worker<Task, Result<Option<OwnedPicture>, StreamDecodeError>>;
 
 /// The state and the work of the thread that decodes.
 fn decoder() -> impl FnMut(Task) -> Result<Option<OwnedPicture>, StreamDecodeError> {
-    let mut decoder = StreamDecoder::new(PIXELS_MAX_DEFAULT);
+    let mut decoder = StreamDecoder::new(PIXELS_MAX_DEFAULT).with_platform(Decoders::software().platform());
     move |task| {
         let Task { encoding, sequence, chain, payload, afresh, wanted } = task;
         if afresh {

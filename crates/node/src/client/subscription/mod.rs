@@ -38,6 +38,7 @@ pub use self::event::Event;
 use self::event_reader::EventReader;
 pub use self::group::Membership;
 use self::group::{Member, speak};
+use self::options::check_decoders;
 pub use self::options::{DECODED_HERE, Resume, SubscribeOptions};
 use self::reporter::report;
 use self::shared::{Opened, Shared};
@@ -74,6 +75,7 @@ impl Subscription {
         application: &str,
         compare: Arc<Notify>,
     ) -> Result<Self, ClientError> {
+        check_decoders(&options.accept_encodings).await?;
         let (mut request, opened) = (options.message(application), wall_now());
         let member = options.group.map(Member::new);
         request.group = member.as_ref().map(Member::request);

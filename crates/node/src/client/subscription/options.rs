@@ -8,9 +8,11 @@ use mez_core::units::Timestamp;
 
 use super::group::Membership;
 use crate::api::contract::Profile;
-use crate::api::{contract, convert, pb};
+use crate::api::{ApiError, contract, convert, pb};
+use crate::client::error::ClientError;
+use crate::decoders::Decoders;
 
-/// The encodings that this library understands: all.
+/// The encodings that this library decodes by itself. H.265 and AV1 may be accepted besides, where ffmpeg decodes them on this host.
 pub const DECODED_HERE: [Encoding; 7] = [
     Encoding::Jpeg,
     Encoding::Png,
@@ -39,7 +41,8 @@ pub struct SubscribeOptions {
     /// Whether the newest frame or every frame is delivered. Default: every frame if `begin` lies in the
     /// past, else the newest.
     pub deliver: Option<Deliver>,
-    /// The encodings that may come. Default: all ([`DECODED_HERE`]). Where H.264 or tiles are listed beside a still, whole
+    /// The encodings that may come. Default: those that are decoded in this process ([`DECODED_HERE`]). H.265 and AV1 are decoded by a process of
+    /// ffmpeg; without a decoder of them on this host, they are refused. Where H.264, tiles or one of these are listed beside a still, whole
     /// chains come as they crossed the link, and are decoded here: such a frame has its picture beside its payload
     /// ([`ReceivedFrame::picture`](super::super::ReceivedFrame::picture)). None: every still; the edge makes stills of chains.
     pub accept_encodings: Vec<Encoding>,
@@ -115,6 +118,21 @@ impl SubscribeOptions {
             group: None,
         }
     }
+}
+
+/// Refuses encodings that nothing decodes here.
+pub(crate) async fn check_decoders(accept: &[Encoding]) -> Result<(), ClientError> {
+    for encoding in accept.iter().copied().filter(|encoding| encoding.is_foreign()) {
+        let tried = tokio::task::spawn_blocking(move || Decoders::software().try_video(encoding)).await;
+        if let Err(reason) = tried.map_err(|error| error.to_string()).flatten() {
+            let name = encoding.name();
+            let message = format!(
+                "no decoder of {name} works on this host ({reason}); install ffmpeg, or leave {name} out of what you accept: the edge makes stills of it"
+            );
+            return Err(ApiError::invalid("accept_encodings", "NO_DECODER", message).into());
+        }
+    }
+    Ok(())
 }
 
 /// What to do about frames that a program missed.

@@ -1,6 +1,9 @@
 //! Videos of which nothing is encoded again.
 
+use mez_core::broker::StreamPart;
 use mez_core::units::Instant;
+use mez_media::bitstream::{AccessUnitLimits, CodedPicture, StreamParser};
+use mez_media::nut::{NutEvent, read_whole};
 use mez_media::stream::{Outcome, Request, Source, StreamEncoder};
 
 use super::*;
@@ -71,7 +74,7 @@ async fn a_copied_video_has_the_packets_of_the_log() {
     let (log, packets) = chains();
     let options = ExportOptions { codec: VideoCodec::Copy, ..log.options("copied.mp4") };
     let summary = export(&options, |_| {}).await.unwrap();
-    assert_eq!((summary.frames, summary.not_h264, summary.undecodable, summary.recoded), (21, 1, 0, 0));
+    assert_eq!((summary.frames, summary.not_copied, summary.undecodable, summary.recoded), (21, 1, 0, 0));
     let expected: Vec<f64> =
         (0..22).filter(|number| *number != 12).map(|number| f64::from(number) / 20.0).collect();
     assert_times(&shown(&options.output), &expected);
@@ -102,4 +105,57 @@ async fn a_copied_span_begins_where_its_chain_begins() {
     let options = ExportOptions { output: options.output.with_file_name("none.mp4"), ..options };
     let error = export(&options, |_| {}).await.unwrap_err();
     assert!(matches!(error, ExportError::NothingToCopy(1)), "{error}");
+}
+
+/// A log as a camera has it whose source gives H.265 or AV1; and its packets.
+fn of_source(encoding: Encoding, file: &[u8]) -> (Log, Vec<Bytes>) {
+    let kept = Log::new();
+    let (writer, reader) = log(LogConfig::default());
+    let mut store = kept.store(reader.cursor_at_end());
+    store.set_start(Epoch(1), anchor());
+    let mut intake = Intake::new(writer, IntakeConfig::new(Epoch(1), anchor()));
+    let mut parser = StreamParser::new(encoding, AccessUnitLimits::default()).unwrap();
+    let mut packets = Vec::new();
+    for event in read_whole(file, 1000, 1 << 20).0 {
+        let NutEvent::Packet(packet) = event else { continue };
+        let CodedPicture { payload, width, height, is_key, is_needed, .. } =
+            parser.packet(&packet.payload).unwrap().unwrap();
+        let part = if is_key { StreamPart::Key } else { StreamPart::Following { is_needed } };
+        let captured = Some(anchor().wall + Duration::from_millis(packets.len() as u64 * 50));
+        packets.push(payload.clone());
+        let frame = Published { payload, encoding, width, height, captured };
+        intake.publish_part(BEGIN, frame, part).unwrap();
+    }
+    settle(store, BEGIN);
+    (kept, packets)
+}
+
+#[tokio::test]
+async fn video_of_other_codecs_is_copied_and_stills_are_made_of_it() {
+    const H265: &[u8] = include_bytes!("../../../../media/tests/streams/h265.nut");
+    const AV1: &[u8] = include_bytes!("../../../../media/tests/streams/av1.nut");
+    for (encoding, file, tag, format) in
+        [(Encoding::H265, H265, "hvc1", "hevc"), (Encoding::Av1, AV1, "av01", "obu")]
+    {
+        let (log, packets) = of_source(encoding, file);
+        let options = ExportOptions { codec: VideoCodec::Copy, ..log.options("copied.mp4") };
+        let summary = export(&options, |_| {}).await.unwrap();
+        assert_eq!((summary.frames, summary.not_copied, summary.undecodable, summary.recoded), (10, 0, 0, 0));
+        let expected: Vec<f64> = (0..10).map(|number| f64::from(number) / 20.0).collect();
+        assert_times(&shown(&options.output), &expected);
+        let video = fs::read(&options.output).unwrap();
+        assert!(video.windows(4).any(|bytes| bytes == tag.as_bytes()), "players look for {tag}");
+        let raw = options.output.with_extension(format);
+        run("ffmpeg", &["-i", options.output.to_str().unwrap(), "-c:v", "copy", "-f", format], &raw);
+        let copied = fs::read(raw).unwrap();
+        for packet in packets {
+            // What the file keeps of a packet, however it wraps it: its pictures.
+            let picture = packet.slice(packet.len() / 2..);
+            assert!(copied.windows(picture.len()).any(|bytes| bytes == picture), "to the last byte");
+        }
+
+        let options = log.options("stills.mcap");
+        let summary = export(&options, |_| {}).await.unwrap();
+        assert_eq!((summary.frames, summary.undecodable, summary.recoded), (10, 0, 10));
+    }
 }

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::watch::Change;
-use mez_core::frame::ChainKinds;
+use mez_core::frame::{ChainKinds, Encoding};
 use mez_core::history::{PastAnswer, PastOptions};
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
@@ -336,7 +336,8 @@ fn asked_for(
     let past =
         if spec.originals { PastOptions { quality: PastOptions::ORIGINALS.quality, ..past } } else { past };
     let after = has.iter().map(|(camera, last)| (camera.clone(), *last)).collect();
-    let chains = if spec.chains { ChainKinds { h264: true, tiles: true } } else { ChainKinds::NONE };
+    let chains =
+        if spec.chains { ChainKinds::among(&[Encoding::H264, Encoding::Tiles]) } else { ChainKinds::NONE };
     let contract = spec.contract.clone();
     SubscriptionSpec { contract, past, after, chains, ..SubscriptionSpec::new(pattern.clone(), span) }
 }

@@ -11,7 +11,7 @@ use crate::subscription::{Deliver, Delivery, Next, Span, Subscription};
 use crate::units::Timestamp;
 use crate::wire::FrameHeader;
 
-const H264: ChainKinds = ChainKinds { h264: true, tiles: false };
+const H264: ChainKinds = ChainKinds::among(&[Encoding::H264]);
 const WALL: Timestamp = Timestamp::from_nanos(1 << 61);
 
 fn camera() -> CameraName {

@@ -39,7 +39,8 @@ fn skipped(rig: &Rig) -> Vec<(u64, SkipCounts)> {
     let camera: CameraName = "dock/cam1".parse().unwrap();
     let (log, ..) = rig.broker.log(&camera).unwrap();
     let every = Span { deliver: crate::subscription::Deliver::Every, ..Span::LIVE };
-    let mut reading = Subscription::new(every).taking_chains(ChainKinds { h264: true, tiles: true });
+    let mut reading =
+        Subscription::new(every).taking_chains(ChainKinds::among(&[Encoding::H264, Encoding::Tiles]));
     reading.attach_from(camera, log, 0);
     let wall = crate::units::Timestamp::from_nanos(1 << 61);
     std::iter::from_fn(|| match reading.next(wall) {

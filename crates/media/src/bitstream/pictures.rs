@@ -1,0 +1,62 @@
+//! The parser of a stream, whatever its codec.
+
+use mez_core::frame::Encoding;
+
+use super::access::{AccessUnit, AccessUnitLimits, AccessUnits, Entry};
+use super::av1::Av1Pictures;
+use super::error::BitstreamError;
+use super::h265::{CodedPicture, H265Pictures};
+
+/// Parses the stream of a source, a packet at a time. Any bytes are taken.
+#[derive(Debug)]
+pub struct StreamParser(Codec);
+
+#[derive(Debug)]
+enum Codec {
+    H264(Box<AccessUnits>),
+    H265(Box<H265Pictures>),
+    Av1(Box<Av1Pictures>),
+}
+
+impl StreamParser {
+    /// A parser that has seen nothing. `None`: no stream has this encoding.
+    #[must_use]
+    pub fn new(encoding: Encoding, limits: AccessUnitLimits) -> Option<Self> {
+        Some(Self(match encoding {
+            Encoding::H264 => Codec::H264(Box::new(AccessUnits::new(limits))),
+            Encoding::H265 => Codec::H265(Box::new(H265Pictures::new(limits))),
+            Encoding::Av1 => Codec::Av1(Box::new(Av1Pictures::new(limits))),
+            _ => return None,
+        }))
+    }
+
+    /// What a container keeps aside.
+    ///
+    /// # Errors
+    /// [`BitstreamError`]: it cannot be read. Key pictures may bring it all the same.
+    pub fn describe(&mut self, description: &[u8]) -> Result<(), BitstreamError> {
+        match &mut self.0 {
+            Codec::H264(units) => return units.configure(description),
+            Codec::H265(pictures) => pictures.describe(description),
+            Codec::Av1(pictures) => pictures.describe(description),
+        }
+        Ok(())
+    }
+
+    /// The picture of a packet; `None` if there is none in it.
+    ///
+    /// # Errors
+    /// [`BitstreamError`]: this picture is lost. After any, nothing is unbroken until the next key picture.
+    pub fn packet(&mut self, packet: &[u8]) -> Result<Option<CodedPicture>, BitstreamError> {
+        match &mut self.0 {
+            Codec::H264(units) => Ok(units.packet(packet)?.map(of_access_unit)),
+            Codec::H265(pictures) => pictures.packet(packet),
+            Codec::Av1(pictures) => pictures.packet(packet),
+        }
+    }
+}
+
+fn of_access_unit(unit: AccessUnit) -> CodedPicture {
+    let AccessUnit { payload, width, height, entry, is_needed, is_unbroken, .. } = unit;
+    CodedPicture { payload, width, height, is_key: entry == Some(Entry::Key), is_needed, is_unbroken }
+}

@@ -1,0 +1,216 @@
+//! Decoders of H.265 and AV1. There is no library for them, so the decoder in software is ffmpeg's, and one of the platform is used where it works and
+//! is asked for.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mez_core::frame::Encoding;
+use mez_media::Yuv420;
+use mez_media::h264::OutsideDecoder;
+use mez_media::platform::PlatformDecoders;
+use mez_media::worker::Worker;
+use tracing::{debug, info, warn};
+
+use super::child::Child;
+use super::command::{Kind, Version};
+use super::trial::{PICTURE_TIME_MAX, SIZE, START_TIME_MAX, median, version};
+use super::{DecoderChoice, FAILURES_MAX, Place, TRIAL_TIME_MAX, ivf};
+
+/// Pictures for trials: the left half becomes brighter, and the right half darker. x265 and libaom, with a key frame every four pictures.
+const H265: &[u8] = include_bytes!("streams/h265.ivf");
+const AV1: &[u8] = include_bytes!("streams/av1.ivf");
+/// The largest difference of a sample from what it should be.
+const DIFFERENCE_MAX: i32 = 6;
+
+/// A decoder that works, and what it took for pictures of 1280×720.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VideoTimes {
+    /// Which it is.
+    pub kind: Kind,
+    /// From its start to the first picture.
+    pub start: Duration,
+    /// For the median picture.
+    pub picture: Duration,
+}
+
+/// The decoders of H.265 and AV1 of a broker.
+#[derive(Clone, Debug)]
+pub(super) struct VideoDecoders(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    choice: DecoderChoice,
+    program: PathBuf,
+    h265: Tried,
+    av1: Tried,
+    children: Arc<AtomicUsize>,
+    /// Of decoders of the platform. After some, only ffmpeg's own are used.
+    failures: AtomicU64,
+    version: Mutex<Option<Version>>,
+}
+
+/// The trial of one encoding.
+#[derive(Debug, Default)]
+struct Tried {
+    begun: AtomicBool,
+    outcome: OnceLock<Result<VideoTimes, String>>,
+}
+
+impl VideoDecoders {
+    pub(super) fn new(choice: DecoderChoice, program: PathBuf) -> Self {
+        let (h265, av1, children) = (Tried::default(), Tried::default(), Arc::default());
+        let (failures, version) = (AtomicU64::new(0), Mutex::default());
+        Self(Arc::new(Shared { choice, program, h265, av1, children, failures, version }))
+    }
+
+    /// Those of the `ffmpeg` that is on the path of programs, in software. One for the whole process.
+    pub(super) fn software() -> Self {
+        static SOFTWARE: LazyLock<VideoDecoders> =
+            LazyLock::new(|| VideoDecoders::new(DecoderChoice::Software, "ffmpeg".into()));
+        SOFTWARE.clone()
+    }
+
+    /// Tries what may be chosen, once.
+    pub(super) fn works(&self, encoding: Encoding) -> Result<VideoTimes, String> {
+        self.0.works(encoding)
+    }
+}
+
+impl Shared {
+    fn works(&self, encoding: Encoding) -> Result<VideoTimes, String> {
+        self.tried(encoding).outcome.get_or_init(|| self.choose(encoding)).clone()
+    }
+
+    fn tried(&self, encoding: Encoding) -> &Tried {
+        if encoding == Encoding::Av1 { &self.av1 } else { &self.h265 }
+    }
+
+    fn choose(&self, encoding: Encoding) -> Result<VideoTimes, String> {
+        let (name, version) = (encoding.name(), self.version()?);
+        let software = try_video(encoding, (Kind::Ffmpeg, version), &self.program);
+        for kind in self.choice.kinds().iter().filter(|kind| **kind != Kind::Ffmpeg) {
+            match (try_video(encoding, (*kind, version), &self.program), &software) {
+                (Ok(tried), Ok(software))
+                    if self.choice == DecoderChoice::Auto && tried.picture >= software.picture =>
+                {
+                    info!("the decoder {kind} of {name} works, and is not quicker than ffmpeg's own");
+                }
+                (Ok(tried), _) => {
+                    info!("{name} is decoded by {kind}");
+                    return Ok(tried);
+                }
+                (Err(reason), _) if self.choice == DecoderChoice::Auto => {
+                    debug!("the decoder {kind} of {name} is not used: {reason}");
+                }
+                (Err(reason), _) => {
+                    warn!("the decoder {kind} of {name} is not used, but ffmpeg's own: {reason}");
+                }
+            }
+        }
+        software
+    }
+
+    /// Which decoder to start. Until those of the platform were tried, ffmpeg's own.
+    fn kind(self: &Arc<Self>, encoding: Encoding) -> Kind {
+        let tried = self.tried(encoding);
+        if self.failures.load(Ordering::Relaxed) >= FAILURES_MAX || self.choice == DecoderChoice::Software {
+            return Kind::Ffmpeg;
+        }
+        match tried.outcome.get() {
+            Some(outcome) => outcome.as_ref().map_or(Kind::Ffmpeg, |tried| tried.kind),
+            None => {
+                if !tried.begun.swap(true, Ordering::Relaxed) {
+                    let trying = Arc::clone(self);
+                    let spawned = thread::Builder::new()
+                        .name("mez decoders".into())
+                        .spawn(move || drop(trying.works(encoding)));
+                    debug!("decoders of {} are tried: {}", encoding.name(), spawned.is_ok());
+                }
+                Kind::Ffmpeg
+            }
+        }
+    }
+
+    fn version(&self) -> Result<Version, String> {
+        let mut known = self.version.lock().unwrap_or_else(PoisonError::into_inner);
+        match *known {
+            Some(version) => Ok(version),
+            None => Ok(*known.insert(version(&self.program)?)),
+        }
+    }
+}
+
+impl PlatformDecoders for VideoDecoders {
+    fn open(&self, encoding: Encoding, size: (u32, u32)) -> Result<Box<dyn OutsideDecoder>, String> {
+        let shared = &self.0;
+        let place = Place::take(&shared.children).ok_or("too many streams are decoded at once")?;
+        let by = (shared.kind(encoding), shared.version()?);
+        let child = Child::start(&shared.program, by, encoding, size)?;
+        Ok(Box::new(child.at(place)))
+    }
+
+    fn failed(&self, encoding: Encoding, reason: &str) {
+        let (kind, name) = (self.0.kind(encoding), encoding.name());
+        let failures = self.0.failures.fetch_add(u64::from(kind != Kind::Ffmpeg), Ordering::Relaxed);
+        if kind != Kind::Ffmpeg && failures == 0 {
+            warn!("the decoder {kind} of {name} failed: {reason}");
+        } else {
+            debug!("the decoder {kind} of {name} failed: {reason}");
+        }
+    }
+}
+
+/// Tries one decoder. Blocks no longer than it may take.
+fn try_video(encoding: Encoding, by: (Kind, Version), program: &Path) -> Result<VideoTimes, String> {
+    let program = program.to_owned();
+    let mut worker = Worker::new("mez decoder trial", move || {
+        let program = program.clone();
+        move |by: (Kind, Version)| tried(encoding, by, &program)
+    });
+    let trial = worker.run(by, TRIAL_TIME_MAX);
+    trial.map_err(|error| error.to_string()).flatten()
+}
+
+fn tried(encoding: Encoding, by: (Kind, Version), program: &Path) -> Result<VideoTimes, String> {
+    let begun = Instant::now();
+    let mut child = Child::start(program, by, encoding, SIZE)?;
+    let (mut start, mut times, mut planes) = (Duration::ZERO, Vec::new(), Yuv420::empty());
+    let stream = ivf::pictures(if encoding == Encoding::Av1 { AV1 } else { H265 });
+    for (number, picture) in stream.into_iter().enumerate() {
+        let given = Instant::now();
+        child.give(picture)?;
+        let patience = if number == 0 { START_TIME_MAX } else { PICTURE_TIME_MAX };
+        if !child.take(patience, &mut planes)? {
+            return Err(format!(
+                "picture {number} did not come within {patience:?}; it hangs, or keeps pictures back"
+            ));
+        }
+        match number {
+            0 => start = begun.elapsed(),
+            _ => times.push(given.elapsed()),
+        }
+        check(number, &planes)?;
+    }
+    Ok(VideoTimes { kind: by.0, start, picture: median(times) })
+}
+
+/// Whether these are the planes of a picture of the trial's stream, in full range.
+fn check(number: usize, planes: &Yuv420) -> Result<(), String> {
+    let full = |limited: usize| (limited as i32 - 16) * 255 / 219;
+    let row = SIZE.0 as usize * (SIZE.1 as usize / 2);
+    for (place, limited) in
+        [(SIZE.0 as usize / 4, 60 + 15 * number), (SIZE.0 as usize * 3 / 4, 200 - 15 * number)]
+    {
+        let shown = planes.data().get(row + place).map_or(-1, |sample| i32::from(*sample));
+        if shown.abs_diff(full(limited)) as i32 > DIFFERENCE_MAX {
+            return Err(format!(
+                "picture {number} came out as another one (a sample is {shown}, not {})",
+                full(limited)
+            ));
+        }
+    }
+    Ok(())
+}
