@@ -55,13 +55,13 @@ fn x264(folder: &Path, settings: &[&str]) -> SourceSpec {
 /// The same by x265.
 fn x265(folder: &Path) -> SourceSpec {
     let settings = "bframes=0:keyint=30:min-keyint=30:scenecut=0:log-level=error";
-    coded(folder, &["-c:v", "libx265", "-preset", "ultrafast", "-crf", "26"], &["-x265-params", settings])
+    coded(folder, &["-c:v", "libx265", "-preset", "ultrafast", "-crf", "22"], &["-x265-params", settings])
 }
 
 /// The same by libaom.
 fn av1(folder: &Path) -> SourceSpec {
-    let settings = ["-usage", "realtime", "-cpu-used", "9", "-lag-in-frames", "0", "-g", "30"];
-    coded(folder, &["-c:v", "libaom-av1", "-crf", "32"], &settings)
+    let settings = ["-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0", "-g", "30"];
+    coded(folder, &["-c:v", "libaom-av1", "-crf", "30", "-b:v", "0"], &settings)
 }
 
 fn coded(folder: &Path, codec: &[&str], settings: &[&str]) -> SourceSpec {
