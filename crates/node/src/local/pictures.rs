@@ -316,7 +316,9 @@ fn bytes_of(frame: &pb::Frame) -> Option<usize> {
     let (width, height) = (frame.width as usize, frame.height as usize);
     let encoding = u8::try_from(frame.encoding).ok().and_then(Encoding::from_code)?;
     match encoding {
-        Encoding::H264 => width.checked_mul(height)?.checked_add(2 * width.div_ceil(2) * height.div_ceil(2)),
+        Encoding::H264 | Encoding::H265 | Encoding::Av1 => {
+            width.checked_mul(height)?.checked_add(2 * width.div_ceil(2) * height.div_ceil(2))
+        }
         encoding if encoding.is_chained() => width.checked_mul(height)?.checked_mul(3),
         _ => None,
     }
