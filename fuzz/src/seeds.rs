@@ -585,5 +585,7 @@ fn streams() -> Vec<(&'static str, Vec<u8>)> {
         ("h264", stream("h264/q40", 0)),
         ("tiles", stream("tiles/q40/420", 1)),
         ("jpeg", stream("jpeg/q40/420", 2)),
+        ("h265", crate::stream::of_source(include_bytes!("../../crates/media/tests/streams/h265.nut"), 6)),
+        ("av1", crate::stream::of_source(include_bytes!("../../crates/media/tests/streams/av1.nut"), 7)),
     ]
 }
