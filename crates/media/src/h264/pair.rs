@@ -395,7 +395,7 @@ mod tests {
                 encoder.force_independent().unwrap();
             }
             encoder.encode(&planes.view().unwrap(), &mut coded).unwrap();
-            let mut show = |pair: &mut Pair| {
+            let show = |pair: &mut Pair| {
                 let mut shown = Yuv420::empty();
                 let decoded = pair
                     .decode(&coded, is_key, |planes, width, height| shown.copy_from(planes, width, height));
