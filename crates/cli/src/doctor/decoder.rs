@@ -1,7 +1,9 @@
 //! Which decoders of H.264 this host has besides the library, which one is used, and why the others are not. Which decode H.265 and AV1.
 
+use std::thread;
+
 use mez_node::decoders::{DecoderChoice, VideoTimes};
-use mez_node::probe::decoder::{DecoderTried, try_decoders, try_video_decoders};
+use mez_node::probe::decoder::{DecoderTried, VideoTried, try_decoders, try_video_decoders};
 
 use super::finding::{Check, Finding};
 use super::subject::{Side, Subject};
@@ -15,19 +17,34 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
     if choices.is_empty() {
         return Vec::new();
     }
-    let tried = try_decoders();
+    let (tried, trials) = thread::scope(|scope| {
+        let trials = scope.spawn(|| try_once_each(&choices));
+        (try_decoders(), trials.join().unwrap_or_default())
+    });
     let mut findings: Vec<Finding> =
         choices.iter().map(|(name, choice)| used(name, *choice, &tried)).collect();
     findings.push(Finding::ok(Check::Decoder, format!("through ffmpeg: {}", all(&tried))));
-    for (broker, choice) in choices {
-        let video = try_video_decoders(choice);
-        findings.extend(video.map(|(encoding, tried)| other_video(broker, encoding.name(), tried)));
+    for (broker, choice) in &choices {
+        let of_broker = trials.iter().filter(|(of, _)| of == choice).flat_map(|(_, tried)| tried);
+        findings
+            .extend(of_broker.map(|(encoding, tried)| other_video(broker, encoding.name(), tried.as_ref())));
     }
     findings
 }
 
+/// Tries H.265 and AV1. Most hosts with both brokers have one choice, and a trial takes seconds where the host is busy.
+fn try_once_each(choices: &[(&str, DecoderChoice)]) -> Vec<(DecoderChoice, VideoTried)> {
+    let mut trials: Vec<(DecoderChoice, VideoTried)> = Vec::new();
+    for (_, choice) in choices {
+        if trials.iter().all(|(of, _)| of != choice) {
+            trials.push((*choice, try_video_decoders(*choice)));
+        }
+    }
+    trials
+}
+
 /// What a broker decodes H.265 and AV1 with. Sources that give neither do not need it.
-fn other_video(broker: &str, encoding: &str, tried: Result<VideoTimes, String>) -> Finding {
+fn other_video(broker: &str, encoding: &str, tried: Result<&VideoTimes, &String>) -> Finding {
     let found = match tried {
         Ok(VideoTimes { kind, start, picture, .. }) => format!(
             "{broker} decodes {encoding} with {kind}: {:.1} ms for a picture of 1280×720, and {:.0} ms to start",

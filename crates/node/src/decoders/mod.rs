@@ -151,7 +151,7 @@ impl Decoders {
     /// The same through that program.
     #[must_use]
     pub fn start_with(choice: DecoderChoice, program: PathBuf) -> Self {
-        let video = VideoDecoders::new(choice, program.clone());
+        let video = VideoDecoders::new(choice, program.clone(), TRIAL_TIME_MAX);
         if choice == DecoderChoice::Software {
             return Self { h264: None, video };
         }
@@ -171,10 +171,10 @@ impl Decoders {
         }
     }
 
-    /// The same without a trial of those of H.264, which are not used.
+    /// The same without a trial of those of H.264, which are not used. Each other trial may take so long.
     #[must_use]
-    pub(crate) fn untried(choice: DecoderChoice, program: PathBuf) -> Self {
-        Self { h264: None, video: VideoDecoders::new(choice, program) }
+    pub(crate) fn untried(choice: DecoderChoice, program: PathBuf, trial_time_max: Duration) -> Self {
+        Self { h264: None, video: VideoDecoders::new(choice, program, trial_time_max) }
     }
 
     /// Waits until all of H.264 were tried. The decoder that is used; `None`: the library.

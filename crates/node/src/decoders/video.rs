@@ -44,6 +44,8 @@ pub(super) struct VideoDecoders(Arc<Shared>);
 struct Shared {
     choice: DecoderChoice,
     program: PathBuf,
+    /// How long a trial may take.
+    trial_time_max: Duration,
     h265: Tried,
     av1: Tried,
     children: Arc<AtomicUsize>,
@@ -60,16 +62,16 @@ struct Tried {
 }
 
 impl VideoDecoders {
-    pub(super) fn new(choice: DecoderChoice, program: PathBuf) -> Self {
+    pub(super) fn new(choice: DecoderChoice, program: PathBuf, trial_time_max: Duration) -> Self {
         let (h265, av1, children) = (Tried::default(), Tried::default(), Arc::default());
         let (failures, version) = (AtomicU64::new(0), Mutex::default());
-        Self(Arc::new(Shared { choice, program, h265, av1, children, failures, version }))
+        Self(Arc::new(Shared { choice, program, trial_time_max, h265, av1, children, failures, version }))
     }
 
     /// Those of the `ffmpeg` that is on the path of programs, in software. One for the whole process.
     pub(super) fn software() -> Self {
         static SOFTWARE: LazyLock<VideoDecoders> =
-            LazyLock::new(|| VideoDecoders::new(DecoderChoice::Software, "ffmpeg".into()));
+            LazyLock::new(|| VideoDecoders::new(DecoderChoice::Software, "ffmpeg".into(), TRIAL_TIME_MAX));
         SOFTWARE.clone()
     }
 
@@ -90,9 +92,10 @@ impl Shared {
 
     fn choose(&self, encoding: Encoding) -> Result<VideoTimes, String> {
         let (name, version) = (encoding.name(), self.version()?);
-        let software = try_video(encoding, (Kind::Ffmpeg, version), &self.program);
+        let attempt = |kind| try_video(encoding, (kind, version), &self.program, self.trial_time_max);
+        let software = attempt(Kind::Ffmpeg);
         for kind in self.choice.kinds().iter().filter(|kind| **kind != Kind::Ffmpeg) {
-            match (try_video(encoding, (*kind, version), &self.program), &software) {
+            match (attempt(*kind), &software) {
                 (Ok(tried), Ok(software))
                     if self.choice == DecoderChoice::Auto && tried.picture >= software.picture =>
                 {
@@ -164,13 +167,18 @@ impl PlatformDecoders for VideoDecoders {
 }
 
 /// Tries one decoder. Blocks no longer than it may take.
-fn try_video(encoding: Encoding, by: (Kind, Version), program: &Path) -> Result<VideoTimes, String> {
+fn try_video(
+    encoding: Encoding,
+    by: (Kind, Version),
+    program: &Path,
+    time_max: Duration,
+) -> Result<VideoTimes, String> {
     let program = program.to_owned();
     let mut worker = Worker::new("mez decoder trial", move || {
         let program = program.clone();
         move |by: (Kind, Version)| tried(encoding, by, &program)
     });
-    let trial = worker.run(by, TRIAL_TIME_MAX);
+    let trial = worker.run(by, time_max);
     trial.map_err(|error| error.to_string()).flatten()
 }
 

@@ -1,6 +1,7 @@
 //! Tries the decoders of the platform, for a checkup.
 
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use mez_core::frame::Encoding;
@@ -52,9 +53,17 @@ pub fn try_decoders() -> Vec<DecoderTried> {
     Kind::ALL.into_iter().map(tried).collect()
 }
 
-/// Tries what a broker with that choice decodes H.265 and AV1 with. Blocks as long.
+/// What a broker decodes H.265 and AV1 with, or why nothing.
+pub type VideoTried = [(Encoding, Result<VideoTimes, String>); 2];
+
+/// Tries what a broker with that choice decodes H.265 and AV1 with, both at once. Blocks as long.
 #[must_use]
-pub fn try_video_decoders(choice: DecoderChoice) -> [(Encoding, Result<VideoTimes, String>); 2] {
-    let decoders = Decoders::untried(choice, "ffmpeg".into());
-    [Encoding::H265, Encoding::Av1].map(|encoding| (encoding, decoders.try_video(encoding)))
+pub fn try_video_decoders(choice: DecoderChoice) -> VideoTried {
+    let decoders = Decoders::untried(choice, "ffmpeg".into(), TIME_MAX);
+    let tried = |encoding| (encoding, decoders.try_video(encoding));
+    thread::scope(|scope| {
+        let av1 = scope.spawn(|| tried(Encoding::Av1));
+        let h265 = tried(Encoding::H265);
+        [h265, av1.join().unwrap_or_else(|_| (Encoding::Av1, Err("the trial broke off".into())))]
+    })
 }
