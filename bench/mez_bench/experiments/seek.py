@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -64,7 +65,7 @@ def _run(run: Run) -> Outcome:
     chance = random.Random(SEED)
     instants = [chance.uniform(begun, ended - 1.0) for _ in range(looks)]
     cpu_ns = brokers.edge.cpu_ns() + time.process_time_ns()
-    shown = [_timed(run, "looking", lambda at=at: _look(brokers, at)) for at in instants]
+    shown = [_timed(run, "looking", partial(_look, brokers, at)) for at in instants]
     cpu_ns = brokers.edge.cpu_ns() + time.process_time_ns() - cpu_ns
     run.children.stop(brokers.edge)
     sizes, export_s = _export(run, brokers, store)
