@@ -449,7 +449,7 @@ def _drained(site: Site) -> Mapping[str, Any]:
 
 
 def _run(run: Run) -> Outcome:
-    rounds, seconds, count = (1, 6.0, 9) if run.quick else (5, 20.0, 100)
+    rounds, seconds, count = (1, 3.0, 4) if run.quick else (5, 20.0, 100)
     run.expect(4 * rounds + 1 + count)
     ages: dict[str, list[Values]] = {ASSIGNED: [], GROUP: []}
     costs: dict[int, list[Values]] = {1: [], MEMBERS: []}
@@ -558,7 +558,7 @@ GROUPS: Final = Experiment(
     name="groups",
     summary="groups of readers: uneven work, what members cost the edge, and what kills leave",
     needs="nothing but the build",
-    seconds_quick=120,
+    seconds_quick=60,
     seconds_full=900,
     run=_run,
 )
