@@ -130,6 +130,46 @@ def test_what_a_break_leaves_is_given_to_another(edge: mez.Edge) -> None:
         assert group["account"]["left"] == 1
 
 
+MEMBER = """
+import sys, time
+import mez
+with mez.subscribe("dock/*", edge=sys.argv[1], group="detect", deliver="every") as frames:
+    print("ready", flush=True)
+    for frame in frames:
+        print(frame.sequence, frame.attempt, flush=True)
+        time.sleep(3600)
+"""
+"""A member that never gets done with its first record."""
+
+
+def test_the_record_of_a_killed_program_is_given_to_another(edge: mez.Edge) -> None:
+    """SIGKILL leaves no word. The edge waits a second for the program to come back, and `again_after` is much longer."""
+    words = [sys.executable, "-c", MEMBER, f"unix://{edge.socket}"]
+    with (
+        mez.publisher("dock/cam1", edge=edge) as camera,
+        subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program,
+    ):
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "ready\n"
+            camera.wait_connected(timeout=30)
+            camera.send(picture(0))
+            sequence, attempt = map(int, program.stdout.readline().split())
+            assert attempt == 1
+            with edge.subscribe("dock/*", group="detect", deliver="every") as frames:
+                # It is not asked again: the other program has the record, until that is killed.
+                with pytest.raises(mez.WaitTimeoutError):
+                    frames.next(timeout=0.3)
+                program.kill()
+                again = frames.next(timeout=30)
+                assert (again.sequence, again.attempt) == (sequence, 2)
+                again.done()
+                group = _account(edge, "open", 0)
+                assert (group["account"]["left"], group["account"]["silent"]) == (1, 0)
+        finally:
+            program.kill()
+
+
 def test_a_member_learns_whether_the_place_survives(edge: mez.Edge, caplog: pytest.LogCaptureFixture) -> None:
     """An edge without a store says so when somebody joins."""
     events: list[mez.Event] = []

@@ -314,6 +314,26 @@ fn a_member_that_is_missed_and_kept_is_noticed() {
 }
 
 #[test]
+fn a_member_that_is_back_and_loses_what_it_holds_is_noticed() {
+    let run = |bug: Option<Bug>| {
+        let mut world = two_cameras(11, false);
+        if let Some(bug) = bug {
+            world.plant(bug);
+        }
+        // It works on several records, and goes on with the others while its connection is lost.
+        let cut = Mishaps { cut: 5, ..Mishaps::default() };
+        let worker = WorkerSpec { mishaps: cut, at_once: 4, works: ms(500)..=ms(2_000) };
+        world.group(workers(GroupOptions::EVERY, 4, &worker));
+        world.try_run(secs(20))
+    };
+    if let Err(failure) = run(None) {
+        panic!("{failure}");
+    }
+    let failure = run(Some(Bug::HeldForgotten)).expect_err("it has to be noticed");
+    assert_eq!(failure.violation.rule, "alone", "{failure}");
+}
+
+#[test]
 fn a_place_that_is_not_read_is_noticed() {
     assert_noticed(Bug::PlaceNotRead, GroupOptions::EVERY, true, "place");
 }

@@ -119,6 +119,8 @@ pub enum Bug {
     RefreshIgnored,
     /// A group is not told that a member's connection was lost.
     MissedMemberKept,
+    /// A group believes that a member that is back holds nothing.
+    HeldForgotten,
     /// Now and then a record goes to two members.
     RecordGivenTwice,
     /// An edge that starts does not read where its groups were.

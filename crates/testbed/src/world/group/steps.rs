@@ -1,5 +1,6 @@
 //! Lets the workers of a group join, work, say what came of it, die and come back.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -73,8 +74,9 @@ impl GroupHost {
         stage.checks.group_joined(self.index, member, (knew_another, joined.place));
         stage.trace.record(stage.now, What::Joined { group: self.index, worker });
         self.workers[worker].knows = Some(joined.life);
-        let holds = self.workers[worker].holds();
-        session.holds(member, &holds);
+        let (holds, nothing) = (self.workers[worker].holds(), BTreeSet::new());
+        let forgets = stage.bug == Some(Bug::HeldForgotten);
+        session.holds(member, if forgets { &nothing } else { &holds });
         stage.checks.group_holds(self.index, member, &holds);
         self.write_down(edge, stage);
         for word in std::mem::take(&mut self.workers[worker].unsaid) {
