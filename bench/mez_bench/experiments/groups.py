@@ -176,7 +176,7 @@ class Site:
         self._store: tuple[str, ...] = ()
         if store:
             key = self.folder / "store.key"
-            run_to_end("store key", mez("store", "key", str(key)))
+            run_to_end("store key", mez("store", "key", "--file", str(key)))
             self._store = ("--store", str(self.folder / "store"), "--store-key", str(key))
         self.start_edge()
 
@@ -272,7 +272,7 @@ def _begin(site: Site, arm: str) -> list[Worker]:
 
 def _ages(run: Run, arm: str, number: int, seconds: float) -> Values:
     """Milliseconds from capture until the work was done, of the records of one round."""
-    site = Site(run, f"{arm}{number}")
+    site = Site(run, f"ages-{arm.split()[0]}-{number}")
     fps = LOAD * WORKERS / (CAMERAS * MEAN_MS / 1e3)
     workers = _begin(site, arm)
     with site.publishing(_cameras(CAMERAS), fps):
