@@ -90,6 +90,7 @@ def test_a_square_wave_has_two_rates_in_turn() -> None:
     [
         (["log", "--video", "x.mp4"], "--video is for contracts"),
         (["contracts", "--only", "cut"], "priority, cuts, ladders, livelocks, scenes"),
+        (["groups", "--only", "cost,cut"], "latency, cost, kills; cut is none"),
         (["contracts", "--video", "x.mp4"], "--profile"),
     ],
 )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SEED: Final = 44
+PARTS: Final = ("latency", "cost", "kills")
 CAMERAS: Final = 16
 WORKERS: Final = 4
 SHORT_MS: Final = 8.0
@@ -449,58 +450,53 @@ def _drained(site: Site) -> Mapping[str, Any]:
 
 
 def _run(run: Run) -> Outcome:
+    chosen = run.subject.only or PARTS
+    unknown = [name for name in chosen if name not in PARTS]
+    if unknown:
+        raise ExperimentError(f"--only takes {', '.join(PARTS)}; {unknown[0]} is none of them")
     rounds, seconds, count = (1, 3.0, 4) if run.quick else (5, 20.0, 100)
-    run.expect(4 * rounds + 1 + count)
+    steps = {"latency": 2 * rounds + 1, "cost": 2 * rounds, "kills": count}
+    run.expect(sum(steps[name] for name in chosen))
+    outcome = Outcome(
+        parameters={
+            "parts": list(chosen),
+            "cameras": CAMERAS,
+            "workers": WORKERS,
+            "load": LOAD,
+            "work_ms": [SHORT_MS, LONG_MS],
+            "long_one_in": LONG_ONE_IN,
+            "kills": count,
+            "seed": SEED,
+        }
+    )
+    if "latency" in chosen:
+        _latency(run, rounds, seconds, outcome)
+    if "cost" in chosen:
+        _members(run, rounds, seconds, outcome)
+    if "kills" in chosen:
+        _killed(kills(run, count), count, outcome)
+    return outcome
+
+
+def _latency(run: Run, rounds: int, seconds: float, outcome: Outcome) -> None:
+    """How late work is done, and how much of their time workers work."""
     ages: dict[str, list[Values]] = {ASSIGNED: [], GROUP: []}
-    costs: dict[int, list[Values]] = {1: [], MEMBERS: []}
     for number in range(rounds):
         for arm in in_turn([ASSIGNED, GROUP], number):
             ages[arm].append(_ages(run, arm, number, seconds))
             run.step(arm)
-        for members in in_turn([1, MEMBERS], number):
-            group = "-" if members == 1 else "detect"
-            costs[members].append(np.array([_cost(run, group, members, number, seconds)]))
-            run.step(f"{members} members")
     utilisation = _utilisation(run, seconds)
     run.step("utilisation")
-    return _outcome(ages, costs, utilisation, kills(run, count), count)
-
-
-def _outcome(
-    ages: Mapping[str, list[Values]],
-    costs: Mapping[int, list[Values]],
-    utilisation: float,
-    left: Kills,
-    count: int,
-) -> Outcome:
-    """Make a result of what was measured."""
-    outcome = Outcome()
     p95 = percentile(95)
-    twice, unexplained = left.twice()
-    redeliveries = left.redeliveries_s()
-    account = left.group["account"]
-    outcome.metrics = {
+    outcome.metrics |= {
         "p95_ratio_group": ratio_interval(ages[GROUP], ages[ASSIGNED], p95),
         "p95_ms_group": interval(ages[GROUP], p95),
         "p95_ms_assigned": interval(ages[ASSIGNED], p95),
         "utilisation_group": Interval.exactly(utilisation),
-        f"cpu_ratio_group_{MEMBERS}": ratio_interval(costs[MEMBERS], costs[1], median),
-        "cpu_us_plain": interval(costs[1], median),
-        "untold": Interval.exactly(len(left.untold())),
-        "redelivery_s_max": Interval.exactly(max(redeliveries, default=0.0)),
-        "done_twice": Interval.exactly(twice),
-        "done_twice_unexplained": Interval.exactly(unexplained),
     }
-    outcome.targets = [
-        Target("p95_ratio_group", "<=", 0.7),
-        Target("utilisation_group", ">=", 0.9),
-        Target(f"cpu_ratio_group_{MEMBERS}", "<=", 1.2, full_only=True),
-        Target("untold", "==", 0),
-        Target("redelivery_s_max", "<=", 2.0),
-        Target("done_twice_unexplained", "==", 0),
-    ]
-    for arm, rounds in ages.items():
-        together = np.concatenate(rounds)
+    outcome.targets += [Target("p95_ratio_group", "<=", 0.7), Target("utilisation_group", ">=", 0.9)]
+    for arm, of_arm in ages.items():
+        together = np.concatenate(of_arm)
         outcome.rows.append(
             {
                 "arm": arm,
@@ -509,28 +505,51 @@ def _outcome(
                 "ms_p95": float(np.percentile(together, 95)),
             }
         )
-    outcome.parameters = {
-        "cameras": CAMERAS,
-        "workers": WORKERS,
-        "load": LOAD,
-        "work_ms": [SHORT_MS, LONG_MS],
-        "long_one_in": LONG_ONE_IN,
-        "kills": count,
-        "seed": SEED,
-    }
     outcome.tables = [_table(outcome.rows)]
     outcome.plot = lambda drawing: _plot(drawing, ages)
-    edges = len(left.edges_ns)
-    outcome.notes = [
-        f"{count} kills, {edges} of them of the edge: {len(left.held)} records held, "
-        f"{len(redeliveries)} redeliveries timed; since the last start of the edge: {account}",
+    outcome.notes += [
         "work is emulated by waits, so that processors are free for the brokers; how long a record takes is "
         "drawn by its number",
         f"assigned: each worker reads {CAMERAS // WORKERS} cameras by itself, with the same mean load",
+    ]
+
+
+def _members(run: Run, rounds: int, seconds: float, outcome: Outcome) -> None:
+    """What many members cost the edge."""
+    costs: dict[int, list[Values]] = {1: [], MEMBERS: []}
+    for number in range(rounds):
+        for members in in_turn([1, MEMBERS], number):
+            group = "-" if members == 1 else "detect"
+            costs[members].append(np.array([_cost(run, group, members, number, seconds)]))
+            run.step("plain" if members == 1 else f"{members} members")
+    outcome.metrics |= {
+        f"cpu_ratio_group_{MEMBERS}": ratio_interval(costs[MEMBERS], costs[1], median),
+        "cpu_us_plain": interval(costs[1], median),
+    }
+    outcome.targets.append(Target(f"cpu_ratio_group_{MEMBERS}", "<=", 1.2, full_only=True))
+
+
+def _killed(left: Kills, count: int, outcome: Outcome) -> None:
+    """What kills have left."""
+    twice, unexplained = left.twice()
+    redeliveries = left.redeliveries_s()
+    outcome.metrics |= {
+        "untold": Interval.exactly(len(left.untold())),
+        "redelivery_s_max": Interval.exactly(max(redeliveries, default=0.0)),
+        "done_twice": Interval.exactly(twice),
+        "done_twice_unexplained": Interval.exactly(unexplained),
+    }
+    outcome.targets += [
+        Target("untold", "==", 0),
+        Target("redelivery_s_max", "<=", 2.0),
+        Target("done_twice_unexplained", "==", 0),
+    ]
+    outcome.notes += [
+        f"{count} kills, {len(left.edges_ns)} of them of the edge: {len(left.held)} records held, "
+        f"{len(redeliveries)} redeliveries timed; since the last start of the edge: {left.group['account']}",
         "redelivery_s_max: from SIGKILL of a worker until another one has its record, without kills within "
         f"{UNSETTLED_S:.0f} s of one of the edge",
     ]
-    return outcome
 
 
 def _table(rows: Sequence[Mapping[str, Cell]]) -> Table:
