@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use mez_core::broker::edge::DERIVED_BYTES_MAX;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::{Empty, Stream};
@@ -38,8 +39,9 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
     match broker {
         Broker::Edge(api) => {
             let service = EdgeBrokerServer::new(EdgeService(EdgeApi::clone(api)));
-            let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX);
-            routes.add_service(Calls { service, calls_max, message_bytes_max: MESSAGE_BYTES_MAX });
+            let message_bytes_max = DERIVED_BYTES_MAX as usize + MESSAGE_BYTES_MAX;
+            let service = service.max_decoding_message_size(message_bytes_max);
+            routes.add_service(Calls { service, calls_max, message_bytes_max });
             health.set_serving::<EdgeBrokerServer<EdgeService>>().await;
             if let Some(states) = api.edge.audit().states() {
                 tokio::spawn(tell_audit(health, states, api.stopping.clone()));
@@ -112,6 +114,18 @@ impl EdgeBroker for EdgeService {
     ) -> Result<Response<pb::GetCameraInfoResponse>, Status> {
         let principal = principal(&request)?;
         Ok(Response::new(self.0.camera_info(&principal, request.into_inner()).await?))
+    }
+
+    type PublishStream = Pull<pb::PublishEvent>;
+
+    async fn publish(
+        &self,
+        request: Request<Streaming<pb::PublishRequest>>,
+    ) -> Result<Response<Self::PublishStream>, Status> {
+        let (api, principal) = (self.0.clone(), principal(&request)?);
+        let message_bytes_max = DERIVED_BYTES_MAX as usize + MESSAGE_BYTES_MAX;
+        let requests = GrpcRequests { requests: request.into_inner(), message_bytes_max };
+        Ok(publishing(|answers| async move { api.publish(&principal, requests, &answers).await }))
     }
 
     type SubscribeStream = Empty<Result<pb::SubscribeEvent, Status>>;
@@ -265,20 +279,10 @@ impl CameraBroker for CameraService {
         &self,
         request: Request<Streaming<pb::PublishRequest>>,
     ) -> Result<Response<Self::PublishStream>, Status> {
-        let answers = Arc::new(PublishAnswers::default());
-        // A task of its own reads the frames. It ends with the stream of answers.
-        let mut reading = JoinSet::new();
-        let (api, requests, written) = (self.0.clone(), request.into_inner(), Arc::clone(&answers));
+        let (api, requests) = (self.0.clone(), request.into_inner());
         let message_bytes_max = self.0.camera.frame_bytes_max() as usize + MESSAGE_BYTES_MAX;
         let requests = GrpcRequests { requests, message_bytes_max };
-        reading.spawn(async move { api.publish(requests, &written).await });
-        Ok(Response::new(Pull::new((answers, reading), |state| {
-            Box::pin(async move {
-                let event = state.0.next().await?;
-                let event = event.map(|event| pb::PublishEvent { event: Some(event) });
-                Some((event.map_err(Status::from), state))
-            })
-        })))
+        Ok(publishing(|answers| async move { api.publish(requests, &answers).await }))
     }
 
     type SubscribeStream = Empty<Result<pb::SubscribeEvent, Status>>;
@@ -297,6 +301,23 @@ impl CameraBroker for CameraService {
     ) -> Result<Response<pb::UnsubscribeResponse>, Status> {
         Ok(Response::new(self.0.unsubscribe(&principal(&request)?, request.get_ref())?))
     }
+}
+
+/// The answers to a stream of frames that `take_in` reads, on a task of its own, which ends with the stream of answers.
+fn publishing<F>(take_in: impl FnOnce(Arc<PublishAnswers>) -> F) -> Response<Pull<pb::PublishEvent>>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let answers = Arc::new(PublishAnswers::default());
+    let mut reading = JoinSet::new();
+    reading.spawn(take_in(Arc::clone(&answers)));
+    Response::new(Pull::new((answers, reading), |state| {
+        Box::pin(async move {
+            let event = state.0.next().await?;
+            let event = event.map(|event| pb::PublishEvent { event: Some(event) });
+            Some((event.map_err(Status::from), state))
+        })
+    }))
 }
 
 struct GrpcRequests {
