@@ -1,0 +1,556 @@
+//! Publishes frames through a camera broker in another process.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mez_core::broker::Published;
+use mez_core::data::DataRecord;
+use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
+use mez_core::name::CameraName;
+use mez_core::units::{Instant, Timestamp};
+use tokio::sync::Notify;
+
+use super::address::Address;
+use super::dial::Dialler;
+use super::error::ClientError;
+use super::streams::{AnswerStream, FrameSink};
+use super::{OwnedTask, REDIAL_INTERVAL, persist};
+use crate::api::pb::publish_event::Event as Message;
+use crate::api::socket::Which;
+use crate::api::{ApiError, convert, pb};
+use crate::clock::monotonic_now;
+use crate::identity::Credentials;
+use crate::reply::ReplyContent;
+
+/// The most events that wait for the program. Beyond that, the oldest is dropped.
+const EVENTS_MAX: usize = 1024;
+
+/// How a publisher behaves.
+#[derive(Clone, Debug)]
+pub struct PublisherOptions {
+    /// How long to go on dialling before the first connection is given up. Default 5 s.
+    pub patience: Duration,
+    /// The most frames that may wait for the broker. Beyond that, the oldest is dropped and counted. Default
+    /// 4.
+    pub waiting_frames_max: usize,
+}
+
+impl Default for PublisherOptions {
+    fn default() -> Self {
+        Self { patience: Duration::from_secs(5), waiting_frames_max: 4 }
+    }
+}
+
+/// Why a frame was not sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// No pixels, or no bytes.
+    #[error(
+        "the frame is empty ({width}x{height} pixels, {bytes} bytes); publish frames of at least one pixel"
+    )]
+    Empty {
+        /// Pixels in a row.
+        width: u32,
+        /// Rows.
+        height: u32,
+        /// The payload's size.
+        bytes: usize,
+    },
+    /// A data record without bytes.
+    #[error("the record is empty; publish at least one byte")]
+    EmptyData,
+    /// Larger than the broker takes.
+    #[error(
+        "the frame has {bytes} bytes, more than the broker's limit of {bytes_max}; encode it smaller, or start the \
+         broker with a higher --frame-bytes-max"
+    )]
+    TooLarge {
+        /// The payload's size.
+        bytes: usize,
+        /// The broker's limit.
+        bytes_max: u32,
+    },
+    /// The broker reported a lasting failure, and nothing is sent any more.
+    #[error("the camera broker does not take frames any more: {0}")]
+    Over(ClientError),
+}
+
+/// What happens to a publisher.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PublisherEvent {
+    /// A frame is in the camera's log.
+    Accepted {
+        /// What [`PublisherClient::send`] returned.
+        number: u64,
+        /// The identity that it was given, which replies name.
+        frame: FrameId,
+    },
+    /// A frame was not taken.
+    Refused {
+        /// What [`PublisherClient::send`] returned.
+        number: u64,
+        /// Why.
+        error: ApiError,
+    },
+    /// An application's result for a frame.
+    Reply {
+        /// The frame.
+        frame: FrameId,
+        /// The application.
+        application: String,
+        /// The result. Detections are in the pixels of the frame as it was published.
+        content: ReplyContent,
+    },
+    /// The broker was lost, and is being dialled. Frames sent meanwhile are dropped and counted.
+    Disconnected {
+        /// Why.
+        reason: ClientError,
+    },
+    /// The broker is back.
+    Reconnected,
+    /// The broker said something that will not pass by itself. The last event.
+    Failed {
+        /// Why.
+        reason: ClientError,
+    },
+}
+
+/// What became of frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PublisherCounts {
+    /// Handed in.
+    pub sent: u64,
+    /// Taken by the broker.
+    pub accepted: u64,
+    /// Not taken by the broker.
+    pub refused: u64,
+    /// Dropped here: newer ones were waiting, or there was no connection.
+    pub dropped: u64,
+    /// Lost with the connection: sent, and never answered for.
+    pub lost: u64,
+}
+
+/// Publishes the frames of one camera through a camera broker in another process. It reconnects by itself.
+/// Dropping it ends the publishing; unsent frames are lost.
+pub struct PublisherClient {
+    shared: Arc<Shared>,
+    camera: CameraName,
+    /// What the broker takes, as it said when it was first reached.
+    frame_bytes_max: u32,
+    _task: OwnedTask,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    waiting_frames_max: usize,
+    /// The way for frames, while there is a connection. The sender holds the lock.
+    sink: tokio::sync::Mutex<Option<FrameSink>>,
+    /// Signals that there is a frame to send.
+    frame: Notify,
+    /// Signals that there is an event to take.
+    event: Notify,
+    /// A frame was answered for.
+    settled: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    next_number: u64,
+    frames: VecDeque<pb::PublishRequest>,
+    /// Whether a frame that is no longer in `frames` is being sent, so that the next one must wait.
+    sending: bool,
+    /// Sent and not answered for.
+    in_flight: u64,
+    connected: bool,
+    events: VecDeque<PublisherEvent>,
+    over: Option<ClientError>,
+    /// The program has said that nothing follows: the end of the connection is no loss.
+    finished: bool,
+    /// Why the source gives no frames, since the last frame that was handed in.
+    lost: Option<String>,
+    /// Whether the broker is still to be told of that.
+    lost_untold: bool,
+    counts: PublisherCounts,
+}
+
+impl PublisherClient {
+    /// Connects to the camera broker at `address`, to publish as `camera` or as the broker's only camera.
+    /// `credentials` are needed for everything but a Unix socket.
+    pub async fn connect(
+        address: Address,
+        credentials: Option<&Credentials>,
+        camera: Option<&CameraName>,
+        options: PublisherOptions,
+    ) -> Result<Self, ClientError> {
+        let dialler = Dialler::new(address, Which::Camera, credentials)?;
+        let asked = camera.map(ToString::to_string).unwrap_or_default();
+        let opened = persist(options.patience, async || {
+            let broker = dialler.connect().await?;
+            Ok((broker.frame_bytes_max, dialler.publish(asked.clone()).await?))
+        });
+        let (frame_bytes_max, (sink, answers, started)) = opened.await?;
+        let camera: CameraName = started.camera.parse().map_err(|_| dialler.protocol("a camera's name"))?;
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { connected: true, ..State::default() }),
+            waiting_frames_max: options.waiting_frames_max.max(1),
+            sink: tokio::sync::Mutex::new(Some(sink)),
+            frame: Notify::new(),
+            event: Notify::new(),
+            settled: Notify::new(),
+        });
+        let work = run(dialler, camera.clone(), Arc::clone(&shared), answers);
+        Ok(Self { shared, camera, frame_bytes_max, _task: OwnedTask::spawn(work) })
+    }
+
+    /// The largest payload that the broker takes.
+    pub fn frame_bytes_max(&self) -> u32 {
+        self.frame_bytes_max
+    }
+
+    /// The camera.
+    pub fn camera(&self) -> &CameraName {
+        &self.camera
+    }
+
+    /// Sends a frame, and returns the number that events use for it. Works on any thread and does not wait. A
+    /// frame that the broker does not accept in time makes room for newer ones.
+    pub fn send(&self, frame: Published) -> Result<u64, SendError> {
+        self.send_at(monotonic_now(), frame)
+    }
+
+    /// Like [`PublisherClient::send`], for a frame that the program had at `had`, by this machine's monotonic
+    /// clock.
+    pub fn send_at(&self, had: Instant, frame: Published) -> Result<u64, SendError> {
+        let Published { payload, encoding, width, height, captured } = frame;
+        let bytes = payload.len();
+        if width == 0 || height == 0 || bytes == 0 {
+            return Err(SendError::Empty { width, height, bytes });
+        }
+        let picture =
+            pb::PublishRequest { encoding: encoding as i32, width, height, payload, ..Default::default() };
+        self.pass_on(had, captured, picture)
+    }
+
+    /// Sends a data record, as [`PublisherClient::send`] sends a frame. `captured`: its time, if not now.
+    pub fn send_data(&self, record: DataRecord, captured: Option<Timestamp>) -> Result<u64, SendError> {
+        let DataRecord { content_type, of, body } = record;
+        if body.is_empty() {
+            return Err(SendError::EmptyData);
+        }
+        let data = pb::PublishRequest {
+            encoding: Encoding::Data as i32,
+            content_type: content_type.as_str().into(),
+            of: of.map(convert::origin),
+            payload: body,
+            ..Default::default()
+        };
+        self.pass_on(monotonic_now(), captured, data)
+    }
+
+    /// Numbers a frame or record that its publisher had at `had`, and sends it.
+    fn pass_on(
+        &self,
+        had: Instant,
+        captured: Option<Timestamp>,
+        request: pb::PublishRequest,
+    ) -> Result<u64, SendError> {
+        let bytes = request.payload.len();
+        if bytes > self.frame_bytes_max as usize {
+            return Err(SendError::TooLarge { bytes, bytes_max: self.frame_bytes_max });
+        }
+        let mut state = self.shared.lock();
+        if let Some(reason) = &state.over {
+            return Err(SendError::Over(reason.clone()));
+        }
+        let number = state.next_number;
+        state.next_number += 1;
+        state.counts.sent += 1;
+        (state.lost, state.lost_untold) = (None, false);
+        if !state.connected {
+            // It would be old by the time the broker is back.
+            state.counts.dropped += 1;
+            return Ok(number);
+        }
+        let request = pb::PublishRequest {
+            number,
+            captured_utc_ns: captured.map(Timestamp::as_nanos),
+            captured_monotonic_ns: Some(had.as_nanos()),
+            ..request
+        };
+        self.shared.pass_on(state, request);
+        Ok(number)
+    }
+
+    /// The next event, and `None` after [`PublisherEvent::Failed`] or once the broker has taken note of
+    /// [`PublisherClient::finish`]. If events are not taken, the oldest
+    /// beyond 1024 are dropped. Cancelling this loses nothing.
+    pub async fn next_event(&self) -> Option<PublisherEvent> {
+        loop {
+            {
+                let mut state = self.shared.lock();
+                match state.events.pop_front() {
+                    Some(event) => return Some(event),
+                    None if state.over.is_some() || state.finished && !state.connected => return None,
+                    None => {}
+                }
+            }
+            self.shared.event.notified().await;
+        }
+    }
+
+    /// What became of the frames so far.
+    pub fn counts(&self) -> PublisherCounts {
+        self.shared.lock().counts
+    }
+
+    /// Whether the broker is connected.
+    pub fn is_connected(&self) -> bool {
+        self.shared.lock().connected
+    }
+
+    /// Says that nothing follows, after the frames on their way. A publisher that goes without it counts as lost.
+    /// Nothing is to be sent after this.
+    pub async fn finish(&self) {
+        self.flush().await;
+        let lost = {
+            let mut state = self.shared.lock();
+            state.finished = true;
+            state.lost.clone().unwrap_or_default()
+        };
+        if let Some(sink) = &mut *self.shared.sink.lock().await {
+            // If the broker is gone, nobody needs to know.
+            let last = pb::PublishRequest { last: true, source_lost: lost, ..Default::default() };
+            let _ = sink.send(last).await;
+        }
+    }
+
+    /// Says that the source of the frames gives none for now, and why, behind the frames on their way. The next frame takes it back. Does not
+    /// wait; a broker that is away is told when it is back.
+    pub fn tell_lost(&self, reason: &str) {
+        let mut state = self.shared.lock();
+        (state.lost, state.lost_untold) = (Some(reason.to_owned()), true);
+        drop(state);
+        self.shared.frame.notify_one();
+    }
+
+    /// Waits until every frame so far has been answered for, dropped or lost.
+    pub async fn flush(&self) {
+        loop {
+            let settled = self.shared.settled.notified();
+            {
+                let state = self.shared.lock();
+                if state.frames.is_empty() && state.in_flight == 0 {
+                    return;
+                }
+            }
+            settled.await;
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every statement leaves it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a frame on the calling thread if that needs no waiting, which saves waking another one.
+    /// Otherwise leaves it to the task.
+    fn pass_on<'a>(&'a self, mut state: MutexGuard<'a, State>, mut request: pb::PublishRequest) {
+        let idle = !state.sending && state.frames.is_empty();
+        if idle
+            && let Ok(mut sink) = self.sink.try_lock()
+            && let Some(sink) = &mut *sink
+            && sink.is_at_once(request.payload.len())
+        {
+            // Until this is over nobody else sends, so the order stays.
+            state.sending = true;
+            // Before the answer can come.
+            state.in_flight += 1;
+            drop(state);
+            let sent = sink.send_at_once(&mut request);
+            state = self.lock();
+            state.sending = false;
+            state.in_flight = state.in_flight.saturating_sub(u64::from(!sent));
+            if !sent && state.frames.len() < self.waiting_frames_max {
+                // What came in from other threads meanwhile is newer.
+                state.frames.push_front(request);
+            } else if !sent {
+                state.counts.dropped += 1;
+            }
+        } else {
+            if state.frames.len() == self.waiting_frames_max {
+                state.frames.pop_front();
+                state.counts.dropped += 1;
+            }
+            state.frames.push_back(request);
+        }
+        let waiting = !state.frames.is_empty();
+        drop(state);
+        if waiting {
+            self.frame.notify_one();
+        }
+    }
+
+    /// The next frame to send, or why there is none.
+    async fn next_frame(&self) -> pb::PublishRequest {
+        loop {
+            {
+                let mut state = self.lock();
+                if !state.sending
+                    && let Some(frame) = state.frames.pop_front()
+                {
+                    state.in_flight += 1;
+                    state.sending = true;
+                    return frame;
+                }
+                if !state.sending
+                    && let Some(reason) = state.lost.clone().filter(|_| state.lost_untold)
+                {
+                    // Nobody answers it.
+                    (state.sending, state.lost_untold) = (true, false);
+                    return pb::PublishRequest { source_lost: reason, ..Default::default() };
+                }
+            }
+            self.frame.notified().await;
+        }
+    }
+
+    fn tell(&self, event: PublisherEvent) {
+        let mut state = self.lock();
+        match event {
+            PublisherEvent::Accepted { .. } => state.counts.accepted += 1,
+            PublisherEvent::Refused { .. } => state.counts.refused += 1,
+            _ => {}
+        }
+        if matches!(event, PublisherEvent::Accepted { .. } | PublisherEvent::Refused { .. }) {
+            state.in_flight = state.in_flight.saturating_sub(1);
+        }
+        if state.events.len() == EVENTS_MAX {
+            state.events.pop_front();
+        }
+        state.events.push_back(event);
+        drop(state);
+        self.event.notify_one();
+        self.settled.notify_waiters();
+    }
+
+    /// Handles a lost connection. Unanswered frames are lost with it; waiting ones would be old when it is
+    /// back.
+    fn disconnected(&self) {
+        let mut state = self.lock();
+        state.connected = false;
+        state.sending = false;
+        state.lost_untold = state.lost.is_some();
+        let State { frames, counts, in_flight, .. } = &mut *state;
+        counts.dropped += frames.len() as u64;
+        counts.lost += std::mem::take(in_flight);
+        frames.clear();
+        drop(state);
+        self.settled.notify_waiters();
+    }
+
+    fn fail(&self, reason: ClientError) {
+        self.tell(PublisherEvent::Failed { reason: reason.clone() });
+        self.lock().over = Some(reason);
+        self.event.notify_one();
+    }
+}
+
+async fn run(dialler: Dialler, camera: CameraName, shared: Arc<Shared>, mut answers: AnswerStream) {
+    loop {
+        let reason = publish(&dialler, &shared, answers).await;
+        *shared.sink.lock().await = None;
+        shared.disconnected();
+        if shared.lock().finished {
+            // To dial again would begin another publishing, and its end would be a loss.
+            return shared.event.notify_one();
+        }
+        if !reason.is_passing() {
+            return shared.fail(reason);
+        }
+        shared.tell(PublisherEvent::Disconnected { reason });
+        let sink;
+        (sink, answers) = loop {
+            tokio::time::sleep(REDIAL_INTERVAL).await;
+            if shared.lock().finished {
+                return shared.event.notify_one();
+            }
+            match dialler.publish(camera.to_string()).await {
+                Ok((sink, answers, _)) => break (sink, answers),
+                Err(error) if error.is_passing() => {}
+                Err(error) => return shared.fail(error),
+            }
+        };
+        *shared.sink.lock().await = Some(sink);
+        shared.lock().connected = true;
+        shared.tell(PublisherEvent::Reconnected);
+    }
+}
+
+/// Sends frames and takes answers until the connection is lost. Returns why.
+async fn publish(dialler: &Dialler, shared: &Shared, mut answers: AnswerStream) -> ClientError {
+    let send = async {
+        loop {
+            let mut frame = shared.next_frame().await;
+            frame.captured_monotonic_ns = frame.captured_monotonic_ns.and_then(|had| dialler.to_theirs(had));
+            let sent = match &mut *shared.sink.lock().await {
+                Some(sink) => sink.send(frame).await,
+                // It is taken away only after this has ended.
+                None => std::future::pending().await,
+            };
+            shared.lock().sending = false;
+            if let Err(lost) = sent {
+                return lost.explain(dialler.address());
+            }
+        }
+    };
+    let listen = async {
+        loop {
+            match answers.next().await {
+                Ok(Some(answer)) => {
+                    if let Some(event) = event(answer) {
+                        shared.tell(event);
+                    }
+                }
+                Ok(None) => {
+                    return ClientError::Unreachable {
+                        address: dialler.address().clone(),
+                        reason: "the broker closed the connection".into(),
+                    };
+                }
+                Err(error) => return error,
+            }
+        }
+    };
+    tokio::select! {
+        // If both are ready, the broker's own reason says more.
+        biased;
+        reason = listen => reason,
+        reason = send => reason,
+    }
+}
+
+fn event(answer: Message) -> Option<PublisherEvent> {
+    let id = |epoch, sequence| FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+    Some(match answer {
+        Message::Started(_) => return None,
+        Message::Accepted(pb::Accepted { number, epoch, sequence }) => {
+            PublisherEvent::Accepted { number, frame: id(epoch, sequence) }
+        }
+        Message::Refused(pb::Refused { number, error }) => {
+            PublisherEvent::Refused { number, error: error.unwrap_or_default().into() }
+        }
+        Message::Reply(pb::Reply { epoch, sequence, application, content }) => {
+            let frame = id(epoch, sequence);
+            match ReplyContent::from_reply(content) {
+                Ok(content) => PublisherEvent::Reply { frame, application, content },
+                Err(error) => {
+                    tracing::debug!(%frame, application, "a reply cannot be read: {error}");
+                    return None;
+                }
+            }
+        }
+    })
+}
