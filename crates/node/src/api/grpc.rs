@@ -27,6 +27,9 @@ use crate::clock::monotonic_now;
 /// The most bytes that a service other than ours reads in one message: the library's default.
 const FOREIGN_MESSAGE_BYTES_MAX: usize = 4 << 20;
 
+/// The call with which applications publish at an edge.
+const PUBLISH: &str = "/mez.v1.EdgeBroker/Publish";
+
 /// The name under which the health service says whether the audit log is written.
 const AUDIT_SERVICE: &str = "mez.audit";
 
@@ -35,13 +38,16 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
     let (health, health_service) = tonic_health::server::health_reporter();
     let mut routes = Routes::builder();
     let message_bytes_max = FOREIGN_MESSAGE_BYTES_MAX;
-    routes.add_service(Calls { service: health_service, calls_max, message_bytes_max });
+    routes.add_service(Calls { service: health_service, calls_max, message_bytes_max, larger: None });
     match broker {
         Broker::Edge(api) => {
             let service = EdgeBrokerServer::new(EdgeService(EdgeApi::clone(api)));
-            let message_bytes_max = DERIVED_BYTES_MAX as usize + MESSAGE_BYTES_MAX;
-            let service = service.max_decoding_message_size(message_bytes_max);
-            routes.add_service(Calls { service, calls_max, message_bytes_max });
+            let record_bytes_max = DERIVED_BYTES_MAX as usize + MESSAGE_BYTES_MAX;
+            // Whoever only asks sends less.
+            let publishing = service.clone().max_decoding_message_size(record_bytes_max);
+            let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX);
+            let larger = Some((PUBLISH, publishing, record_bytes_max));
+            routes.add_service(Calls { service, calls_max, message_bytes_max: MESSAGE_BYTES_MAX, larger });
             health.set_serving::<EdgeBrokerServer<EdgeService>>().await;
             if let Some(states) = api.edge.audit().states() {
                 tokio::spawn(tell_audit(health, states, api.stopping.clone()));
@@ -51,7 +57,7 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
             let service = CameraBrokerServer::new(CameraService(api.clone()));
             let message_bytes_max = broker.frame_bytes_max() as usize + MESSAGE_BYTES_MAX;
             let service = service.max_decoding_message_size(message_bytes_max);
-            routes.add_service(Calls { service, calls_max, message_bytes_max });
+            routes.add_service(Calls { service, calls_max, message_bytes_max, larger: None });
             health.set_serving::<CameraBrokerServer<CameraService>>().await;
         }
     }
@@ -61,13 +67,11 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let own = "the descriptors are those that the services were generated from";
-    routes.add_service(Calls { service: reflection().build_v1().expect(own), calls_max, message_bytes_max });
+    let service = reflection().build_v1().expect(own);
+    routes.add_service(Calls { service, calls_max, message_bytes_max, larger: None });
     // What command-line tools of before 2023 ask for.
-    routes.add_service(Calls {
-        service: reflection().build_v1alpha().expect(own),
-        calls_max,
-        message_bytes_max,
-    });
+    let service = reflection().build_v1alpha().expect(own);
+    routes.add_service(Calls { service, calls_max, message_bytes_max, larger: None });
     routes.routes()
 }
 
