@@ -5,6 +5,7 @@
     client.py publish   --broker unix:///run/mez/camera.sock --jpeg picture.jpg
     client.py subscribe --broker unix:///run/mez/edge.sock 'dock/*' --frames 50
     client.py subscribe --broker edge.local:7651 --authority authority.pem --identity app+viewer.pem 'dock/*'
+    client.py derive    --broker unix:///run/mez/edge.sock dock/cam1 dock/cam1/sizes --frames 50
     client.py cameras   --broker unix:///run/mez/edge.sock
 
 It prints one JSON object per line. README.md says what matters for a client in another language.
@@ -256,12 +257,57 @@ def subscribe(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
     say(event="received", frames=frames)
 
 
+def derive(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
+    """Publishes, at the edge, a record for each frame of a camera: how large the frame was."""
+    channel = connect(arguments)
+    stub = stubs.EdgeBrokerStub(channel)
+    frames = stub.Subscribe(messages.SubscribeRequest(pattern=arguments.camera))
+
+    def records() -> Iterator[Any]:
+        # The first message only says what the stream is made of.
+        yield messages.PublishRequest(camera=arguments.stream, derived_from=[arguments.camera])
+        number = 0
+        for event in frames:
+            if event.WhichOneof("event") != "frame":
+                continue
+            frame = event.frame
+            made_of = messages.Origin(
+                camera=frame.camera,
+                epoch=frame.epoch,
+                sequence=frame.sequence,
+                captured_utc_ns=frame.captured_utc_ns,
+            )
+            yield messages.PublishRequest(
+                number=number,
+                encoding=messages.ENCODING_DATA,
+                content_type="application/json",
+                payload=json.dumps({"bytes": len(frame.payload)}).encode(),
+                of=made_of,
+            )
+            number += 1
+            if number == arguments.frames:
+                return
+
+    for answer in stub.Publish(records()):
+        kind = answer.WhichOneof("event")
+        if kind == "started":
+            say(event="started", stream=answer.started.camera)
+        elif kind == "accepted":
+            accepted = answer.accepted
+            say(event="accepted", number=accepted.number, epoch=accepted.epoch, sequence=accepted.sequence)
+        elif kind == "refused":
+            error = answer.refused.error
+            say(event="refused", number=answer.refused.number, reason=error.reason, message=error.message)
+    frames.cancel()
+
+
 def cameras(arguments: argparse.Namespace, messages: Any, stubs: Any) -> None:
     """Prints a line for each camera of an edge."""
     stub = stubs.EdgeBrokerStub(connect(arguments))
     answer = stub.GetCameraInfo(messages.GetCameraInfoRequest(), timeout=10)
     for info in answer.cameras:
-        say(event="camera", camera=info.camera, up=info.connected, published=info.published)
+        made_of = list(info.derived_from)
+        say(event="camera", camera=info.camera, up=info.connected, published=info.published, made_of=made_of)
 
 
 def main() -> None:
@@ -304,6 +350,11 @@ def main() -> None:
         metavar=("LEFT", "TOP", "RIGHT", "BOTTOM"),
         help="send this box back for every frame, as shares of its image, from 0 to 1",
     )
+
+    sub = command("derive", derive)
+    sub.add_argument("camera", help="the camera that the records are made of")
+    sub.add_argument("stream", help="the derived stream, such as dock/cam1/sizes")
+    sub.add_argument("--frames", type=int, default=0, help="number of records to stop after [default: never]")
 
     command("cameras", cameras)
 

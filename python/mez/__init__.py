@@ -16,7 +16,8 @@ for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="ped
 
 `read` returns frames of the past, `notes` what was said of them, `cameras` lists cameras, `edge` runs an
 edge broker in this process, and `rungs` lists what a camera may do to frames.
-`mez.errors` holds all exceptions. Brokers log to the logger `mez` of `logging`.
+`join` brings frames and what others made of them together. `mez.errors` holds all exceptions.
+Brokers log to the logger `mez` of `logging`.
 
 Objects do not survive `os.fork`: in the child they raise `ForkedError`. Make new ones there.
 """
@@ -26,6 +27,7 @@ from mez._detections import Detections
 from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge, forget_camera
 from mez._frame import Contract, ContractState, Frame, NotHeld, Trace
 from mez._frame_id import FrameId
+from mez._join import Join, JoinCounts, Pair, Stray, join
 from mez._native import __version__
 from mez._notes import Note, notes
 from mez._publisher import Publisher, Reply, publisher
@@ -85,6 +87,8 @@ __all__ = [
     "FrameTooLargeError",
     "ImageError",
     "InfeasibleError",
+    "Join",
+    "JoinCounts",
     "KeysError",
     "ListenError",
     "LogFullError",
@@ -93,6 +97,7 @@ __all__ = [
     "NotHeld",
     "Note",
     "Origin",
+    "Pair",
     "PermissionDenied",
     "PublishError",
     "Publisher",
@@ -102,6 +107,7 @@ __all__ = [
     "Source",
     "SourceState",
     "StateError",
+    "Stray",
     "Subscription",
     "Trace",
     "VersionError",
@@ -110,6 +116,7 @@ __all__ = [
     "cameras",
     "edge",
     "forget_camera",
+    "join",
     "notes",
     "publisher",
     "read",

@@ -42,6 +42,9 @@ class CameraInfo:
         camera: The camera's name.
         connected: Whether it is connected and was heard of within the last 750 ms.
         identity: Its identity: `spiffe://SITE/camera/NAME`.
+        derived_from: Of a stream that programs publish at the edge: what it is made of. Empty: a camera.
+            The `identity` of such a stream is whoever publishes it, as grants name it.
+        publishers: How many programs publish a derived stream now; `None` of a camera.
         subscriptions: How many subscriptions want its frames.
         newest: The newest frame that the edge holds; `None` before the first.
         newest_captured_ns: When that was captured, in nanoseconds since 1970-01-01 UTC.
@@ -86,6 +89,8 @@ class CameraInfo:
     camera: str
     connected: bool
     identity: str
+    derived_from: tuple[str, ...]
+    publishers: int | None
     subscriptions: int
     newest: FrameId | None
     newest_captured_ns: int | None
@@ -373,6 +378,8 @@ def _info(record: _native.CameraRecord) -> CameraInfo:
         camera=record.camera,
         connected=record.connected,
         identity=record.identity,
+        derived_from=tuple(record.derived_from),
+        publishers=record.publishers,
         subscriptions=record.subscriptions,
         newest=None if newest is None else FrameId(newest[0], newest[1]),
         newest_captured_ns=None if newest is None else newest[2],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, overload
 
 from mez import _data, _detections, _native, _pixels
-from mez._arguments import StrPath, whole, wrong_type
+from mez._arguments import StrPath, optional_number, whole, wrong_type
 from mez._data import Origin
 from mez._frame_id import FrameId
 from mez._group import Settled
@@ -150,6 +150,13 @@ class Replier(Protocol):
         """Send what was found, without waiting."""
 
 
+class Finder(Protocol):
+    """Finds records that were made of frames."""
+
+    def find(self, frame: "Frame", name: str, timeout_s: float | None) -> "Frame | None":
+        """Wait for a record."""
+
+
 class Frame(Settled):
     """A frame of a camera.
 
@@ -207,6 +214,7 @@ class Frame(Settled):
 
     __slots__ = (
         "_captured_monotonic_ns",
+        "_following",
         "_image",
         "_image_size",
         "_picture",
@@ -271,6 +279,7 @@ class Frame(Settled):
         replier: Replier,
         size: str = "sent",
         settler: _native.Subscription | None = None,
+        following: Finder | None = None,
     ) -> "Frame":
         frame = cls.__new__(cls)
         frame.camera = arrival.camera
@@ -307,9 +316,11 @@ class Frame(Settled):
         frame._picture = arrival.picture
         frame._replier = replier
         frame._settler = settler
+        frame._following = following
         return frame
 
     _captured_monotonic_ns: int | None
+    _following: Finder | None
     _image: "NDArray[np.uint8] | None"
     _image_size: tuple[int, int]
     _picture: _native.Picture | None
@@ -372,6 +383,33 @@ class Frame(Settled):
     def origin(self) -> Origin:
         """Names this frame as the one that a record was made of (`of=` of `Publisher.send_data`)."""
         return Origin(self.camera, self.id, self.captured_ns)
+
+    def derived(self, name: str, *, timeout_ms: float | None = 1000.0) -> "Frame | None":
+        """The record that another program made of this frame and published at the edge.
+
+        The stream `CAMERA/name` is followed from the first call on, by a thread of the subscription that gave
+        this frame, with the records of this frame and of later ones: 1,024 of them and 64 MiB at most are
+        kept. If there are several of one frame, the first. To go through frames and records in order, use
+        `mez.join`.
+
+        Args:
+            name: The stream's name below the camera's: `"faces"` for `dock/cam1/faces`.
+            timeout_ms: How long to wait for it, in milliseconds. `None`: for ever.
+
+        Returns:
+            The record, with its content in `data`; `None` if it was not there in time.
+
+        Raises:
+            EndedError: The subscription was closed, or the frame was pickled.
+            PermissionDenied: No grant lets this program watch the stream.
+            ConnectError: The edge is lost.
+        """
+        if self._following is None:
+            raise EndedError(
+                f"{self!r} was copied between processes; ask for its records where it was received"
+            )
+        limit = optional_number("timeout_ms", timeout_ms)
+        return self._following.find(self, name, None if limit is None else limit / 1e3)
 
     @property
     def scale(self) -> tuple[float, float]:
@@ -569,6 +607,7 @@ def _restore(
     frame._picture = None
     frame._replier = None
     frame._settler = None
+    frame._following = None
     return frame
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "Coded",
     "Edge",
     "Ending",
+    "Join",
     "Notice",
     "Payload",
     "Picture",
@@ -157,6 +158,7 @@ class CameraRecord:
     frames_received: Final[int]
     frames_refused: Final[int]
     height: Final[int]
+    derived_from: Final[list[str]]
     identity: Final[str]
     link_bits_per_second: Final[float | None]
     link_bytes: Final[int]
@@ -165,6 +167,7 @@ class CameraRecord:
     oldest_captured_ns: Final[int | None]
     predicted_on_time_share: Final[float | None]
     published: Final[int]
+    publishers: Final[int | None]
     published_bits_per_second: Final[float | None]
     published_bytes: Final[int]
     refused: Final[int]
@@ -285,6 +288,16 @@ class Publisher:
         store: tuple[str, str | None, int, float | None, str, bool] | None,
         history_share: float,
     ) -> Publisher: ...
+    @staticmethod
+    def at_edge(
+        stream: str,
+        *,
+        of: list[str],
+        edges: list[str],
+        keys: str | PathLike[str] | None,
+        quality: int,
+        patience: float | None,
+    ) -> Publisher: ...
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...
@@ -311,6 +324,34 @@ class Publisher:
         captured_ns: int | None = None,
     ) -> tuple[int, int] | None: ...
     def wait_connected(self, timeout: float | None = None) -> None: ...
+
+@final
+class Join:
+    def __new__(
+        cls,
+        *,
+        within: float,
+        records: int,
+        waiting_max: int,
+        bytes_max: int,
+        strange_after: float,
+        past: bool,
+    ) -> Join: ...
+    @property
+    def counts(self) -> tuple[int, int, int, int, int, int]: ...
+    @property
+    def due(self) -> float | None: ...
+    def frame(self, camera: str, place: tuple[int, int, int], frame: object, size: int) -> None: ...
+    def frames_ended(self) -> None: ...
+    def poll(self) -> tuple[str, Any, list[Any], str | None] | None: ...
+    def record(
+        self, of: tuple[str, int, int, int] | None, published_ns: int, record: object, size: int
+    ) -> None: ...
+    def records_ended(self) -> None: ...
+    @property
+    def waiting(self) -> tuple[int, int, int]: ...
+    @property
+    def wants(self) -> tuple[bool, bool]: ...
 
 @final
 class Edge:

@@ -282,6 +282,7 @@ class Publisher:
 def publisher(
     camera: str,
     *,
+    of: str | Sequence[str] | None = None,
     edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
     broker: str | None = None,
     keys: arguments.StrPath | None = None,
@@ -297,6 +298,7 @@ def publisher(
     store_age: float | None = None,
     durability: str = "group",
     history_share: float = 0.25,
+    connect_timeout: float | None = 5.0,
 ) -> Publisher:
     """Start to publish a camera's frames.
 
@@ -304,9 +306,18 @@ def publisher(
     NAME --edge HOST`), which outlives this process. It returns at once, even if the edge cannot be reached:
     the broker keeps dialling, and logs the reason to the logger `mez` of `logging`.
 
+    With `of` it publishes a derived stream instead: what your program made of the frames of others. It needs
+    no camera broker and no camera's keys. The edge numbers the records and keeps them, and whoever subscribes
+    reads them like a camera's frames (docs/derived.md). Several programs of one identity may publish the same
+    stream. `send` and `send_data` then wait until the record is in the stream, for five seconds at most, and
+    raise `ConnectError` if it is not, or may not be.
+
     Args:
         camera: The camera's name, such as `dock/cam1`: up to eight segments of letters, digits, `.`, `_`
             and `-`.
+        of: The streams that a derived stream is made of: `"dock/cam1"`, or a list of them. Default: none;
+            it is a camera. With it, `edge`, `keys` and `connect_timeout` mean what they mean in `subscribe`,
+            `quality` is that of pictures, and the other options have no use.
         edge: The edge: `"HOST"` or `"HOST:PORT"` (UDP, 7650 by default), or a `mez.edge()` of this process.
             Or up to eight of them, of one site, in order of preference. The camera is connected to one at a
             time: if that one is gone, to the next; when a preferred one is back, to that. Default: `MEZ_EDGE`
@@ -333,13 +344,18 @@ def publisher(
         durability: How much a power cut may lose: `"async"` half a minute, `"group"` a second, `"sync"` a
             fifth of a second.
         history_share: Share of the link's time that frames of the past may take beside live ones, 0.01 to 1.
+        connect_timeout: Of a derived stream: how long to keep dialling if the edge does not answer, in
+            seconds; then `ConnectError`. `None`: for ever.
 
     Raises:
         ArgumentError: An argument has a bad value; `field` names it.
         KeysError: There are no keys, none that may publish this camera, or they have expired.
         CameraInUseError: A broker of this camera runs on this machine already.
         StateError: The folder for state, or `store`, cannot be used.
-        ConnectError: No broker answered at `broker` for 5 seconds.
+        ConnectError: No broker answered at `broker` for 5 seconds, or no edge for `connect_timeout`.
+        PermissionDenied: No grant lets this program publish the derived stream.
+        BrokerError: The derived stream has the name of a camera, or somebody else publishes it.
+        BusyError: This program has as many derived streams as it may have.
 
     Example:
         ```python
@@ -356,6 +372,13 @@ def publisher(
         ```
     """
     arguments.text("camera", camera)
+    if of is not None:
+        if broker is not None or store is not None or state is not None:
+            raise arguments.invalid(
+                "of",
+                "a derived stream is kept by the edge; leave out broker, store and state, or leave out of",
+            )
+        return _derived(camera, of, edge, keys, quality, connect_timeout)
     if broker is not None and edge is not None:
         raise arguments.invalid(
             "broker",
@@ -390,6 +413,31 @@ def publisher(
         history_share=_share(history_share),
     )
     return Publisher(native, camera)
+
+
+def _derived(
+    stream: str,
+    of: str | Sequence[str],
+    edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None,
+    keys: arguments.StrPath | None,
+    quality: int,
+    connect_timeout: float | None,
+) -> Publisher:
+    """Publishes a derived stream at the edge."""
+    native = _native.Publisher.at_edge(
+        stream,
+        of=[arguments.text("of", of)] if isinstance(of, str) else arguments.texts("of", of),
+        edges=[
+            f"unix://{each._open().socket}"
+            if isinstance(each, InProcessEdge)
+            else arguments.text("edge", each)
+            for each in arguments.edges(edge)
+        ],
+        keys=arguments.optional_path("keys", keys),
+        quality=arguments.whole("quality", quality, 1, 100),
+        patience=arguments.timeout("connect_timeout", connect_timeout),
+    )
+    return Publisher(native, stream)
 
 
 def _why_lost(error: BaseException) -> str | None:

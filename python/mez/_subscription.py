@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypedDi
 
 from mez import _arguments as arguments
 from mez import _native
+from mez._derived import Following
 from mez._frame import Contract, ContractState, Frame, NotHeld
 from mez._source import Source, source
 from mez.errors import EndedError, Error, WaitTimeoutError
@@ -152,6 +153,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         self._settles_itself = settles_itself
         self._in_hand: Frame | None = None
         self._client = client
+        self._following = Following(client, self._received, _follow)
         self._pattern = pattern
         self._timeout = timeout
         self._on_event = on_event
@@ -339,6 +341,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         A member of a group leaves it: what it said of its records still gets up to a second, and what it has
         not spoken of is given to others at once.
         """
+        self._following.close()
         if self._group is not None and not self.closed:
             self._native.leave(_REPLIES_S)
         if not self._native.close():
@@ -416,7 +419,7 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         """The frame, or what else came, taken note of."""
         if isinstance(event, _native.Arrival):
             settler = None if self._group is None else self._native
-            frame = Frame._received(event, self._client, self._size, settler)
+            frame = self._received(event, settler)
             self._in_hand = frame if self._settles_itself else None
             if self._everything and frame.camera not in self._last:
                 frame.not_held = None
@@ -442,6 +445,9 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             )
         self._note(event)
         return None
+
+    def _received(self, arrival: _native.Arrival, settler: _native.Subscription | None = None) -> Frame:
+        return Frame._received(arrival, self._client, self._size, settler, self._following)
 
     def _note_size(self, frame: Frame) -> None:
         """Say once for each camera that its frames of the past have several sizes: programs expect one."""
@@ -549,3 +555,22 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             return None
         because = "; ".join(f"{camera}: {reason}" for camera, reason in infeasible.items())
         return f'the contract is infeasible, and on_infeasible="skip" leaves such frames out; {because}'
+
+
+def _follow(client: _native.Client, stream: str, since_ns: int | None) -> _native.Subscription:
+    """Follows a derived stream, every record of it, from a capture time on or from now on."""
+    return client.subscribe(
+        stream,
+        since_ns=since_ns,
+        until_ns=None,
+        deliver="every",
+        accept=None,
+        reconnect=True,
+        quality=None,
+        held_only=True,
+        for_export=False,
+        resume="newest",
+        after=(),
+        group=None,
+        **Terms().checked(),
+    )

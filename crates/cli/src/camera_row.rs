@@ -27,6 +27,13 @@ pub(crate) const COLUMNS: &[Column<Row>] = &[
         cell: |row| row.camera.camera.to_string(),
     },
     Column {
+        name: "made-of",
+        head: "MADE OF",
+        about: "Of a stream that programs publish at the edge: what it is made of, and how many publish it",
+        rank: 2,
+        cell: made_of,
+    },
+    Column {
         name: "state",
         head: "STATE",
         about: "connected: it was heard of within the last 750 ms; absent: it was not",
@@ -167,6 +174,15 @@ pub(crate) const COLUMNS: &[Column<Row>] = &[
     },
 ];
 
+/// What a derived stream is made of, and how many programs publish it.
+fn made_of(row: &Row) -> String {
+    let of: Vec<&str> = row.camera.derived_from.iter().map(|source| source.as_str()).collect();
+    let Some((first, publishers)) = of.first().zip(row.camera.publishers) else { return NOTHING.into() };
+    let others = if of.len() > 1 { format!(" and {} more", of.len() - 1) } else { String::new() };
+    let by = if publishers == 1 { "1 program".into() } else { format!("{publishers} programs") };
+    format!("{first}{others}, by {by}")
+}
+
 /// The state of the source, and for how long, unless it gives frames.
 fn source(row: &Row) -> String {
     let Some(source) = &row.camera.source else { return NOTHING.into() };
@@ -258,6 +274,8 @@ pub(crate) fn to_json(camera: &CameraSummary, now: Instant) -> Value {
             "retry_in_s": source.retry_in(now).map(|retry| retry.as_secs_f64()),
         })),
         "identity": camera.identity,
+        "derived_from": camera.derived_from.iter().map(|source| source.as_str()).collect::<Vec<_>>(),
+        "publishers": camera.publishers,
         "subscriptions": camera.subscriptions,
         "newest": camera.newest.map(|(id, _)| [id.epoch.0, id.sequence.0]),
         "newest_captured_ns": camera.newest.map(|(_, at)| at.as_nanos()),
@@ -337,6 +355,8 @@ mod tests {
             channel: None,
             source,
             contracts: Vec::new(),
+            derived_from: Vec::new(),
+            publishers: None,
         }
     }
 
@@ -397,6 +417,20 @@ mod tests {
                 "yard/new      connected  -             0.0 fps",
             ]
         );
+    }
+
+    #[test]
+    fn a_derived_stream_says_what_it_is_made_of() {
+        let derived = |of: &[&str], publishers| CameraSummary {
+            derived_from: of.iter().map(|source| source.parse().unwrap()).collect(),
+            publishers: Some(publishers),
+            ..summary("dock/cam1/faces", None)
+        };
+        let told = [derived(&["dock/cam1"], 1), derived(&["dock/cam1", "dock/cam2"], 3), summary("a", None)];
+        let lines = table(&["made-of"], told.to_vec());
+        assert_eq!(lines, ["MADE OF", "dock/cam1, by 1 program", "dock/cam1 and 1 more, by 3 programs", "-"]);
+        let json = to_json(&told[1], NOW);
+        assert_eq!((&json["publishers"], &json["derived_from"][1]), (&json!(3), &json!("dock/cam2")));
     }
 
     /// Below the table: why, and when it is tried again. Nothing of a source that gives frames.

@@ -63,6 +63,9 @@ pub struct ClockEstimate {
 }
 
 impl ClockEstimate {
+    /// The other clock is ours.
+    pub const SAME: Self = Self { offset_nanos: 0, error: Duration::ZERO, round_trip_time: Duration::ZERO };
+
     /// Our instant at which the other clock shows `theirs`.
     pub fn to_ours(self, theirs: Instant) -> Instant {
         shift(theirs, -self.offset_nanos)

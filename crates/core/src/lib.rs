@@ -27,6 +27,7 @@
 //! | [`subscription`] | how one application reads logs: newest or every frame, past or live |
 //! | [`source`] | whether what a camera gets its frames from gives any |
 //! | [`session`] | one subscription as it is served: its frames, its contract, what it asks meanwhile |
+//! | [`join`] | frames and the records that were made of them, brought together |
 //! | [`group`] | several readers that share the records of one subscription |
 //! | [`window`] | how many bytes a connection may have in the network at once |
 //! | [`trace`] | when a frame passed each stage, from the camera to the application |
@@ -51,6 +52,7 @@ pub mod data;
 pub mod frame;
 pub mod group;
 pub mod history;
+pub mod join;
 pub mod log;
 pub mod name;
 pub mod profile;

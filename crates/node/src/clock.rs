@@ -30,3 +30,10 @@ pub(crate) async fn sleep_until(instant: Instant) {
         tokio::time::sleep(wait).await;
     }
 }
+
+/// A stamp of another process, or the present if that cannot be one.
+pub(crate) fn plausible(captured: Instant) -> Instant {
+    let now = monotonic_now();
+    let is_plausible = captured <= now && now.saturating_since(captured) < Duration::from_secs(60);
+    if is_plausible { captured } else { now }
+}

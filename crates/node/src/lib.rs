@@ -8,6 +8,7 @@ pub mod client;
 pub mod clock;
 mod codec;
 pub mod decoders;
+mod derived;
 pub mod descriptors;
 pub mod edge;
 pub mod export;

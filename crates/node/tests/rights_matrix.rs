@@ -35,7 +35,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::Endpoint;
 
-/// The verbs that some interface asks for.
+/// The verbs that some interface asks for, but for `publish`: whoever has that makes streams (`derived.rs`).
 const ASKED: [Verb; 8] = [
     Verb::Watch,
     Verb::Read,

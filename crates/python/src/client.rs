@@ -249,7 +249,7 @@ impl Client {
 }
 
 /// Where the edges are: those given, else those of `MEZ_EDGE`, else those of `app.toml`, else that of this host.
-fn addresses(py: Python<'_>, edges: &[String]) -> PyResult<Vec<Address>> {
+pub(crate) fn addresses(py: Python<'_>, edges: &[String]) -> PyResult<Vec<Address>> {
     let parse = |edge: &str| Address::parse(edge, Which::Edge);
     if !edges.is_empty() {
         let addresses = edges.iter().map(|edge| parse(edge));
@@ -278,6 +278,8 @@ pub(crate) struct CameraRecord {
     camera: String,
     connected: bool,
     identity: String,
+    derived_from: Vec<String>,
+    publishers: Option<u32>,
     subscriptions: u32,
     /// Epoch, sequence, capture time in nanoseconds.
     newest: Option<(u64, u64, u64)>,
@@ -319,6 +321,8 @@ impl From<CameraSummary> for CameraRecord {
             camera: camera.camera.as_str().to_owned(),
             connected: camera.connected,
             identity: camera.identity,
+            derived_from: camera.derived_from.iter().map(ToString::to_string).collect(),
+            publishers: camera.publishers,
             subscriptions: camera.subscriptions,
             newest: camera.newest.map(|(id, captured)| (id.epoch.0, id.sequence.0, captured.as_nanos())),
             oldest_captured_ns: camera.oldest.map(Timestamp::as_nanos),

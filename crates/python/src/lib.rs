@@ -7,10 +7,11 @@
 //! | --- | --- |
 //! | `runtime` | the runtime that all objects share; interruptible waiting; forks |
 //! | `pixels` | Python buffers as images, JPEG in and out |
-//! | `publisher` | publishing, by way of a camera broker in this process or `through` a separate one |
+//! | `publisher` | publishing, by way of a camera broker in this process, or `through` a separate one or an edge |
 //! | `client`, `options` | a connection to an edge broker; the options of a subscription |
 //! | `subscription` | frames as they come, for threads and for event loops |
 //! | `frame` | a frame and its bytes |
+//! | `join` | frames and the records that were made of them |
 //! | `reply`, `note` | results of applications; what was said of frames |
 //! | `edge` | an edge broker inside this process |
 //! | `error` | errors as the exceptions of `mez.errors` |
@@ -26,6 +27,7 @@ mod client;
 mod edge;
 mod error;
 mod frame;
+mod join;
 mod keys;
 mod log;
 mod note;
@@ -50,6 +52,8 @@ mod _native {
     use crate::edge::Edge;
     #[pymodule_export]
     use crate::frame::{Arrival, Payload, Picture};
+    #[pymodule_export]
+    use crate::join::Join;
     #[pymodule_export]
     use crate::pixels::{decode_into, encode_jpeg, encode_png, resize_into};
     #[pymodule_export]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use mez_core::broker::edge::DERIVED_BYTES_MAX;
 use mez_core::broker::{PublishError, Published};
 use mez_core::data::{DataRecord, Origin};
 use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
@@ -17,6 +18,7 @@ use mez_media::jpeg::{EncodeError, Encoder, Sampling};
 use mez_node::api::image::PayloadError;
 use mez_node::background::Background;
 use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, Reply, SourceNews, StartError, Transport};
+use mez_node::client::DerivedStream;
 use mez_node::clock::monotonic_now;
 use mez_node::identity::Role;
 use mez_node::ports::EdgeAddress;
@@ -26,6 +28,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
+use crate::client::addresses;
+use crate::options::{FOR_EVER, seconds};
 use crate::persist::{self, LogOnDisk};
 use crate::pixels::Given;
 use crate::reply::DetectionsParts;
@@ -133,6 +137,42 @@ impl Publisher {
             camera: camera.to_owned(),
             place,
             frame_bytes_max,
+            published: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    /// Publishes a derived stream at the first of `edges` that takes it, trying again for `patience` seconds. `of`: the streams that it is made
+    /// of; empty: the one below which its name lies.
+    #[staticmethod]
+    #[pyo3(signature = (stream, *, of, edges, keys, quality, patience))]
+    fn at_edge(
+        py: Python<'_>,
+        stream: &str,
+        of: Vec<String>,
+        edges: Vec<String>,
+        keys: Option<PathBuf>,
+        quality: u8,
+        patience: Option<f64>,
+    ) -> PyResult<Self> {
+        let name: CameraName = stream.parse().map_err(|failure| error::argument(py, "camera", failure))?;
+        let source = |name: &String| name.parse().map_err(|failure| error::argument(py, "of", failure));
+        let of = of.iter().map(source).collect::<PyResult<_>>()?;
+        let encoder =
+            Encoder::new(quality, Sampling::default()).map_err(|failure| error::encode(py, &failure))?;
+        let addresses = addresses(py, &edges)?;
+        let places: Vec<String> = addresses.iter().map(|edge| format!("the edge at {edge}")).collect();
+        let patience = seconds(py, "connect_timeout", patience)?.unwrap_or(FOR_EVER);
+        let background = background(py)?;
+        let derived = DerivedStream { name, of };
+        let through = Through::connect_to_edge(py, background, &derived, addresses, (keys, patience))?;
+        Ok(Self {
+            way: Owned::new(background, "publisher", Mutex::new(Some(Way::Through(Arc::new(through))))),
+            closed: AtomicBool::new(false),
+            encoder: Mutex::new(encoder),
+            camera: stream.to_owned(),
+            place: places.join(" or "),
+            frame_bytes_max: DERIVED_BYTES_MAX,
             published: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         })
@@ -419,6 +459,20 @@ impl Publisher {
             Unfit::Publish(failure) => error::publish(py, &failure),
             Unfit::Through(Refusal::Send(failure)) => error::send(py, &failure),
             Unfit::Through(Refusal::Broker(refusal)) => error::refused_frame(py, &refusal, captured_ns),
+            Unfit::Through(Refusal::Over(failure)) => error::client(py, &failure),
+            Unfit::Through(Refusal::Away { is_sent }) => {
+                let (stream, place) = (&self.camera, &self.place);
+                let message = match is_sent {
+                    true => format!(
+                        "{place} was lost before it said whether the record is in {stream}: it may be there or not; publish it again if a \
+                         second one does no harm"
+                    ),
+                    false => {
+                        format!("{place} is away, and the record is not in {stream}; publish it again later")
+                    }
+                };
+                error::raise(py, "ConnectError", message)
+            }
         }
     }
 

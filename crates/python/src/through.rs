@@ -1,7 +1,7 @@
-//! Publishes frames through a camera broker in another process.
+//! Publishes frames through a camera broker in another process, and derived streams at an edge.
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant as StdInstant};
 
@@ -11,8 +11,8 @@ use mez_node::api::ApiError;
 use mez_node::background::{Background, Task};
 use mez_node::camera::Reply;
 use mez_node::client::{
-    Address, ClientError, PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError,
-    Which,
+    Address, ClientError, DerivedStream, PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions,
+    SendError, Which,
 };
 use mez_node::identity::Role;
 use pyo3::prelude::*;
@@ -22,6 +22,10 @@ use crate::{error, keys, log};
 
 /// How long the broker may take to answer for a frame. On the same host it takes about a millisecond.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(250);
+/// How long an edge may take, which may be about to come back. One that is started again is there within two seconds.
+const EDGE_TIME_MAX: Duration = Duration::from_secs(5);
+/// The most records of other threads that may wait for an edge.
+const WAITING_RECORDS_MAX: usize = 64;
 /// Answers that may come after their caller has given up. Beyond that the oldest is dropped.
 const ANSWERS_MAX: usize = 64;
 /// Replies that may wait for the publisher. Beyond that the oldest is dropped.
@@ -31,6 +35,8 @@ const REPLIES_MAX: usize = 64;
 pub(crate) struct Through {
     client: Arc<PublisherClient>,
     news: Arc<News>,
+    /// Whether it leads to an edge: what is published there is no frame that a newer one takes the place of.
+    is_derived: bool,
     _sort: Task,
 }
 
@@ -52,6 +58,12 @@ struct Sorted {
 pub(crate) enum Refusal {
     Send(SendError),
     Broker(ApiError),
+    /// The edge did not answer.
+    Away {
+        is_sent: bool,
+    },
+    /// It said something that will not pass.
+    Over(ClientError),
 }
 
 impl Through {
@@ -78,9 +90,35 @@ impl Through {
         let options = PublisherOptions { waiting_frames_max: 1, ..PublisherOptions::default() };
         let connect = || PublisherClient::connect(address, credentials.as_ref(), Some(camera), options);
         let client = finish(py, background, connect)?.map_err(|failure| error::client(py, &failure))?;
+        Ok(Self::of(background, client, false))
+    }
+
+    /// Connects to the first edge of `edges` that takes the stream, trying again for `patience`.
+    pub(crate) fn connect_to_edge(
+        py: Python<'_>,
+        background: &'static Background,
+        stream: &DerivedStream,
+        edges: Vec<Address>,
+        (keys, patience): (Option<PathBuf>, Duration),
+    ) -> PyResult<Self> {
+        let is_remote = edges.iter().any(|address| address.as_unix().is_none());
+        let credentials = match is_remote {
+            true => {
+                let keys = keys.map_or_else(|| keys::of_application(py), |keys| Ok(Some(keys)))?;
+                Some(keys::credentials(py, keys.as_deref(), Role::App, None)?)
+            }
+            false => None,
+        };
+        let options = PublisherOptions { patience, waiting_frames_max: WAITING_RECORDS_MAX };
+        let connect = || PublisherClient::connect_to_edge(edges, credentials.as_ref(), stream, options);
+        let client = finish(py, background, connect)?.map_err(|failure| error::client(py, &failure))?;
+        Ok(Self::of(background, client, true))
+    }
+
+    fn of(background: &'static Background, client: PublisherClient, is_derived: bool) -> Self {
         let (client, news) = (Arc::new(client), Arc::<News>::default());
         let sort = background.spawn(News::sort(Arc::clone(&news), Arc::clone(&client)));
-        Ok(Self { client, news, _sort: sort })
+        Self { client, news, is_derived, _sort: sort }
     }
 
     /// Whether the broker is there.
@@ -108,6 +146,9 @@ impl Through {
         &self,
         send: impl FnOnce(&PublisherClient) -> Result<u64, SendError>,
     ) -> Result<Option<FrameId>, Refusal> {
+        if self.is_derived {
+            return self.publish_derived(send).map(Some);
+        }
         let is_away = !self.client.is_connected() && lock(&self.news.sorted).failed.is_none();
         let number = send(&self.client).map_err(Refusal::Send)?;
         if is_away {
@@ -121,6 +162,32 @@ impl Through {
             answer.is_some() || sorted.failed.is_some() || !self.client.is_connected()
         });
         answer.map(|(_, answer)| answer).transpose().map_err(Refusal::Broker)
+    }
+
+    /// Publishes a record of a derived stream: it is in the stream then, or the caller learns that it may not be.
+    fn publish_derived(
+        &self,
+        send: impl FnOnce(&PublisherClient) -> Result<u64, SendError>,
+    ) -> Result<FrameId, Refusal> {
+        self.news.wait(EDGE_TIME_MAX, |sorted| self.client.is_connected() || sorted.failed.is_some());
+        if let Some(failure) = lock(&self.news.sorted).failed.clone() {
+            return Err(Refusal::Over(failure));
+        }
+        if !self.client.is_connected() {
+            return Err(Refusal::Away { is_sent: false });
+        }
+        let number = send(&self.client).map_err(Refusal::Send)?;
+        let mut answer = None;
+        self.news.wait(EDGE_TIME_MAX, |sorted| {
+            let position = sorted.answers.iter().position(|(answered, _)| *answered == number);
+            answer = position.and_then(|position| sorted.answers.remove(position));
+            answer.is_some() || sorted.failed.is_some() || !self.client.is_connected()
+        });
+        match (answer, lock(&self.news.sorted).failed.clone()) {
+            (Some((_, answer)), _) => answer.map_err(Refusal::Broker),
+            (None, Some(failure)) => Err(Refusal::Over(failure)),
+            (None, None) => Err(Refusal::Away { is_sent: true }),
+        }
     }
 
     /// Waits for the next reply.

@@ -90,6 +90,8 @@ Examples:
     mez keys token camera/dock
   An application that may watch the dock's cameras and send results back:
     mez keys token app/counter --watch 'dock/*' --reply 'dock/*'
+  One that publishes what it found in their frames:
+    mez keys token app/faces --watch 'dock/*' --publish 'dock/*/faces'
   One that has a day to join:
     mez keys token app/counter --valid 1d
   A camera in a public place, whose certificate is good for a day at a time:
@@ -124,7 +126,7 @@ Examples:
   A user of this host, who may open the edge's socket, may read the past:
     mez keys grant user/1000 read 'yard/*'
 
-Verbs: watch, read (the past), originals (full quality out of the camera's log), reply, observe (lists and states), profile \
+Verbs: watch, read (the past), originals (full quality out of the camera's log), reply, publish (at the edge), observe (lists and states), profile \
 (bring one's own), operate (reset, forget), export, join, administer.
 
 An edge that runs takes the change in within seconds, also for streams that run.")]

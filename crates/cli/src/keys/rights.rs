@@ -69,6 +69,9 @@ pub struct TokenGrants {
     /// Cameras that it may send results to
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     reply: Vec<CameraPattern>,
+    /// Streams that it may publish at the edge, such as 'dock/*/faces'
+    #[arg(long, value_name = "STREAM", value_delimiter = ',')]
+    publish: Vec<CameraPattern>,
     /// Cameras that it may see in lists, with their states
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     observe: Vec<CameraPattern>,
@@ -88,6 +91,7 @@ impl TokenGrants {
             (Verb::Read, &self.read),
             (Verb::Originals, &self.originals),
             (Verb::Reply, &self.reply),
+            (Verb::Publish, &self.publish),
             (Verb::Observe, &self.observe),
             (Verb::Export, &self.export),
             (Verb::Profile, &self.profile),

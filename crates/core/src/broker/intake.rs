@@ -245,55 +245,64 @@ impl Intake {
         frame: Published,
         chain: ChainLink,
     ) -> Result<FrameId, PublishError> {
-        let Published { payload, encoding, width, height, captured } = frame;
-        if encoding == Encoding::Data {
-            let record = DataRecord::decode(&payload).map_err(PublishError::NotData)?;
-            if record.body.is_empty() {
-                return Err(PublishError::EmptyData);
-            }
-        } else if width == 0 || height == 0 || payload.is_empty() {
-            return Err(PublishError::Empty { width, height, bytes: payload.len() });
-        }
-        if payload.len() > self.config.frame_bytes_max as usize {
-            return Err(PublishError::TooLarge {
-                bytes: payload.len(),
-                bytes_max: self.config.frame_bytes_max,
-            });
-        }
-        if let Some(captured) = captured.filter(|captured| *captured > CAPTURED_MAX) {
-            return Err(PublishError::TooFarAhead { captured });
-        }
-        let id = FrameId { epoch: self.config.epoch, sequence: self.next };
-        // Where there are no pixels, no size means anything.
-        let (width, height) = if encoding.is_picture() { (width, height) } else { (0, 0) };
-        let (captured, clock_source) = match captured {
-            Some(captured) => (captured, ClockSource::Publisher),
-            None => (self.stamp(now), ClockSource::Broker),
-        };
-        let meta = FrameMeta {
-            id,
-            captured,
-            clock_source,
-            width,
-            height,
-            published: (width, height),
-            encoding,
-            rung: Rung::original(),
-            chain,
-        };
+        let meta = describe(&self.config, (self.next, chain), self.writer.last(), now, &frame)?;
+        let (id, payload) = (meta.id, frame.payload);
         self.writer.append(Frame { meta, payload }, Arc::new([]), now)?;
         Ok(id)
     }
+}
 
-    /// The wall-clock time of `now`, moved on if the previous frame has the same time.
-    fn stamp(&self, now: Instant) -> Timestamp {
-        let wall = self.config.anchor.wall_at(now);
-        match self.writer.last() {
-            Some((last, captured)) if last.epoch == self.config.epoch => {
-                wall.max(Timestamp::from_nanos(captured.as_nanos().saturating_add(1)))
-            }
-            _ => wall,
+/// Checks a frame and says what stands in front of it in a log: its number, its place and its time. `last` is the newest frame of the log.
+pub(super) fn describe(
+    config: &IntakeConfig,
+    (sequence, chain): (Sequence, ChainLink),
+    last: Option<(FrameId, Timestamp)>,
+    now: Instant,
+    frame: &Published,
+) -> Result<FrameMeta, PublishError> {
+    let Published { payload, encoding, width, height, captured } = frame;
+    let (encoding, width, height) = (*encoding, *width, *height);
+    if encoding == Encoding::Data {
+        let record = DataRecord::decode(payload).map_err(PublishError::NotData)?;
+        if record.body.is_empty() {
+            return Err(PublishError::EmptyData);
         }
+    } else if width == 0 || height == 0 || payload.is_empty() {
+        return Err(PublishError::Empty { width, height, bytes: payload.len() });
+    }
+    if payload.len() > config.frame_bytes_max as usize {
+        return Err(PublishError::TooLarge { bytes: payload.len(), bytes_max: config.frame_bytes_max });
+    }
+    if let Some(captured) = captured.filter(|captured| *captured > CAPTURED_MAX) {
+        return Err(PublishError::TooFarAhead { captured });
+    }
+    // Where there are no pixels, no size means anything.
+    let (width, height) = if encoding.is_picture() { (width, height) } else { (0, 0) };
+    let (captured, clock_source) = match captured {
+        Some(captured) => (*captured, ClockSource::Publisher),
+        None => (stamp(config, last, now), ClockSource::Broker),
+    };
+    Ok(FrameMeta {
+        id: FrameId { epoch: config.epoch, sequence },
+        captured,
+        clock_source,
+        width,
+        height,
+        published: (width, height),
+        encoding,
+        rung: Rung::original(),
+        chain,
+    })
+}
+
+/// The wall-clock time of `now`, moved on if the previous frame has the same time.
+fn stamp(config: &IntakeConfig, last: Option<(FrameId, Timestamp)>, now: Instant) -> Timestamp {
+    let wall = config.anchor.wall_at(now);
+    match last {
+        Some((last, captured)) if last.epoch == config.epoch => {
+            wall.max(Timestamp::from_nanos(captured.as_nanos().saturating_add(1)))
+        }
+        _ => wall,
     }
 }
 

@@ -41,11 +41,6 @@ impl fmt::Display for Refusal {
                     "a camera may only publish; give the program an identity of its own with `mez keys token app/NAME`",
                 );
             }
-            (_, Verb::Publish) => {
-                return f.write_str(
-                    "only cameras publish; make an identity for it with `mez keys token camera/NAME`",
-                );
-            }
             _ => {}
         }
         if has.is_empty() {

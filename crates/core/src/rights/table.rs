@@ -24,12 +24,14 @@ pub enum Stance {
 impl Stance {
     /// Whether the stance alone lets `who` do `verb`.
     fn allows(self, who: &Bearer, verb: Verb) -> bool {
-        use Verb::{Export, Observe, Operate, Originals, Profile, Read, Reply, Watch};
+        use Verb::{Export, Observe, Operate, Originals, Profile, Publish, Read, Reply, Watch};
         let is_member = matches!(who, Bearer::App(_) | Bearer::Edge(_));
         let is_user = matches!(who, Bearer::User(_));
         self == Self::Open
             && match verb {
-                Watch | Read | Originals | Reply | Observe | Export | Profile => is_member || is_user,
+                Publish | Watch | Read | Originals | Reply | Observe | Export | Profile => {
+                    is_member || is_user
+                }
                 Operate => is_user,
                 _ => false,
             }

@@ -111,8 +111,17 @@ fn a_camera_publishes_under_its_own_name_and_nothing_else() {
         }
         let refusal = rights.check(&dock, Verb::Publish, &camera("yard/cam1")).unwrap_err().to_string();
         assert!(refusal.contains("`mez keys token camera/yard/cam1`"), "{refusal}");
-        rights.check(&app("dock"), Verb::Publish, &camera("dock")).expect_err("an application is no camera");
     }
+}
+
+/// What an application publishes is a stream of its own at the edge.
+#[test]
+fn an_application_publishes_what_it_was_granted() {
+    let rights = strict(&["app/counter publish dock/*/faces"]);
+    assert_eq!(rights.check(&app("counter"), Verb::Publish, &camera("dock/cam1/faces")), Ok(()));
+    let refusal = rights.check(&app("counter"), Verb::Publish, &camera("dock/cam1")).unwrap_err().to_string();
+    assert!(refusal.contains("`mez keys grant app/counter publish dock/cam1`"), "{refusal}");
+    rights.check(&app("other"), Verb::Publish, &camera("dock/cam1/faces")).expect_err("it has no grant");
 }
 
 #[test]
@@ -127,7 +136,7 @@ fn an_open_site_allows_what_was_allowed_before_there_were_grants() {
     let (rights, cam1) = (Rights::open(), camera("dock/cam1"));
     let members = [app("counter"), Bearer::Edge(camera("main")), Bearer::User(1000)];
     for (verb, allowed) in [
-        (Verb::Publish, [false, false, false]),
+        (Verb::Publish, [true, true, true]),
         (Verb::Watch, [true, true, true]),
         (Verb::Read, [true, true, true]),
         (Verb::Originals, [true, true, true]),

@@ -9,7 +9,8 @@ const SHOWN_CHARS_MAX: usize = 64;
 /// What somebody may do with a camera.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
-    /// Publish frames under the camera's name. Comes with a camera's certificate and is never granted.
+    /// Publish under this name: for a camera, which has the right with its certificate, its frames; for whoever is granted it, a stream derived
+    /// at the edge.
     Publish,
     /// Receive its frames from now on, as they cross the link.
     Watch,
@@ -118,7 +119,7 @@ impl FromStr for Verb {
 /// A text is no verb.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not a verb; the verbs are watch, read, originals, reply, observe, export, profile, join, operate and administer"
+    "{text:?} is not a verb; the verbs are watch, read, originals, reply, publish, observe, export, profile, join, operate and administer"
 )]
 pub struct UnknownVerb {
     /// The text that was refused.

@@ -84,6 +84,31 @@ impl Access {
         self.told.not_revoked(&self.revoked, principal)
     }
 
+    /// Whether `principal` may publish a derived stream, and for how long. That it does is recorded.
+    pub(super) fn publish(
+        &self,
+        principal: &Principal,
+        stream: &CameraName,
+    ) -> Result<StreamAccess, ApiError> {
+        // Noticed before they are read, so that no change falls in between.
+        let (mut rights, mut revoked, told) = (self.rights.clone(), self.revoked.clone(), self.told.clone());
+        revoked.notice();
+        told.not_revoked(&revoked, principal)?;
+        let publish = vec![Verb::Publish];
+        let stream_rights = StreamRights::ask(&rights.notice(), principal.bearer(), publish, stream.into())
+            .map_err(|refusal| told.refused(principal, &refusal))?;
+        let begins = Event::new(wall_now(), Kind::Connected, principal.short());
+        told.audit.note(begins.what("publish").cameras(stream.as_str()));
+        Ok(StreamAccess {
+            rights,
+            revoked,
+            told,
+            principal: principal.clone(),
+            stream: stream_rights,
+            gives: None,
+        })
+    }
+
     /// Records that a group was forgotten.
     pub(super) fn forgot_group(&self, principal: &Principal, group: &str) {
         let event = Event::new(wall_now(), Kind::Operated, principal.short());

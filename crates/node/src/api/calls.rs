@@ -80,6 +80,8 @@ pub(super) struct Calls<S> {
     pub(super) calls_max: usize,
     /// The largest message that the service reads.
     pub(super) message_bytes_max: usize,
+    /// The path of a call that takes larger messages, the same service for that call, and how large they may be.
+    pub(super) larger: Option<(&'static str, S, usize)>,
 }
 
 impl<S: NamedService> NamedService for Calls<S> {
@@ -105,7 +107,11 @@ where
             Some(Ok(underway)) => Some(underway),
             None => None,
         };
-        let (answer, message_bytes_max) = (self.service.call(request), self.message_bytes_max);
+        let (service, message_bytes_max) = match &mut self.larger {
+            Some((path, service, bytes_max)) if request.uri().path() == *path => (service, *bytes_max),
+            _ => (&mut self.service, self.message_bytes_max),
+        };
+        let answer = service.call(request);
         Box::pin(async move {
             let response = answer.await?;
             // Errors of calls are in the headers, those of streams in the trailers.

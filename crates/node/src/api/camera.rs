@@ -211,7 +211,7 @@ pub trait PublishRequests: Send {
 }
 
 /// Why the source of a publisher is lost with the end of its stream. `None`: the publisher ended in good order.
-fn loss_after(result: &Result<(), ApiError>, has_ended: bool) -> Option<String> {
+pub(super) fn loss_after(result: &Result<(), ApiError>, has_ended: bool) -> Option<String> {
     match result {
         Ok(()) if has_ended => None,
         Ok(()) => Some("its publisher is gone, and did not say that it ends".to_owned()),
@@ -234,7 +234,7 @@ struct Answers {
 }
 
 impl PublishAnswers {
-    fn push(&self, event: Event) {
+    pub(super) fn push(&self, event: Event) {
         let mut state = self.lock();
         if state.events.len() == PUBLISH_EVENTS_MAX {
             state.events.pop_front();
@@ -244,7 +244,7 @@ impl PublishAnswers {
         self.changed.notify_one();
     }
 
-    fn finish(&self, result: Result<(), ApiError>) {
+    pub(super) fn finish(&self, result: Result<(), ApiError>) {
         self.lock().result = Some(result);
         self.changed.notify_one();
     }

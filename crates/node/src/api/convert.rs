@@ -294,6 +294,14 @@ pub fn camera_info(
             Share::Shed { .. } => Some(0),
         }),
         channel: info.share.map(|share| share.channel),
+        publishers: info
+            .derived
+            .as_ref()
+            .map(|(_, publishers)| u32::try_from(*publishers).unwrap_or(u32::MAX)),
+        derived_from: info
+            .derived
+            .map(|(deriving, _)| deriving.of.iter().map(ToString::to_string).collect())
+            .unwrap_or_default(),
         contracts: standings
             .into_iter()
             .map(|(id, standing)| pb::ContractStanding {

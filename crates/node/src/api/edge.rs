@@ -348,6 +348,9 @@ impl From<ReplyFailure> for ApiError {
             ReplyFailure::Refused(ReplyError::NotConnected { .. }) => {
                 Self::new(Code::FailedPrecondition, "CAMERA_NOT_CONNECTED", message).at("camera")
             }
+            ReplyFailure::Refused(ReplyError::IsDerived { .. }) => {
+                Self::new(Code::FailedPrecondition, "IS_DERIVED", message).at("camera")
+            }
             ReplyFailure::Refused(ReplyError::TooLarge { .. }) => {
                 Self::invalid("content", "REPLY_TOO_LARGE", message)
             }

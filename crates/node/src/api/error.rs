@@ -141,6 +141,11 @@ impl ApiError {
         }
     }
 
+    /// A record without bytes.
+    pub fn empty_record() -> Self {
+        Self::invalid("payload", "EMPTY_FRAME", "the record is empty; publish at least one byte")
+    }
+
     /// The broker stops, or has stopped.
     pub fn stopping() -> Self {
         Self::new(Code::Unavailable, "STOPPING", "the broker is stopping; connect again when it is back")

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use mez_core::broker::edge::DERIVED_BYTES_MAX;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::{Empty, Stream};
@@ -26,6 +27,9 @@ use crate::clock::monotonic_now;
 /// The most bytes that a service other than ours reads in one message: the library's default.
 const FOREIGN_MESSAGE_BYTES_MAX: usize = 4 << 20;
 
+/// The call with which applications publish at an edge.
+const PUBLISH: &str = "/mez.v1.EdgeBroker/Publish";
+
 /// The name under which the health service says whether the audit log is written.
 const AUDIT_SERVICE: &str = "mez.audit";
 
@@ -34,12 +38,16 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
     let (health, health_service) = tonic_health::server::health_reporter();
     let mut routes = Routes::builder();
     let message_bytes_max = FOREIGN_MESSAGE_BYTES_MAX;
-    routes.add_service(Calls { service: health_service, calls_max, message_bytes_max });
+    routes.add_service(Calls { service: health_service, calls_max, message_bytes_max, larger: None });
     match broker {
         Broker::Edge(api) => {
             let service = EdgeBrokerServer::new(EdgeService(EdgeApi::clone(api)));
+            let record_bytes_max = DERIVED_BYTES_MAX as usize + MESSAGE_BYTES_MAX;
+            // Whoever only asks sends less.
+            let publishing = service.clone().max_decoding_message_size(record_bytes_max);
             let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX);
-            routes.add_service(Calls { service, calls_max, message_bytes_max: MESSAGE_BYTES_MAX });
+            let larger = Some((PUBLISH, publishing, record_bytes_max));
+            routes.add_service(Calls { service, calls_max, message_bytes_max: MESSAGE_BYTES_MAX, larger });
             health.set_serving::<EdgeBrokerServer<EdgeService>>().await;
             if let Some(states) = api.edge.audit().states() {
                 tokio::spawn(tell_audit(health, states, api.stopping.clone()));
@@ -49,7 +57,7 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
             let service = CameraBrokerServer::new(CameraService(api.clone()));
             let message_bytes_max = broker.frame_bytes_max() as usize + MESSAGE_BYTES_MAX;
             let service = service.max_decoding_message_size(message_bytes_max);
-            routes.add_service(Calls { service, calls_max, message_bytes_max });
+            routes.add_service(Calls { service, calls_max, message_bytes_max, larger: None });
             health.set_serving::<CameraBrokerServer<CameraService>>().await;
         }
     }
@@ -59,13 +67,11 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let own = "the descriptors are those that the services were generated from";
-    routes.add_service(Calls { service: reflection().build_v1().expect(own), calls_max, message_bytes_max });
+    let service = reflection().build_v1().expect(own);
+    routes.add_service(Calls { service, calls_max, message_bytes_max, larger: None });
     // What command-line tools of before 2023 ask for.
-    routes.add_service(Calls {
-        service: reflection().build_v1alpha().expect(own),
-        calls_max,
-        message_bytes_max,
-    });
+    let service = reflection().build_v1alpha().expect(own);
+    routes.add_service(Calls { service, calls_max, message_bytes_max, larger: None });
     routes.routes()
 }
 
@@ -112,6 +118,18 @@ impl EdgeBroker for EdgeService {
     ) -> Result<Response<pb::GetCameraInfoResponse>, Status> {
         let principal = principal(&request)?;
         Ok(Response::new(self.0.camera_info(&principal, request.into_inner()).await?))
+    }
+
+    type PublishStream = Pull<pb::PublishEvent>;
+
+    async fn publish(
+        &self,
+        request: Request<Streaming<pb::PublishRequest>>,
+    ) -> Result<Response<Self::PublishStream>, Status> {
+        let (api, principal) = (self.0.clone(), principal(&request)?);
+        let message_bytes_max = DERIVED_BYTES_MAX as usize + MESSAGE_BYTES_MAX;
+        let requests = GrpcRequests { requests: request.into_inner(), message_bytes_max };
+        Ok(publishing(|answers| async move { api.publish(&principal, requests, &answers).await }))
     }
 
     type SubscribeStream = Empty<Result<pb::SubscribeEvent, Status>>;
@@ -265,20 +283,10 @@ impl CameraBroker for CameraService {
         &self,
         request: Request<Streaming<pb::PublishRequest>>,
     ) -> Result<Response<Self::PublishStream>, Status> {
-        let answers = Arc::new(PublishAnswers::default());
-        // A task of its own reads the frames. It ends with the stream of answers.
-        let mut reading = JoinSet::new();
-        let (api, requests, written) = (self.0.clone(), request.into_inner(), Arc::clone(&answers));
+        let (api, requests) = (self.0.clone(), request.into_inner());
         let message_bytes_max = self.0.camera.frame_bytes_max() as usize + MESSAGE_BYTES_MAX;
         let requests = GrpcRequests { requests, message_bytes_max };
-        reading.spawn(async move { api.publish(requests, &written).await });
-        Ok(Response::new(Pull::new((answers, reading), |state| {
-            Box::pin(async move {
-                let event = state.0.next().await?;
-                let event = event.map(|event| pb::PublishEvent { event: Some(event) });
-                Some((event.map_err(Status::from), state))
-            })
-        })))
+        Ok(publishing(|answers| async move { api.publish(requests, &answers).await }))
     }
 
     type SubscribeStream = Empty<Result<pb::SubscribeEvent, Status>>;
@@ -297,6 +305,23 @@ impl CameraBroker for CameraService {
     ) -> Result<Response<pb::UnsubscribeResponse>, Status> {
         Ok(Response::new(self.0.unsubscribe(&principal(&request)?, request.get_ref())?))
     }
+}
+
+/// The answers to a stream of frames that `take_in` reads, on a task of its own, which ends with the stream of answers.
+fn publishing<F>(take_in: impl FnOnce(Arc<PublishAnswers>) -> F) -> Response<Pull<pb::PublishEvent>>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let answers = Arc::new(PublishAnswers::default());
+    let mut reading = JoinSet::new();
+    reading.spawn(take_in(Arc::clone(&answers)));
+    Response::new(Pull::new((answers, reading), |state| {
+        Box::pin(async move {
+            let event = state.0.next().await?;
+            let event = event.map(|event| pb::PublishEvent { event: Some(event) });
+            Some((event.map_err(Status::from), state))
+        })
+    }))
 }
 
 struct GrpcRequests {

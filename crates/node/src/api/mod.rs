@@ -15,6 +15,7 @@
 //! | [`image`] | whether a payload is the image that it is said to be |
 //! | [`error`] | errors with machine-readable details |
 //! | [`edge`], [`camera`] | what each broker answers, whichever way the question came |
+//! | [`derived`] | what an edge broker takes in of those who publish derived streams |
 //! | [`principal`] | who is asking |
 //! | `access` | whether they may: the one place that asks the rights |
 //! | [`check`] | whether they would be allowed to, for whoever only asks |
@@ -36,6 +37,7 @@ pub mod check;
 mod connect;
 pub mod contract;
 pub mod convert;
+pub mod derived;
 pub(crate) mod duration;
 pub mod edge;
 pub mod error;

@@ -13,7 +13,7 @@ use mez_core::units::Instant;
 use tokio::sync::watch;
 
 use super::shared::{Reply, Shared, lock};
-use crate::clock::monotonic_now;
+use crate::clock::{monotonic_now, plausible};
 use crate::decoders::Decoders;
 use crate::ports::EdgeAddress;
 use crate::reading::PastSources;
@@ -180,11 +180,4 @@ impl CameraHandle {
             replied.await;
         }
     }
-}
-
-/// A stamp of another process, or the present if that cannot be one.
-fn plausible(captured: Instant) -> Instant {
-    let now = monotonic_now();
-    let is_plausible = captured <= now && now.saturating_since(captured) < Duration::from_secs(60);
-    if is_plausible { captured } else { now }
 }

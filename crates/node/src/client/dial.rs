@@ -442,13 +442,12 @@ impl Dialler {
         timeout(ANSWER_TIMEOUT, opened).await.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
-    /// Opens a stream of frames for `camera`, or for the broker's only one, and waits for the broker's word.
+    /// Opens a stream of frames with a request that names its camera, or none if the broker has only one, and waits for the broker's word.
     pub(super) async fn publish(
         &self,
-        camera: String,
+        first: pb::PublishRequest,
     ) -> Result<(FrameSink, AnswerStream, pb::PublishStarted), ClientError> {
         let opened = async {
-            let first = pb::PublishRequest { camera, ..Default::default() };
             let (sink, mut answers) = match &self.0.way {
                 Way::Local { .. } => {
                     let mut connection = self.open_local().await?;
@@ -465,9 +464,17 @@ impl Dialler {
                     let (sender, frames) = mpsc::channel(1);
                     let mut sink = FrameSink::Grpc(sender);
                     sink.send(first).await.map_err(|lost| lost.explain(&self.0.address))?;
-                    let client =
-                        CameraBrokerClient::new(channel).max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
-                    let response = { client }.publish(ReceiverStream::new(frames)).await;
+                    let (bytes_max, frames) = (GRPC_MESSAGE_BYTES_MAX, ReceiverStream::new(frames));
+                    let response = match self.0.which {
+                        Which::Edge => {
+                            let client = EdgeBrokerClient::new(channel);
+                            client.max_encoding_message_size(bytes_max).publish(frames).await
+                        }
+                        Which::Camera => {
+                            let client = CameraBrokerClient::new(channel);
+                            client.max_encoding_message_size(bytes_max).publish(frames).await
+                        }
+                    };
                     let answers = response
                         .map_err(|status| ClientError::from_status(&status, &self.0.address))?
                         .into_inner();

@@ -262,6 +262,10 @@ pub struct CameraSummary {
     pub source: Option<SourceStanding>,
     /// The states of its subscriptions' contracts, without those that ask nothing.
     pub contracts: Vec<ContractStanding>,
+    /// What a derived stream is made of. Empty: it is a camera. [`CameraSummary::identity`] is then whoever publishes it.
+    pub derived_from: Vec<CameraName>,
+    /// How many programs publish a derived stream now. `None`: it is a camera.
+    pub publishers: Option<u32>,
 }
 
 /// What a camera publishes, and what of that crosses the link, in payload bits per second.
@@ -331,6 +335,12 @@ impl CameraSummary {
             connected: info.connected,
             identity: info.identity,
             subscriptions: info.subscriptions,
+            derived_from: info
+                .derived_from
+                .iter()
+                .map(|name| name.parse().map_err(|_| "a source's name"))
+                .collect::<Result<_, _>>()?,
+            publishers: info.publishers,
             newest: newest.map(|((epoch, sequence), captured)| {
                 let id = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
                 (id, Timestamp::from_nanos(captured))

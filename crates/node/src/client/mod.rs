@@ -8,7 +8,7 @@
 //! | [`Address`] | where a broker is |
 //! | [`EdgeClient`] | cameras, subscriptions and replies at an edge broker |
 //! | [`Subscription`] | frames as they come; connects again by itself |
-//! | [`PublisherClient`] | publishes through a camera broker in another process |
+//! | [`PublisherClient`] | publishes through a camera broker in another process, or a derived stream at an edge |
 //!
 //! All of it needs a tokio runtime. [`PublisherClient::send`] and [`EdgeClient::reply`] may be called from
 //! any thread, and never wait.
@@ -44,7 +44,9 @@ pub use self::frame::{
     CameraSummary, ChannelStanding, ClockRelation, ContractStanding, LogOnDisk, ReceivedFrame, Traffic,
 };
 pub use self::groups::{DeadLetter, GroupAccount, GroupLane, GroupMemberSummary, GroupSummary};
-pub use self::publisher::{PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
+pub use self::publisher::{
+    DerivedStream, PublisherClient, PublisherCounts, PublisherEvent, PublisherOptions, SendError,
+};
 pub(crate) use self::revocations::OtherEdge;
 pub use self::signer::signer_at;
 pub use self::starts::{CameraReset, CameraStart, CameraStarts, ForgottenCamera, ResetCamera};

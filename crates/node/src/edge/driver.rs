@@ -9,7 +9,7 @@ use mez_core::audit::{Event, Kind};
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::{EdgeBroker as Broker, EdgeOutput, ReplyError, SubscriptionId};
 use mez_core::contract::Contract;
-use mez_core::frame::FrameId;
+use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::PastAnswer;
 use mez_core::log::LogReader;
 use mez_core::name::{CameraName, CameraPattern};
@@ -29,6 +29,7 @@ use super::subscribers::{Attached, SharedCamera, Subscribers};
 use crate::audit::Audit;
 use crate::clock::{monotonic_now, sleep_until, wall_now};
 use crate::decoders::Decoders;
+use crate::derived::DerivedStates;
 use crate::identity::refusals::Refusals;
 use crate::link::{Command, CommandSender, EdgeEvent, Listener, Shown};
 use crate::notes::{NoteContent, NotedReply, Notes};
@@ -62,6 +63,8 @@ pub(super) struct Driver {
     noted_sources: NotedSources,
     /// Whose which start of a camera was.
     pub(super) starts: Starts,
+    /// How often derived streams began.
+    derived: DerivedStates,
     /// Decoders besides the library, for stills.
     decoders: Decoders,
     /// The way to this loop, for those who make stills.
@@ -85,7 +88,7 @@ impl Driver {
         broker: Broker,
         (replicas, notes): (Option<Replicas>, Option<Notes>),
         requests: mpsc::WeakSender<Request>,
-        (starts, audit): (Starts, Audit),
+        (starts, derived, audit): (Starts, DerivedStates, Audit),
         (revoked, renewals): (LiveRevocations, Renewals),
         decoders: Decoders,
     ) -> Self {
@@ -96,6 +99,7 @@ impl Driver {
             notes,
             noted_sources: NotedSources::default(),
             starts,
+            derived,
             requests,
             links: HashMap::new(),
             renewals,
@@ -243,12 +247,15 @@ impl Driver {
                 self.broker.set_channels(channels);
                 let _ = answer.send(());
             }
+            Request::Derived(request) => self.serve_derived(*request),
             Request::Reply(reply, answer) => {
                 let Replied { camera, frame, application, result, noted } = *reply;
                 let replied = self.broker.handle_reply(&camera, frame, &application, result);
                 // Also if the camera is not there to get it: it was said of a frame that this edge has handed out.
-                if matches!(replied, Ok(()) | Err(ReplyError::NotConnected { .. }))
-                    && let Some(content) = noted
+                if matches!(
+                    replied,
+                    Ok(()) | Err(ReplyError::NotConnected { .. } | ReplyError::IsDerived { .. })
+                ) && let Some(content) = noted
                 {
                     self.note_reply(&camera, frame, application, content);
                 }
@@ -421,7 +428,11 @@ impl Driver {
     }
 
     /// A camera is not known any more.
-    pub(super) fn forget_camera(&mut self, camera: &CameraName) {
+    pub(super) fn forget_camera(&mut self, camera: &CameraName, epoch: Option<Epoch>) {
+        if let Some(epoch) = epoch {
+            let (derived, stream) = (self.derived.clone(), camera.clone());
+            tokio::task::spawn_blocking(move || derived.forget(&stream, epoch));
+        }
         self.shared.remove(camera);
         self.up.remove(camera);
         self.noted_sources.forget(camera);
@@ -474,7 +485,7 @@ impl Driver {
         while let Some(output) = self.broker.poll_output() {
             self.perform(output);
         }
-        self.forget_camera(&camera);
+        self.forget_camera(&camera, forgotten.as_ref().map(|forgotten| forgotten.epoch));
         let putting = self.replicas.as_mut().map(|replicas| replicas.put_aside(&camera));
         let starts = self.starts.clone();
         tokio::spawn(async move {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use mez_core::audit::{Event, Kind};
 use mez_core::broker::edge::{ForgetError, Forgotten};
+use mez_core::frame::Epoch;
 use mez_core::name::CameraName;
 use tokio::sync::oneshot;
 use tracing::{error, info};
@@ -48,7 +49,7 @@ impl Driver {
             // Whoever asked may have left.
             Err(error) => return drop(answer.send(Err(error.into()))),
         };
-        self.carry_out_forgetting(camera);
+        self.carry_out_forgetting(camera, forgotten.epoch);
         let putting = self.replicas.as_mut().map(|replicas| replicas.put_aside(camera));
         let camera = camera.clone();
         tokio::spawn(async move {
@@ -78,11 +79,11 @@ impl Driver {
                 let status = replicas.keeper().status(&camera);
                 status.is_some_and(|status| status.disk_bytes == 0 && status.degraded.is_none())
             });
-            if is_empty && self.broker.handle_forget(&camera).is_ok() {
+            if is_empty && let Ok(forgotten) = self.broker.handle_forget(&camera) {
                 info!(%camera, "the camera is forgotten: it has not been connected for long");
-                let forgotten = Event::new(wall_now(), Kind::Operated, "edge").what("forget");
-                self.audit.note(forgotten.cameras(camera.as_str()).why("it has not been connected for long"));
-                self.carry_out_forgetting(&camera);
+                let event = Event::new(wall_now(), Kind::Operated, "edge").what("forget");
+                self.audit.note(event.cameras(camera.as_str()).why("it has not been connected for long"));
+                self.carry_out_forgetting(&camera, forgotten.epoch);
                 if let Some(replicas) = &mut self.replicas {
                     tokio::spawn(replicas.put_aside(&camera));
                 }
@@ -91,10 +92,10 @@ impl Driver {
     }
 
     /// Does what the broker wants done about a camera that it has forgotten.
-    fn carry_out_forgetting(&mut self, camera: &CameraName) {
+    fn carry_out_forgetting(&mut self, camera: &CameraName, epoch: Epoch) {
         while let Some(output) = self.broker.poll_output() {
             self.perform(output);
         }
-        self.forget_camera(camera);
+        self.forget_camera(camera, Some(epoch));
     }
 }

@@ -34,6 +34,7 @@ use super::subscribers::Mailbox;
 use super::subscription::{EdgeSubscription, SharedCameras};
 use crate::audit::Audit;
 use crate::clock::anchor;
+use crate::derived::DerivedStates;
 use crate::identity::Signer;
 use crate::notes::Notes;
 use crate::persist::{LogFiles, LogKeeper};
@@ -49,6 +50,9 @@ pub struct EdgeHandle {
     pub(super) address: SocketAddr,
     pub(super) frame_bytes_max: u32,
     pub(super) next_subscription: Arc<AtomicU64>,
+    pub(super) next_publisher: Arc<AtomicU64>,
+    /// How often derived streams began.
+    pub(super) derived: DerivedStates,
     pub(super) stop: Arc<watch::Sender<bool>>,
     pub(super) keeper: Option<LogKeeper<LogFiles>>,
     /// What was said of frames, if that is kept.

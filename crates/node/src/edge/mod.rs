@@ -3,6 +3,7 @@
 //! [`EdgeBroker::start`] returns an [`EdgeHandle`]. The loop in `Driver::run` serves the link. Each application reads the replica logs on a
 //! task of its own, through an [`EdgeSubscription`], so no application delays another.
 
+mod derived;
 mod driver;
 mod failure;
 mod forget;
@@ -26,6 +27,7 @@ use mez_core::broker::edge::{EdgeBroker as Broker, EdgeConfig};
 use mez_core::name::CameraName;
 use tokio::sync::{mpsc, watch};
 
+pub use self::derived::{DeriveFailure, DerivedFailure, DerivedPublisher};
 use self::driver::Driver;
 pub use self::failure::{ReplyFailure, Stopped};
 pub use self::forget::{ForgetFailure, ForgetReport};
@@ -45,6 +47,8 @@ pub use self::subscription::{EdgeSubscription, Served};
 use crate::audit::Audit;
 use crate::clock::monotonic_now;
 use crate::decoders::Decoders;
+pub use crate::derived::BeginError;
+use crate::derived::DerivedStates;
 use crate::identity::Credentials;
 pub use crate::link::ListenError;
 use crate::link::{EVENTS_MAX, listen};
@@ -136,6 +140,11 @@ impl EdgeBroker {
             source,
         })?;
         let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
+        let derived = DerivedStates::new(match (&options.state, &options.persist) {
+            (Some(state), _) => Some(state.clone()),
+            (None, Some(_)) => Some(state::folder(None)?),
+            (None, None) => None,
+        });
         let frame_bytes_max = options.config.frame_bytes_max;
         let mut broker = Broker::new(options.config);
         let starts = Starts::begin(options.state.clone()).map_err(EdgeStartError::Thread)?;
@@ -171,7 +180,7 @@ impl EdgeBroker {
             broker,
             (replicas, notes.clone()),
             requests.downgrade(),
-            (starts.clone(), audit.clone()),
+            (starts.clone(), derived.clone(), audit.clone()),
             (revoked.clone(), renewals.clone()),
             options.decoders,
         );
@@ -191,6 +200,8 @@ impl EdgeBroker {
             address,
             frame_bytes_max,
             next_subscription,
+            next_publisher: Arc::default(),
+            derived,
             stop: Arc::new(stop),
             keeper,
             notes,

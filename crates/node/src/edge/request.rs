@@ -14,6 +14,7 @@ use mez_core::units::{ClockAnchor, Instant};
 use mez_core::wire::ReplyResult;
 use tokio::sync::{mpsc, oneshot};
 
+use super::derived::DerivedRequest;
 use super::forget::{ForgetFailure, ForgetReport};
 use super::reset::{ResetFailure, ResetReport};
 use super::subscribers::Mailbox;
@@ -46,6 +47,8 @@ pub(super) enum Request {
     Reset(CameraName, u32, oneshot::Sender<Result<ResetReport, ResetFailure>>),
     /// Somebody wants a camera forgotten that is not connected.
     Forget(CameraName, oneshot::Sender<Result<ForgetReport, ForgetFailure>>),
+    /// Somebody publishes a derived stream.
+    Derived(Box<DerivedRequest>),
     Reply(Box<Replied>, oneshot::Sender<Result<(), ReplyError>>),
     /// After how long absent cameras may be forgotten from now on, and which channels there are. Answered once that is so.
     Change(Option<Duration>, Channels, oneshot::Sender<()>),

@@ -17,7 +17,7 @@ use super::MAGIC;
 use super::packet::{Kind, Packet, PacketError, PacketReader, PacketWriter, too_slow};
 use super::pictures::{Pictures, Said};
 use super::shared::{Incoming, Layout, Outgoing};
-use crate::api::camera::{CameraApi, PublishAnswers, PublishRequests};
+use crate::api::camera::{PublishAnswers, PublishRequests};
 use crate::api::edge::EdgeApi;
 use crate::api::feed::{Feed, Told};
 use crate::api::lent::Payload;
@@ -90,7 +90,7 @@ async fn converse(
         let Some(packet) = packet else { return Ok(()) };
         match packet.kind {
             Kind::Subscribe => return subscribe(reader, writer, broker, principal, &packet).await,
-            Kind::Publish => return publish(reader, writer, broker, packet).await,
+            Kind::Publish => return publish(reader, writer, broker, principal, packet).await,
             _ => call(writer, broker, principal, packet, monotonic_now()).await?,
         }
     }
@@ -222,19 +222,6 @@ async fn subscribe(
     send_events(reader, writer, feed, principal).await
 }
 
-/// Takes in the frames that the rest of the connection is for.
-async fn publish(
-    reader: Reader,
-    writer: &mut Writer,
-    broker: &Broker,
-    packet: Packet,
-) -> Result<(), PacketError> {
-    match broker {
-        Broker::Edge(_) => Err(not_here("an edge broker takes frames only from camera brokers").into()),
-        Broker::Camera(api) => take_frames(reader, writer, api, packet).await,
-    }
-}
-
 fn not_here(why: &str) -> ApiError {
     ApiError::new(Code::Unimplemented, "NOT_HERE", format!("{why}; connect to the other broker"))
 }
@@ -326,10 +313,11 @@ async fn send_event(
 }
 
 /// Takes in frames until the connection ends.
-async fn take_frames(
+async fn publish(
     reader: Reader,
     writer: &mut Writer,
-    api: &CameraApi,
+    broker: &Broker,
+    principal: &Principal,
     first: Packet,
 ) -> Result<(), PacketError> {
     let answers = PublishAnswers::default();
@@ -360,7 +348,13 @@ async fn take_frames(
     };
     let requests =
         LocalRequests { reader, first: Some(first), memory: Incoming::default(), offer, has_ended: false };
-    let (_, written) = tokio::join!(api.publish(requests, &answers), write);
+    let take_in = async {
+        match broker {
+            Broker::Edge(api) => api.publish(principal, requests, &answers).await,
+            Broker::Camera(api) => api.publish(requests, &answers).await,
+        }
+    };
+    let (_, written) = tokio::join!(take_in, write);
     written
 }
 

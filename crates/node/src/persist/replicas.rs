@@ -23,6 +23,7 @@ use super::{
     LogFiles, LogKeeper, LogKind, OpenLog, PersistError, PersistOptions, RECOVERY_TIME_MAX, cameras_in,
 };
 use crate::clock::wall_now;
+use crate::derived::remembered;
 use crate::notes::Notes;
 use crate::state::edge_folder;
 
@@ -64,7 +65,7 @@ impl Replicas {
         let keeper = LogKeeper::start_holding(Some(folder)).map_err(PersistError::Thread)?;
         let opened = open_all(&options, &state, &cameras, broker.log_bytes_max())?;
         let mut logs = Vec::new();
-        let mut found = Vec::new();
+        let (mut found, mut derived) = (Vec::new(), Vec::new());
         for (log, recovery) in opened {
             // Of a start whose anchor nobody knows, the camera is asked to begin another epoch.
             let anchor = ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO };
@@ -74,11 +75,15 @@ impl Replicas {
             let is_known = recovery.resume.newest_epoch.is_some()
                 || recovery.report.segments + recovery.report.strange_segments > 0;
             if is_known {
-                found.push((log.camera.clone(), start, recovery.records));
+                let (name, records) = (log.camera.clone(), recovery.records);
+                match remembered(&state, &name) {
+                    Some(deriving) => derived.push((name, deriving, start, records)),
+                    None => found.push((name, start, records)),
+                }
                 logs.push(log);
             }
         }
-        let left_out = broker.restore(found);
+        let left_out = broker.restore(found) + broker.restore_derived(derived);
         if left_out > 0 {
             info!(frames = left_out, "frames of the logs on disk do not fit into memory, and stay on disk");
         }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use mez_core::rights::{Grant, Stance, Verb};
+use mez_core::rights::{Grant, Stance};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
@@ -24,11 +24,6 @@ pub enum EditError {
         /// What to write.
         wanted: String,
     },
-    /// Nobody is granted this verb.
-    #[error(
-        "nobody is granted publish: a camera publishes under the name in its certificate; make one with `mez keys token camera/NAME`"
-    )]
-    Publish,
     /// There is no such grant.
     #[error("there is no grant {grant}; `mez keys grants` lists what there is")]
     Absent {
@@ -39,9 +34,6 @@ pub enum EditError {
 
 /// A text with a grant more. The same text if it has it already.
 pub fn with_grant(text: &str, grant: &Grant) -> Result<String, EditError> {
-    if grant.verb == Verb::Publish {
-        return Err(EditError::Publish);
-    }
     let mut wanted = RightsText::parse(text)?;
     if !wanted.grants.insert(grant.clone()) {
         return Ok(text.into());

@@ -33,9 +33,9 @@ const STRICT: &str = r#"# Who may do what at this edge. What no grant allows is 
 #   watch = ["dock/*"]          frames of these cameras from now on, also of cameras that come later
 #   reply = ["dock/cam1"]       results back to this one
 #
-# Verbs: watch, read (the past), originals (full quality out of the camera's log), reply, observe (lists and
-# states), profile (bring one's own), operate (reset, forget), export, join, administer. Cameras publish under their own
-# names without a grant. The user that the edge runs as, and root, may do everything.
+# Verbs: watch, read (the past), originals (full quality out of the camera's log), reply, publish (streams of its own at
+# the edge), observe (lists and states), profile (bring one's own), operate (reset, forget), export, join, administer.
+# Cameras publish under their own names without a grant. The user that the edge runs as, and root, may do everything.
 
 default = "deny"
 "#;

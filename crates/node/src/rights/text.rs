@@ -128,12 +128,6 @@ fn all_grants(text: &str, table: &DeTable<'_>) -> Result<BTreeSet<Grant>, Rights
                 .get_ref()
                 .parse()
                 .map_err(|error: mez_core::rights::UnknownVerb| at.error(&key.span(), error.to_string()))?;
-            if verb == Verb::Publish {
-                return Err(at.error(
-                    &key.span(),
-                    "nobody is granted this: a camera publishes under the name in its certificate; make one with `mez keys token camera/NAME`",
-                ));
-            }
             let DeValue::Array(patterns) = cameras.get_ref() else {
                 return Err(
                     at.error(&cameras.span(), "write a list of cameras, such as [\"dock/*\", \"yard/cam1\"]")
@@ -204,12 +198,6 @@ mod tests {
             ("[grants.\"app/co*\"]".into(), 1, "grants.\"app/co*\"", "one whole segment"),
             ("[grants]\n\"app/counter\" = [\"watch\"]".into(), 2, "grants.\"app/counter\"", "watch = ["),
             (in_grants("wach = [\"dock/*\"]"), 3, "grants.\"app/counter\".wach", "the verbs are watch"),
-            (
-                in_grants("publish = [\"dock/*\"]"),
-                3,
-                "grants.\"app/counter\".publish",
-                "mez keys token camera/NAME",
-            ),
             (in_grants("watch = \"dock/*\""), 3, "grants.\"app/counter\".watch", "write a list"),
             (in_grants("watch = []"), 3, "grants.\"app/counter\".watch", "remove the line"),
             (in_grants("watch = [1]"), 3, "grants.\"app/counter\".watch", "is a text"),

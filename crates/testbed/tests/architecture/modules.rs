@@ -58,6 +58,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("store", &["chain", "frame", "history", "log", "name", "units", "wire"]),
     ("revocation", &["name", "units", "wire"]),
     ("data", &["frame", "name", "units", "wire"]),
+    ("join", &["data", "frame", "name", "units"]),
     // The brokers, from their smallest parts up. Their own rows say what each part uses of its broker; of the modules above, all.
     ("broker", &[]),
     ("broker::epochs", &["broker", "frame", "name"]),
@@ -118,9 +119,11 @@ const MODULES: &[(&str, &[&str])] = &[
         "broker::edge::replica",
         &["broker::edge::connection", "broker::edge::arrivals", "broker::edge::types", "broker"],
     ),
+    ("broker::edge::derived", &["broker::edge::replica", "broker::edge::types", "broker", "broker::intake"]),
     (
         "broker::edge::camera",
         &[
+            "broker::edge::derived",
             "broker::edge::replica",
             "broker::edge::report",
             "broker::edge::pace",
@@ -155,6 +158,7 @@ const MODULES: &[(&str, &[&str])] = &[
         "broker::edge::applications",
         &[
             "broker::edge::roster",
+            "broker::edge::derived",
             "broker::edge::connection",
             "broker::edge::subscriptions",
             "broker::edge::profiles",
@@ -166,10 +170,22 @@ const MODULES: &[(&str, &[&str])] = &[
         &[
             "broker::edge::applications",
             "broker::edge::roster",
+            "broker::edge::camera",
             "broker::edge::connection",
             "broker::edge::types",
             "broker",
             "broker::epochs",
+        ],
+    ),
+    (
+        "broker::edge::publishing",
+        &[
+            "broker::edge::applications",
+            "broker::edge::roster",
+            "broker::edge::camera",
+            "broker::edge::derived",
+            "broker::edge::types",
+            "broker",
         ],
     ),
     (
@@ -185,6 +201,8 @@ const MODULES: &[(&str, &[&str])] = &[
         "broker::edge",
         &[
             "broker::edge::view",
+            "broker::edge::publishing",
+            "broker::edge::derived",
             "broker::edge::applications",
             "broker::edge::history",
             "broker::edge::session",

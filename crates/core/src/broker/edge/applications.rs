@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::connection::Connection;
+use super::derived::Derived;
 use super::profiles::Profiles;
 use super::roster::Roster;
 use super::subscriptions::{Subscribed, Subscriptions};
@@ -23,15 +24,16 @@ pub(super) struct Applications {
 }
 
 impl Applications {
-    /// A camera is known from now on. If it was not before, the subscriptions that select it get its log.
+    /// A camera, or a derived stream, is known from now on. If it was not before, the subscriptions that select it get its log.
     pub(super) fn introduce(
         &self,
         roster: &mut Roster,
         camera: &CameraName,
         identity: &str,
         start: (Epoch, ClockAnchor),
+        derived: Option<Derived>,
     ) -> Vec<EdgeOutput> {
-        if !roster.cameras.know(camera, identity, start) {
+        if !roster.cameras.know(camera, identity, start, derived) {
             return Vec::new();
         }
         let readers = self.subscriptions.readers(camera).into_iter();

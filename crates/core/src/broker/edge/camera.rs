@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::connection::Connections;
+use super::derived::Derived;
 use super::pace::Pace;
 use super::replica::Replica;
 use super::report::CameraReport;
 use super::traffic::TrafficMeter;
-use super::types::{EdgeConfig, EdgeOutput, Forgotten};
+use super::types::{DERIVED_BYTES_MAX, DERIVED_MAX, EdgeConfig, EdgeOutput, Forgotten};
 use crate::broker::{LinkId, PEER_SILENCE_MAX};
 use crate::buffer::payload_within;
 use crate::frame::Epoch;
@@ -36,12 +37,19 @@ pub(super) struct Camera {
     pub(super) pace: Pace,
     /// What it publishes and sends at present.
     pub(super) traffic: TrafficMeter,
+    /// What is known of it besides, if applications publish it at this edge. It then never has a connection.
+    pub(super) derived: Option<Derived>,
 }
 
+/// The parts of the memory that a camera and a derived stream have, in relation to each other. Results are small beside frames.
+const CAMERA_PARTS: u64 = 8;
+const DERIVED_PARTS: u64 = 1;
+
 impl Camera {
-    /// Whether it is connected and was heard of lately.
+    /// Whether it is connected and was heard of lately, or somebody publishes it here.
     pub(super) fn is_heard(&self) -> bool {
-        self.link.is_some() && !self.silent
+        let is_published = self.derived.as_ref().is_some_and(|derived| derived.publishers > 0);
+        self.link.is_some() && !self.silent || is_published
     }
 
     /// What is known of it, to be forgotten.
@@ -54,6 +62,7 @@ impl Camera {
     pub(super) fn handle_taken_in(&mut self, link: LinkId, identity: String, start: (Epoch, ClockAnchor)) {
         // Whoever held the name was refused first.
         debug_assert!(self.link.is_none(), "a camera has two connections");
+        debug_assert!(self.derived.is_none(), "a camera takes the name of a derived stream");
         debug_assert!(start.0 >= self.newest_start.0, "an older start takes the place of a newer one");
         (self.link, self.silent) = (Some(link), false);
         (self.identity, self.newest_start) = (identity, start);
@@ -105,9 +114,19 @@ impl Cameras {
         self.names(|name, _| pattern.matches(name))
     }
 
-    /// How many more may become known.
+    /// How many more cameras may become known.
     pub(super) fn room(&self) -> usize {
-        self.cameras_max.saturating_sub(self.known.len())
+        self.cameras_max.saturating_sub(self.known.len() - self.derived().count())
+    }
+
+    /// How many more derived streams may become known.
+    pub(super) fn derived_room(&self) -> usize {
+        DERIVED_MAX.saturating_sub(self.derived().count())
+    }
+
+    /// The derived streams.
+    pub(super) fn derived(&self) -> impl Iterator<Item = &Derived> {
+        self.known.values().filter_map(|camera| camera.derived.as_ref())
     }
 
     /// The most cameras.
@@ -122,21 +141,30 @@ impl Cameras {
 
     /// The largest payload that is accepted now: the camera's log must be able to hold it.
     pub(super) fn frame_bytes_max(&self) -> u32 {
-        let share = self.share();
-        let fits = payload_within(
-            (share - still_bytes_max(share)).saturating_sub(RECORD_OVERHEAD_BYTES_MAX) as usize
-        );
-        let fits = u32::try_from(fits).unwrap_or(u32::MAX);
-        self.frame_bytes_max.min(fits)
+        let share = self.share(CAMERA_PARTS);
+        self.frame_bytes_max.min(fits(share - still_bytes_max(share)))
     }
 
-    /// A camera is known from now on. True if it was not before.
-    pub(super) fn know(&mut self, name: &CameraName, identity: &str, start: (Epoch, ClockAnchor)) -> bool {
+    /// The same for records of derived streams.
+    pub(super) fn derived_bytes_max(&self) -> u32 {
+        self.frame_bytes_max.min(DERIVED_BYTES_MAX).min(fits(self.share(DERIVED_PARTS)))
+    }
+
+    /// A camera, or a derived stream, is known from now on. True if it was not before.
+    pub(super) fn know(
+        &mut self,
+        name: &CameraName,
+        identity: &str,
+        start: (Epoch, ClockAnchor),
+        derived: Option<Derived>,
+    ) -> bool {
         if self.known.contains_key(name) {
             return false;
         }
-        debug_assert!(self.room() > 0, "more cameras become known than may");
-        let share = self.log_bytes_max / (self.known.len() as u64 + 1);
+        let room = if derived.is_some() { self.derived_room() } else { self.room() };
+        debug_assert!(room > 0, "more cameras become known than may");
+        let parts = if derived.is_some() { DERIVED_PARTS } else { CAMERA_PARTS };
+        let share = self.share_among(parts, self.parts() + parts);
         let camera = Camera {
             link: None,
             silent: false,
@@ -147,6 +175,7 @@ impl Cameras {
             report: CameraReport::default(),
             pace: Pace::default(),
             traffic: TrafficMeter::default(),
+            derived,
         };
         self.known.insert(name.clone(), camera);
         self.share_out();
@@ -181,14 +210,37 @@ impl Cameras {
         outputs
     }
 
-    /// What the frames of one camera may take in memory, in bytes.
-    fn share(&self) -> u64 {
-        self.log_bytes_max / (self.known.len() as u64).max(1)
+    /// What the frames of one camera or derived stream with so many parts may take in memory, in bytes.
+    fn share(&self, parts: u64) -> u64 {
+        self.share_among(parts, self.parts().max(parts))
+    }
+
+    fn share_among(&self, parts: u64, all: u64) -> u64 {
+        // Not more than the whole, so it fits.
+        (u128::from(self.log_bytes_max) * u128::from(parts) / u128::from(all)) as u64
+    }
+
+    /// The parts of all together.
+    fn parts(&self) -> u64 {
+        self.known.values().map(parts_of).sum()
     }
 
     /// Gives every camera its share.
     fn share_out(&mut self) {
-        let share = self.share();
-        self.known.values_mut().for_each(|camera| camera.replica.set_share(share));
+        let (of_camera, of_derived) = (self.share(CAMERA_PARTS), self.share(DERIVED_PARTS));
+        for camera in self.known.values_mut() {
+            let share = if camera.derived.is_some() { of_derived } else { of_camera };
+            camera.replica.set_share(share);
+        }
     }
+}
+
+fn parts_of(camera: &Camera) -> u64 {
+    if camera.derived.is_some() { DERIVED_PARTS } else { CAMERA_PARTS }
+}
+
+/// The largest payload that a log of so many bytes holds.
+fn fits(log_bytes: u64) -> u32 {
+    let fits = payload_within(log_bytes.saturating_sub(RECORD_OVERHEAD_BYTES_MAX) as usize);
+    u32::try_from(fits).unwrap_or(u32::MAX)
 }

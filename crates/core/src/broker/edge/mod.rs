@@ -14,6 +14,8 @@
 //! | what becomes of a camera's frames? | `Replica` of a camera: `replica/mod.rs` |
 //! | what is a camera asked for, and what did it say to that? | `CameraReport` of a camera: `report.rs` |
 //! | how much does a camera publish, and how much of that crosses the link? | its `TrafficMeter`: `traffic.rs` |
+//! | who publishes which derived stream? | `Publishers`: `publishing.rs` |
+//! | whose is a derived stream, and how is it numbered? | its `Derived`: `derived.rs` |
 //! | what does a camera have of a channel that it shares with others? | its `Shares`: `shares.rs` |
 //! | what do applications want, and where do cameras get profiles from? | `Applications`: `applications.rs` |
 //! | how is a frame of the past fetched? | `History`: `history/mod.rs` |
@@ -25,9 +27,11 @@ mod applications;
 mod arrivals;
 mod camera;
 mod connection;
+mod derived;
 mod history;
 mod pace;
 mod profiles;
+mod publishing;
 mod replica;
 mod report;
 mod roster;
@@ -47,18 +51,21 @@ use self::applications::Applications;
 pub use self::arrivals::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX, FrameRefused, HELD_MAX};
 use self::connection::Due;
 pub use self::connection::{NAMELESS_LINKS_MAX, NAMELESS_LINKS_OF_IDENTITY_MAX};
+use self::derived::Derived;
 use self::history::History;
 pub use self::history::{CAMERA_RETURN_MAX, HISTORY_QUESTIONS_MAX, HISTORY_TIME_MAX};
+use self::publishing::{Publishers, capture_clock};
 pub use self::replica::KEYFRAME_REQUEST_INTERVAL;
 use self::roster::Roster;
 use self::session::{Judgement, Sessions};
 pub use self::types::{
-    CameraCounters, CameraInfo, CameraView, CaptureClock, ChannelShare, EdgeConfig, EdgeOutput, ForgetError,
-    Forgotten, NamedContract, Peer, ReplyError, SubscriptionId,
+    CameraCounters, CameraInfo, CameraView, CaptureClock, ChannelShare, DERIVED_BYTES_MAX, DERIVED_MAX,
+    DERIVED_OF_OWNER_MAX, DerivedError, Deriving, EdgeConfig, EdgeOutput, ForgetError, Forgotten,
+    NamedContract, Peer, PublisherId, PublisherRefused, ReplyError, SubscriptionId,
 };
 use self::view::Views;
-use super::LinkId;
 use super::revocations::Courier;
+use super::{LinkId, Published};
 use crate::contract::Contract;
 use crate::controller::share::Channels;
 use crate::frame::{Epoch, FrameId};
@@ -77,6 +84,7 @@ pub struct EdgeBroker {
     sessions: Sessions,
     roster: Roster,
     applications: Applications,
+    publishers: Publishers,
     history: History,
     courier: Courier,
     forget_after: Option<Duration>,
@@ -92,6 +100,7 @@ impl EdgeBroker {
             roster: Roster::new(&config),
             sessions: Sessions::new(config.software),
             applications: Applications::default(),
+            publishers: Publishers::default(),
             history: History::new(config.history_bytes_max),
             courier: Courier::default(),
             forget_after: config.forget_after,
@@ -112,10 +121,26 @@ impl EdgeBroker {
     pub fn restore(&mut self, cameras: Vec<(CameraName, (Epoch, ClockAnchor), Vec<Record>)>) -> u64 {
         // All are made known first: each takes its share of the memory.
         for (camera, start, _) in cameras.iter().take(self.roster.cameras.room()) {
-            self.outputs.extend(self.applications.introduce(&mut self.roster, camera, "", *start));
+            self.outputs.extend(self.applications.introduce(&mut self.roster, camera, "", *start, None));
         }
         let restored = cameras.into_iter();
         restored.map(|(camera, _, records)| self.roster.cameras.restore(&camera, records)).sum()
+    }
+
+    /// The same for derived streams, after [`EdgeBroker::restore`]: with whose they were and what they are made of.
+    pub fn restore_derived(
+        &mut self,
+        streams: Vec<(CameraName, Deriving, (Epoch, ClockAnchor), Vec<Record>)>,
+    ) -> u64 {
+        let mut kept = Vec::new();
+        for (stream, deriving, start, records) in streams.into_iter().take(self.roster.cameras.derived_room())
+        {
+            let (roster, owner) = (&mut self.roster, deriving.owner.clone());
+            let derived = Some(Derived::new(deriving));
+            self.outputs.extend(self.applications.introduce(roster, &stream, &owner, start, derived));
+            kept.push((stream, records));
+        }
+        kept.into_iter().map(|(stream, records)| self.roster.cameras.restore(&stream, records)).sum()
     }
 
     // ---- settings that may change ---------------------------------------------------------------------------
@@ -157,7 +182,8 @@ impl EdgeBroker {
 
     /// How capture times of a camera map to instants of our clock.
     pub fn capture_clock(&self, now: Instant, camera: &CameraName) -> Option<CaptureClock> {
-        self.roster.link_of(self.roster.cameras.get(camera)?)?.capture_clock(now)
+        let camera = self.roster.cameras.get(camera)?;
+        capture_clock(now, camera).or_else(|| self.roster.link_of(camera)?.capture_clock(now))
     }
 
     /// What affects the contracts on a camera. Empty if the camera is not known. It changes with
@@ -174,7 +200,8 @@ impl EdgeBroker {
         let subscriptions = &self.applications.subscriptions;
         self.roster.cameras.names(|name, camera| {
             let gone = camera.gone.unwrap_or(self.started);
-            let is_old = camera.link.is_none() && now.saturating_since(gone) >= forget_after;
+            let is_old =
+                camera.link.is_none() && !camera.is_heard() && now.saturating_since(gone) >= forget_after;
             is_old && !subscriptions.are_for(name)
         })
     }
@@ -271,6 +298,7 @@ impl EdgeBroker {
             self.close(link, "it was reset");
         }
         self.outputs.extend(self.applications.handle_reset(name));
+        self.publishers.handle_forgotten(name);
         self.roster.cameras.remove(name);
         self.history.handle_reset(name);
         self.outputs.extend(self.applications.ask_all(&mut self.roster));
@@ -296,6 +324,7 @@ impl EdgeBroker {
         let readers = self.applications.subscriptions.readers(name).into_iter();
         self.outputs
             .extend(readers.map(|subscription| EdgeOutput::Detach { subscription, camera: camera() }));
+        self.publishers.handle_forgotten(name);
         self.roster.cameras.remove(name);
         self.history.handle_reset(name);
         Ok(forgotten)
@@ -342,6 +371,46 @@ impl EdgeBroker {
     /// new one is asked for. The camera is asked at most once in [`KEYFRAME_REQUEST_INTERVAL`] for all together.
     pub fn handle_chain_lost(&mut self, now: Instant, name: &CameraName) {
         self.outputs.extend(self.roster.handle_chain_lost(now, name));
+    }
+
+    // ---- derived streams ----------------------------------------------------------------------------------
+
+    /// Somebody wants to publish a derived stream. The first one since the edge started brings `start`: an epoch above all that were, and its
+    /// anchor. Returns the stream's epoch. Ends with [`EdgeBroker::handle_publisher_gone`].
+    pub fn handle_publisher(
+        &mut self,
+        id: PublisherId,
+        stream: &CameraName,
+        deriving: Deriving,
+        start: Option<(Epoch, ClockAnchor)>,
+    ) -> Result<Epoch, PublisherRefused> {
+        let parts = (&mut self.roster, &self.applications);
+        let (epoch, outputs) = self.publishers.handle_opened(parts, id, stream, deriving, start)?;
+        self.outputs.extend(outputs);
+        Ok(epoch)
+    }
+
+    /// A record of a derived stream. `captured`: when its publisher had it, which is its time if it brings none.
+    pub fn handle_derived(
+        &mut self,
+        (now, captured): (Instant, Instant),
+        id: PublisherId,
+        record: Published,
+    ) -> Result<FrameId, DerivedError> {
+        let published = self.publishers.handle_published((now, captured), &mut self.roster, id, record);
+        let (frame, outputs) = published?;
+        self.outputs.extend(outputs);
+        Ok(frame)
+    }
+
+    /// A publisher has nothing to publish for now, and says why.
+    pub fn handle_publisher_lost(&mut self, now: Instant, id: PublisherId, reason: String) {
+        self.outputs.extend(self.publishers.handle_lost(now, &mut self.roster, id, reason));
+    }
+
+    /// A publisher is gone. `reason`: why, if not in good order.
+    pub fn handle_publisher_gone(&mut self, now: Instant, id: PublisherId, reason: Option<String>) {
+        self.outputs.extend(self.publishers.handle_gone(now, &mut self.roster, id, reason));
     }
 
     // ---- frames of the past -------------------------------------------------------------------------------

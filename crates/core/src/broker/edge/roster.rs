@@ -16,7 +16,7 @@ use crate::controller::share::Channels;
 use crate::frame::FrameId;
 use crate::name::CameraName;
 use crate::source::SourceStanding;
-use crate::units::Instant;
+use crate::units::{Instant, Timestamp};
 use crate::wire::{FrameHeader, Message, REPLY_BYTES_MAX, ReplyResult, Report, ShareRequest};
 
 /// The known cameras and the connections on which they come. A connection has a session, and a camera is on
@@ -46,6 +46,13 @@ impl Roster {
     /// The connection of a camera that was heard of lately.
     pub(super) fn reached(&self, name: &CameraName) -> Option<&Connection> {
         self.link_of(self.cameras.get(name).filter(|camera| camera.is_heard())?)
+    }
+
+    /// The capture time of the oldest record that is held of a derived stream, which is all that there is besides what is on the edge's disk.
+    /// `None`: it is a camera, or not known.
+    pub(super) fn derived_from(&self, name: &CameraName) -> Option<Timestamp> {
+        let stream = self.cameras.get(name).filter(|camera| camera.derived.is_some())?;
+        Some(stream.replica.oldest().unwrap_or(Timestamp::MAX))
     }
 
     /// When a camera was last heard of that is or was connected.
@@ -82,8 +89,12 @@ impl Roster {
         if bytes > REPLY_BYTES_MAX {
             return Err(ReplyError::TooLarge { bytes });
         }
-        if self.cameras.get(camera).is_none() {
+        let Some(known) = self.cameras.get(camera) else {
             return Err(ReplyError::UnknownCamera { camera: camera.clone() });
+        };
+        if let Some(derived) = &known.derived {
+            let owner = derived.deriving.owner.clone();
+            return Err(ReplyError::IsDerived { stream: camera.clone(), owner });
         }
         // Nothing is heard of one that is silent, so it would not be known whether the result arrives.
         let reached = self.reached(camera).map(|link| link.id);

@@ -1,6 +1,7 @@
 //! Decides which connection may be which camera, and which start takes over.
 
 use super::applications::Applications;
+use super::camera::Camera;
 use super::connection::{Connection, Session};
 use super::roster::Roster;
 use super::types::EdgeOutput;
@@ -71,6 +72,7 @@ impl Sessions {
         let holder = known.and_then(|known| roster.link_of(known));
         let newest = known.map(|known| known.newest_start.0).unwrap_or_default();
         let refusal = is_permitted(link, name)
+            .or_else(|| known.and_then(|known| is_derived(known, name)))
             .or_else(|| is_exhausted(name, newest))
             .or_else(|| holder.and_then(|holder| is_of_another(holder, link, name)))
             .or_else(|| if known.is_none() { is_full(roster) } else { None });
@@ -92,7 +94,7 @@ impl Sessions {
         let Some(link) = roster.connections.get(id) else { return Vec::new() };
         let Hello { camera, epoch, attempt, anchor, .. } = hello;
         let identity = link.peer.identity.clone();
-        let mut outputs = applications.introduce(roster, &camera, &identity, (epoch, anchor));
+        let mut outputs = applications.introduce(roster, &camera, &identity, (epoch, anchor), None);
         self.claims.settled(&camera);
         roster.handle_taken_in(now, id, Session { camera: camera.clone(), epoch, attempt, anchor });
         let known = roster.cameras.get(&camera);
@@ -125,6 +127,7 @@ fn judge(roster: &Roster, link: &Connection, hello: &Hello, claims: &mut Claims)
     let newest_start = known.map(|known| known.newest_start);
     let holder = known.and_then(|known| roster.link_of(known));
     let refused = may_be(link, hello)
+        .or_else(|| known.and_then(|known| is_derived(known, name)))
         .or_else(|| disbelieves(hello, newest_start.map(|(newest, _)| newest).unwrap_or_default(), claims))
         .or_else(|| holder.and_then(|holder| keeps_name(holder, link, hello)));
     if let Some((code, text)) = refused {
@@ -170,6 +173,17 @@ fn is_permitted(link: &Connection, camera: &CameraName) -> Option<(RefuseCode, S
         let text = format!("the identity {identity} may not be camera {camera}; enrol one that may");
         (RefuseCode::NotPermitted, text)
     })
+}
+
+/// Why no camera can have this name, if applications publish a stream under it at this edge.
+fn is_derived(known: &Camera, name: &CameraName) -> Option<(RefuseCode, String)> {
+    let derived = known.derived.as_ref()?;
+    let text = format!(
+        "{name} is a stream that {} publishes at this edge; give the camera another name, or stop that program and run `mez cameras forget {name}` \
+         on the edge's host",
+        derived.deriving.owner
+    );
+    Some((RefuseCode::NameHeld, text))
 }
 
 /// Why no camera that the edge does not know is taken in, if there is no room for one.

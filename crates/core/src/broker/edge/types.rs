@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::broker::LinkId;
+use crate::broker::{LinkId, PublishError};
 use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
 use crate::contract::Contract;
 use crate::contract::negotiation::ContractOutcome;
@@ -64,6 +64,80 @@ pub struct Peer {
 /// Identifies a subscription, given by whoever serves applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionId(pub u64);
+
+/// Identifies somebody who publishes a derived stream, given by whoever serves applications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublisherId(pub u64);
+
+/// Who publishes a derived stream, and what it is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deriving {
+    /// The principal, as grants name it: `app/counter`. Only its members publish the stream at the same time.
+    pub owner: String,
+    /// The streams that it is made of: at least one.
+    pub of: Vec<CameraName>,
+}
+
+/// Why somebody may not publish a derived stream.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PublisherRefused {
+    /// Nobody has published it since the edge started: ask again with an epoch above this one.
+    #[error("the stream needs an epoch above {}", .above.0)]
+    NeedsEpoch {
+        /// The newest epoch that the edge knows of it.
+        above: Epoch,
+    },
+    /// A camera has this name.
+    #[error(
+        "{stream} is a camera that this edge knows; give what you publish another name, such as {stream}/results, or, if that camera is gone for \
+         good, run `mez cameras forget {stream}` on the edge's host"
+    )]
+    IsCamera {
+        /// The name.
+        stream: CameraName,
+    },
+    /// Somebody else publishes it.
+    #[error("{stream} is being published by {owner}; give what you publish another name, or stop that one")]
+    OfAnother {
+        /// The stream.
+        stream: CameraName,
+        /// Who.
+        owner: String,
+    },
+    /// The principal has as many streams as one may have.
+    #[error(
+        "{owner} has {DERIVED_OF_OWNER_MAX} derived streams at this edge, as many as one may have; run `mez cameras forget NAME` on the edge's \
+         host for those that are not needed any more"
+    )]
+    TooManyOfOwner {
+        /// Who.
+        owner: String,
+    },
+    /// The edge has as many as it may have.
+    #[error(
+        "this edge knows {DERIVED_MAX} derived streams, as many as it may; run `mez cameras forget NAME` on its host for those that are not needed \
+         any more"
+    )]
+    TooMany,
+}
+
+/// Why a record of a derived stream was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DerivedError {
+    /// Whoever publishes has not been let in, or the stream was reset since.
+    #[error("the stream was reset or forgotten; publish it anew")]
+    NotOpen,
+    /// The record itself was refused.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+}
+
+/// The most derived streams that an edge knows.
+pub const DERIVED_MAX: usize = 128;
+/// The most of [`DERIVED_MAX`] that one principal has.
+pub const DERIVED_OF_OWNER_MAX: usize = 32;
+/// The largest record of a derived stream, in bytes: 8 MiB.
+pub const DERIVED_BYTES_MAX: u32 = 8 << 20;
 
 /// What an edge broker wants done.
 #[derive(Clone, Debug)]
@@ -178,6 +252,16 @@ pub enum ReplyError {
         /// The name.
         camera: CameraName,
     },
+    /// Applications publish it at this edge, and nobody there takes results.
+    #[error(
+        "{stream} is published at the edge by {owner}, and takes no replies; publish what you made of it as a stream of its own: {stream}/NAME"
+    )]
+    IsDerived {
+        /// The stream.
+        stream: CameraName,
+        /// Who publishes it.
+        owner: String,
+    },
     /// The result is too large.
     #[error("the reply has {bytes} bytes, more than the limit of {REPLY_BYTES_MAX}")]
     TooLarge {
@@ -267,6 +351,8 @@ pub struct CameraInfo {
     pub subscriptions: usize,
     /// What it has of a declared channel, if it is on one.
     pub share: Option<ChannelShare>,
+    /// Whether it is a stream that applications publish at this edge, and how many of them do so at present. `None`: it is a camera.
+    pub derived: Option<(Deriving, usize)>,
 }
 
 /// What a camera publishes, and what of that crosses the link, in payload bits per second.

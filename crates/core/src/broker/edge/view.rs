@@ -59,6 +59,7 @@ impl Views<'_> {
             clock: roster.link_of(camera).and_then(|link| link.clock.estimate(now)),
             subscriptions: subscriptions.wanting(name),
             share: roster.shares.share_of(name),
+            derived: camera.derived.as_ref().map(|derived| (derived.deriving.clone(), derived.publishers)),
         }
     }
 }

@@ -289,6 +289,11 @@ impl History {
             fetch.beside.push((question, asked));
             return Vec::new();
         }
+        if let Some(held_from) = roster.derived_from(camera) {
+            // It has no other log than those that were asked before.
+            let none = PastAnswer { camera_holds_from: Some(held_from), ..PastAnswer::default() };
+            return vec![answer(question, none)];
+        }
         let (query, mut outputs) = self.extent(camera, asked);
         let Some(link) = roster.reached(camera) else {
             outputs.extend(if now < self.waiting.expected_until(camera, roster) {

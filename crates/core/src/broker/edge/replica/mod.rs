@@ -168,6 +168,16 @@ impl Replica {
 
     // ---- frames -------------------------------------------------------------------------------------------
 
+    /// Appends a record that was published at this edge: nothing lies before it that anybody would have to account for.
+    pub(super) fn publish(&mut self, record: Record) -> Result<(), AppendError> {
+        let appended = self.log.append_record(record);
+        match appended {
+            Ok(_) => self.counters.received += 1,
+            Err(_) => self.counters.refused += 1,
+        }
+        appended.map(|_| ())
+    }
+
     /// It is the turn of a frame that is here. `stale_until`: it was captured before its link's last silence
     /// ended, and a newer one may come until then.
     pub(super) fn handle_ready(

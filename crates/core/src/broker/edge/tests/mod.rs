@@ -1,5 +1,6 @@
 mod anything;
 mod chains;
+mod derived;
 mod entering;
 mod forget;
 mod inquiry;

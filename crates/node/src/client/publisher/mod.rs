@@ -1,16 +1,20 @@
-//! Publishes frames through a camera broker in another process.
+//! Publishes frames through a camera broker in another process, and derived streams at an edge.
 
+mod types;
+
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use mez_core::broker::Published;
+use mez_core::broker::edge::DERIVED_BYTES_MAX;
 use mez_core::data::DataRecord;
 use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
 use mez_core::units::{Instant, Timestamp};
 use tokio::sync::Notify;
 
+pub use self::types::{DerivedStream, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
 use super::address::Address;
 use super::dial::Dialler;
 use super::error::ClientError;
@@ -18,118 +22,13 @@ use super::streams::{AnswerStream, FrameSink};
 use super::{OwnedTask, REDIAL_INTERVAL, persist};
 use crate::api::pb::publish_event::Event as Message;
 use crate::api::socket::Which;
-use crate::api::{ApiError, convert, pb};
+use crate::api::{convert, pb};
 use crate::clock::monotonic_now;
 use crate::identity::Credentials;
 use crate::reply::ReplyContent;
 
 /// The most events that wait for the program. Beyond that, the oldest is dropped.
 const EVENTS_MAX: usize = 1024;
-
-/// How a publisher behaves.
-#[derive(Clone, Debug)]
-pub struct PublisherOptions {
-    /// How long to go on dialling before the first connection is given up. Default 5 s.
-    pub patience: Duration,
-    /// The most frames that may wait for the broker. Beyond that, the oldest is dropped and counted. Default
-    /// 4.
-    pub waiting_frames_max: usize,
-}
-
-impl Default for PublisherOptions {
-    fn default() -> Self {
-        Self { patience: Duration::from_secs(5), waiting_frames_max: 4 }
-    }
-}
-
-/// Why a frame was not sent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
-    /// No pixels, or no bytes.
-    #[error(
-        "the frame is empty ({width}x{height} pixels, {bytes} bytes); publish frames of at least one pixel"
-    )]
-    Empty {
-        /// Pixels in a row.
-        width: u32,
-        /// Rows.
-        height: u32,
-        /// The payload's size.
-        bytes: usize,
-    },
-    /// A data record without bytes.
-    #[error("the record is empty; publish at least one byte")]
-    EmptyData,
-    /// Larger than the broker takes.
-    #[error(
-        "the frame has {bytes} bytes, more than the broker's limit of {bytes_max}; encode it smaller, or start the \
-         broker with a higher --frame-bytes-max"
-    )]
-    TooLarge {
-        /// The payload's size.
-        bytes: usize,
-        /// The broker's limit.
-        bytes_max: u32,
-    },
-    /// The broker reported a lasting failure, and nothing is sent any more.
-    #[error("the camera broker does not take frames any more: {0}")]
-    Over(ClientError),
-}
-
-/// What happens to a publisher.
-#[derive(Clone, Debug, PartialEq)]
-pub enum PublisherEvent {
-    /// A frame is in the camera's log.
-    Accepted {
-        /// What [`PublisherClient::send`] returned.
-        number: u64,
-        /// The identity that it was given, which replies name.
-        frame: FrameId,
-    },
-    /// A frame was not taken.
-    Refused {
-        /// What [`PublisherClient::send`] returned.
-        number: u64,
-        /// Why.
-        error: ApiError,
-    },
-    /// An application's result for a frame.
-    Reply {
-        /// The frame.
-        frame: FrameId,
-        /// The application.
-        application: String,
-        /// The result. Detections are in the pixels of the frame as it was published.
-        content: ReplyContent,
-    },
-    /// The broker was lost, and is being dialled. Frames sent meanwhile are dropped and counted.
-    Disconnected {
-        /// Why.
-        reason: ClientError,
-    },
-    /// The broker is back.
-    Reconnected,
-    /// The broker said something that will not pass by itself. The last event.
-    Failed {
-        /// Why.
-        reason: ClientError,
-    },
-}
-
-/// What became of frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PublisherCounts {
-    /// Handed in.
-    pub sent: u64,
-    /// Taken by the broker.
-    pub accepted: u64,
-    /// Not taken by the broker.
-    pub refused: u64,
-    /// Dropped here: newer ones were waiting, or there was no connection.
-    pub dropped: u64,
-    /// Lost with the connection: sent, and never answered for.
-    pub lost: u64,
-}
 
 /// Publishes the frames of one camera through a camera broker in another process. It reconnects by itself.
 /// Dropping it ends the publishing; unsent frames are lost.
@@ -183,14 +82,53 @@ impl PublisherClient {
         camera: Option<&CameraName>,
         options: PublisherOptions,
     ) -> Result<Self, ClientError> {
-        let dialler = Dialler::new(address, Which::Camera, credentials)?;
+        let diallers = vec![Dialler::new(address, Which::Camera, credentials)?];
         let asked = camera.map(ToString::to_string).unwrap_or_default();
+        let first = pb::PublishRequest { camera: asked, ..Default::default() };
+        Self::open(Brokers { diallers, at: 0 }, first, u32::MAX, options).await
+    }
+
+    /// Publishes a derived stream at the first edge broker of `addresses` that takes it. There is at least one, in order of preference. If that
+    /// edge is gone, the stream goes on at the next one, where its records are numbered anew. `credentials` are needed for everything but a
+    /// Unix socket.
+    pub async fn connect_to_edge(
+        addresses: Vec<Address>,
+        credentials: Option<&Credentials>,
+        stream: &DerivedStream,
+        options: PublisherOptions,
+    ) -> Result<Self, ClientError> {
+        let diallers = addresses.into_iter().map(|address| Dialler::new(address, Which::Edge, credentials));
+        let diallers = diallers.collect::<Result<Vec<_>, _>>()?;
+        let derived_from = stream.of.iter().map(ToString::to_string).collect();
+        let camera = stream.name.to_string();
+        let first = pb::PublishRequest { camera, derived_from, ..Default::default() };
+        Self::open(Brokers { diallers, at: 0 }, first, DERIVED_BYTES_MAX, options).await
+    }
+
+    async fn open(
+        mut brokers: Brokers,
+        first: pb::PublishRequest,
+        bytes_max: u32,
+        options: PublisherOptions,
+    ) -> Result<Self, ClientError> {
+        let at = Cell::new(0);
         let opened = persist(options.patience, async || {
-            let broker = dialler.connect().await?;
-            Ok((broker.frame_bytes_max, dialler.publish(asked.clone()).await?))
+            let dialler = &brokers.diallers[at.get()];
+            let opened = async {
+                let broker = dialler.connect().await?;
+                Ok((broker.frame_bytes_max.min(bytes_max), dialler.publish(first.clone()).await?))
+            };
+            let opened = opened.await;
+            if opened.is_err() {
+                at.set((at.get() + 1) % brokers.diallers.len());
+            }
+            opened
         });
         let (frame_bytes_max, (sink, answers, started)) = opened.await?;
-        let camera: CameraName = started.camera.parse().map_err(|_| dialler.protocol("a camera's name"))?;
+        brokers.at = at.get();
+        let name = started.camera.parse();
+        let camera: CameraName = name.map_err(|_| brokers.current().protocol("a camera's name"))?;
+        let first = pb::PublishRequest { camera: camera.to_string(), ..first };
         let shared = Arc::new(Shared {
             state: Mutex::new(State { connected: true, ..State::default() }),
             waiting_frames_max: options.waiting_frames_max.max(1),
@@ -199,7 +137,7 @@ impl PublisherClient {
             event: Notify::new(),
             settled: Notify::new(),
         });
-        let work = run(dialler, camera.clone(), Arc::clone(&shared), answers);
+        let work = run(brokers, first, Arc::clone(&shared), answers);
         Ok(Self { shared, camera, frame_bytes_max, _task: OwnedTask::spawn(work) })
     }
 
@@ -458,9 +396,26 @@ impl Shared {
     }
 }
 
-async fn run(dialler: Dialler, camera: CameraName, shared: Arc<Shared>, mut answers: AnswerStream) {
+/// The brokers that take the stream, in order of preference, and the one in use.
+struct Brokers {
+    diallers: Vec<Dialler>,
+    at: usize,
+}
+
+impl Brokers {
+    fn current(&self) -> &Dialler {
+        &self.diallers[self.at]
+    }
+}
+
+async fn run(
+    mut brokers: Brokers,
+    first: pb::PublishRequest,
+    shared: Arc<Shared>,
+    mut answers: AnswerStream,
+) {
     loop {
-        let reason = publish(&dialler, &shared, answers).await;
+        let reason = publish(brokers.current(), &shared, answers).await;
         *shared.sink.lock().await = None;
         shared.disconnected();
         if shared.lock().finished {
@@ -477,9 +432,18 @@ async fn run(dialler: Dialler, camera: CameraName, shared: Arc<Shared>, mut answ
             if shared.lock().finished {
                 return shared.event.notify_one();
             }
-            match dialler.publish(camera.to_string()).await {
+            let dialler = brokers.current();
+            let opened = async {
+                if dialler.is_remote() {
+                    // Another start of the broker, perhaps on another host, has another clock.
+                    dialler.forget_clock();
+                    dialler.connect().await?;
+                }
+                dialler.publish(first.clone()).await
+            };
+            match opened.await {
                 Ok((sink, answers, _)) => break (sink, answers),
-                Err(error) if error.is_passing() => {}
+                Err(error) if error.is_passing() => brokers.at = (brokers.at + 1) % brokers.diallers.len(),
                 Err(error) => return shared.fail(error),
             }
         };

@@ -1,0 +1,452 @@
+"""Brings frames and the records that were made of them together."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
+
+from mez import _arguments as arguments
+from mez import _native
+from mez._frame import Frame
+from mez._in_process import InProcessEdge
+from mez._subscribe import read, subscribe
+from mez._subscription import Subscription
+from mez.errors import EndedError, Error, WaitTimeoutError
+
+if TYPE_CHECKING:
+    import asyncio
+
+# Records without a pair that wait for the next pair. Of more, the newest are told, and all are counted.
+_STRAYS_MAX = 64
+# How often a wait looks whether Ctrl-C was pressed.
+_SLICE_S = 0.1
+
+_log = logging.getLogger("mez")
+
+MissingReason = Literal["passed", "late", "full", "ended"]
+StrayReason = Literal["late", "twice", "frame_skipped", "no_frame", "no_origin", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A record that came without its frame.
+
+    Attributes:
+        record: The record.
+        reason: `"late"`: its frame was given out without it; `"twice"`: its frame was given out with as many
+            records as were asked for; `"frame_skipped"`: its frame was not delivered here, though later ones
+            were; `"no_frame"`: its frame did not come in time; `"no_origin"`: it does not say what it was
+            made of (`of=` of `Publisher.send_data`); `"full"`: more waited than may.
+    """
+
+    record: Frame
+    reason: StrayReason
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A frame, and what was made of it.
+
+    Attributes:
+        frame: The frame.
+        records: The records that were made of it, in the order in which they came.
+        missing: Why there are fewer than `records=` of `join` said; `None` if there are as many. `"passed"`:
+            the time is over, and records of later frames have come; `"late"`: the time is over, and none of
+            a later frame has come either; `"full"`: more waited than may; `"ended"`: the derived streams
+            have ended.
+        strays: Records without a frame that came since the pair before, at most 64 of them.
+        dropped: Pairs before this one that were dropped, because your loop was slower than they came.
+    """
+
+    frame: Frame
+    records: tuple[Frame, ...]
+    missing: MissingReason | None = None
+    strays: tuple[Stray, ...] = ()
+    dropped: int = 0
+
+    @property
+    def record(self) -> Frame | None:
+        """The first record; `None` if there is none."""
+        return self.records[0] if self.records else None
+
+    @property
+    def data(self) -> Any:  # noqa: ANN401, what was published
+        """What the first record holds (`Frame.data`); `None` if there is none."""
+        return self.records[0].data if self.records else None
+
+
+class JoinCounts(NamedTuple):
+    """What became of everything that came.
+
+    Attributes:
+        frames: Frames that came.
+        records: Records that came.
+        whole: Frames that were given out with all their records.
+        missing: Frames that were given out with fewer.
+        matched: Records that were given out with their frames.
+        strays: Records that were given out without.
+        dropped: Pairs that were dropped, because the loop was slower than they came.
+    """
+
+    frames: int
+    records: int
+    whole: int
+    missing: int
+    matched: int
+    strays: int
+    dropped: int
+
+
+class Join(Iterator[Pair], AsyncIterator[Pair]):
+    """Pairs as they come. Made by `mez.join`.
+
+    Read it with `for`, with `async for`, or with `next`; one thread or task at a time. It is a context
+    manager, which closes it. Two threads of its own read the streams, so that neither holds up the other.
+    """
+
+    def __init__(
+        self,
+        frames: Subscription,
+        records: Subscription,
+        native: _native.Join,
+        *,
+        past: bool,
+        pairs_max: int,
+        timeout: float | None,
+        on_never_met: Callable[[str], object] | None,
+    ) -> None:
+        self._frames, self._records, self._native = frames, records, native
+        self._past = past
+        self._pairs_max = pairs_max
+        self._timeout = timeout
+        self._on_never_met = on_never_met
+        self._changed = threading.Condition()
+        self._ready: deque[Pair] = deque()
+        self._strays: deque[Stray] = deque(maxlen=_STRAYS_MAX)
+        self._dropped = 0
+        self._dropped_untold = 0
+        self._running = 2
+        self._failed: Exception | None = None
+        self._closed = False
+        self._wakes: Callable[[], object] | None = None
+        for target in (self._read_frames, self._read_records):
+            threading.Thread(target=target, name="mez-join", daemon=True).start()
+
+    @property
+    def counts(self) -> JoinCounts:
+        """What became of everything that came so far."""
+        return JoinCounts(*self._native.counts, self._dropped)
+
+    @property
+    def waiting(self) -> tuple[int, int, int]:
+        """Frames that wait for records, records that wait for their frames, and the bytes of both."""
+        return self._native.waiting
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    def next(self, timeout: float | None = None) -> Pair:
+        """Wait for the next pair.
+
+        Args:
+            timeout: Seconds; `None` waits as long as `timeout` of `join` says.
+
+        Raises:
+            WaitTimeoutError: The time has passed. The join goes on.
+            EndedError: Both sides have ended, or it was closed.
+            Error: What a subscription raises: `PermissionDenied`, `ConnectError` and so on.
+        """
+        limit = arguments.timeout("timeout", timeout) if timeout is not None else self._timeout
+        deadline = None if limit is None else time.monotonic() + limit
+        with self._changed:
+            while True:
+                pair = self._take()
+                if pair is not None:
+                    return pair
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise self._timed_out(limit)
+                waits = [_SLICE_S, *(each for each in (left, self._native.due) if each is not None)]
+                self._changed.wait(max(0.001, min(waits)))
+
+    def close(self) -> None:
+        """End the join and both its subscriptions. Closing twice does nothing."""
+        with self._changed:
+            self._closed = True
+            self._tell()
+        self._frames.close()
+        self._records.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Pair:
+        try:
+            return self.next()
+        except EndedError:
+            raise StopIteration from None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Pair:
+        import asyncio
+
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        # A pair that is there already must not keep other tasks from running.
+        await asyncio.sleep(0)
+        try:
+            while True:
+                with self._changed:
+                    changed.clear()
+                    self._wakes = lambda: _wake(loop, changed)
+                    pair = self._take()
+                if pair is not None:
+                    return pair
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise self._timed_out(self._timeout)
+                waits = [each for each in (left, self._native.due) if each is not None]
+                try:
+                    await asyncio.wait_for(changed.wait(), max(0.001, min(waits)) if waits else None)
+                except TimeoutError:
+                    continue
+        except EndedError:
+            raise StopAsyncIteration from None
+        finally:
+            self._wakes = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        frames, records, _ = self.waiting
+        state = "closed" if self._closed else f"{frames} frames and {records} records wait"
+        return f"<Join {self._frames.pattern} with {self._records.pattern}, {state}>"
+
+    # What follows is called with `_changed` held.
+
+    def _take(self) -> Pair | None:
+        """The next pair, if there is one. Raises what ended the join."""
+        if self._closed:
+            raise EndedError("the join is closed; open a new one")
+        if not self._ready:
+            self._drain()
+        if self._ready:
+            pair = self._ready.popleft()
+            self._changed.notify_all()
+            return pair
+        if self._failed is not None:
+            raise self._failed
+        if self._running == 0:
+            raise EndedError("both sides of the join have ended, and everything was delivered")
+        return None
+
+    def _drain(self) -> None:
+        """Takes what comes out of the join now."""
+        while (joined := self._native.poll()) is not None:
+            kind, frame, records, reason = joined
+            if kind == "pair":
+                if len(self._ready) >= self._pairs_max and not self._past:
+                    self._ready.popleft()
+                    self._dropped += 1
+                    self._dropped_untold += 1
+                strays, dropped = tuple(self._strays), self._dropped_untold
+                self._strays.clear()
+                self._dropped_untold = 0
+                missing = cast("MissingReason | None", reason)
+                self._ready.append(Pair(frame, tuple(records), missing, strays, dropped))
+            elif kind == "stray":
+                self._strays.append(Stray(records[0], cast("StrayReason", reason)))
+            else:
+                _log.warning("%s with %s: %s", self._frames.pattern, self._records.pattern, reason)
+                if self._on_never_met is not None:
+                    self._on_never_met(str(reason))
+
+    def _tell(self) -> None:
+        self._changed.notify_all()
+        if self._wakes is not None:
+            self._wakes()
+
+    # The threads.
+
+    def _read_frames(self) -> None:
+        self._read(self._frames, 0)
+
+    def _read_records(self) -> None:
+        self._read(self._records, 1)
+
+    def _read(self, subscription: Subscription, side: int) -> None:
+        try:
+            while self._has_room(side):
+                frame = subscription.next()
+                # Video was decoded here: what it holds is a picture.
+                across, down = frame.width, frame.height
+                pixels = across * down * 3 // 2 if frame._picture is not None else 0
+                size = frame.payload.nbytes + pixels
+                with self._changed:
+                    if side == 0:
+                        place = (frame.epoch, frame.sequence, frame.captured_ns)
+                        self._native.frame(frame.camera, place, frame, size)
+                    else:
+                        of = frame.of
+                        named = (
+                            None if of is None else (of.camera, of.id.epoch, of.id.sequence, of.captured_ns)
+                        )
+                        self._native.record(named, frame.captured_ns, frame, size)
+                    self._drain()
+                    self._tell()
+        except EndedError:
+            pass
+        except Exception as error:
+            with self._changed:
+                self._failed = self._failed or error
+        with self._changed:
+            self._running -= 1
+            if side == 0:
+                self._native.frames_ended()
+            else:
+                self._native.records_ended()
+            self._drain()
+            self._tell()
+
+    def _has_room(self, side: int) -> bool:
+        """Waits, of the past, until the next frame or record has room. False: the join is closed."""
+        with self._changed:
+            while not self._closed and self._past:
+                if self._native.wants[side] and len(self._ready) < self._pairs_max:
+                    return True
+                self._changed.wait(_SLICE_S)
+            return not self._closed
+
+    def _timed_out(self, limit: float | None) -> WaitTimeoutError:
+        frames, records, _ = self.waiting
+        return WaitTimeoutError(
+            f"{self._frames.pattern} with {self._records.pattern}: no pair within {limit} s; {frames} frames "
+            f"and {records} records wait for each other"
+        )
+
+
+def _wake(loop: "asyncio.AbstractEventLoop", changed: "asyncio.Event") -> None:
+    try:
+        loop.call_soon_threadsafe(changed.set)
+    except RuntimeError:
+        # The loop was closed while a thread had something for it.
+        return
+
+
+def join(
+    frames: str | Subscription,
+    derived: str | Subscription,
+    *,
+    within_ms: float = 1000.0,
+    records: int = 1,
+    since: arguments.Time | None = None,
+    until: arguments.Time | None = None,
+    waiting_max: int = 256,
+    bytes_max: int = 64 << 20,
+    edge: str | InProcessEdge | Sequence[str | InProcessEdge] | None = None,
+    keys: arguments.StrPath | None = None,
+    timeout: float | None = None,
+    connect_timeout: float | None = 5.0,
+    on_never_met: Callable[[str], object] | None = None,
+) -> Join:
+    """Bring frames and the records that were made of them together.
+
+    A frame comes out with its records as soon as these are there, the frames of each camera in order of their
+    capture. One that lacks records when its time is over comes out without them, and `Pair.missing` says why.
+    Records that come too late, twice, or without a frame are told with the next pair (`Pair.strays`).
+
+    Live, what waits is bounded by `waiting_max` and `bytes_max`: beyond that, the oldest comes out as it
+    is. A loop that is slower than the pairs come loses the oldest ones (`Pair.dropped`). Of the past, nothing
+    is lost: streams are read no further than there is room.
+
+    Args:
+        frames: The cameras: a name or pattern, as in `subscribe`, or a subscription of your own, for example
+            with a contract. Every frame that crosses the link counts.
+        derived: The streams that were made of them: `"dock/cam1/faces"`, `"dock/*/faces"`, or a subscription.
+        within_ms: How long a frame waits for its records, and a record for its frame, in milliseconds. Of the
+            past: how much younger than a frame the derived streams must have become.
+        records: How many records each frame is expected to have.
+        since: Join the past, from this capture time on, as in `read`. Default: what comes from now on. Needs
+            the right to read, and to have originals.
+        until: The end of the past. Default: now. Only with `since`.
+        waiting_max: The most frames that wait, records that wait, and pairs that your loop has not taken.
+        bytes_max: The most bytes of the frames and records that wait.
+        edge: As in `subscribe`.
+        keys: As in `subscribe`.
+        timeout: The longest wait for a pair, in seconds; then `WaitTimeoutError`. `None`: for ever.
+        connect_timeout: As in `subscribe`.
+        on_never_met: Called with a sentence if nothing has matched for ten seconds, though frames or records
+            came. The logger `mez` warns of it as well.
+
+    Raises:
+        ArgumentError: An argument has a bad value; `field` names it.
+        PermissionDenied, KeysError, ConnectError, BusyError: As `subscribe`.
+
+    Example:
+        ```python
+        for pair in mez.join("dock/cam1", "dock/cam1/faces", within_ms=500):
+            if pair.missing:
+                print("no faces:", pair.missing)
+            else:
+                draw(pair.frame.image, pair.data)
+        ```
+    """
+    if until is not None and since is None:
+        raise arguments.invalid(
+            "until", "until goes with since; without since, what comes from now on is joined"
+        )
+    past = since is not None
+    native = _native.Join(
+        within=arguments.number("within_ms", within_ms) / 1e3,
+        records=arguments.whole("records", records, 1, 1024),
+        waiting_max=arguments.whole("waiting_max", waiting_max, 1, 1 << 20),
+        bytes_max=arguments.whole("bytes_max", bytes_max, 1, 1 << 40),
+        strange_after=10.0,
+        past=past,
+    )
+    opened: list[Subscription] = []
+
+    def open_side(field: str, side: str | Subscription) -> Subscription:
+        if isinstance(side, Subscription):
+            return side
+        name = arguments.text(field, side)
+        if past:
+            made = read(name, since=since, until=until, edge=edge, keys=keys, connect_timeout=connect_timeout)
+        else:
+            made = subscribe(
+                name, deliver="every", edge=edge, keys=keys, timeout=None, connect_timeout=connect_timeout
+            )
+        opened.append(made)
+        return made
+
+    try:
+        # The records first: those of the first frames must not be missed.
+        made = open_side("derived", derived)
+        source = open_side("frames", frames)
+    except Error:
+        for each in opened:
+            each.close()
+        raise
+    return Join(
+        source,
+        made,
+        native,
+        past=past,
+        pairs_max=waiting_max,
+        timeout=arguments.timeout("timeout", timeout),
+        on_never_met=on_never_met,
+    )
