@@ -60,7 +60,8 @@ def test_names_and_options_that_make_no_sense_are_refused(edge: mez.Edge, tmp_pa
         assert error.value.reason == "NAME_IS_CAMERA"
         with pytest.raises(mez.ArgumentError, match="cannot be made of itself"):
             mez.publisher("tracks", of="tracks", edge=edge)
-        for of in ([], ()):
+        no_sources: list[list[str] | tuple[str, ...]] = [[], ()]
+        for of in no_sources:
             with pytest.raises(mez.ArgumentError, match="say what it is made of"):
                 mez.publisher("tracks", of=of, edge=edge)
         with pytest.raises(mez.ArgumentError, match="kept by the edge"):
@@ -91,7 +92,7 @@ def test_frames_and_records_come_together_in_order_of_capture(edge: mez.Edge) ->
         seen = [sent(number) for number in range(5)]
         for at, worker in ((1, other), (0, one), (3, one), (4, other), (4, one)):
             worker.send_data({"of": seen[at].sequence}, of=seen[at])
-        together = []
+        together: list[mez.Pair] = []
         while len(together) < 5:
             pair = pairs.next(timeout=30)
             if pair.frame.id >= seen[0].id:

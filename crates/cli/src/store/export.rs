@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use mez_core::audit::{Event, Kind};
 use mez_core::frame::{SkipCounts, SkipReason};
-use mez_core::name::CameraName;
+use mez_core::name::{CameraName, CameraPattern};
 use mez_node::audit::folder::audit_folder;
 use mez_node::audit::told;
 use mez_node::clock::wall_now;
-use mez_node::export::{ExportFormat, ExportOptions, ExportProgress, ExportSummary, VideoCodec, export};
+use mez_node::export::{
+    ExportFormat, ExportOptions, ExportProgress, ExportSummary, StreamBeside, VideoCodec, export,
+};
 use mez_node::persist::LogKind;
 use mez_node::runtime::{block_on, until_stopped};
 
@@ -28,6 +30,7 @@ Examples:
   mez store export dock/cam1 cam1.mp4 --store /var/lib/mez/store
   mez store export dock/cam1 cam1.mp4 --store /var/lib/mez/store --since -10m --until -5m
   mez store export dock/cam1 cam1.mcap --store /var/lib/mez/store --json
+  mez store export dock/cam1 cam1.mcap --store /var/lib/mez/store --with 'dock/cam1/*'
   jq 'select(.detections) | {video_seconds, detections}' cam1.mp4.jsonl
 
 MP4 needs ffmpeg. The video shows each frame at its capture time, so pauses keep their length. Frames are encoded as H.264. With \
@@ -65,6 +68,9 @@ pub(super) struct ExportArgs {
     /// Format of the file [default: by the ending of FILE]
     #[arg(long, value_enum)]
     format: Option<Format>,
+    /// Other streams of the store that go into the same MCAP, such as those derived of the camera: 'dock/cam1/*'; may be repeated
+    #[arg(long, value_name = "STREAM", value_delimiter = ',')]
+    with: Vec<CameraPattern>,
     /// Encoding of the frames in an MP4
     #[arg(long, value_enum, default_value_t = Codec::H264)]
     codec: Codec,
@@ -157,11 +163,27 @@ fn options(args: ExportArgs) -> Result<ExportOptions, Failure> {
             args.folder.store.display()
         )));
     }
+    let is_with =
+        |name: &&CameraName| **name != args.camera && args.with.iter().any(|pattern| pattern.matches(name));
+    let with: Vec<StreamBeside> = cameras
+        .iter()
+        .filter(is_with)
+        .map(|name| StreamBeside {
+            name: name.clone(),
+            remembered: args.folder.remembered(name, LogKind::Frames),
+            remembered_notes: args.folder.remembered(name, LogKind::Notes),
+        })
+        .collect();
+    let unmatched = args.with.iter().find(|pattern| !with.iter().any(|stream| pattern.matches(&stream.name)));
+    if let Some(pattern) = unmatched {
+        return Err(Failure::text(format!("--with {pattern}: the store has no other stream of that name")));
+    }
     let remembered = args.folder.remembered(&args.camera, LogKind::Frames);
     let remembered_notes = args.folder.remembered(&args.camera, LogKind::Notes);
     Ok(ExportOptions {
         remembered,
         remembered_notes,
+        with,
         notes: !args.no_notes,
         begin,
         end: Some(end),
@@ -182,6 +204,9 @@ fn describe(options: &ExportOptions, summary: &ExportSummary) -> String {
         format!("{name}: {frames} frames over {span}, {}", bytes(*file_bytes)),
         format!("  {from} to {to}"),
     ];
+    for (stream, count) in &summary.with {
+        lines.push(format!("  with {count} records of {stream}"));
+    }
     if summary.gaps > 0 {
         lines.push(format!("  {}", not_recorded(&summary.missing, summary.gaps)));
     }

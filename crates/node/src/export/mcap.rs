@@ -71,6 +71,7 @@ pub(super) struct Mcap {
     camera: CameraName,
     writer: Writer<BufWriter<File>>,
     image_schema: u16,
+    gap_schema: u16,
     gaps: u16,
     /// The channel of the epoch at hand.
     images: Option<(Epoch, u16)>,
@@ -87,19 +88,29 @@ impl Mcap {
         let mut writer = options.create(BufWriter::new(file))?;
         let image_schema = writer.add_schema(IMAGE_SCHEMA_NAME, "protobuf", IMAGE_SCHEMA)?;
         let gap = serde_json::to_vec(&gap_schema()).unwrap_or_default();
-        let gap = writer.add_schema(GAP_SCHEMA_NAME, "jsonschema", &gap)?;
-        let metadata = BTreeMap::from([("camera".into(), camera.to_string())]);
-        let gaps = writer.add_channel(gap, &format!("/{camera}/gaps"), "json", &metadata)?;
+        let gap_schema = writer.add_schema(GAP_SCHEMA_NAME, "jsonschema", &gap)?;
+        let gaps = gaps_channel(&mut writer, gap_schema, camera)?;
         Ok(Self {
             camera: camera.clone(),
             writer,
             image_schema,
+            gap_schema,
             gaps,
             images: None,
             data: BTreeMap::new(),
             message: Vec::new(),
             said: BTreeMap::new(),
         })
+    }
+
+    /// What is added from now on is of another camera or stream.
+    pub(super) fn turn_to(&mut self, camera: &CameraName) -> Result<(), McapError> {
+        self.gaps = gaps_channel(&mut self.writer, self.gap_schema, camera)?;
+        self.camera = camera.clone();
+        self.images = None;
+        self.data.clear();
+        self.said.clear();
+        Ok(())
     }
 
     /// Adds an image, whose `format` is `jpeg` or `png`, or a data record (`data`).
@@ -233,9 +244,10 @@ impl Mcap {
         self.writer.write_to_known_channel(&header, value.to_string().as_bytes())
     }
 
-    pub(super) fn finish(mut self, summary: &ExportSummary) -> Result<File, McapError> {
+    /// Finishes the export of a camera.
+    pub(super) fn finish(mut self, camera: &CameraName, summary: &ExportSummary) -> Result<File, McapError> {
         let mut metadata = summary.fields();
-        metadata.insert("camera".into(), self.camera.to_string());
+        metadata.insert("camera".into(), camera.to_string());
         self.writer.write_metadata(&Metadata { name: "mez".into(), metadata })?;
         self.writer.finish()?;
         self.writer.into_inner().into_inner().map_err(|error| McapError::Io(error.into_error()))
@@ -256,6 +268,15 @@ impl Mcap {
         self.images = Some((epoch, channel));
         Ok(channel)
     }
+}
+
+fn gaps_channel(
+    writer: &mut Writer<BufWriter<File>>,
+    schema: u16,
+    camera: &CameraName,
+) -> Result<u16, McapError> {
+    let metadata = BTreeMap::from([("camera".into(), camera.to_string())]);
+    writer.add_channel(schema, &format!("/{camera}/gaps"), "json", &metadata)
 }
 
 fn header(channel_id: u16, meta: &FrameMeta) -> MessageHeader {

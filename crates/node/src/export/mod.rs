@@ -8,6 +8,7 @@
 //! | `said` | what was said of the frames: results of applications, changes of contracts, why there are none |
 //! | `captions`, `side_file` | the same as subtitles of a video, and in a file beside it |
 //! | `mcap_said` | the same as messages, and as boxes that viewers draw |
+//! | `summary` | what was exported, and what was not |
 //!
 //! An export never changes the log, and a broker may write to it meanwhile. The file gets its name only when it is complete.
 
@@ -20,10 +21,10 @@ mod mp4;
 mod packets;
 mod said;
 mod side_file;
+mod summary;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -32,7 +33,6 @@ use mez_core::frame::{Encoding, FrameId, SkipCounts};
 use mez_core::name::CameraName;
 use mez_core::store::{HeaderError, KeyRing, SegmentNumber, StorageError};
 use mez_core::units::Timestamp;
-use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
 use self::frames::{Frames, Still, StillKind};
@@ -40,6 +40,7 @@ use self::mcap::Mcap;
 use self::mp4::Mp4;
 use self::said::{Due, Said, SaidOfSpan};
 use self::side_file::SideFile;
+pub use self::summary::ExportSummary;
 use crate::clock::wall_now;
 use crate::notes::NotedReply;
 use crate::source::SourceError;
@@ -103,6 +104,19 @@ pub struct ExportOptions {
     pub notes: bool,
     /// The file in the folder for state that remembers the log of notes, if there is one.
     pub remembered_notes: Option<PathBuf>,
+    /// Other streams of the store that an MCAP file has in it as well, such as those that were derived of the camera.
+    pub with: Vec<StreamBeside>,
+}
+
+/// A stream that is exported beside a camera.
+#[derive(Clone, Debug)]
+pub struct StreamBeside {
+    /// Its name.
+    pub name: CameraName,
+    /// As [`ExportOptions::remembered`].
+    pub remembered: Option<PathBuf>,
+    /// As [`ExportOptions::remembered_notes`].
+    pub remembered_notes: Option<PathBuf>,
 }
 
 impl ExportOptions {
@@ -128,6 +142,7 @@ impl ExportOptions {
             ffmpeg: "ffmpeg".into(),
             notes: true,
             remembered_notes: None,
+            with: Vec::new(),
         }
     }
 }
@@ -182,6 +197,9 @@ pub enum ExportError {
         "none of the {0} frames in that span is video (H.264, H.265, AV1), which alone can be copied; encode them again (--codec h264)"
     )]
     NothingToCopy(u64),
+    /// A video has one stream.
+    #[error("a video shows one camera; export the others with --format mcap")]
+    OneStream,
     /// ffmpeg is missing or cannot be started.
     #[error(transparent)]
     NoFfmpeg(#[from] SourceError),
@@ -226,119 +244,15 @@ pub struct ExportProgress {
     pub to: Timestamp,
 }
 
-/// What was exported, and what was not.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExportSummary {
-    /// Frames in the file.
-    pub frames: u64,
-    /// Bytes of the file; 0 until it is finished.
-    pub file_bytes: u64,
-    /// The capture time of the first frame.
-    pub from: Timestamp,
-    /// The capture time of the last frame.
-    pub to: Timestamp,
-    /// Gaps between two frames of the file.
-    pub gaps: u64,
-    /// Frames that are missing in those gaps, by reason.
-    pub missing: SkipCounts,
-    /// Records of the log that are damaged.
-    pub damaged: u64,
-    /// Frames that were encoded again: raw pixels, and frames that need others to be decoded.
-    pub recoded: u64,
-    /// Frames that are left out because the log does not hold what they need to be decoded.
-    pub undecodable: u64,
-    /// Frames that are left out of a copied video because they are not of its encoding.
-    pub not_copied: u64,
-    /// Data records that are left out of a video.
-    pub no_pictures: u64,
-    /// Frames of a video that are shown later than their capture time, because the clock had been set back.
-    pub moved: u64,
-    /// How many frames have each width and height. Frames of a log have several where some were made smaller for the link.
-    pub sizes: BTreeMap<(u32, u32), u64>,
-    /// Width and height of the first frame as it was published. A video shows all frames at that size, unless its codec copies them.
-    pub video_size: (u32, u32),
-    /// Results of applications in the file, or in the file beside a video.
-    pub replies: u64,
-    /// Changes of contracts, likewise.
-    pub contract_changes: u64,
-    /// Changes of the source's state, likewise: why there are no frames in between.
-    pub source_changes: u64,
-    /// Notes of the span that the log of notes should hold and does not.
-    pub notes_missing: u64,
-    /// The file beside a video, with what was said of its frames.
-    pub side_file: Option<PathBuf>,
-}
-
-impl ExportSummary {
-    /// As JSON, on one line.
-    pub fn to_json(&self) -> String {
-        let missing: BTreeMap<_, _> = self.missing.iter().map(|(reason, n)| (reason.name(), n)).collect();
-        let sizes: BTreeMap<String, u64> =
-            self.sizes.iter().map(|((width, height), n)| (format!("{width}x{height}"), *n)).collect();
-        json!({
-            "frames": self.frames,
-            "file_bytes": self.file_bytes,
-            "from": self.from.to_string(),
-            "to": self.to.to_string(),
-            "gaps": self.gaps,
-            "missing_frames": self.missing.total(),
-            "missing_by_reason": missing,
-            "damaged_records": self.damaged,
-            "recoded_frames": self.recoded,
-            "undecodable_frames": self.undecodable,
-            "not_copied_frames": self.not_copied,
-            "data_records_left_out": self.no_pictures,
-            "moved_frames": self.moved,
-            "frames_by_size": sizes,
-            "replies": self.replies,
-            "contract_changes": self.contract_changes,
-            "source_changes": self.source_changes,
-            "notes_missing": self.notes_missing,
-            "side_file": self.side_file,
-        })
-        .to_string()
-    }
-
-    /// What can be said before the file is finished, as texts.
-    fn fields(&self) -> BTreeMap<String, String> {
-        let Ok(Value::Object(fields)) = serde_json::from_str(&self.to_json()) else { return BTreeMap::new() };
-        let texts = fields.into_iter().filter(|(name, _)| name != "file_bytes" && name != "side_file").map(
-            |(name, value)| match value {
-                Value::String(text) => (name, text),
-                other => (name, other.to_string()),
-            },
-        );
-        texts.collect()
-    }
-
-    fn note_said(&mut self, due: &Due, replies: usize) {
-        self.replies += (replies + due.replies.len()) as u64;
-        self.contract_changes += due.contracts.len() as u64;
-        self.source_changes += due.sources.len() as u64;
-    }
-
-    fn note(&mut self, still: &Still) {
-        let first = self.frames == 0;
-        self.frames += 1;
-        self.recoded += u64::from(still.recoded);
-        self.from = if first { still.meta.captured } else { self.from };
-        self.to = still.meta.captured;
-        if still.meta.encoding.is_picture() {
-            *self.sizes.entry((still.meta.width, still.meta.height)).or_default() += 1;
-        }
-        if !first && still.missing.total() > 0 {
-            self.gaps += 1;
-            self.missing.merge(&still.missing);
-        }
-    }
-}
-
 /// Exports frames of a log. `progress` is called with every frame. Dropping the future stops the export and leaves no file.
 pub async fn export(
     options: &ExportOptions,
     mut progress: impl FnMut(ExportProgress),
 ) -> Result<ExportSummary, ExportError> {
     refuse_existing(options)?;
+    if options.format == ExportFormat::Mp4 && !options.with.is_empty() {
+        return Err(ExportError::OneStream);
+    }
     let kind = match (options.format, options.codec) {
         (ExportFormat::Mp4, VideoCodec::Copy) => StillKind::Packet,
         (ExportFormat::Mp4, VideoCodec::H264 | VideoCodec::Jpeg) => StillKind::Jpeg,
@@ -377,8 +291,13 @@ pub async fn export(
         });
     }
     summary.moved = out.moved();
-    let due = said.rest();
+    let mut due = said.rest();
     summary.note_said(&due, 0);
+    for beside in &options.with {
+        // What was said of the one before comes before it.
+        out.turn_to(options, &beside.name, &due)?;
+        due = add_beside(options, beside, span, (&mut out, &mut summary)).await?;
+    }
     let side = out.finish(options, &due, &summary).await?;
     summary.file_bytes = put_in_place(part, &options.output, options.overwrite)?;
     let path = side_file::beside(&options.output);
@@ -395,6 +314,33 @@ pub async fn export(
         }
     }
     Ok(summary)
+}
+
+/// Adds the frames and records of another stream. Returns what was said after the last.
+async fn add_beside(
+    options: &ExportOptions,
+    beside: &StreamBeside,
+    span: (Timestamp, Timestamp),
+    (out, summary): (&mut Out, &mut ExportSummary),
+) -> Result<Due, ExportError> {
+    let StreamBeside { name, remembered, remembered_notes } = beside.clone();
+    let options = ExportOptions { camera: name, remembered, remembered_notes, ..options.clone() };
+    let mut frames = Frames::open(&options, span, StillKind::Image)?;
+    let mut said = read_said(&options, span).await?;
+    let mut count = 0;
+    while let Some(still) = frames.next().await {
+        let (due, replies) = (said.due_before(&still.meta), said.of_frame(&still.meta));
+        out.add(&options, &still, count == 0, (&due, &replies)).await?;
+        summary.note_said(&due, replies.len());
+        count += 1;
+    }
+    let rest = frames.finish(&options.camera).await?;
+    summary.damaged += rest.damaged;
+    summary.undecodable += rest.undecodable;
+    summary.with.insert(options.camera.to_string(), count);
+    let due = said.rest();
+    summary.note_said(&due, 0);
+    Ok(due)
 }
 
 /// Refuses to replace files unasked.
@@ -478,6 +424,23 @@ impl Out {
         }
     }
 
+    /// What is added from now on is of another stream. `due`: what was said of the one before.
+    fn turn_to(
+        &mut self,
+        options: &ExportOptions,
+        stream: &CameraName,
+        due: &Due,
+    ) -> Result<(), ExportError> {
+        match self {
+            // A video has one.
+            Self::Mp4(..) => Ok(()),
+            Self::Mcap(out) => {
+                let turned = out.add_due(due).and_then(|()| out.turn_to(stream));
+                turned.map_err(|source| mcap_error(options, source))
+            }
+        }
+    }
+
     fn moved(&self) -> u64 {
         match self {
             Self::Mp4(out, _) => out.moved(),
@@ -500,7 +463,7 @@ impl Out {
                 side.finish().map(Some)
             }
             Self::Mcap(mut out) => {
-                let finished = out.add_due(due).and_then(|()| out.finish(summary));
+                let finished = out.add_due(due).and_then(|()| out.finish(&options.camera, summary));
                 finished.map(|_| None).map_err(|source| mcap_error(options, source))
             }
         }

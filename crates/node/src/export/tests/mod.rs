@@ -3,6 +3,7 @@
 mod copied;
 mod said;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
@@ -21,6 +22,7 @@ use mez_core::units::{ClockAnchor, Instant};
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_media::{ImageView, PixelFormat};
 use prost::Message;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::mcap::CompressedImage;
@@ -74,10 +76,14 @@ impl Log {
     }
 
     fn publish_by(&mut self, anchor: ClockAnchor, frames: &[Shot]) {
+        self.publish_as(&camera(), anchor, frames);
+    }
+
+    fn publish_as(&mut self, stream: &CameraName, anchor: ClockAnchor, frames: &[Shot]) {
         self.epoch += 1;
         let (writer, reader) = log(LogConfig::default());
         let mut intake = Intake::new(writer, IntakeConfig::new(Epoch(self.epoch), anchor));
-        let mut store = self.store(reader.cursor_at_end());
+        let mut store = self.store_of(stream, reader.cursor_at_end());
         store.set_start(Epoch(self.epoch), anchor);
         let mut now = anchor.monotonic;
         for (step, encoding, payload, (width, height)) in frames {
@@ -89,17 +95,21 @@ impl Log {
     }
 
     fn store(&self, cursor: mez_core::log::Cursor) -> StoreWriter<LogFiles> {
-        let state = self.folder.path().join("state/@log");
-        let mut files = LogFiles::open(self.folder.path(), &camera(), state).unwrap();
+        self.store_of(&camera(), cursor)
+    }
+
+    fn store_of(&self, stream: &CameraName, cursor: mez_core::log::Cursor) -> StoreWriter<LogFiles> {
+        let state = self.folder.path().join("state").join(stream.as_str()).join("@log");
+        let mut files = LogFiles::open(self.folder.path(), stream, state).unwrap();
         let ring = keys(1);
         let recovery = mez_core::store::RecoveryConfig {
-            camera: &camera(),
+            camera: stream,
             keys: &ring,
             bytes_max: u64::MAX,
             time_max: Duration::from_secs(60),
         };
         let resume = mez_core::store::recover(&mut files, recovery, || BEGIN).unwrap().resume;
-        let config = StoreConfig::new(camera(), ring, 64 << 20);
+        let config = StoreConfig::new(stream.clone(), ring, 64 << 20);
         StoreWriter::new(files, config, resume, cursor, BEGIN, anchor().wall)
     }
 
@@ -335,6 +345,34 @@ async fn messages_hold_data_records_and_a_video_leaves_them_out() {
     let options = log.options("video.mp4");
     let summary = export(&options, |_| {}).await.unwrap();
     assert_eq!((summary.frames, summary.no_pictures), (3, 2));
+}
+
+/// What was derived of a camera comes along, on topics of its own.
+#[tokio::test]
+async fn messages_hold_the_streams_beside_a_camera() {
+    let faces: CameraName = "dock/cam1/faces".parse().unwrap();
+    let (mut log, frames) = (Log::new(), jpegs(4));
+    log.publish(&frames);
+    let record = DataRecord {
+        content_type: "application/json".parse().unwrap(),
+        of: None,
+        body: Bytes::from_static(b"[]"),
+    };
+    let records = vec![(Duration::from_millis(50), Encoding::Data, record.encode(), (0, 0)); 3];
+    log.publish_as(&faces, anchor(), &records);
+    let with = vec![StreamBeside { name: faces, remembered: None, remembered_notes: None }];
+    let options = ExportOptions { with: with.clone(), ..log.options("both.mcap") };
+    let summary = export(&options, |_| {}).await.unwrap();
+    assert_eq!((summary.frames, &summary.with), (4, &BTreeMap::from([("dock/cam1/faces".to_owned(), 3)])));
+    let found = messages(&options.output);
+    let count = |topic: &str| found.get(topic).map_or(0, Vec::len);
+    assert_eq!(
+        (count("/dock/cam1"), count("/dock/cam1/faces/data"), count("/dock/cam1/faces/records")),
+        (4, 3, 3)
+    );
+    let video = ExportOptions { with, ..log.options("both.mp4") };
+    let error = export(&video, |_| {}).await.unwrap_err();
+    assert!(error.to_string().contains("--format mcap"), "{error}");
 }
 
 #[tokio::test]
