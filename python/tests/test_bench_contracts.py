@@ -89,7 +89,10 @@ def test_a_square_wave_has_two_rates_in_turn() -> None:
     ("words", "said"),
     [
         (["log", "--video", "x.mp4"], "--video is for contracts"),
+        (["log", "--only", "x264"], "--only is for contracts, sources, breakdown"),
         (["contracts", "--only", "cut"], "priority, cuts, ladders, livelocks, scenes"),
+        (["sources", "--only", "x265"], "x264, slices, long, openh264"),
+        (["breakdown", "--only", "h265"], "as_they_are, jpeg, h264, h264_source"),
         (["contracts", "--video", "x.mp4"], "--profile"),
     ],
 )
