@@ -106,7 +106,7 @@ class Run:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def parts(self, known: Sequence[str]) -> tuple[str, ...]:
-        """Return the parts of an experiment that are to be run, in their order: with `--only`, those that it names.
+        """Return the parts of an experiment that are run, in their order: with `--only`, those that it names.
 
         Raises:
             ExperimentError: It names one that is not known.
