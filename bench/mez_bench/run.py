@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mez_bench.children import Children
+from mez_bench.errors import ExperimentError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 """The checkout."""
@@ -103,6 +104,17 @@ class Run:
             self.children.__exit__(kind, error, trace)
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def parts(self, known: Sequence[str]) -> tuple[str, ...]:
+        """Return the parts of an experiment that are run, in their order: with `--only`, those that it names.
+
+        Raises:
+            ExperimentError: It names one that is not known.
+        """
+        unknown = [part for part in self.subject.only if part not in known]
+        if unknown:
+            raise ExperimentError(f"--only takes {', '.join(known)}; {unknown[0]} is none of them")
+        return tuple(part for part in known if not self.subject.only or part in self.subject.only)
 
     @contextmanager
     def apart(self) -> Iterator[None]:

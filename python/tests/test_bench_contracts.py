@@ -89,8 +89,11 @@ def test_a_square_wave_has_two_rates_in_turn() -> None:
     ("words", "said"),
     [
         (["log", "--video", "x.mp4"], "--video is for contracts"),
+        (["log", "--only", "x264"], "--only is for contracts, groups"),
         (["contracts", "--only", "cut"], "priority, cuts, ladders, livelocks, scenes"),
         (["groups", "--only", "cost,cut"], "latency, cost, kills; cut is none"),
+        (["sources", "--only", "x265"], "x264, slices, long, openh264"),
+        (["breakdown", "--only", "h265"], "as_they_are, jpeg, h264, h264_source"),
         (["contracts", "--video", "x.mp4"], "--profile"),
     ],
 )

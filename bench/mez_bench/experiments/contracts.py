@@ -10,7 +10,6 @@ from mez_bench.contracts.livelocks import livelocks
 from mez_bench.contracts.part import Part, subject
 from mez_bench.contracts.play import played
 from mez_bench.contracts.scenes import scenes
-from mez_bench.errors import ExperimentError
 from mez_bench.experiment import Experiment, Outcome
 from mez_bench.run import Run
 
@@ -22,10 +21,7 @@ AT_ONCE_QUICK: Final = 4
 
 
 def _run(run: Run) -> Outcome:
-    chosen = run.subject.only or PARTS
-    unknown = [name for name in chosen if name not in PARTS]
-    if unknown:
-        raise ExperimentError(f"--only takes {', '.join(PARTS)}; {unknown[0]} is none of them")
+    chosen = run.parts(PARTS)
     filmed, folder, quick = subject(run), run.folder, run.quick
     rounds, of_ladders = (1, 1) if quick else (ROUNDS, ROUNDS_LADDERS)
     parts: list[Part] = []

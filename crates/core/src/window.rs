@@ -4,13 +4,14 @@
 //! Bytes that have left cannot be called back. CUBIC (RFC 9438) lets a window grow until a packet is lost. On
 //! a path with a deep queue, that is more than a second of data once the path becomes slower. If a stale
 //! frame is then cancelled, its bytes still stand before those of the newest frame. So the window is bounded
-//! by `GAIN · rate · (round trip + pause + SLACK)`, with the greatest delivery rate and the shortest round
+//! by `GAIN · (rate · (round trip + SLACK) + pause)`, with the greatest delivery rate and the shortest round
 //! trip seen lately, as in BBR (Cardwell et al., 2016).
 //!
 //! A rate sample from packets that met no queue gives only a lower bound of what the path carries, so it
 //! counts only if it raises the estimate. The pause is the longest recent time without an acknowledgement
 //! while bytes were on their way. A station of a crowded Wi-Fi cell needs it: it waits for its turn to send,
-//! and with too few bytes on their way, each turn would carry less than the last.
+//! and with too few bytes on their way, each turn would carry less than the last. A pause counts with the rate of
+//! the packets that it ended with, not with the greatest: a path that has become slower pauses before every packet.
 //!
 //! While the rate of a new connection still grows with the bound, the capacity of the path is unknown. The
 //! bound then doubles with every round trip, as in slow start (RFC 9002, section 7.3.1).
@@ -104,7 +105,7 @@ pub struct Bound {
     rate: Extreme,
     /// Seconds.
     round_trip: Extreme,
-    /// Seconds.
+    /// Bytes that pass in a pause.
     pause: Extreme,
     start: Start,
 }
@@ -185,7 +186,7 @@ impl Bound {
         // It could have come together with the acknowledgement before it.
         let pause = late.map(|late| late.min(now.saturating_since(delivered_at.unwrap_or(now))));
         if let Some(pause) = pause {
-            self.pause.note(now, RATE_HALF, pause.min(PAUSE_MAX).as_secs_f64());
+            self.pause.note(now, RATE_HALF, pause.min(PAUSE_MAX).as_secs_f64() * rate);
         }
         if late.is_some_and(|late| late > SLACK) || rate > self.rate.value() {
             self.rate.note(now, RATE_HALF, rate);
@@ -238,7 +239,7 @@ impl Bound {
             true => (GAIN, PACKETS_MIN),
             false => (GAIN_AT_FIRST, PACKETS_AT_FIRST),
         };
-        let bytes = rate * (gain * round_trip + GAIN * (self.pause.value() + SLACK.as_secs_f64()));
+        let bytes = rate * (gain * round_trip + GAIN * SLACK.as_secs_f64()) + GAIN * self.pause.value();
         // The rate is there as soon as a round trip is, which makes the product finite.
         debug_assert!(rate <= 0.0 || bytes.is_finite(), "a bound of {bytes} bytes");
         (rate > 0.0).then(|| (bytes as u64).max(least * mtu))
@@ -399,6 +400,16 @@ mod tests {
         assert!(path.window() <= 5 * MTU, "{}", path.window());
         path.run(500, 75, 6_000, 9_000);
         assert!(path.queued_most <= 6 * MTU, "{} bytes waited", path.queued_most);
+    }
+
+    /// Before each packet of a slower path comes a pause. None of them ends with as many bytes as a turn does.
+    #[test]
+    fn a_path_that_becomes_slower_is_not_taken_for_one_with_turns() {
+        let mut path = Path::new();
+        path.run(5_000, 3_000, 6_000, 60_000);
+        let before = path.window();
+        path.run(150, 75, 6_000, 60_000);
+        assert!(path.window() <= before * 5 / 4, "{} bytes, {before} before", path.window());
     }
 
     /// A station of a crowded Wi-Fi: were no more on its way than a short round trip asks for, each turn would carry less than the last.

@@ -47,6 +47,8 @@ pub struct Flight {
     pub(super) due: Instant,
     /// The on-time probability that was predicted for it.
     pub(super) on_time_probability: Option<f64>,
+    /// Whether it goes as its source coded it ([`SentFrame::of_source`]).
+    pub(super) of_source: bool,
     /// The congestion window in bytes when it was sent, while its path had never been full.
     window: Option<u64>,
     /// If it was cancelled for a newer one, what had arrived of it by then. It occupies the link only until
@@ -250,6 +252,7 @@ impl Flights {
             sent: frame.sent,
             due: frame.due,
             on_time_probability,
+            of_source: frame.of_source,
             window: frame.window,
             cancelled: None,
             arrived: 0.0,

@@ -56,6 +56,9 @@ pub struct SentFrame {
     /// The most bytes that could be on their way when it was sent, if its path was never full
     /// ([`Offer::window`]).
     pub window: Option<u64>,
+    /// Whether it is of its source's own video, and goes as the source coded it. It is of no rung: `rung` is the best one, and its size says
+    /// nothing about those of rungs.
+    pub of_source: bool,
 }
 
 /// What the receiver says of a frame that is arriving.

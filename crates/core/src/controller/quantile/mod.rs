@@ -47,7 +47,7 @@ use self::forecast::{Forecast, Knowledge, Prospect, WORTH_QUEUEING};
 use self::probing::Probing;
 use self::rate::Sample;
 use self::steadiness::Steadiness;
-use super::flight::{PACKET_BYTES, Passage, ms, ms_between};
+use super::flight::{Flight, PACKET_BYTES, Passage, ms, ms_between};
 use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
 use crate::frame::FrameId;
 use crate::units::{BitsPerSecond, Instant};
@@ -158,9 +158,13 @@ impl Quantile {
     }
 
     /// Takes in whether a frame was on time.
-    fn learn(&mut self, on_time_probability: Option<f64>, on_time: bool) {
-        let Some(predicted) = on_time_probability else { return };
-        self.calibration.record(predicted, on_time);
+    fn learn(&mut self, flight: &Flight, on_time: bool) {
+        match flight.on_time_probability {
+            Some(predicted) => self.calibration.record(predicted, on_time),
+            // It went because it was likely enough on time.
+            None if flight.of_source => {}
+            None => return,
+        }
         // If no rung can keep the contract, as many frames are late at every rung. A price would only make
         // them small as well.
         if !self.infeasible {
@@ -197,6 +201,8 @@ impl Policy for Quantile {
 
     fn handle_sent(&mut self, frame: &SentFrame) {
         self.tried = Some(frame.sent);
+        // The link had room for it. Whether any rung keeps the contract was not asked.
+        self.infeasible &= !frame.of_source;
         self.steadiness.note(frame.sent, frame.rung);
         self.knows.sizes.handle_sent(&self.knows.config, frame);
         self.knows.flights.send(frame, self.predicted.take());
@@ -235,7 +241,7 @@ impl Policy for Quantile {
         if !rate.blind || !on_time {
             self.probing.forget_tried();
         }
-        self.learn(landed.flight.on_time_probability, on_time);
+        self.learn(&landed.flight, on_time);
     }
 
     fn handle_reset(&mut self, _: Instant, frame: FrameId) {
@@ -314,8 +320,8 @@ impl Policy for Quantile {
         }
         let (floor, _) = offer.floor_rung();
         // The next frame may have to stand alone. At the rung of this one, that must not cost more than
-        // cancelling saves.
-        let rung = sending.rung.min(offer.ladder.len() - 1);
+        // cancelling saves. One of its source's video is of no rung.
+        let rung = if sending.of_source { floor } else { sending.rung.min(offer.ladder.len() - 1) };
         if (offer.unsent_bytes as f64) < offer.bytes(rung).mean - offer.ladder.rungs()[rung].bytes.mean {
             return false;
         }
@@ -334,7 +340,7 @@ impl Policy for Quantile {
     fn handle_cancelled(&mut self, now: Instant, frame: FrameId, left_bytes: u64) {
         let newest = self.knows.flights.newest().filter(|flight| flight.frame == frame);
         let Some(sending) = newest.copied() else { return };
-        self.learn(sending.on_time_probability, false);
+        self.learn(&sending, false);
         // The frame will never be whole, so the bytes that are through are its measurement. Without it, the
         // next frame would be as large. The choice was right when it was made, so the link has become slower
         // since; the last bytes show how slow.

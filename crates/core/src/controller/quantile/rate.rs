@@ -12,6 +12,8 @@ const ANOTHER: f64 = 1.0;
 /// A link is also another if it is slower than the worst remembered error by more than this, in natural
 /// logarithms: 2.2 times.
 const TURNED: f64 = 0.8;
+/// The fewest bytes that can show that a link is another, slower one: three packets.
+const FEW_BYTES_MIN: f64 = 3.0 * PACKET_BYTES;
 /// Fewer bytes than this may arrive in one burst on any link, so they do not show another link.
 const ANOTHER_BYTES_MIN: f64 = 6e3;
 /// The errors that are assumed before any was seen: the link may be half as fast as the first frame showed.
@@ -165,7 +167,8 @@ impl Rate {
         let shifted = self.shifted(error, deviation);
         let whole = Passage { bytes: sample.bytes, ms: sample.took_ms };
         let service = Service { whole, lately: sample.lately };
-        let turned = self.turned(config, &service).filter(|_| !sample.window_limited && !sample.cancelled);
+        let turned = self.turned(config, &service, false);
+        let turned = turned.filter(|_| !sample.window_limited && !sample.cancelled);
         let error = turned.unwrap_or(error);
         // Until the estimate has come down, it is wrong in the same way again. That is one surprise, however
         // many frames show it.
@@ -227,14 +230,23 @@ impl Rate {
 
     /// The error of a frame that shows, by all its bytes or by the last of them, that the link has become far
     /// slower than any remembered error. So a link that others use must become slower by more than a link
-    /// that was steady until now.
-    fn turned(&self, config: &Config, service: &Service) -> Option<f64> {
+    /// that was steady until now. A few packets show it if they took far longer than with any remembered wait and
+    /// error. Of a frame that is over, that must hold for the last of them too: otherwise it was a pause.
+    fn turned(&self, config: &Config, service: &Service, is_in_service: bool) -> Option<f64> {
         let log_rate = self
             .log_rate
             .filter(|_| self.pairs.len() >= SHIFT_PAIRS_MIN && config.has(Mechanism::AnotherLink))?;
+        let rate = log_rate.exp();
+        let is_long = |part: &Passage| {
+            let ms =
+                self.pairs().map(|pair| pair.wait_at(rate, part.bytes) + part.bytes * pair.slowness / rate);
+            part.ms > config.censor_ms_min.max(TURNED.exp() * ms.fold(0.0, f64::max))
+        };
+        let lasts = is_in_service || service.lately.as_ref().is_some_and(is_long);
+        let few = Some(service.whole).filter(|whole| whole.bytes >= FEW_BYTES_MIN && lasts && is_long(whole));
         let is_enough =
             |part: &Passage| part.bytes >= config.sample_bytes_min && part.ms > config.censor_ms_min;
-        let parts = [Some(service.whole), service.lately].into_iter().flatten().filter(is_enough);
+        let parts = [Some(service.whole), service.lately].into_iter().flatten().filter(is_enough).chain(few);
         let error = parts.map(|part| part.rate().ln() - log_rate).reduce(f64::min)?;
         let worst = self.pairs().fold(1.0, |worst: f64, pair| worst.max(pair.slowness));
         (error < -worst.ln() - TURNED).then_some(error)
@@ -261,7 +273,7 @@ impl Rate {
     /// because the frame is not whole yet.
     pub(super) fn estimate(&self, config: &Config, service: Option<Service>) -> Option<f64> {
         let log_rate = self.log_rate?;
-        let turned = service.and_then(|service| self.turned(config, &service));
+        let turned = service.and_then(|service| self.turned(config, &service, true));
         let seen = service.map(|service| service.whole).filter(|whole| whole.ms > config.censor_ms_min);
         let middle = seen.map_or(log_rate, |whole| log_rate.min(f64::midpoint(log_rate, whole.rate().ln())));
         Some(turned.map_or(middle, |error| log_rate + error).exp())
@@ -376,6 +388,29 @@ mod tests {
             shared.record(&config, &sample(100e3, if frame % 10 == 5 { 60.0 } else { 20.0 }));
         }
         assert!(shared.estimate(&config, Some(service)).unwrap() > 2e3);
+    }
+
+    /// Four packets of a frame that would have been there long ago, and that still come slowly. A pause is not that, once it is over.
+    #[test]
+    fn a_few_packets_that_take_far_too_long_show_another_link() {
+        let config = Config::default();
+        let near = |rate: Option<f64>, expected: f64| (rate.unwrap() / expected - 1.0).abs() < 0.1;
+        let mut steady = Rate::new();
+        step(&mut steady, &config, 0..60, 5e3);
+        let slow = Passage { bytes: 2.4e3, ms: 32.0 };
+        let of = |bytes, ms| Some(Service { whole: Passage { bytes, ms }, lately: Some(slow) });
+        assert!(near(steady.estimate(&config, of(4.8e3, 64.0)), 75.0), "while it is in service");
+        assert!(
+            near(steady.estimate(&config, of(2.4e3, 32.0)), (5e3f64 * 75.0).sqrt()),
+            "two packets are too few"
+        );
+        let mut paused = Rate::new();
+        step(&mut paused, &config, 0..61, 5e3);
+        steady.record(&config, &Sample { lately: Some(slow), ..sample(8e3, 107.0) });
+        assert!(near(steady.estimate(&config, None), 75.0), "and when it is over");
+        let fast = Passage { ms: 0.5, ..slow };
+        paused.record(&config, &Sample { lately: Some(fast), ..sample(8e3, 107.0) });
+        assert!(paused.estimate(&config, None).unwrap() > 1e3, "the link was away for a while");
     }
 
     #[test]

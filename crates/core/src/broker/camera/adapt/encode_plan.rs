@@ -47,6 +47,8 @@ pub(crate) struct EncodePlan {
     pub(crate) profiled: Option<Profiled>,
     /// Whether the frame as published differs in size from those that the profile was measured with.
     pub(crate) differs: bool,
+    /// Whether the frame goes as its source coded it, with others that need it.
+    pub(crate) of_source: bool,
 }
 
 impl EncodePlan {
@@ -75,6 +77,7 @@ impl EncodePlan {
             floor: offer.accuracy_floor,
             profiled: None,
             differs: false,
+            of_source: true,
         }
     }
 

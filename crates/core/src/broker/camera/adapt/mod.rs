@@ -287,6 +287,7 @@ impl Adapter {
                     floor: offer.accuracy_floor,
                     profiled: stretch_bytes.is_none().then(|| rungs.profiled_at(rung)).flatten(),
                     differs: rungs.differs(candidate.frame.meta.encoding, candidate.frame.payload.len()),
+                    of_source: false,
                 }))
             }
         }
@@ -395,6 +396,7 @@ impl Adapter {
                 sent: now,
                 due: making.due,
                 window,
+                of_source: making.of_source,
             },
             // It goes unchanged: nothing was expected of it, but it still measures the link.
             None => SentFrame {
@@ -406,6 +408,7 @@ impl Adapter {
                 sent: now,
                 due: now + BOUND_DEFAULT,
                 window,
+                of_source: false,
             },
         });
     }

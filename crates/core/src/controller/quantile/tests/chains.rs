@@ -98,3 +98,33 @@ fn what_was_left_out_comes_with_the_next_frame_but_at_most_a_new_beginning() {
     assert_eq!(bytes(1), (60e3, 80e3));
     assert_eq!(bytes(9), (60e3, 100e3));
 }
+
+/// After it, a frame of the cheapest rung stands alone. What a better rung would cost has nothing to do with it.
+#[test]
+fn a_late_key_frame_of_a_source_is_cancelled_unless_it_has_nearly_left() {
+    let gives_up = |of_source, unsent_bytes| {
+        let mut story = Story::new();
+        story.ladder = two_rungs([2e3, 40e3]);
+        for _ in 0..30 {
+            story.frame(3_000.0);
+        }
+        let (key, at) = (60e3, story.now);
+        story.policy.handle_sent(&SentFrame { of_source, ..sent(99, 1, key, at) });
+        // The link has become forty times slower.
+        let first = at + DELAY + Duration::from_millis(16);
+        for packets in 1..=4u32 {
+            let last = first + Duration::from_millis(16) * (packets - 1);
+            let bytes = 1.2e3 * f64::from(packets);
+            story.policy.handle_arrival(
+                last + DELAY,
+                &Arrival { complete: false, ..arrival(99, bytes, first, last) },
+            );
+        }
+        story.now = at + INTERVAL + DELAY * 2;
+        let alone = [8e3, 200e3].map(|bytes| ByteSizes::around(bytes, 0.08));
+        story.policy.gives_up(&Offer { unsent_bytes, ..coded(story.now, &story.ladder, &alone, None) })
+    };
+    assert!(gives_up(true, 20_000));
+    assert!(!gives_up(true, 5_000), "6 kB more for a frame that stands alone");
+    assert!(!gives_up(false, 20_000), "160 kB more at its own rung");
+}
