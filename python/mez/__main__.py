@@ -4,11 +4,15 @@ import importlib
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from mez import _checkout, _native
 
 # Commands written in Python, and the modules whose `main` runs them.
 _IN_PYTHON = {"demo": "mez.demo", "profile": "mez.profile"}
+
+# How the native code starts the command again: without the package, which takes long to import.
+_ITSELF = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_again.py")), str(_native.__file__)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     # Python would only note Ctrl-C and raise it when the command is over.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    return _native.cli_main(["mez", *words])
+    return _native.cli_main(["mez", *words], _ITSELF)
 
 
 def _bench(words: Sequence[str]) -> int:

@@ -14,7 +14,7 @@ use mez_node::feed::Feeding;
 use mez_node::identity::{KeyFolder, Name, Role};
 use mez_node::ports::EdgeAddress;
 use mez_node::process::{CameraProcess, CameraProcessOptions};
-use mez_node::runtime::{block_on, until_stopped_reloading};
+use mez_node::runtime::{block_on_camera, until_stopped_reloading};
 use mez_node::source::{
     PreparedSource, SOURCE_CREDENTIALS_VARIABLE, SourceCredentials, SourceOptions, SourceSpec,
 };
@@ -276,7 +276,7 @@ pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
     let mut in_force = config::begin::<CameraArgs>(typed)?;
     let (options, source) = in_force.args.options()?;
     let CameraArgs { fps, looped, decode, .. } = in_force.args;
-    block_on(async {
+    block_on_camera(async {
         let decoders = options.camera.decoders.clone();
         let source_options =
             SourceOptions { fps, looped, packets: !decode, decoders, ..SourceOptions::default() };

@@ -15,10 +15,12 @@ use mez_node::client::Address;
 use mez_node::decoders::{DecoderChoice, Decoders};
 use mez_node::identity::{KeyFolder, Name};
 use mez_node::persist::PersistOptions;
+use mez_node::pictures::PictureService;
 use mez_node::ports;
 use mez_node::process::{EdgeChanges, EdgeProcess, EdgeProcessOptions};
 use mez_node::runtime::{block_on, until_stopped_reloading};
 
+use crate::Itself;
 use crate::config::{self, Contradictions, OfRole, Role, Take, Typed};
 use crate::failure::Failure;
 use crate::limits::LimitArgs;
@@ -107,6 +109,9 @@ pub(crate) struct EdgeArgs {
     /// How many programs of this host that decode video have to follow a camera before the edge decodes it once for all of them; `off`: each decodes for itself
     #[arg(long, value_name = "N|off", default_value_t = SharedFrom(ApiLimits::default().shared_pictures_from), env = "MEZ_EDGE_SHARED_PICTURES_FROM")]
     shared_pictures_from: SharedFrom,
+    /// Where the edge decodes for several programs of this host: in a process beside it, which it starts when it needs one, or in its own
+    #[arg(long, value_name = "WHERE", value_enum, default_value_t, env = "MEZ_EDGE_SHARED_PICTURES_IN")]
+    shared_pictures_in: SharedIn,
     #[command(flatten)]
     limits: LimitArgs,
 }
@@ -114,6 +119,16 @@ pub(crate) struct EdgeArgs {
 /// From how many programs on their pictures are shared. 0: never.
 #[derive(Clone, Copy, Debug)]
 struct SharedFrom(usize);
+
+/// Where shared pictures are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum SharedIn {
+    /// In a process beside the edge's.
+    #[default]
+    Process,
+    /// In the edge's process.
+    Edge,
+}
 
 impl FromStr for SharedFrom {
     type Err = String;
@@ -215,6 +230,7 @@ impl OfRole for EdgeArgs {
         ("unread_patience", |args, new| args.limits.take_patience(&new.limits)),
         ("past_bytes_per_second", |args, new| args.limits.take_past(&new.limits)),
         ("shared_pictures_from", |args, new| args.shared_pictures_from = new.shared_pictures_from),
+        ("shared_pictures_in", |args, new| args.shared_pictures_in = new.shared_pictures_in),
     ];
 
     fn contradictions(&self, given: &dyn Fn(&str) -> bool) -> Contradictions {
@@ -267,7 +283,7 @@ impl OfRole for EdgeArgs {
 }
 
 impl EdgeArgs {
-    fn options(&self) -> Result<EdgeProcessOptions, Failure> {
+    fn options(&self, itself: Itself) -> Result<EdgeProcessOptions, Failure> {
         let keys = KeyFolder::find(self.keys.as_deref())?;
         let keys = if self.signer.is_some() { keys.without_authority_key() } else { keys };
         let persist = self.persist.options(self.keys.as_deref())?;
@@ -294,7 +310,14 @@ impl EdgeArgs {
             persist: persist.map(|persist| PersistOptions { notes: !self.no_notes, ..persist }),
             limits: self.api_limits(),
             decoders: Decoders::start(self.decoder),
+            pictures: self.pictures(itself),
         })
+    }
+
+    fn pictures(&self, itself: Itself) -> PictureService {
+        let pictures = PictureService::new(itself.with(crate::DECODE_PICTURES));
+        pictures.set_on(self.shared_pictures_in == SharedIn::Process);
+        pictures
     }
 
     fn api_limits(&self) -> ApiLimits {
@@ -307,14 +330,15 @@ impl EdgeArgs {
             limits: self.api_limits(),
             forget_after: self.forget_after.0,
             channels: Channels::new(self.channels.clone())?,
+            pictures_beside: self.shared_pictures_in == SharedIn::Process,
         })
     }
 }
 
-pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
+pub(crate) fn run(typed: &Typed, itself: Itself) -> Result<(), Failure> {
     mez_node::memory::give_large_blocks_back();
     let mut in_force = config::begin::<EdgeArgs>(typed)?;
-    let options = in_force.args.options()?;
+    let options = in_force.args.options(itself)?;
     block_on(async {
         let process = EdgeProcess::start(options).await?;
         println!("ready {process}");

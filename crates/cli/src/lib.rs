@@ -77,9 +77,28 @@ enum Command {
     /// Run an experiment (needs the Python package and a checkout)
     #[command(disable_help_flag = true)]
     Bench(PythonArgs),
+    /// Decode for the edge whose socket is the standard input: the edge starts this by itself
+    #[command(name = DECODE_PICTURES, hide = true)]
+    DecodePictures,
     #[cfg(feature = "emulator")]
     #[command(hide = true)]
     Measure(measure::MeasureArgs),
+}
+
+/// The command of the process that an edge starts to decode for programs on its host.
+pub(crate) const DECODE_PICTURES: &str = "decode-pictures";
+
+/// How this program is started again: the command line before its first word.
+#[derive(Clone, Debug)]
+pub(crate) struct Itself(Vec<OsString>);
+
+impl Itself {
+    /// The command line of a command of this program.
+    pub(crate) fn with(self, command: &str) -> Vec<OsString> {
+        let Self(mut words) = self;
+        words.push(command.into());
+        words
+    }
 }
 
 /// Arguments of a command that lives in the Python package.
@@ -92,6 +111,12 @@ struct PythonArgs {
 /// Runs the command that `args` (with the program's name first) asks for, and returns the process's exit status:
 /// 0 if it did what was asked, 1 if it could not, 2 if the arguments make no sense.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
+    // This very file, also if another version has taken its place meanwhile.
+    run_as(args, vec!["/proc/self/exe".into()])
+}
+
+/// The same for a program that `itself` starts again: its command line before the first word.
+pub fn run_as(args: impl IntoIterator<Item = OsString>, itself: Vec<OsString>) -> u8 {
     let words: Vec<OsString> = args.into_iter().collect();
     let parsed = parse(&words).and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = match parsed {
@@ -101,25 +126,25 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
             return u8::try_from(error.exit_code()).unwrap_or(2);
         }
     };
-    match dispatch(cli, &matches) {
+    match dispatch(cli, &matches, Itself(itself)) {
         Ok(()) => 0,
         Err(failure) => failure.report(),
     }
 }
 
-fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
+fn dispatch(cli: Cli, matches: &ArgMatches, itself: Itself) -> Result<(), Failure> {
     let own = matches.subcommand().map(|(_, own)| own);
     let typed = |role| own.map(|own| Typed::of(role, own)).unwrap_or_default();
     // Brokers find in their settings how they log.
     if !matches!(cli.command, Command::Edge(_) | Command::Camera(_)) {
         cli.logs.start();
         // It is a finding of the doctor's.
-        if !matches!(cli.command, Command::Doctor(_)) {
+        if !matches!(cli.command, Command::Doctor(_) | Command::DecodePictures) {
             config::warn_of_variables();
         }
     }
     match cli.command {
-        Command::Edge(_) => edge::run(&typed(Role::Edge)),
+        Command::Edge(_) => edge::run(&typed(Role::Edge), itself),
         Command::Camera(_) => camera::run(&typed(Role::Camera)),
         Command::Cameras(args) => cameras::run(args),
         Command::Groups(args) => groups::run(args),
@@ -131,9 +156,16 @@ fn dispatch(cli: Cli, matches: &ArgMatches) -> Result<(), Failure> {
         Command::Demo(_) => Err(in_python("demo")),
         Command::Profile(_) => Err(in_python("profile")),
         Command::Bench(_) => Err(in_python("bench")),
+        Command::DecodePictures => decode_pictures(),
         #[cfg(feature = "emulator")]
         Command::Measure(args) => measure::run(args),
     }
+}
+
+fn decode_pictures() -> Result<(), Failure> {
+    mez_node::memory::give_large_blocks_back();
+    let edge = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned();
+    Ok(edge.and_then(mez_node::pictures::serve)?)
 }
 
 /// Parses a command line. What the environment says of a broker's settings comes later, when it is known what the file says; but

@@ -20,7 +20,7 @@ mod lock;
 pub mod memory;
 pub mod notes;
 pub mod persist;
-mod pictures;
+pub mod pictures;
 pub mod ports;
 pub mod probe;
 pub mod process;

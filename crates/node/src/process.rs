@@ -29,6 +29,7 @@ use crate::identity::folder::AUTHORITY_KEY;
 use crate::identity::renew::{keep, stay_accepted};
 use crate::identity::{Credentials, EnrolmentServer, KeyFolder, Role, Signer};
 use crate::persist::PersistOptions;
+use crate::pictures::PictureService;
 use crate::ports::bind_remedy;
 use crate::revocation::{self, RevokedError, RevokedFile};
 use crate::rights::{LiveRights, RightsError, RightsFile, follow};
@@ -66,6 +67,8 @@ pub struct EdgeProcessOptions {
     pub limits: ApiLimits,
     /// What decodes H.264 for stills.
     pub decoders: Decoders,
+    /// What decodes for programs on this host that share pictures.
+    pub pictures: PictureService,
 }
 
 /// What of an edge's settings may change while it runs.
@@ -77,6 +80,8 @@ pub struct EdgeChanges {
     pub forget_after: Option<Duration>,
     /// The channels that cameras share.
     pub channels: Channels,
+    /// Whether shared pictures are made in a process beside the edge's, if there is a way to start one.
+    pub pictures_beside: bool,
 }
 
 /// Why an edge broker's process did not start.
@@ -119,6 +124,7 @@ pub enum EdgeProcessError {
 /// An edge broker with its listeners.
 pub struct EdgeProcess {
     edge: EdgeHandle,
+    pictures: PictureService,
     api: ApiServer,
     grpc: Option<SocketAddr>,
     socket: Option<PathBuf>,
@@ -146,6 +152,7 @@ impl EdgeProcess {
             audit,
             limits,
             decoders,
+            pictures,
         } = options;
         descriptors::raise();
         let rights = match rights {
@@ -169,6 +176,7 @@ impl EdgeProcess {
             revoked: Some(revoked.clone()),
             audit: audit.clone(),
             decoders,
+            pictures: pictures.clone(),
         })?;
         let keeping = keeping(&edge, &keys, &credentials, signer.as_ref())?;
         tokio::spawn(changes::follow(rights.clone(), audit.clone(), edge.stopping()));
@@ -186,7 +194,7 @@ impl EdgeProcess {
             Some(address) if keys.holds_authority_key() => Some(enrolment(&keys, address, audit).await?),
             _ => None,
         };
-        Ok(Self { edge, api, grpc, socket, enrolment, _keeping: keeping })
+        Ok(Self { edge, pictures, api, grpc, socket, enrolment, _keeping: keeping })
     }
 
     /// The broker.
@@ -205,6 +213,7 @@ impl EdgeProcess {
     /// The broker has stopped.
     pub async fn change(&self, changes: EdgeChanges) -> Result<(), Stopped> {
         self.api.set_limits(changes.limits);
+        self.pictures.set_on(changes.pictures_beside);
         self.edge.change(changes.forget_after, changes.channels).await
     }
 

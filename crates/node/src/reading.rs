@@ -99,7 +99,7 @@ impl PastFrames for OnDisk {
         let PastTask { afresh, wanted } = task;
         let wanted = wanted.then_some(Form::Still);
         let task = Task::Decode { frame: Box::new(record.frame.clone()), afresh, wanted };
-        let (decoded, failure) = self.decoder.run(task);
+        let (decoded, failure) = self.decoder.run(task, None);
         match decoded {
             Decoded::Still { payload, encoding, width, height } => {
                 let still = still_of(record, (payload, encoding), (width, height), Instant::ZERO);

@@ -6,13 +6,25 @@ use std::pin::pin;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Worker threads of a broker's process. Two suffice: one receives while the other serves.
+/// Worker threads of an edge's process. Two suffice: one receives while the other serves.
 const WORKER_THREADS: usize = 2;
+/// Worker threads of a camera broker. With two, each frame wakes both: the second one looks for work, finds none and sleeps again, which is most
+/// of what an idle camera costs. What takes long has threads of its own: codecs, disks, the past.
+const WORKER_THREADS_OF_CAMERA: usize = 1;
 
 /// Runs `work` to its end on a runtime of its own.
 pub fn block_on<T>(work: impl Future<Output = T>) -> io::Result<T> {
+    block_on_with(WORKER_THREADS, work)
+}
+
+/// The same for a camera broker.
+pub fn block_on_camera<T>(work: impl Future<Output = T>) -> io::Result<T> {
+    block_on_with(WORKER_THREADS_OF_CAMERA, work)
+}
+
+fn block_on_with<T>(threads: usize, work: impl Future<Output = T>) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKER_THREADS)
+        .worker_threads(threads)
         .thread_name("mez")
         .enable_all()
         .build()?;

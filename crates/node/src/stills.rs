@@ -2,27 +2,29 @@
 //! them (`pictures/`).
 //!
 //! Each camera has a thread for that while somebody asks, at the edge and at the camera's own broker. It drives the state machine of
-//! `mez-core` and has frames decoded on threads of their own. A decoder that panics or hangs costs its frame and its chain
-//! (`transcode.rs`).
+//! `mez-core` and has frames decoded on threads of their own, or by a process beside this one (`pictures/service/`). A decoder that panics
+//! or hangs costs its frame and its chain (`transcode.rs`).
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-use mez_core::frame::FrameId;
+use mez_core::frame::{Encoding, FrameId};
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::stills::{
-    DECODERS_MAX, Decoded, PictureAnswer, StillAnswer, StillMaker, StillOutput, StillQuery,
+    DECODERS_MAX, Decoded, Form, PictureAnswer, StillAnswer, StillMaker, StillOutput, StillQuery,
 };
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use crate::clock::monotonic_now;
 use crate::decoders::Decoders;
-use crate::pictures::Sharing;
-use crate::transcode::{ChainDecoder, Task};
+use crate::pictures::{
+    DecoderBeside, PictureService, PictureStore, Sharing, Slot, Writer, picture_bytes_max,
+};
+use crate::transcode::{ChainDecoder, Failure, Task};
 
 /// Questions that may wait for the thread. Each reader of the camera has at most one.
 const JOBS_MAX: usize = 1024;
@@ -34,14 +36,38 @@ const LOGGED_ONCE_IN: u64 = 100;
 /// Asks for another chain of the camera. It must not wait.
 type AskForChain = Arc<dyn Fn() + Send + Sync>;
 
+/// Who decodes besides the library in this process.
+#[derive(Clone, Debug)]
+pub(crate) struct Helpers {
+    /// Decoders of the platform.
+    pub(crate) decoders: Decoders,
+    /// A process that decodes for programs of this host.
+    pub(crate) pictures: PictureService,
+}
+
+impl Helpers {
+    /// Only these decoders.
+    pub(crate) fn only(decoders: Decoders) -> Self {
+        Self { decoders, pictures: PictureService::off() }
+    }
+
+    /// Whether shared pictures of an encoding are made in the process beside this one. What it does not know is decoded by a child anyway.
+    fn decode_beside(&self, encoding: Encoding) -> bool {
+        let is_of_library = encoding.is_chained() && !encoding.is_foreign();
+        self.pictures.is_on() && is_of_library && self.decoders.outside().is_none()
+    }
+}
+
 /// Who makes the stills of one camera's frames.
 pub(crate) struct Stills {
     camera: CameraName,
     log: LogReader,
     ask_for_chain: AskForChain,
-    beside: Decoders,
+    helpers: Helpers,
     /// Its readers that take pictures, who may be there longer than this.
     sharing: Arc<Sharing>,
+    /// Where its pictures lie.
+    memories: Arc<PictureStore>,
     /// The way to the thread, if it runs.
     thread: Mutex<Option<SyncSender<Job>>>,
 }
@@ -55,16 +81,15 @@ enum Job {
 
 impl Stills {
     /// Of the frames of this log. Nothing runs until somebody asks. `ask_for_chain` is called where a chain cannot be decoded any
-    /// further, or is long before it could be. It must not wait. `beside` are decoders
-    /// besides the library.
+    /// further, or is long before it could be. It must not wait.
     pub(crate) fn new(
         camera: CameraName,
         log: LogReader,
-        beside: Decoders,
+        helpers: Helpers,
         ask_for_chain: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let (ask_for_chain, sharing) = (Arc::new(ask_for_chain), Arc::default());
-        Arc::new(Self { camera, log, ask_for_chain, beside, sharing, thread: Mutex::default() })
+        let (ask_for_chain, sharing, memories) = (Arc::new(ask_for_chain), Arc::default(), Arc::default());
+        Arc::new(Self { camera, log, ask_for_chain, helpers, sharing, memories, thread: Mutex::default() })
     }
 
     /// Asks for the still of a frame. The sender goes without an answer if none can be made.
@@ -84,6 +109,16 @@ impl Stills {
     /// Its readers that take pictures.
     pub(crate) fn sharing(&self) -> &Arc<Sharing> {
         &self.sharing
+    }
+
+    /// Where its pictures lie.
+    pub(crate) fn memories(&self) -> &PictureStore {
+        &self.memories
+    }
+
+    /// Whether pictures can be made of a chain of this encoding that begins now. If another process has to be started for that, it is.
+    pub(crate) fn can_share(&self, encoding: Encoding) -> bool {
+        !self.helpers.decode_beside(encoding) || self.helpers.pictures.is_ready()
     }
 
     /// Whether the log has a later picture than this one. Records of data do not count. Behind so many of them that
@@ -106,9 +141,8 @@ impl Stills {
             // There is room in a new channel.
             let _ = sender.try_send(job);
             let (shared, camera) = (Arc::downgrade(self), self.camera.clone());
-            let (log, ask_for_chain) = (self.log.clone(), Arc::clone(&self.ask_for_chain));
-            let beside = self.beside.clone();
-            let serve = move || Service::new(camera, log, ask_for_chain, beside).serve(&shared, &jobs);
+            let service = Service::new(camera, self);
+            let serve = move || service.serve(&shared, &jobs);
             *thread = match thread::Builder::new().name("mez stills".into()).spawn(serve) {
                 Ok(_) => Some(sender),
                 Err(error) => {
@@ -138,12 +172,43 @@ struct Service {
     camera: CameraName,
     maker: StillMaker,
     ask_for_chain: AskForChain,
-    beside: Decoders,
-    decoders: [ChainDecoder; DECODERS_MAX],
+    helpers: Helpers,
+    sharing: Arc<Sharing>,
+    memories: Arc<PictureStore>,
+    decoders: [Seat; DECODERS_MAX],
     /// Who waits, by the number of the question.
     waiting: HashMap<u64, Waiting>,
     questions: u64,
     failures: u64,
+}
+
+/// A decoder, and where it is.
+enum Seat {
+    Here(ChainDecoder),
+    Beside(DecoderBeside),
+}
+
+impl Seat {
+    fn here(helpers: &Helpers) -> Self {
+        Self::Here(ChainDecoder::with(&helpers.decoders))
+    }
+
+    fn run(&mut self, task: Task, slot: Option<Slot>) -> (Decoded, Option<Failure>) {
+        match self {
+            Self::Here(decoder) => decoder.run(task, slot),
+            Self::Beside(decoder) => decoder.run(task, slot),
+        }
+    }
+
+    /// A slot for a picture of at most `bytes` that it makes.
+    fn slot(&mut self, bytes: usize, memories: &PictureStore) -> Option<Slot> {
+        match self {
+            Self::Here(_) => memories.slot(bytes, Writer::Here, |_| Ok(())),
+            Self::Beside(decoder) => {
+                memories.slot(bytes, Writer::Beside(decoder.number()), |file| decoder.map(file))
+            }
+        }
+    }
 }
 
 /// Who waits for an answer.
@@ -162,10 +227,20 @@ impl Waiting {
 }
 
 impl Service {
-    fn new(camera: CameraName, log: LogReader, ask_for_chain: AskForChain, beside: Decoders) -> Self {
-        let decoders = std::array::from_fn(|_| ChainDecoder::with(&beside));
-        let (maker, waiting) = (StillMaker::new(log), HashMap::new());
-        Self { camera, maker, ask_for_chain, beside, decoders, waiting, questions: 0, failures: 0 }
+    fn new(camera: CameraName, stills: &Stills) -> Self {
+        let helpers = stills.helpers.clone();
+        Self {
+            camera,
+            maker: StillMaker::new(stills.log.clone()),
+            ask_for_chain: Arc::clone(&stills.ask_for_chain),
+            decoders: std::array::from_fn(|_| Seat::here(&helpers)),
+            helpers,
+            sharing: Arc::clone(&stills.sharing),
+            memories: Arc::clone(&stills.memories),
+            waiting: HashMap::new(),
+            questions: 0,
+            failures: 0,
+        }
     }
 
     /// Works until nobody has asked for a while, or the camera is forgotten.
@@ -229,7 +304,7 @@ impl Service {
                 self.run(decoder, frame, Task::Show(frame.sequence, form));
             }
             StillOutput::Release { decoder } => {
-                self.decoders[decoder] = ChainDecoder::with(&self.beside);
+                self.decoders[decoder] = Seat::here(&self.helpers);
             }
             StillOutput::Answer { question, answer } => {
                 if let Some(Waiting::ForStill(waiting)) = self.waiting.remove(&question) {
@@ -251,7 +326,13 @@ impl Service {
 
     /// Has a decoder do something, and tells the maker what came of it.
     fn run(&mut self, decoder: usize, frame: FrameId, task: Task) {
-        let (decoded, failure) = self.decoders[decoder].run(task);
+        if let Task::Decode { frame, .. } = &task
+            && frame.meta.chain.index == 0
+        {
+            self.seat(decoder, frame.meta.encoding);
+        }
+        let slot = self.slot(decoder, frame, &task);
+        let (decoded, failure) = self.decoders[decoder].run(task, slot);
         let (camera, failures) = (&self.camera, self.failures);
         match (&decoded, failure) {
             (Decoded::Failed, Some(error)) => {
@@ -264,6 +345,37 @@ impl Service {
             (_, None) => {}
         }
         self.maker.handle_decoded(monotonic_now(), decoder, frame, decoded);
+    }
+}
+
+impl Service {
+    /// Where a chain begins, a decoder needs nothing that it holds, and may be another one.
+    fn seat(&mut self, decoder: usize, encoding: Encoding) {
+        let is_beside = self.sharing.is_shared() && self.helpers.decode_beside(encoding);
+        let seat = &mut self.decoders[decoder];
+        let is_there = match seat {
+            Seat::Here(_) => !is_beside,
+            Seat::Beside(decoder) => is_beside && !decoder.has_failed(),
+        };
+        if is_there {
+            return;
+        }
+        match is_beside.then(|| self.helpers.pictures.decoder()).flatten() {
+            Some(decoder) => *seat = Seat::Beside(decoder),
+            None if matches!(seat, Seat::Beside(_)) => *seat = Seat::here(&self.helpers),
+            None => {}
+        }
+    }
+
+    /// Where the picture of a frame goes, if one is wanted and there is room.
+    fn slot(&mut self, decoder: usize, frame: FrameId, task: &Task) -> Option<Slot> {
+        let meta = match task {
+            Task::Decode { frame, wanted: Some(Form::Picture), .. } => frame.meta.clone(),
+            Task::Show(_, Form::Picture) => self.maker.meta(frame)?,
+            Task::Decode { .. } | Task::Show(..) => return None,
+        };
+        let bytes = picture_bytes_max(meta.encoding, (meta.width, meta.height))?;
+        self.decoders[decoder].slot(bytes, &self.memories)
     }
 }
 
@@ -338,7 +450,8 @@ mod tests {
         let asked = Arc::new(AtomicU32::new(0));
         let asks = Arc::clone(&asked);
         let ask_for_chain = move || _ = asks.fetch_add(1, Ordering::Relaxed);
-        let stills = Stills::new("a".parse().unwrap(), reader, Decoders::software(), ask_for_chain);
+        let stills =
+            Stills::new("a".parse().unwrap(), reader, Helpers::only(Decoders::software()), ask_for_chain);
         assert!(lock(&stills.thread).is_none(), "nobody has asked");
         assert!(matches!(stills.ask(query(1)).await, Ok(StillAnswer::NotDecoded)));
         assert!(matches!(stills.ask(query(2)).await, Ok(StillAnswer::Still(..))));

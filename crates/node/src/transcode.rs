@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use mez_core::frame::{Encoding, Frame, Sequence};
-use mez_core::stills::{Decoded, Form, Picture};
+use bytes::Bytes;
+use mez_core::frame::{ChainLink, Encoding, Frame, Sequence};
+use mez_core::stills::{Decoded, Form, Picture, PicturePlace};
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{OwnedPicture, Still, TranscodeError, Transcoder};
 use mez_media::worker::Worker;
 
 use crate::decoders::Decoders;
 use crate::memory::pooled;
+use crate::pictures::Slot;
 
 /// The deadline for decoding and encoding one frame. At 1080p both together take about 10 ms.
 const TIME_MAX: Duration = Duration::from_millis(250);
@@ -25,17 +27,50 @@ pub(crate) enum Task {
 }
 
 /// What was made of a frame.
-enum Made {
+pub(crate) enum Made {
     Nothing,
     Still(Still),
     Picture(OwnedPicture),
 }
 
+/// A frame of a chain as it came.
+pub(crate) struct Coded<'a> {
+    pub(crate) encoding: Encoding,
+    pub(crate) sequence: Sequence,
+    pub(crate) chain: ChainLink,
+    pub(crate) payload: &'a [u8],
+}
+
+/// A [`Task`] for the thread that does it.
+pub(crate) enum Work<'a> {
+    Decode { coded: Coded<'a>, afresh: bool, wanted: Option<Form> },
+    Show(Sequence, Form),
+}
+
+impl Task {
+    fn work(&self) -> Work<'_> {
+        match self {
+            Self::Decode { frame, afresh, wanted } => {
+                let coded = Coded {
+                    encoding: frame.meta.encoding,
+                    sequence: frame.meta.id.sequence,
+                    chain: frame.meta.chain,
+                    payload: &frame.payload,
+                };
+                Work::Decode { coded, afresh: *afresh, wanted: *wanted }
+            }
+            Self::Show(sequence, form) => Work::Show(*sequence, *form),
+        }
+    }
+}
+
 /// Why a frame was not decoded, for people.
 pub(crate) type Failure = Box<dyn std::error::Error>;
 
-/// A decoder of one camera's chains.
-pub(crate) struct ChainDecoder(Worker<Task, Result<Made, TranscodeError>>);
+/// A decoder of one camera's chains, in this process.
+pub(crate) struct ChainDecoder(
+    Worker<(Task, Option<Slot>), Result<(Made, Option<PicturePlace>), TranscodeError>>,
+);
 
 impl ChainDecoder {
     /// One that holds nothing, and decodes in software. Its thread starts with its first frame.
@@ -46,24 +81,24 @@ impl ChainDecoder {
     /// The same with other decoders beside the library.
     pub(crate) fn with(decoders: &Decoders) -> Self {
         let decoders = decoders.clone();
-        Self(Worker::new("mez decode", move || transcoder(decoders.clone())))
+        Self(Worker::new("mez decode", move || worker(Decoding::new(decoders.clone()))))
     }
 
-    /// What comes of a task, and why it failed.
-    pub(crate) fn run(&mut self, task: Task) -> (Decoded, Option<Failure>) {
+    /// What comes of a task, and why it failed. `slot`: where a picture goes, if others are to look there.
+    pub(crate) fn run(&mut self, task: Task, slot: Option<Slot>) -> (Decoded, Option<Failure>) {
         let time_max = match &task {
             Task::Decode { frame, .. } if frame.meta.encoding.is_foreign() => FOREIGN_TIME_MAX,
             _ => TIME_MAX,
         };
-        match self.0.run(task, time_max) {
-            Ok(Ok(Made::Still(Still { payload, width, height }))) => {
+        match self.0.run((task, slot), time_max) {
+            Ok(Ok((Made::Still(Still { payload, width, height }), _))) => {
                 (Decoded::Still { payload, encoding: Encoding::Jpeg, width, height }, None)
             }
-            Ok(Ok(Made::Picture(picture))) => {
+            Ok(Ok((Made::Picture(picture), place))) => {
                 let (form, size, data) = picture.into_parts();
-                (Decoded::Picture(Picture { form, data, size }), None)
+                (Decoded::Picture(Picture { form, data, size, place }), None)
             }
-            Ok(Ok(Made::Nothing)) => (Decoded::Passed, None),
+            Ok(Ok((Made::Nothing, _))) => (Decoded::Passed, None),
             Ok(Err(error)) if error.is_not_held() => (Decoded::NotHeld, Some(error.into())),
             Ok(Err(error)) => (Decoded::Failed, Some(error.into())),
             Err(error) => (Decoded::Failed, Some(error.into())),
@@ -71,41 +106,72 @@ impl ChainDecoder {
     }
 }
 
-/// The state and the work of a decoder's thread.
-fn transcoder(decoders: Decoders) -> impl FnMut(Task) -> Result<Made, TranscodeError> {
-    let mut state: Option<Transcoder> = None;
-    move |task| {
-        let transcoder = match &mut state {
+/// The work of a decoder's thread.
+fn worker(
+    mut decoding: Decoding,
+) -> impl FnMut((Task, Option<Slot>)) -> Result<(Made, Option<PicturePlace>), TranscodeError> {
+    move |(task, slot)| {
+        let mut place = None;
+        let keep = |samples: &[u8]| {
+            let kept = slot.and_then(|slot| {
+                place = Some(slot.place());
+                slot.keep(samples)
+            });
+            kept.unwrap_or_else(|| {
+                place = None;
+                pooled(samples)
+            })
+        };
+        let made = decoding.run(task.work(), keep)?;
+        Ok((made, place))
+    }
+}
+
+/// The state of a decoder's thread.
+pub(crate) struct Decoding {
+    decoders: Decoders,
+    transcoder: Option<Transcoder>,
+}
+
+impl Decoding {
+    /// One that holds nothing. It takes memory with its first frame.
+    pub(crate) fn new(decoders: Decoders) -> Self {
+        Self { decoders, transcoder: None }
+    }
+
+    /// Does what is to be done. `keep` copies the samples of a picture, if one is wanted.
+    pub(crate) fn run(
+        &mut self,
+        work: Work<'_>,
+        keep: impl FnOnce(&[u8]) -> Bytes,
+    ) -> Result<Made, TranscodeError> {
+        let transcoder = match &mut self.transcoder {
             Some(transcoder) => transcoder,
-            None => {
-                let transcoder = Transcoder::new(PIXELS_MAX_DEFAULT)?.with_platform(decoders.platform());
-                state.insert(match decoders.outside() {
+            empty => {
+                let transcoder = Transcoder::new(PIXELS_MAX_DEFAULT)?.with_platform(self.decoders.platform());
+                empty.insert(match self.decoders.outside() {
                     Some(outside) => transcoder.with_outside(outside),
                     None => transcoder,
                 })
             }
         };
-        match task {
-            Task::Decode { frame, afresh, wanted } => {
+        let picture =
+            |transcoder: &Transcoder, sequence| Ok(Made::Picture(transcoder.picture(sequence)?.keep(keep)));
+        match work {
+            Work::Decode { coded: Coded { encoding, sequence, chain, payload }, afresh, wanted } => {
                 if afresh {
                     transcoder.forget();
                 }
-                let sequence = frame.meta.id.sequence;
-                let place = (sequence, &frame.meta.chain);
                 let is_still = wanted == Some(Form::Still);
-                let still = transcoder.transcode(frame.meta.encoding, place, &frame.payload, is_still)?;
+                let still = transcoder.transcode(encoding, (sequence, &chain), payload, is_still)?;
                 match (still, wanted) {
                     (Some(still), _) => Ok(Made::Still(still)),
                     (None, Some(Form::Picture)) => picture(transcoder, sequence),
                     (None, _) => Ok(Made::Nothing),
                 }
             }
-            Task::Show(sequence, Form::Still) => transcoder.show(sequence).map(Made::Still),
-            Task::Show(sequence, Form::Picture) => picture(transcoder, sequence),
+            Work::Show(sequence, Form::Still) => transcoder.show(sequence).map(Made::Still),
+            Work::Show(sequence, Form::Picture) => picture(transcoder, sequence),
         }
     }
-}
-
-fn picture(transcoder: &Transcoder, sequence: Sequence) -> Result<Made, TranscodeError> {
-    Ok(Made::Picture(transcoder.picture(sequence)?.keep(pooled)))
 }

@@ -88,6 +88,8 @@ impl Edge {
         let options = EdgeProcessOptions {
             limits: mez_node::api::ApiLimits::default(),
             decoders: mez_node::decoders::Decoders::software(),
+            // A process of the user's own is not started a second time.
+            pictures: mez_node::pictures::PictureService::off(),
             keys: folder,
             credentials,
             listen,

@@ -31,7 +31,9 @@ use self::lost::{Failure, Lost};
 pub use self::past::{PastDecoded, PastFrames, PastStills, PastTask};
 use self::places::{AHEAD_FRAMES, Path, Places};
 pub use self::places::{DECODERS_MAX, IDLE_MAX};
-pub use self::types::{Decoded, Form, Picture, PictureAnswer, StillAnswer, StillOutput, StillQuery};
+pub use self::types::{
+    Decoded, Form, Picture, PictureAnswer, PicturePlace, StillAnswer, StillOutput, StillQuery,
+};
 use crate::chain::{ChainFollower, ChainId};
 use crate::frame::{ChainLink, Encoding, Frame, FrameId, FrameMeta};
 use crate::log::{LogReader, Record, ShortLogWriter, short_log};
@@ -113,6 +115,11 @@ impl StillMaker {
             && self.outputs.is_empty()
             && self.ahead.is_empty()
             && self.places.are_released()
+    }
+
+    /// What the log says of a frame that it holds.
+    pub fn meta(&self, frame: FrameId) -> Option<FrameMeta> {
+        self.log.get_frame(frame).map(|record| record.frame.meta)
     }
 
     // ---- what happened ------------------------------------------------------------------------------------

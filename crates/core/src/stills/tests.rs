@@ -234,6 +234,7 @@ impl Rig {
                         form: 0,
                         data: vec![sequence as u8; self.picture_bytes].into(),
                         size: (4, 4),
+                        place: None,
                     })
                 }
                 None => Decoded::Passed,

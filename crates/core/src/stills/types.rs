@@ -24,6 +24,18 @@ pub struct Picture {
     pub data: Bytes,
     /// Pixels in a row, and rows.
     pub size: (u32, u32),
+    /// Where the samples lie, if others can look there too.
+    pub place: Option<PicturePlace>,
+}
+
+/// A place that several processes can look at, in the numbers of whoever drives a maker of stills. What lies there stays as long as
+/// somebody has the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PicturePlace {
+    /// The memory.
+    pub memory: u64,
+    /// The slot in it.
+    pub slot: u8,
 }
 
 /// What came of a frame that a decoder was given.

@@ -266,6 +266,11 @@ impl StreamAccess {
         }
     }
 
+    /// The rights as they were when this stream last looked at them.
+    pub(super) fn rights(&self) -> LiveRights {
+        self.rights.clone()
+    }
+
     /// Waits until the rights or the deny list have changed. Cancelling this loses nothing.
     pub(super) async fn changed(&mut self) {
         tokio::select! {

@@ -20,7 +20,7 @@ use super::subscriptions::Subscriptions;
 use super::{ApiError, ApiLimits, pb};
 use crate::camera::{CameraHandle, SourceNews};
 use crate::clock::{monotonic_now, wall_now};
-use crate::stills::Stills;
+use crate::stills::{Helpers, Stills};
 
 /// The most answers that a publisher has not read. Beyond that, the oldest is dropped.
 const PUBLISH_EVENTS_MAX: usize = 1024;
@@ -38,7 +38,8 @@ pub struct CameraApi {
 impl CameraApi {
     pub(super) fn new(camera: CameraHandle, limits: ApiLimits, stopping: watch::Receiver<bool>) -> Self {
         // A source's next key frame comes by itself.
-        let stills = Stills::new(camera.name().clone(), camera.log(), camera.decoders(), || {});
+        let stills =
+            Stills::new(camera.name().clone(), camera.log(), Helpers::only(camera.decoders()), || {});
         Self { camera, stills, subscriptions: Subscriptions::new(limits), stopping }
     }
 

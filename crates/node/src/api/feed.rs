@@ -28,7 +28,7 @@ use super::subscriptions::Place;
 use super::{ApiError, convert, pb};
 use crate::clock::{monotonic_now, wall_now};
 use crate::edge::Served;
-use crate::pictures::{Beside, ChainedFrame, Choice, SharedPictures};
+use crate::pictures::{Beside, ChainedFrame, Choice, MayMap, SharedPictures};
 
 /// How long converting a frame to JPEG may take. A 4K frame takes a tenth of a second.
 const CONVERTING_TIME_MAX: Duration = Duration::from_secs(1);
@@ -187,7 +187,9 @@ impl Feed {
             return Choice::Nothing;
         };
         let Some(stills) = subscription.stills(&camera) else { return Choice::Nothing };
-        let chained = ChainedFrame { id: id_of(frame), index: frame.index_in_chain };
+        let encoding = u8::try_from(frame.encoding).ok().and_then(Encoding::from_code);
+        let Some(encoding) = encoding else { return Choice::Nothing };
+        let chained = ChainedFrame { id: id_of(frame), encoding, index: frame.index_in_chain };
         self.pictures.choose((&camera, &stills), chained, from, has_room)
     }
 
@@ -195,6 +197,15 @@ impl Feed {
     pub(crate) fn beside(&mut self, frame: &pb::Frame, answer: Option<PictureAnswer>) -> Beside {
         let camera = frame.camera.parse();
         camera.map_or(Beside::Nothing, |camera| self.pictures.answered(&camera, id_of(frame), answer))
+    }
+
+    /// The memory in which the picture beside a frame lies, if that is still used.
+    pub(crate) fn memory_of(&self, event: &Event, beside: &Beside) -> Option<MayMap> {
+        let (Event::Frame(frame), Beside::Picture(picture)) = (event, beside) else { return None };
+        let Source::Edge(subscription) = &self.source else { return None };
+        let stills = subscription.stills(&frame.camera.parse().ok()?)?;
+        let memory = stills.memories().memory(picture.place?.memory)?;
+        Some(MayMap { memory, rights: self.access.as_ref().map(StreamAccess::rights) })
     }
 
     /// Why the stream must end now, if it must. For those who have held an event back.

@@ -197,6 +197,7 @@ mod tests {
 
     use super::*;
     use crate::decoders::Decoders;
+    use crate::stills::Helpers;
 
     const SIZE: (u32, u32) = (64, 48);
 
@@ -254,7 +255,8 @@ mod tests {
     fn video() -> (Video, Arc<Stills>, LogReader) {
         let (writer, reader) = log(LogConfig::default());
         let encoder = StreamEncoder::new(1 << 20).unwrap();
-        let stills = Stills::new("dock".parse().unwrap(), reader.clone(), Decoders::software(), || {});
+        let stills =
+            Stills::new("dock".parse().unwrap(), reader.clone(), Helpers::only(Decoders::software()), || {});
         (Video { writer, encoder, appended: watch::Sender::new(0) }, stills, reader)
     }
 

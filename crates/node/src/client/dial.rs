@@ -28,6 +28,7 @@ use crate::api::socket::Which;
 use crate::api::{MESSAGE_BYTES_MAX, SOFTWARE, VERSION, pb};
 use crate::clock::monotonic_now;
 use crate::identity::Credentials;
+use crate::local::shared::PictureTaker;
 use crate::local::{Kind, LocalConnection, PacketError};
 
 /// How long a broker may take to be reached, or to answer a call.
@@ -413,7 +414,7 @@ impl Dialler {
                     // A broker that has refused the subscription says so.
                     let _ =
                         said.inspect_err(|error| tracing::debug!(%error, "the broker closed the connection"));
-                    let (memory, pictures) = (None, None);
+                    let (memory, pictures) = (None, PictureTaker::default());
                     EventStream::new(&self.0.address, EventSource::Local { reader, writer, memory, pictures })
                 }
                 Way::Grpc(remote) => {

@@ -16,7 +16,7 @@ use crate::api::pb::reply::Content as ReplyContent;
 use crate::api::pb::subscribe_event::Event as SubscribeEvent;
 use crate::local::pictures::PictureHead;
 use crate::local::shared::{
-    self, Filler, Layout, NotThere, Reserved, SHARED_BYTES_MIN, Taker, is_for_pictures,
+    self, Filler, Layout, NotThere, PictureTaker, Reserved, SHARED_BYTES_MIN, Taker, is_for_pictures,
 };
 use crate::local::{DescriptorReader, Kind, Packet, PacketError, PacketReader, PacketWriter};
 use crate::memory::pooled;
@@ -48,8 +48,8 @@ pub(super) enum EventSource {
         writer: PacketWriter<OwnedWriteHalf>,
         /// What the broker puts frames into.
         memory: Option<Taker>,
-        /// What it puts pictures into.
-        pictures: Option<Taker>,
+        /// Where pictures lie.
+        pictures: PictureTaker,
     },
     Grpc(Streaming<pb::SubscribeEvent>),
 }
@@ -74,17 +74,22 @@ impl EventStream {
                     let (layout, file) = match read(reader, address).await? {
                         None => return Ok(None),
                         Some(Came::Packet(packet)) if packet.kind == Kind::Picture => {
-                            self.beside = beside(packet, pictures.as_ref()).await.map_err(fault)?;
+                            self.beside = beside(packet, pictures).map_err(fault)?;
                             continue;
                         }
                         Some(Came::Packet(packet)) => break packet,
                         Some(Came::Memory(layout, file)) => (layout, file),
                     };
-                    match Taker::map(file, layout) {
-                        Ok(mapped) => {
-                            let of =
-                                if is_for_pictures(layout.number) { &mut *pictures } else { &mut *memory };
-                            *of = Some(mapped);
+                    let Some(file) = file else {
+                        pictures.forget(layout.number);
+                        continue;
+                    };
+                    let mapped = match is_for_pictures(layout.number) {
+                        true => pictures.map(layout, file),
+                        false => Taker::map(file, layout).map(|mapped| *memory = Some(mapped)),
+                    };
+                    match mapped {
+                        Ok(()) => {
                             let said = writer.write(Kind::Mapped, &(), vec![layout.number].into()).await;
                             said.map_err(|error| ClientError::from_io(&error, address))?;
                         }
@@ -119,16 +124,15 @@ impl EventStream {
 
 /// What a packet says of the picture beside the next frame. A program that keeps pictures gets copies, so that there is always
 /// a place for the next.
-async fn beside(packet: Packet, memory: Option<&Taker>) -> Result<Shared, PacketError> {
-    let PictureHead { form, width, height } = packet.decode(Kind::Picture)?;
+fn beside(packet: Packet, pictures: &PictureTaker) -> Result<Shared, PacketError> {
+    let PictureHead { form, width, height, lease } = packet.decode(Kind::Picture)?;
     if form == 0 {
         return Ok(Shared::Passed);
     }
     let data = match packet.shared {
         Some(place) => {
-            let memory = memory.ok_or(NotThere::NoPlace)?;
-            let data = memory.take(place).await?;
-            if memory.is_full() { pooled(&data) } else { data }
+            let data = pictures.take(place, lease)?;
+            if pictures.is_full() { pooled(&data) } else { data }
         }
         None => packet.payload,
     };
@@ -246,6 +250,7 @@ impl AnswerStream {
                         Some(Came::Packet(packet)) => break packet,
                         Some(Came::Memory(layout, file)) => (layout, file),
                     };
+                    let Some(file) = file else { continue };
                     match Filler::map(file, layout, None) {
                         Ok(mapped) => *memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(mapped),
                         Err(error) => shared::cannot(&error),
@@ -273,8 +278,8 @@ impl AnswerStream {
 /// What comes through a local socket.
 enum Came {
     Packet(Packet),
-    /// Memory that the broker offers for payloads.
-    Memory(Layout, OwnedFd),
+    /// Memory that the broker offers for payloads. Without a descriptor it is used no more.
+    Memory(Layout, Option<OwnedFd>),
 }
 
 /// Reads what comes next, and `None` after the last.

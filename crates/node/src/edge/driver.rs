@@ -28,7 +28,6 @@ use super::starts::{CameraReset, CameraStart, Starts};
 use super::subscribers::{Attached, SharedCamera, Subscribers};
 use crate::audit::Audit;
 use crate::clock::{monotonic_now, sleep_until, wall_now};
-use crate::decoders::Decoders;
 use crate::derived::DerivedStates;
 use crate::identity::refusals::Refusals;
 use crate::link::{Command, CommandSender, EdgeEvent, Listener, Shown};
@@ -37,7 +36,7 @@ use crate::persist::replicas::Replicas;
 use crate::profiles::HeldProfile;
 use crate::reply::ReplyContent;
 use crate::revocation::LiveRevocations;
-use crate::stills::Stills;
+use crate::stills::{Helpers, Stills};
 
 /// How often to look for cameras that have been gone for too long.
 const STALE_INTERVAL: Duration = Duration::from_secs(1);
@@ -65,8 +64,8 @@ pub(super) struct Driver {
     pub(super) starts: Starts,
     /// How often derived streams began.
     derived: DerivedStates,
-    /// Decoders besides the library, for stills.
-    decoders: Decoders,
+    /// Who decodes, for stills and shared pictures.
+    helpers: Helpers,
     /// The way to this loop, for those who make stills.
     requests: mpsc::WeakSender<Request>,
     pub(super) links: HashMap<LinkId, CameraLink>,
@@ -90,10 +89,10 @@ impl Driver {
         requests: mpsc::WeakSender<Request>,
         (starts, derived, audit): (Starts, DerivedStates, Audit),
         (revoked, renewals): (LiveRevocations, Renewals),
-        decoders: Decoders,
+        helpers: Helpers,
     ) -> Self {
         Self {
-            decoders,
+            helpers,
             broker,
             replicas,
             notes,
@@ -399,7 +398,7 @@ impl Driver {
             // Where the loop has too much to do, the chain ends by itself after a while.
             let _ = requests.upgrade().map(|requests| requests.try_send(Request::ChainLost(lost.clone())));
         };
-        *stills = Some(Stills::new(camera.clone(), log.clone(), self.decoders.clone(), ask_for_chain));
+        *stills = Some(Stills::new(camera.clone(), log.clone(), self.helpers.clone(), ask_for_chain));
     }
 
     /// A camera's source gives frames, or no longer: operators and readers are told.

@@ -54,10 +54,12 @@ pub use crate::link::ListenError;
 use crate::link::{EVENTS_MAX, listen};
 use crate::persist::replicas::Replicas;
 use crate::persist::{PersistError, PersistOptions};
+use crate::pictures::PictureService;
 use crate::profiles::ProfileStore;
 use crate::reading::PastSources;
 use crate::revocation::LiveRevocations;
 use crate::state::{self, StateError, edge_folder};
+use crate::stills::Helpers;
 
 /// Requests of applications that may wait for the loop. Senders wait beyond that; the loop never takes long.
 const REQUESTS_MAX: usize = 64;
@@ -84,6 +86,8 @@ pub struct EdgeOptions {
     pub audit: Audit,
     /// What decodes H.264 for stills. Default: the library.
     pub decoders: Decoders,
+    /// What decodes for programs on this host that share pictures. Default: this process.
+    pub pictures: PictureService,
 }
 
 impl EdgeOptions {
@@ -99,6 +103,7 @@ impl EdgeOptions {
             revoked: None,
             audit: Audit::off(),
             decoders: Decoders::software(),
+            pictures: PictureService::off(),
         }
     }
 }
@@ -182,7 +187,7 @@ impl EdgeBroker {
             requests.downgrade(),
             (starts.clone(), derived.clone(), audit.clone()),
             (revoked.clone(), renewals.clone()),
-            options.decoders,
+            Helpers { decoders: options.decoders, pictures: options.pictures },
         );
         let (stop, stopped) = watch::channel(false);
         let (next_subscription, standings) = (Arc::default(), Arc::default());

@@ -31,15 +31,18 @@
 //! | `TakesPictures`, behind `Subscribe` | nothing: from then on a `Picture` may come in front of a frame of a chain |
 //!
 //! `Memory`, with a descriptor beside it, may come between any two events of a subscription or of a stream of frames. A subscriber that
-//! maps it answers `Mapped`; a publisher may use it. Its payload is the memory's number, three zeros, and the bytes of a slot,
-//! little-endian. The file has a head of 64 KiB and then three slots. The head's first three words say of each slot whether it is taken
-//! (0: free, 1: taken). The next three say how many of its bytes are filled. The writer takes a free slot, and may send the packet that
-//! names it before the bytes are there. The reader waits for them, and frees the slot; it gives up if no more bytes come for five
-//! seconds. A client that ignores a memory gets and sends payloads inline.
+//! maps it answers `Mapped`; a publisher may use it. Its payload is the memory's number, its number of slots, two zeros, and the bytes of a
+//! slot, little-endian. For payloads of frames, whose memories have numbers up to 127, the file has a head of 64 KiB and then three slots.
+//! The head's first three words say of each slot whether it is taken (0: free, 1: taken). The next three say how many of its bytes are
+//! filled. The writer takes a free slot, and may send the packet that names it before the bytes are there. The reader waits for them,
+//! and frees the slot; it gives up if no more bytes come for five seconds. A client that ignores a memory gets and sends payloads inline.
 //!
-//! `Picture` says that the edge has decoded the frame in the next packet, for several programs of its host. Its payload is the picture, in
-//! a memory whose number is above 127 or inline. Without a form there is no picture, because a later frame will have one (`pictures.rs`).
-//! A frame of a chain without a `Picture` is for the client to decode. The memories for payloads of frames have numbers up to 127.
+//! `Picture` says that the edge has had the frame in the next packet decoded, for several programs of its host. Its payload is the picture,
+//! inline or in a memory whose number is above 128. Without a form there is no picture, because a later frame will have one
+//! (`pictures.rs`). A frame of a chain without a `Picture` is for the client to decode. Memories of pictures are read-only slots without a
+//! head, the same for all programs, and each camera has one at a time. `Memory` without a descriptor, with no slots of no bytes, says that
+//! nothing comes through that number any more. The memory with the number 128 is a head of 64 KiB alone: `Picture` names one of its first
+//! three words, which is then 1, and the client sets it to 0 once it is done with the picture.
 //!
 //! A subscription and a stream of frames have a connection of their own, and closing it ends them. Nothing needs to be
 //! acknowledged. A side that cannot write waits. The broker then holds at most one frame for that reader, within its share of memory
@@ -57,4 +60,4 @@ pub use packet::{Kind, Packet, PacketError, PacketReader, PacketWriter};
 pub use shared::{DescriptorReader, Place};
 
 /// The first bytes of a client of the local protocol. gRPC clients begin with `PRI * HTTP/2.0`. The digit is the protocol's version.
-pub const MAGIC: &[u8; 8] = b"MEZLOCL4";
+pub const MAGIC: &[u8; 8] = b"MEZLOCL5";

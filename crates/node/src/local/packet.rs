@@ -356,14 +356,20 @@ impl PacketReader<DescriptorReader> {
         Self::new(DescriptorReader::new(half, READ_BYTES), FRAME_BYTES_CEILING)
     }
 
-    /// The content of a packet of [`Kind::Memory`], with the descriptor that came with it.
-    pub(crate) fn memory(&mut self, packet: &Packet) -> Result<(Layout, OwnedFd), PacketError> {
-        let layout = <[u8; Layout::BYTES]>::try_from(&packet.payload[..]);
-        let file = self.inner.get_mut().take();
-        let (Ok(layout), Some(file)) = (layout, file) else {
-            return Err(PacketError::Malformed { what: "a memory without a layout or a descriptor" });
+    /// The content of a packet of [`Kind::Memory`], with the descriptor that came with it. There is none if nothing comes through that
+    /// memory any more.
+    pub(crate) fn memory(&mut self, packet: &Packet) -> Result<(Layout, Option<OwnedFd>), PacketError> {
+        let missing = PacketError::Malformed { what: "a memory without a layout or a descriptor" };
+        let Ok(layout) = <[u8; Layout::BYTES]>::try_from(&packet.payload[..]).map(Layout::decode) else {
+            return Err(missing);
         };
-        Ok((Layout::decode(layout), file))
+        if layout.is_none() {
+            return Ok((layout, None));
+        }
+        match self.inner.get_mut().take() {
+            Some(file) => Ok((layout, Some(file))),
+            None => Err(missing),
+        }
     }
 }
 

@@ -1,30 +1,36 @@
 //! Hands decoded pictures to programs on the broker's host, beside the frames that they are of.
 //!
-//! A picture lies in a memory of the connection, as large payloads do. The program can alter only what it was given, and holds nothing
-//! but the slots of its own memory. While it holds them all, and until it has a memory, pictures go through the socket.
+//! A picture lies in the memory of its camera, which all programs that get it map to read (`pictures/memory.rs`). A program says in a
+//! memory of its own what it is done with, and holds no more than three. While it holds them, and until it has mapped what it needs,
+//! pictures go through the socket.
 //!
 //! A frame waits for its picture. What its camera has behind it waits too, and nothing else does.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use mez_core::frame::Encoding;
 use mez_core::stills::{Picture, PictureAnswer};
 use tokio::net::unix::OwnedWriteHalf;
 
+use super::Place;
 use super::packet::{Kind, PacketError, PacketWriter};
-use super::shared::{MappedByClient, Meter, Outgoing, Share, is_for_pictures};
+use super::shared::{
+    LEASES, LEASES_NUMBER, Layout, Leases, MappedByClient, Meter, Share, cannot, is_for_pictures,
+};
 use crate::api::ApiError;
 use crate::api::feed::{Feed, Told};
 use crate::api::lent::Payload;
 use crate::api::pb;
 use crate::api::pb::subscribe_event::Event;
 use crate::api::principal::Principal;
-use crate::pictures::{Beside, Choice};
+use crate::pictures::{Beside, Choice, Mapping, MayMap, PictureMemory, picture_bytes_max};
 
 /// The most events of one camera that wait behind a frame for its picture. If one more comes, the subscription waits.
 const WAITING_MAX: usize = 32;
@@ -41,20 +47,48 @@ pub(crate) struct PictureHead {
     /// Rows.
     #[prost(uint32, tag = "3")]
     pub(crate) height: u32,
+    /// Under which number the program says that it is done with it, if it lies in a memory.
+    #[prost(uint32, tag = "4")]
+    pub(crate) lease: u32,
 }
 
 /// What a subscriber has said about shared memory: written by who reads from it.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     pub(super) frames: MappedByClient,
-    pictures: MappedByClient,
+    pictures: MappedForPictures,
     takes_pictures: AtomicBool,
+}
+
+/// Which memories of pictures the client has mapped: a bit for each number.
+#[derive(Debug, Default)]
+struct MappedForPictures([AtomicU64; 2]);
+
+impl MappedForPictures {
+    /// The bit of a number above those of payloads of frames.
+    fn bit(&self, number: u8) -> (&AtomicU64, u64) {
+        let place = number - LEASES_NUMBER;
+        (&self.0[usize::from(place / 64)], 1 << (place % 64))
+    }
+
+    fn set(&self, number: u8, is_mapped: bool) {
+        let (word, bit) = self.bit(number);
+        match is_mapped {
+            true => word.fetch_or(bit, Ordering::Relaxed),
+            false => word.fetch_and(!bit, Ordering::Relaxed),
+        };
+    }
+
+    fn has(&self, number: u8) -> bool {
+        let (word, bit) = self.bit(number);
+        word.load(Ordering::Relaxed) & bit != 0
+    }
 }
 
 impl Said {
     /// The client has mapped a memory.
     pub(super) fn mapped(&self, number: u8) {
-        if is_for_pictures(number) { self.pictures.set(number) } else { self.frames.set(number) }
+        if is_for_pictures(number) { self.pictures.set(number, true) } else { self.frames.set(number) }
     }
 
     /// The client takes pictures.
@@ -66,7 +100,7 @@ impl Said {
 /// The pictures of one subscription.
 pub(super) struct Pictures<'a> {
     said: &'a Said,
-    memory: Outgoing<'a>,
+    lent: Lent<'a>,
     /// What pictures count against. `None`: none are sent.
     meter: Option<Meter>,
     /// Room for one picture on its way through the socket: its size.
@@ -80,8 +114,8 @@ impl<'a> Pictures<'a> {
             Principal::User { uid } => Some(Meter::pictures_of(*uid)),
             Principal::Member(_) => None,
         };
-        let memory = Outgoing::of_pictures(&said.pictures, meter.clone().unwrap_or_else(Meter::frames));
-        Self { said, memory, meter, room: None, waiting: Waiting::default() }
+        let lent = Lent::new(&said.pictures, meter.as_ref().map(Meter::of_user_alone));
+        Self { said, lent, meter, room: None, waiting: Waiting::default() }
     }
 
     /// Whether nothing waits for a picture.
@@ -145,40 +179,135 @@ impl<'a> Pictures<'a> {
     pub(super) async fn queue(
         &mut self,
         beside: &Beside,
-        payload: Option<&mut Payload>,
+        (event, payload): (&Event, Option<&mut Payload>),
+        memory: Option<MayMap>,
         writer: &mut PacketWriter<OwnedWriteHalf>,
     ) -> Result<(), PacketError> {
-        match beside {
-            Beside::Nothing => {}
-            Beside::Passed => writer.queue(Kind::Picture, &PictureHead::default(), None)?,
+        match (beside, event) {
+            (Beside::Passed, _) => writer.queue(Kind::Picture, &PictureHead::default(), None)?,
             // It may be larger than its frame says.
-            Beside::Picture(picture) if !self.has_room(picture.data.len()) => {}
-            Beside::Picture(picture) => self.queue_picture(picture, payload, writer).await?,
+            (Beside::Picture(picture), Event::Frame(frame)) if self.has_room(picture.data.len()) => {
+                self.queue_picture((&frame.camera, picture), memory, payload, writer).await?;
+            }
+            _ => {}
         }
         Ok(())
     }
 
     async fn queue_picture(
         &mut self,
-        picture: &Picture,
+        (camera, picture): (&str, &Picture),
+        memory: Option<MayMap>,
         payload: Option<&mut Payload>,
         writer: &mut PacketWriter<OwnedWriteHalf>,
     ) -> Result<(), PacketError> {
         let (width, height) = picture.size;
-        let head = PictureHead { form: picture.form.into(), width, height };
-        if let Some(reserved) = self.memory.reserve(picture.data.len()) {
-            let place = reserved.place();
-            reserved.fill(&picture.data);
-            return Ok(writer.queue(Kind::Picture, &head, Some(place))?);
+        let head = PictureHead { form: picture.form.into(), width, height, lease: 0 };
+        if let Some((place, lease)) = self.lent.lend(camera, picture) {
+            return Ok(writer.queue(Kind::Picture, &PictureHead { lease, ..head }, Some(place))?);
         }
         if let Some(payload) = payload {
             payload.wait();
         }
         writer.write(Kind::Picture, &head, picture.data.clone()).await?;
-        if let Some((layout, file)) = self.memory.offer(picture.data.len()) {
-            writer.write_memory(layout, file.as_fd()).await?;
+        match memory {
+            Some(memory) => self.lent.offer(camera, memory, writer).await,
+            None => Ok(()),
         }
-        Ok(())
+    }
+}
+
+/// What a program has been lent, and the memories in which that lies.
+struct Lent<'a> {
+    mapped: &'a MappedForPictures,
+    /// What it may hold counts against its user. `None`: it is lent nothing.
+    meter: Option<Meter>,
+    leases: Option<Leases>,
+    /// The room for all that it may hold: the largest size of a picture.
+    room: Option<(u64, Vec<Share>)>,
+    /// The number of the memory that was offered last.
+    last: u8,
+    /// Of each camera, the memory that was offered last.
+    cameras: HashMap<String, Given>,
+}
+
+/// A memory that was offered to a program.
+struct Given {
+    number: u8,
+    memory: u64,
+    _mapping: Arc<Mapping>,
+}
+
+impl<'a> Lent<'a> {
+    fn new(mapped: &'a MappedForPictures, meter: Option<Meter>) -> Self {
+        Self { mapped, meter, leases: None, room: None, last: LEASES_NUMBER, cameras: HashMap::new() }
+    }
+
+    /// Lends a picture of a camera. Returns where it lies, and the number of the lease. `None` if it must go through the socket.
+    fn lend(&mut self, camera: &str, picture: &Picture) -> Option<(Place, u32)> {
+        let place = picture.place?;
+        let given = self.cameras.get(camera).filter(|given| given.memory == place.memory)?;
+        if !self.mapped.has(LEASES_NUMBER) || !self.mapped.has(given.number) {
+            return None;
+        }
+        let bytes = u32::try_from(picture.data.len()).ok()?;
+        let lease = self.leases.as_mut()?.lend(picture.data.clone())?;
+        Some((Place { memory: given.number, slot: place.slot, bytes }, lease.into()))
+    }
+
+    /// After a picture went through the socket: offers the program the memory of its camera, unless it has been offered.
+    async fn offer(
+        &mut self,
+        camera: &str,
+        MayMap { memory, rights }: MayMap,
+        writer: &mut PacketWriter<OwnedWriteHalf>,
+    ) -> Result<(), PacketError> {
+        let before = self.cameras.get(camera).map(|given| (given.memory, given.number));
+        if before.is_some_and(|(known, _)| known == memory.number()) || !self.has_room(&memory) {
+            return Ok(());
+        }
+        if let Some(words) = self.begin() {
+            writer.write_memory(Leases::layout(), words.as_fd()).await?;
+        }
+        let Some(number) = self.number() else { return Ok(()) };
+        if let Some((_, before)) = before {
+            self.mapped.set(before, false);
+            writer.write(Kind::Memory, &(), Bytes::copy_from_slice(&Layout::none(before).encode())).await?;
+        }
+        self.mapped.set(number, false);
+        let given = Given { number, memory: memory.number(), _mapping: memory.give(rights) };
+        self.cameras.insert(camera.to_owned(), given);
+        Ok(writer.write_memory(memory.layout(number), memory.as_fd()).await?)
+    }
+
+    /// Makes the memory in which the program says what it is done with, if there is none.
+    fn begin(&mut self) -> Option<OwnedFd> {
+        if self.leases.is_some() {
+            return None;
+        }
+        let (leases, words) = Leases::create().map_err(|error| cannot(&error)).ok()?;
+        self.leases = Some(leases);
+        Some(words)
+    }
+
+    /// A number that no memory of the program has.
+    fn number(&mut self) -> Option<u8> {
+        let all = LEASES_NUMBER + 1..=u8::MAX;
+        let after = (self.last.checked_add(1).unwrap_or(LEASES_NUMBER + 1)..=u8::MAX).chain(all);
+        let is_free = |number: &u8| !self.cameras.values().any(|given| given.number == *number);
+        let found = after.into_iter().find(is_free);
+        self.last = found.unwrap_or(self.last);
+        found
+    }
+
+    /// Whether the program may hold as many pictures of this size as there are leases.
+    fn has_room(&mut self, memory: &PictureMemory) -> bool {
+        let (Some(meter), bytes) = (&self.meter, memory.slot_bytes()) else { return false };
+        if self.room.as_ref().is_none_or(|(room, _)| *room < bytes) {
+            self.room = None;
+            self.room = meter.take(bytes * LEASES as u64).map(|shares| (bytes, shares));
+        }
+        self.room.is_some()
     }
 }
 
@@ -313,15 +442,8 @@ fn camera_of(event: &Event) -> Option<&str> {
 
 /// The most bytes that the picture of a frame has. `None` for stills.
 fn bytes_of(frame: &pb::Frame) -> Option<usize> {
-    let (width, height) = (frame.width as usize, frame.height as usize);
     let encoding = u8::try_from(frame.encoding).ok().and_then(Encoding::from_code)?;
-    match encoding {
-        Encoding::H264 | Encoding::H265 | Encoding::Av1 => {
-            width.checked_mul(height)?.checked_add(2 * width.div_ceil(2) * height.div_ceil(2))
-        }
-        encoding if encoding.is_chained() => width.checked_mul(height)?.checked_mul(3),
-        _ => None,
-    }
+    picture_bytes_max(encoding, (frame.width, frame.height))
 }
 
 #[cfg(test)]

@@ -262,7 +262,8 @@ async fn send_events(
                 }
             };
             let Told { event, mut payload } = told;
-            pictures.queue(&beside, payload.as_mut(), writer).await?;
+            let shared = feed.memory_of(&event, &beside);
+            pictures.queue(&beside, (&event, payload.as_mut()), shared, writer).await?;
             send_event(event, payload, &mut memory, writer).await?;
         }
         Ok(())

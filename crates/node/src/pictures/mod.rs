@@ -3,7 +3,16 @@
 //! A reader whose library decodes chains is given every frame as it came, whatever happens here. While it *shares*, the picture comes
 //! beside the frame, and its library decodes nothing. It goes over to pictures at any frame, and back only where a chain begins, since its
 //! own decoder has not seen the rest (`docs/decisions/0046-shared-pictures.md`).
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `mod.rs` | which reader is given pictures, and from which frame on |
+//! | `sharing.rs` | how many readers share |
+//! | `memory.rs` | where pictures lie, and who may look there |
+//! | `service/` | the process that decodes |
 
+mod memory;
+mod service;
 mod sharing;
 
 use std::collections::HashMap;
@@ -11,13 +20,16 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use mez_core::frame::FrameId;
+use mez_core::frame::{Encoding, FrameId};
 use mez_core::name::CameraName;
 use mez_core::stills::{Picture, PictureAnswer};
 use tokio::sync::oneshot;
 use tokio::time::{Timeout, timeout};
 use tracing::info;
 
+pub(crate) use self::memory::{Mapping, MayMap, PictureMemory, PictureStore, Slot, Writer};
+pub(crate) use self::service::DecoderBeside;
+pub use self::service::{PictureService, serve};
 pub(crate) use self::sharing::Sharing;
 use crate::clock::monotonic_now;
 use crate::stills::Stills;
@@ -34,8 +46,22 @@ const REST: Duration = Duration::from_secs(60);
 pub(crate) struct ChainedFrame {
     /// Which frame.
     pub(crate) id: FrameId,
+    /// How it came.
+    pub(crate) encoding: Encoding,
     /// Its place in its chain.
     pub(crate) index: u32,
+}
+
+/// The most bytes that the picture of a frame of so many pixels has. `None` for stills.
+pub(crate) fn picture_bytes_max(encoding: Encoding, (width, height): (u32, u32)) -> Option<usize> {
+    let (width, height) = (width as usize, height as usize);
+    match encoding {
+        Encoding::H264 | Encoding::H265 | Encoding::Av1 => {
+            width.checked_mul(height)?.checked_add(2 * width.div_ceil(2) * height.div_ceil(2))
+        }
+        encoding if encoding.is_chained() => width.checked_mul(height)?.checked_mul(3),
+        _ => None,
+    }
 }
 
 /// A picture that was asked for, and until when it is waited for.
@@ -138,7 +164,7 @@ impl Sharer {
         from: usize,
         has_room: impl FnOnce() -> bool,
     ) -> Choice {
-        let shares = self.is_worth_it(frame, from) && has_room();
+        let shares = self.is_worth_it(stills, frame, from) && has_room();
         self.set(shares);
         if !shares {
             return Choice::Nothing;
@@ -160,14 +186,15 @@ impl Sharer {
     }
 
     /// Whether the reader is to be given pictures from this frame on, or still.
-    fn is_worth_it(&self, frame: ChainedFrame, from: usize) -> bool {
-        let are_enough = from > 0 && self.of.readers() >= from;
-        if self.shares {
-            // Inside a chain its own decoder cannot go on.
-            return are_enough || frame.index > 0;
+    fn is_worth_it(&self, stills: &Stills, frame: ChainedFrame, from: usize) -> bool {
+        // Inside a chain its own decoder cannot go on.
+        if self.shares && frame.index > 0 {
+            return true;
         }
+        let are_enough = from > 0 && self.of.readers() >= from;
         let is_near = frame.index <= ENTRY_INDEX_MAX || self.of.is_shared();
-        are_enough && is_near && !self.of.rests(monotonic_now())
+        let may = are_enough && is_near && !self.of.rests(monotonic_now());
+        may && stills.can_share(frame.encoding)
     }
 
     fn set(&mut self, shares: bool) {
@@ -201,6 +228,7 @@ mod tests {
 
     use super::*;
     use crate::decoders::Decoders;
+    use crate::stills::Helpers;
 
     const SIZE: (u32, u32) = (64, 48);
 
@@ -220,7 +248,7 @@ mod tests {
             let (camera, chains_asked) = ("dock".parse::<CameraName>().unwrap(), Arc::new(AtomicU32::new(0)));
             let asked = Arc::clone(&chains_asked);
             let ask = move || _ = asked.fetch_add(1, Ordering::Relaxed);
-            let stills = Stills::new(camera.clone(), reader, Decoders::software(), ask);
+            let stills = Stills::new(camera.clone(), reader, Helpers::only(Decoders::software()), ask);
             let encoder = StreamEncoder::new(1 << 20).unwrap();
             Self { camera, writer, encoder, stills, chains_asked, next: 0 }
         }
@@ -259,9 +287,9 @@ mod tests {
                 rung: Rung::original(),
                 chain,
             };
-            let (id, index) = (meta.id, meta.chain.index);
+            let frame = ChainedFrame { id: meta.id, encoding, index: meta.chain.index };
             self.append(meta, damage(payload.to_vec()).into());
-            ChainedFrame { id, index }
+            frame
         }
 
         /// What comes beside a frame for a reader.
@@ -321,7 +349,8 @@ mod tests {
         async fn shows(&self, reader: &mut SharedPictures, frame: ChainedFrame) -> Picture {
             match self.beside(reader, frame).await {
                 Beside::Picture(picture) => {
-                    let Picture { form, data, size } = picture.clone();
+                    let Picture { form, data, size, place } = picture.clone();
+                    assert!(place.is_some(), "others can look there");
                     let owned = OwnedPicture::from_parts(form, size, data).unwrap();
                     let mut pixels = vec![0; (SIZE.0 * SIZE.1 * 3) as usize];
                     let mut view =

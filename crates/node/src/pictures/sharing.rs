@@ -22,7 +22,7 @@ impl Sharing {
     }
 
     /// Whether somebody shares.
-    pub(super) fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.sharing.load(Ordering::Acquire) > 0
     }
 

@@ -52,6 +52,7 @@ impl Members {
     ) -> EdgeProcess {
         let options = || EdgeProcessOptions {
             decoders: mez_node::decoders::Decoders::software(),
+            pictures: mez_node::pictures::PictureService::off(),
             keys: keys.clone(),
             credentials: credentials.clone(),
             listen,

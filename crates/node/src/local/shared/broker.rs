@@ -11,18 +11,12 @@ use tracing::warn;
 use super::SHARED_BYTES_MAX_OF_SLOT;
 use super::SHARED_BYTES_MIN;
 use super::budget::{Meter, Share};
+use super::pictures::is_for_pictures;
 use super::place::Place;
 use super::slots::{Filler, Layout, NotThere, Reserved, SLOTS, Taker};
 
 /// The number that stands for no memory. Memories are numbered from 1.
 const NONE: u8 = 0;
-/// Memories for decoded pictures have numbers above this.
-const PICTURES_ABOVE: u8 = 127;
-
-/// Whether a memory is for decoded pictures.
-pub(crate) fn is_for_pictures(number: u8) -> bool {
-    number > PICTURES_ABOVE
-}
 
 /// Which memory of a subscriber's connection its client has mapped: written by who reads from the client.
 #[derive(Debug, Default)]
@@ -35,32 +29,22 @@ impl MappedByClient {
     }
 }
 
-/// The memory that a subscriber's frames go through, or their pictures.
+/// The memory that a subscriber's frames go through.
 #[derive(Debug)]
 pub(crate) struct Outgoing<'a> {
     mapped: &'a MappedByClient,
     filler: Option<Filler>,
     meter: Meter,
-    /// The number before the first, and the last one.
-    numbers: (u8, u8),
-    /// Less goes elsewhere.
-    bytes_min: usize,
 }
 
 impl<'a> Outgoing<'a> {
     pub(crate) fn new(mapped: &'a MappedByClient) -> Self {
-        let (meter, numbers) = (Meter::frames(), (NONE, PICTURES_ABOVE));
-        Self { mapped, filler: None, meter, numbers, bytes_min: SHARED_BYTES_MIN }
-    }
-
-    /// For decoded pictures.
-    pub(crate) fn of_pictures(mapped: &'a MappedByClient, meter: Meter) -> Self {
-        Self { mapped, filler: None, meter, numbers: (PICTURES_ABOVE, u8::MAX), bytes_min: 1 }
+        Self { mapped, filler: None, meter: Meter::frames() }
     }
 
     /// Reserves a slot for a payload of `bytes` that the client can read. `None` if the payload must go through the socket.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Option<Reserved> {
-        if bytes < self.bytes_min {
+        if bytes < SHARED_BYTES_MIN {
             return None;
         }
         let filler = self.filler.as_mut()?;
@@ -77,24 +61,16 @@ impl<'a> Outgoing<'a> {
             // A memory that the client has not mapped it cannot map, or has not got around to.
             Some(filler) if self.mapped.0.load(Ordering::Relaxed) != filler.layout().number => return None,
             Some(filler) => (Some(filler.layout()), filler.layout().number),
-            None => (None, self.numbers.0),
+            None => (None, NONE),
         };
-        if bytes < self.bytes_min {
+        if bytes < SHARED_BYTES_MIN {
             return None;
         }
-        let layout = next_layout(before, number, bytes).filter(|layout| layout.number <= self.numbers.1)?;
-        // A program that keeps pictures needs all slots. With fewer it would not get some of the newest through this memory.
-        let all = match is_for_pictures(layout.number) {
-            true => Some(self.meter.take(layout.data_bytes() as u64)?),
-            false => None,
-        };
+        let layout = next_layout(before, number, bytes)?;
         let meter = Some(self.meter.clone());
         let made = layout.create().and_then(|file| Ok((Filler::map(&file, layout, meter)?, file)));
         let (filler, file) = made.map_err(|error| cannot(&error)).ok()?;
-        self.filler = Some(match all {
-            Some(all) => filler.counting(all),
-            None => filler,
-        });
+        self.filler = Some(filler);
         Some((layout, file))
     }
 }
@@ -158,11 +134,8 @@ fn next_layout(before: Option<Layout>, number: u8, bytes: usize) -> Option<Layou
     if bytes > SHARED_BYTES_MAX_OF_SLOT || before.is_some_and(|layout| layout.fits(bytes)) {
         return None;
     }
-    let number = number.checked_add(1)?;
-    Some(match is_for_pictures(number) {
-        true => Layout::with_slots_of(number, bytes),
-        false => Layout::for_payload(number, bytes),
-    })
+    let number = number.checked_add(1).filter(|number| !is_for_pictures(*number))?;
+    Some(Layout::for_payload(number, bytes))
 }
 
 /// Says once why payloads go through sockets.

@@ -45,6 +45,16 @@ impl Meter {
         Self(vec![of_user, Arc::clone(&PICTURES)])
     }
 
+    /// For decoded pictures that several programs read.
+    pub(crate) fn pictures() -> Self {
+        Self(vec![Arc::clone(&PICTURES)])
+    }
+
+    /// Only for what a user's programs may hold of pictures that others read too.
+    pub(crate) fn of_user_alone(&self) -> Self {
+        Self(self.0.iter().take(1).cloned().collect())
+    }
+
     /// Takes a part, if so much is left.
     pub(crate) fn take(&self, bytes: u64) -> Option<Vec<Share>> {
         self.0.iter().map(|budget| Budget::take(budget, bytes)).collect()

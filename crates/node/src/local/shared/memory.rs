@@ -1,8 +1,8 @@
-//! Maps memory that two processes share. It is the only unsafe code of the local protocol.
+//! Maps memory that processes share. It is the only unsafe code of the local protocol.
 
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU32;
 
@@ -13,10 +13,14 @@ use rustix::mm::{MapFlags, ProtFlags};
 const HEAD_BYTES: usize = 64 << 10;
 /// Words that the head may hold.
 pub(super) const WORDS: usize = 16;
-/// Nobody can shrink the memory, so touching it never kills a process. Nobody can grow it or remove these seals.
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+/// Nobody can shrink the memory, so touching it never kills a process. Nobody can grow it.
+const SIZED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+/// The same, and nobody can add a seal.
+const SEALS: SealFlags = SIZED.union(SealFlags::SEAL);
+/// The same, and nobody can map it to be written any more, whatever rights its descriptor has. Who has done so before can go on.
+const READ_ONLY: SealFlags = SEALS.union(SealFlags::FUTURE_WRITE);
 
-/// What this process may do with the data. Both may alter the words.
+/// What this process may do with the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// Read it.
@@ -25,53 +29,90 @@ pub(super) enum Access {
     Write,
 }
 
-/// Makes a file in memory of so many bytes of data, which the kernel does not take before they are touched.
+/// Makes a file in memory of so many bytes of data behind words, which the kernel does not take before they are touched. Both processes
+/// may alter the words.
 pub(super) fn create(data_bytes: usize) -> io::Result<OwnedFd> {
-    let file = rustix::fs::memfd_create("mez-frames", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    rustix::fs::ftruncate(&file, (HEAD_BYTES + data_bytes) as u64)?;
+    let file = sized(HEAD_BYTES + data_bytes)?;
     rustix::fs::fcntl_add_seals(&file, SEALS)?;
     Ok(file)
 }
 
-/// A mapping of such a file.
-#[derive(Debug)]
-pub(super) struct Memory {
-    head: NonNull<u8>,
-    data: NonNull<u8>,
-    data_bytes: usize,
-    access: Access,
+/// Makes a file in memory of so many bytes of data without words. It is to be handed to readers once it is [`sealed`].
+pub(super) fn create_unsealed(data_bytes: usize) -> io::Result<OwnedFd> {
+    let file = sized(data_bytes)?;
+    rustix::fs::fcntl_add_seals(&file, SIZED)?;
+    Ok(file)
 }
 
-// SAFETY: the mapping belongs to no thread; the words are atomic, and the methods say what they ask of callers about the data.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
+/// From now on nobody can map it to be written.
+pub(super) fn seal(file: impl AsFd) -> io::Result<()> {
+    Ok(rustix::fs::fcntl_add_seals(file, READ_ONLY)?)
+}
 
-impl Memory {
-    /// Maps a file that [`create`] made here or in the broker's process. Refuses a file that could be truncated.
-    pub(super) fn map(file: impl AsFd, data_bytes: usize, access: Access) -> io::Result<Self> {
-        let file = file.as_fd();
-        let bytes = HEAD_BYTES.checked_add(data_bytes).map(|bytes| bytes as u64);
-        let size = rustix::fs::fstat(file)?.st_size;
-        if !rustix::fs::fcntl_get_seals(file)?.contains(SEALS) || Some(size as u64) != bytes {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "memory of another size, or not sealed"));
-        }
-        let map = |offset: usize, bytes: usize, access| {
-            let protection = match access {
-                Access::Read => ProtFlags::READ,
-                Access::Write => ProtFlags::READ | ProtFlags::WRITE,
-            };
-            // SAFETY: the kernel chooses an address that is free, so no other memory is touched.
-            let start = unsafe {
-                rustix::mm::mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, offset as u64)
-            }?;
-            Ok::<_, io::Error>(
-                NonNull::new(start.cast::<u8>()).expect("the kernel maps nothing at 0 unasked"),
-            )
+fn sized(bytes: usize) -> io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create("mez-frames", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&file, bytes as u64)?;
+    Ok(file)
+}
+
+/// Refuses a file of another size, or one that could be truncated, or altered where it may not.
+fn check(file: BorrowedFd<'_>, bytes: Option<usize>, seals: SealFlags) -> io::Result<()> {
+    let size = rustix::fs::fstat(file)?.st_size;
+    let is_it = rustix::fs::fcntl_get_seals(file)?.contains(seals)
+        && bytes.is_some_and(|bytes| bytes as u64 == size as u64);
+    let error = || io::Error::new(io::ErrorKind::InvalidData, "memory of another size, or not sealed");
+    is_it.then_some(()).ok_or_else(error)
+}
+
+/// A part of a file in this process's memory.
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to no thread; who reads and writes through it says what it asks of callers.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(file: BorrowedFd<'_>, offset: usize, bytes: usize, access: Access) -> io::Result<Self> {
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
         };
-        let head = map(0, HEAD_BYTES, Access::Write)?;
-        let data = map(HEAD_BYTES, data_bytes, access).inspect_err(|_| unmap(head, HEAD_BYTES))?;
-        Ok(Self { head, data, data_bytes, access })
+        // SAFETY: the kernel chooses an address that is free, so no other memory is touched.
+        let start = unsafe {
+            rustix::mm::mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, offset as u64)
+        }?;
+        let start = NonNull::new(start.cast::<u8>()).expect("the kernel maps nothing at 0 unasked");
+        Ok(Self { start, bytes })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: what was mapped, whole, by the only owner, who is being dropped.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast::<c_void>(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}
+
+/// Words that two processes read and write.
+#[derive(Debug)]
+pub(super) struct Words(Mapping);
+
+impl Words {
+    /// Maps a file that [`create`] made without data.
+    pub(super) fn map(file: impl AsFd) -> io::Result<Self> {
+        let file = file.as_fd();
+        check(file, Some(HEAD_BYTES), SEALS)?;
+        Self::of(file)
+    }
+
+    fn of(file: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self(Mapping::new(file, 0, HEAD_BYTES, Access::Write)?))
     }
 
     /// A word that both processes read and write.
@@ -79,7 +120,36 @@ impl Memory {
         assert!(index < WORDS, "there are {WORDS} words");
         // SAFETY: within the head, which is mapped to be written as long as `self` lives; pages are aligned for words, and both
         // processes use nothing but atomic operations there.
-        unsafe { AtomicU32::from_ptr(self.head.as_ptr().cast::<u32>().add(index)) }
+        unsafe { AtomicU32::from_ptr(self.0.start.as_ptr().cast::<u32>().add(index)) }
+    }
+}
+
+/// Bytes that one process fills and others read.
+#[derive(Debug)]
+pub(super) struct Data {
+    mapping: Mapping,
+    access: Access,
+}
+
+impl Data {
+    /// Maps a file that [`create_unsealed`] made, for whoever fills it.
+    pub(super) fn fill(file: impl AsFd, bytes: usize) -> io::Result<Self> {
+        Self::map(file.as_fd(), bytes, (SIZED, Access::Write))
+    }
+
+    /// The same for the process that made it and reads it.
+    pub(super) fn read_own(file: impl AsFd, bytes: usize) -> io::Result<Self> {
+        Self::map(file.as_fd(), bytes, (SIZED, Access::Read))
+    }
+
+    /// The same for another process that reads it. Refuses a file that somebody could still map to be written.
+    pub(super) fn read_sealed(file: impl AsFd, bytes: usize) -> io::Result<Self> {
+        Self::map(file.as_fd(), bytes, (READ_ONLY, Access::Read))
+    }
+
+    fn map(file: BorrowedFd<'_>, bytes: usize, (seals, access): (SealFlags, Access)) -> io::Result<Self> {
+        check(file, Some(bytes), seals)?;
+        Ok(Self { mapping: Mapping::new(file, 0, bytes, access)?, access })
     }
 
     /// Copies `bytes` to `offset`. The caller must make sure that nobody in this process reads there.
@@ -87,7 +157,7 @@ impl Memory {
         assert!(self.access == Access::Write, "mapped to be read only");
         let place = self.place(offset, bytes.len());
         // SAFETY: `place` is `bytes.len()` bytes within the data, mapped to be written; `bytes` is memory of Rust's, which no
-        // mapping overlaps. No reference into data mapped like this is ever made in this process: `slice` refuses.
+        // mapping overlaps. No reference into data mapped like this is ever made through it: `slice` refuses.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) }
     }
 
@@ -107,30 +177,46 @@ impl Memory {
     /// The bytes at `offset`, in place.
     ///
     /// # Safety
-    /// The other process must not alter them while the slice lives.
+    /// Nobody may alter them while the slice lives.
     pub(super) unsafe fn slice(&self, offset: usize, bytes: usize) -> &[u8] {
         assert!(self.access == Access::Read, "mapped to be written");
-        // SAFETY: within the data, mapped as long as `self` lives; this process cannot alter it, the other one promises not to.
+        // SAFETY: within the data, mapped as long as `self` lives; it cannot be altered through this mapping, and the caller promises that
+        // it is not altered through another.
         unsafe { std::slice::from_raw_parts(self.place(offset, bytes), bytes) }
     }
 
     fn place(&self, offset: usize, bytes: usize) -> *mut u8 {
-        let within = offset.checked_add(bytes).is_some_and(|end| end <= self.data_bytes);
-        assert!(within, "{bytes} bytes at {offset} of {}", self.data_bytes);
+        let all = self.mapping.bytes;
+        let within = offset.checked_add(bytes).is_some_and(|end| end <= all);
+        assert!(within, "{bytes} bytes at {offset} of {all}");
         // SAFETY: just checked.
-        unsafe { self.data.as_ptr().add(offset) }
+        unsafe { self.mapping.start.as_ptr().add(offset) }
     }
 }
 
-impl Drop for Memory {
-    fn drop(&mut self) {
-        unmap(self.head, HEAD_BYTES);
-        unmap(self.data, self.data_bytes);
-    }
+/// Words, and data behind them.
+#[derive(Debug)]
+pub(super) struct Memory {
+    words: Words,
+    data: Data,
 }
 
-fn unmap(start: NonNull<u8>, bytes: usize) {
-    // SAFETY: what was mapped, whole, by the only owner, who is being dropped.
-    let unmapped = unsafe { rustix::mm::munmap(start.as_ptr().cast::<c_void>(), bytes) };
-    debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+impl Memory {
+    /// Maps a file that [`create`] made here or in the broker's process. Refuses a file that could be truncated.
+    pub(super) fn map(file: impl AsFd, data_bytes: usize, access: Access) -> io::Result<Self> {
+        let file = file.as_fd();
+        check(file, HEAD_BYTES.checked_add(data_bytes), SEALS)?;
+        let mapping = Mapping::new(file, HEAD_BYTES, data_bytes, access)?;
+        Ok(Self { words: Words::of(file)?, data: Data { mapping, access } })
+    }
+
+    /// See [`Words::word`].
+    pub(super) fn word(&self, index: usize) -> &AtomicU32 {
+        self.words.word(index)
+    }
+
+    /// The data.
+    pub(super) fn data(&self) -> &Data {
+        &self.data
+    }
 }

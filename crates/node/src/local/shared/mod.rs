@@ -6,14 +6,18 @@ mod broker;
 mod budget;
 mod descriptor;
 mod memory;
+mod pictures;
 mod place;
 mod progress;
 mod slots;
 
-pub(crate) use broker::{Incoming, MappedByClient, Outgoing, cannot, is_for_pictures};
+pub(crate) use broker::{Incoming, MappedByClient, Outgoing, cannot};
 pub(crate) use budget::{Meter, Share};
 pub use descriptor::DescriptorReader;
 pub(crate) use descriptor::send;
+pub(crate) use pictures::{
+    LEASES, LEASES_NUMBER, Leases, PICTURE_SLOTS, PictureFile, PictureTaker, PictureWriter, is_for_pictures,
+};
 pub use place::Place;
 pub(crate) use slots::{Filler, Layout, NotThere, Reserved, Taker};
 

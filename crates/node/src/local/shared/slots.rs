@@ -44,6 +44,8 @@ fn filled(slot: u8) -> usize {
 pub(crate) struct Layout {
     /// The number of the memory on its connection. A later memory replaces an earlier one.
     pub(crate) number: u8,
+    /// How many slots it has.
+    pub(super) slots: u8,
     /// The size of each slot.
     pub(super) slot_bytes: u32,
 }
@@ -54,24 +56,35 @@ impl Layout {
 
     /// One whose slots hold payloads of `bytes` and of a quarter more.
     pub(crate) fn for_payload(number: u8, bytes: usize) -> Self {
-        Self::with_slots_of(number, bytes + bytes / 4)
+        Self::with_slots_of((number, SLOTS), bytes + bytes / 4)
     }
 
-    /// One whose slots hold payloads of `bytes`, for payloads that seldom differ in size.
-    pub(super) fn with_slots_of(number: u8, bytes: usize) -> Self {
+    /// One with so many slots that hold `bytes`.
+    pub(super) fn with_slots_of((number, slots): (u8, u8), bytes: usize) -> Self {
         let slot_bytes = bytes.next_multiple_of(ALIGN_BYTES);
-        Self { number, slot_bytes: u32::try_from(slot_bytes).expect("payloads are at most 32 MiB") }
+        let slot_bytes = u32::try_from(slot_bytes).expect("payloads are at most 32 MiB");
+        Self { number, slots, slot_bytes }
+    }
+
+    /// One that says that nothing comes through that number any more.
+    pub(crate) fn none(number: u8) -> Self {
+        Self { number, slots: 0, slot_bytes: 0 }
+    }
+
+    /// Whether nothing comes through it any more.
+    pub(crate) fn is_none(self) -> bool {
+        self.slots == 0 && self.slot_bytes == 0
     }
 
     pub(crate) fn encode(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        bytes[0] = self.number;
+        (bytes[0], bytes[1]) = (self.number, self.slots);
         bytes[4..].copy_from_slice(&self.slot_bytes.to_le_bytes());
         bytes
     }
 
     pub(crate) fn decode(bytes: [u8; Self::BYTES]) -> Self {
-        Self { number: bytes[0], slot_bytes: (&bytes[4..]).get_u32_le() }
+        Self { number: bytes[0], slots: bytes[1], slot_bytes: (&bytes[4..]).get_u32_le() }
     }
 
     /// Whether a slot holds `bytes`.
@@ -79,13 +92,19 @@ impl Layout {
         bytes <= self.slot_bytes as usize
     }
 
-    fn offset(self, slot: u8) -> usize {
+    pub(super) fn offset(self, slot: u8) -> usize {
         usize::from(slot) * self.slot_bytes as usize
     }
 
     /// Bytes of all slots.
     pub(super) fn data_bytes(self) -> usize {
-        self.slot_bytes as usize * usize::from(SLOTS)
+        self.slot_bytes as usize * usize::from(self.slots)
+    }
+
+    /// Itself, if it is one of payloads of frames, whose slots have words of their own.
+    fn checked(self) -> io::Result<Self> {
+        let error = || io::Error::new(io::ErrorKind::InvalidData, "memory with another number of slots");
+        (self.slots == SLOTS).then_some(self).ok_or_else(error)
     }
 
     /// Makes the memory.
@@ -108,14 +127,8 @@ pub(crate) struct Filler {
 impl Filler {
     /// Maps `file`. `meter`: what slots count against once they have been used, if the memory is ours.
     pub(crate) fn map(file: impl AsFd, layout: Layout, meter: Option<Meter>) -> io::Result<Self> {
-        let memory = Arc::new(Memory::map(file, layout.data_bytes(), Access::Write)?);
+        let memory = Arc::new(Memory::map(file, layout.checked()?.data_bytes(), Access::Write)?);
         Ok(Self { memory, layout, used: Vec::new(), meter })
-    }
-
-    /// All slots count from now on, as this.
-    pub(super) fn counting(mut self, all: Vec<Share>) -> Self {
-        (self.used, self.meter) = (vec![all], None);
-        self
     }
 
     fn count(&mut self, slot: u8) -> bool {
@@ -173,7 +186,7 @@ impl Reserved {
         let mut offset = self.layout.offset(self.place.slot);
         let mut done = 0;
         for part in payload.chunks(PART_BYTES) {
-            self.memory.write(offset, part);
+            self.memory.data().write(offset, part);
             offset += part.len();
             done += part.len() as u32;
             // Release: who sees this sees the part.
@@ -205,7 +218,7 @@ pub(crate) struct Taker {
 
 impl Taker {
     pub(crate) fn map(file: impl AsFd, layout: Layout) -> io::Result<Self> {
-        let memory = Memory::map(file, layout.data_bytes(), Access::Read)?;
+        let memory = Memory::map(file, layout.checked()?.data_bytes(), Access::Read)?;
         Ok(Self { memory: Arc::new(memory), layout })
     }
 
@@ -226,11 +239,6 @@ impl Taker {
         Ok(Bytes::from_owner(lent))
     }
 
-    /// Whether all slots are taken, so that nothing more can come.
-    pub(crate) fn is_full(&self) -> bool {
-        (0..SLOTS).all(|slot| self.memory.word(state(slot)).load(Ordering::Relaxed) == TAKEN)
-    }
-
     /// A copy of the payload in a slot, made as it comes; the slot is free again then.
     pub(crate) async fn copy(&self, place: Place) -> Result<Bytes, NotThere> {
         let bytes = self.bytes_of(place)?;
@@ -238,7 +246,7 @@ impl Taker {
         while copy.len() < bytes {
             let there = self.filled_above(place, copy.len()).await?;
             let part = there - copy.len();
-            self.memory.read(self.layout.offset(place.slot) + copy.len(), part, &mut copy);
+            self.memory.data().read(self.layout.offset(place.slot) + copy.len(), part, &mut copy);
         }
         self.free(place.slot);
         Ok(copy.freeze())
@@ -280,7 +288,7 @@ impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the broker, which the client trusts with the bytes themselves, fills a slot only when it is free; this one
         // is taken until `self` is dropped, and was filled before anybody got it (`Taker::take`).
-        unsafe { self.taker.memory.slice(self.taker.layout.offset(self.slot), self.bytes) }
+        unsafe { self.taker.memory.data().slice(self.taker.layout.offset(self.slot), self.bytes) }
     }
 }
 
@@ -420,6 +428,7 @@ mod tests {
         let layout = Layout::for_payload(1, 70_000);
         let file = layout.create().unwrap();
         let larger = Layout::for_payload(1, 700_000);
+        assert!(Taker::map(&file, Layout { slots: SLOTS + 1, ..layout }).is_err());
         assert!(Taker::map(&file, larger).is_err() && Filler::map(&file, larger, None).is_err());
         let open = rustix::fs::memfd_create("unsealed", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&open, rustix::fs::fstat(&file).unwrap().st_size as u64).unwrap();
