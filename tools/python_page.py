@@ -19,6 +19,7 @@ PAGE: Final = ROOT / "docs" / "python.md"
 SECTIONS: Final = {
     "Publishing": ["publisher", "Publisher", "Reply"],
     "Subscribing": ["subscribe", "Subscription", "Event", "Source", "ReplyCounts"],
+    "Frames and what was made of them": ["join", "Join", "Pair", "Stray", "JoinCounts"],
     "Reading the past": ["read", "notes", "Note"],
     "Frames": ["Frame", "FrameId", "Contract", "NotHeld", "Trace"],
     "Edges and cameras": ["cameras", "CameraInfo", "ContractStanding", "forget_camera", "edge", "Edge"],

@@ -25,7 +25,7 @@ Objects do not survive `os.fork`: in the child they raise `ForkedError`. Make ne
 from mez._data import Origin
 from mez._detections import Detections
 from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge, forget_camera
-from mez._frame import Contract, ContractState, Frame, NotHeld, Trace
+from mez._frame import Contract, ContractState, Frame, NotHeld
 from mez._frame_id import FrameId
 from mez._join import Join, JoinCounts, Pair, Stray, join
 from mez._native import __version__
@@ -35,6 +35,7 @@ from mez._rungs import rungs
 from mez._source import Source, SourceState
 from mez._subscribe import read, subscribe
 from mez._subscription import Event, ReplyCounts, Subscription
+from mez._trace import Trace
 from mez.errors import (
     ArgumentError,
     ArgumentTypeError,

@@ -20,7 +20,7 @@ mod subscribers;
 mod subscription;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mez_core::broker::edge::{EdgeBroker as Broker, EdgeConfig};
@@ -145,11 +145,7 @@ impl EdgeBroker {
             source,
         })?;
         let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
-        let derived = DerivedStates::new(match (&options.state, &options.persist) {
-            (Some(state), _) => Some(state.clone()),
-            (None, Some(_)) => Some(state::folder(None)?),
-            (None, None) => None,
-        });
+        let derived = DerivedStates::new(state_of_streams(&options)?);
         let frame_bytes_max = options.config.frame_bytes_max;
         let mut broker = Broker::new(options.config);
         let starts = Starts::begin(options.state.clone()).map_err(EdgeStartError::Thread)?;
@@ -172,12 +168,7 @@ impl EdgeBroker {
                 .map_err(EdgeStartError::Groups)?,
             None => (None, Vec::new()),
         };
-        let profiles = match options.profiles {
-            Some(folder) => folder,
-            // Without a home there is no folder; then no name is known.
-            None => state::folder(options.state.as_deref())
-                .map_or_else(|_| PathBuf::new(), |s| s.join("profiles")),
-        };
+        let profiles = options.profiles.unwrap_or_else(|| profiles_in(options.state.as_deref()));
         let keeper = replicas.as_ref().map(Replicas::keeper);
         let notes = replicas.as_ref().and_then(Replicas::notes);
         let renewals = Renewals::new(audit.clone());
@@ -220,6 +211,21 @@ impl EdgeBroker {
             groups: EdgeGroups::new(tools, on_disk),
         })
     }
+}
+
+/// Where it is remembered how often derived streams began. `None`: in memory only.
+fn state_of_streams(options: &EdgeOptions) -> Result<Option<PathBuf>, StateError> {
+    match (&options.state, &options.persist) {
+        (Some(state), _) => Ok(Some(state.clone())),
+        // Epochs of a log on disk must not come twice.
+        (None, Some(_)) => state::folder(None).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+/// The folder of profiles in that for state. Without a home there is none; then no name is known.
+fn profiles_in(state: Option<&Path>) -> PathBuf {
+    state::folder(state).map_or_else(|_| PathBuf::new(), |state| state.join("profiles"))
 }
 
 /// Locks a mutex even if another thread panicked: what it protects is consistent after every statement.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use mez_core::broker::edge::EdgeBroker;
+use mez_core::broker::edge::{EdgeBroker, KeptStream};
 use mez_core::name::CameraName;
 use mez_core::store::{Degraded, Recovery};
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
@@ -77,7 +77,7 @@ impl Replicas {
             if is_known {
                 let (name, records) = (log.camera.clone(), recovery.records);
                 match remembered(&state, &name) {
-                    Some(deriving) => derived.push((name, deriving, start, records)),
+                    Some(deriving) => derived.push(KeptStream { name, deriving, start, records }),
                     None => found.push((name, start, records)),
                 }
                 logs.push(log);

@@ -186,6 +186,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "broker::edge::derived",
             "broker::edge::types",
             "broker",
+            "broker::intake",
         ],
     ),
     (
@@ -212,6 +213,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "broker::edge::arrivals",
             "broker::edge::types",
             "broker",
+            "broker::intake",
             "broker::revocations",
         ],
     ),

@@ -60,7 +60,7 @@ use self::roster::Roster;
 use self::session::{Judgement, Sessions};
 pub use self::types::{
     CameraCounters, CameraInfo, CameraView, CaptureClock, ChannelShare, DERIVED_BYTES_MAX, DERIVED_MAX,
-    DERIVED_OF_OWNER_MAX, DerivedError, Deriving, EdgeConfig, EdgeOutput, ForgetError, Forgotten,
+    DERIVED_OF_OWNER_MAX, DerivedError, Deriving, EdgeConfig, EdgeOutput, ForgetError, Forgotten, KeptStream,
     NamedContract, Peer, PublisherId, PublisherRefused, ReplyError, SubscriptionId,
 };
 use self::view::Views;
@@ -128,13 +128,10 @@ impl EdgeBroker {
     }
 
     /// The same for derived streams, after [`EdgeBroker::restore`]: with whose they were and what they are made of.
-    pub fn restore_derived(
-        &mut self,
-        streams: Vec<(CameraName, Deriving, (Epoch, ClockAnchor), Vec<Record>)>,
-    ) -> u64 {
+    pub fn restore_derived(&mut self, streams: Vec<KeptStream>) -> u64 {
         let mut kept = Vec::new();
-        for (stream, deriving, start, records) in streams.into_iter().take(self.roster.cameras.derived_room())
-        {
+        for stream in streams.into_iter().take(self.roster.cameras.derived_room()) {
+            let KeptStream { name: stream, deriving, start, records } = stream;
             let (roster, owner) = (&mut self.roster, deriving.owner.clone());
             let derived = Some(Derived::new(deriving));
             self.outputs.extend(self.applications.introduce(roster, &stream, &owner, start, derived));

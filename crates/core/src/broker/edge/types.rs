@@ -11,7 +11,7 @@ use crate::contract::negotiation::ContractOutcome;
 use crate::controller::share::Channels;
 use crate::frame::{Epoch, FRAME_BYTES_MAX, FrameId};
 use crate::history::PastAnswer;
-use crate::log::LogReader;
+use crate::log::{LogReader, Record};
 use crate::name::{CameraName, CameraPattern};
 use crate::source::SourceStanding;
 use crate::trace::{FrameTrace, Trace};
@@ -76,6 +76,19 @@ pub struct Deriving {
     pub owner: String,
     /// The streams that it is made of: at least one.
     pub of: Vec<CameraName>,
+}
+
+/// A derived stream that an earlier run of this edge has kept on disk.
+#[derive(Debug)]
+pub struct KeptStream {
+    /// Its name.
+    pub name: CameraName,
+    /// Whose it was, and what it is made of.
+    pub deriving: Deriving,
+    /// The epoch and the anchor of its last start.
+    pub start: (Epoch, ClockAnchor),
+    /// The records that were read.
+    pub records: Vec<Record>,
 }
 
 /// Why somebody may not publish a derived stream.

@@ -1,5 +1,7 @@
 //! Streams that applications publish at the edge.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::broker::PublishError;
 use crate::data::{DataRecord, Origin};
@@ -217,7 +219,8 @@ fn a_stream_goes_on_after_a_restart_of_the_edge() {
     let records: Vec<Record> = log.held().map(|index| log.get(index).expect("it is held")).collect();
 
     let mut rig = Rig::new();
-    let kept = (stream("dock/cam1/faces"), deriving("app/counter"), (epoch, anchor), records);
+    let (name, deriving) = (stream("dock/cam1/faces"), deriving("app/counter"));
+    let kept = KeptStream { name, deriving, start: (epoch, anchor), records };
     assert_eq!(rig.broker.restore_derived(vec![kept]), 0);
     let info = rig.derived("dock/cam1/faces");
     assert_eq!((info.newest.map(|(id, _)| id), info.connected), (Some(id(3, 2)), false));
@@ -244,4 +247,98 @@ fn whoever_publishes_a_stream_that_was_reset_begins_anew() {
     let reply =
         rig.broker.handle_reply(&stream("dock/cam1/faces"), id(4, 0), "", ReplyResult::Opaque(Bytes::new()));
     assert!(matches!(reply, Err(ReplyError::IsDerived { .. })), "{reply:?}");
+}
+
+/// What may happen to a derived stream.
+#[derive(Clone, Debug)]
+enum Step {
+    Open(u64, bool),
+    Publish(u64, usize),
+    Gone(u64),
+    Read,
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0u64..6, any::<bool>()).prop_map(|(id, is_other)| Step::Open(id, is_other)),
+        12 => (0u64..6, 1usize..600).prop_map(|(id, bytes)| Step::Publish(id, bytes)),
+        2 => (0u64..6).prop_map(Step::Gone),
+        3 => Just(Step::Read),
+        1 => (0u64..1_500).prop_map(Step::Pass),
+    ]
+}
+
+proptest! {
+    /// Whoever publishes, in any order: numbers have no holes, records of two principals never mix, memory keeps to its budget, and what a
+    /// reader gets and what it is told of make up all that was published.
+    #[test]
+    fn delivered_and_skipped_records_are_those_that_were_published(
+        steps in prop::collection::vec(step(), 1..200),
+        every: bool,
+    ) {
+        let mut rig = Rig::with(EdgeConfig { log_bytes_max: 20_000, ..EdgeConfig::default() });
+        let name = "dock/cam1/faces";
+        let (mut open, mut published) = (std::collections::BTreeMap::new(), 0);
+        // It is there from the first record on.
+        rig.open(100, name, "app/a", 1).expect("it is free");
+        let (log, ..) = rig.broker.log(&stream(name)).expect("it is known");
+        let deliver = if every { Deliver::Every } else { Deliver::Newest };
+        let mut reader = Subscription::new(Span { deliver, ..Span::LIVE });
+        reader.attach(stream(name), log);
+        rig.broker.handle_publisher_gone(rig.now, PublisherId(100), None);
+        let (mut delivered, mut skipped) = (0, 0);
+        let mut last = None;
+        let mut read = |delivered: &mut u64, skipped: &mut u64| {
+            while let Next::Frame(delivery) = reader.next(WALL) {
+                let id = delivery.record.frame.meta.id;
+                assert!(last < Some(id), "a reader goes back");
+                last = Some(id);
+                *delivered += 1;
+                *skipped += delivery.skipped.total();
+            }
+            last
+        };
+        for step in steps {
+            match step {
+                Step::Open(id, is_other) if !open.contains_key(&id) => {
+                    let owner = if is_other { "app/b" } else { "app/a" };
+                    let held = open.values().any(|other| *other != owner);
+                    prop_assert_eq!(rig.open(id, name, owner, 9).is_err(), held);
+                    if !held {
+                        open.insert(id, owner);
+                    }
+                }
+                Step::Open(..) => {}
+                Step::Publish(id, bytes) => {
+                    let frame = rig.publish(id, &"x".repeat(bytes));
+                    prop_assert_eq!(frame.is_ok(), open.contains_key(&id), "{:?}", frame);
+                    if let Ok(frame) = frame {
+                        prop_assert_eq!(frame, id_of(published));
+                        published += 1;
+                    }
+                }
+                Step::Gone(id) => {
+                    open.remove(&id);
+                    rig.broker.handle_publisher_gone(rig.now, PublisherId(id), None);
+                }
+                Step::Read => {
+                    read(&mut delivered, &mut skipped);
+                }
+                Step::Pass(ms) => rig.now += Duration::from_millis(ms),
+            }
+            rig.take();
+            let info = rig.derived(name);
+            prop_assert!(info.log_bytes <= 20_000);
+            prop_assert_eq!((info.connected, info.status.published), (!open.is_empty(), published));
+        }
+        if let Some(last) = read(&mut delivered, &mut skipped) {
+            prop_assert_eq!(last, id_of(published - 1));
+        }
+        prop_assert_eq!(delivered + skipped, published);
+    }
+}
+
+fn id_of(sequence: u64) -> FrameId {
+    id(1, sequence)
 }
