@@ -260,9 +260,11 @@ class Join(Iterator[Pair], AsyncIterator[Pair]):
             kind, frame, records, reason = joined
             if kind == "pair":
                 if len(self._ready) >= self._pairs_max and not self._past:
-                    self._ready.popleft()
+                    gone = self._ready.popleft()
                     self._dropped += 1
-                    self._dropped_untold += 1
+                    # What it would have told is told with a later pair.
+                    self._dropped_untold += 1 + gone.dropped
+                    self._strays.extendleft(reversed(gone.strays))
                 strays, dropped = tuple(self._strays), self._dropped_untold
                 self._strays.clear()
                 self._dropped_untold = 0
