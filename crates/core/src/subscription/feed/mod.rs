@@ -386,13 +386,19 @@ impl Feed {
             (Tier::Camera, _) => true,
         };
         if asks && !self.past_is_over {
-            let present = self.live.max(self.reader.held().start);
-            let before = self.reader.get(present).map(|record| record.frame.meta.id);
-            self.ask(span, before);
+            self.ask(span, self.first_of_present());
             return None;
         }
         self.past.extend(self.rest_in_memory(span));
         if self.past.is_empty() { None } else { self.step_past(span) }
+    }
+
+    /// The first frame of the present in memory behind the last frame. The last frame may be newer than those before it: a camera that was
+    /// restarted gives frames of its new start, of which the first may not have been here when reading began.
+    fn first_of_present(&self) -> Option<FrameId> {
+        let behind = self.tally.last().map_or(0, |last| self.reader.index_of(last.next()));
+        let first = self.reader.get(self.live.max(self.reader.held().start).max(behind));
+        first.map(|record| record.frame.meta.id)
     }
 
     fn take_from_past(&mut self) {

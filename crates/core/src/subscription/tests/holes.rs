@@ -385,3 +385,34 @@ fn what_is_held_behind_a_question_does_not_answer_it() {
     let held_from = |before| PastQuery { before: Some(before), ..PastQuery::EVERY }.held_from(oldest);
     assert_eq!((held_from(id(5, 1)), held_from(id(6, 1))), (None, Some(at(100))));
 }
+
+/// What was found: a reading began when memory was empty, and the camera gave the first frame of a new start. A frame of the start before it, which
+/// had come meanwhile, was taken for the beginning of the present. So nobody was asked for the rest of the new start.
+#[test]
+fn the_present_begins_behind_the_last_frame() {
+    let (mut writer, reader) = log(LogConfig::default());
+    let held: Vec<Record> = (0..3).map(|sequence| record(id(5, sequence), at(50 + 10 * sequence))).collect();
+    let span = Span { begin: Some(at(5)), end: Some(at(200)), deliver: Deliver::Every };
+    let mut reading = Subscription::with_past(span, PastOptions::ALL);
+    reading.attach(camera(), reader);
+    let mut got = Vec::new();
+    loop {
+        match reading.next(LATER) {
+            Next::Frame(delivery) => got.push(delivery.record.frame.meta.id),
+            Next::Pending => {
+                let (name, query) = reading.poll_past().expect("it has ended, or asks");
+                if got.is_empty() && query.before.is_none() {
+                    append(&mut writer, id(4, 0), at(40));
+                    append(&mut writer, id(5, 3), at(300));
+                }
+                let found = held.iter().find(|record| query.admits(&record.frame.meta));
+                let camera_holds_from = found.is_none().then_some(at(50));
+                let answer =
+                    PastAnswer { record: found.cloned(), camera_holds_from, ..PastAnswer::default() };
+                reading.handle_past(&name, answer);
+            }
+            Next::Ended { .. } => break,
+        }
+    }
+    assert_eq!(got, [id(5, 0), id(5, 1), id(5, 2)]);
+}
