@@ -391,8 +391,7 @@ fn what_is_held_behind_a_question_does_not_answer_it() {
 #[test]
 fn the_present_begins_behind_the_last_frame() {
     let (mut writer, reader) = log(LogConfig::default());
-    let held: Vec<Record> =
-        (0..3).map(|sequence| record(id(5, sequence), at(50 + 10 * sequence))).collect();
+    let held: Vec<Record> = (0..3).map(|sequence| record(id(5, sequence), at(50 + 10 * sequence))).collect();
     let span = Span { begin: Some(at(5)), end: Some(at(200)), deliver: Deliver::Every };
     let mut reading = Subscription::with_past(span, PastOptions::ALL);
     reading.attach(camera(), reader);
