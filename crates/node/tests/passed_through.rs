@@ -18,7 +18,7 @@ use chain_support::{SIZE, jpeg_shows, network, pixels, shows};
 use mez_core::broker::Published;
 use mez_core::contract::Contract;
 use mez_core::data::DataRecord;
-use mez_core::frame::{Encoding, FrameId, FrameMeta, Reference, Rung};
+use mez_core::frame::{Encoding, FrameId, FrameMeta, Reference, Rung, SkipReason};
 use mez_core::log::LogConfig;
 use mez_core::subscription::Deliver;
 use mez_core::units::Timestamp;
@@ -27,6 +27,7 @@ use mez_media::{ImageView, ImageViewMut, PixelFormat, Yuv420};
 use mez_node::api::ApiServer;
 use mez_node::camera::{CameraHandle, Transport};
 use mez_node::client::{Address, DECODED_HERE, ReceivedFrame, SubscribeOptions, Subscription};
+use mez_node::decoders::{DecoderChoice, Decoders};
 use mez_node::edge::EdgeHandle;
 use mez_node::feed::feed;
 use mez_node::ports::EdgeAddress;
@@ -152,10 +153,15 @@ impl Running {
     }
 
     async fn with(recording: impl FnOnce(&Path) -> SourceSpec, log: LogConfig) -> Self {
+        Self::behind(recording, log, Decoders::software()).await
+    }
+
+    /// `decoders`: those of the edge.
+    async fn behind(recording: impl FnOnce(&Path) -> SourceSpec, log: LogConfig, decoders: Decoders) -> Self {
         let folder = TempDir::new().unwrap();
         let spec = recording(folder.path());
         let site = Site::new();
-        let edge = site.edge();
+        let edge = site.edge_decoding(decoders);
         let capacity = Arc::new(AtomicU64::new(FAST));
         let network = network(edge.link_address(), Arc::default(), Arc::clone(&capacity)).await;
         let camera = site.camera_with("dock/cam1", &edge, |options| {
@@ -445,4 +451,27 @@ async fn who_decodes_h264_gets_stills_of_h265_and_rungs_as_they_are() {
     viewer.in_a_row(40, "stills of frames of the source", is_still).await;
     running.capacity.store(SLOW, Ordering::Relaxed);
     viewer.in_a_row(10, "frames at a rung", |meta| is_made(meta) && meta.encoding == Encoding::H264).await;
+}
+
+/// An edge without ffmpeg makes no stills of H.265. It counts these frames as not decoded and asks for others, which the camera makes up to each key frame of
+/// its source. Who takes stills sees gaps, and pictures between them.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edge_that_decodes_no_h265_counts_it_and_gets_rungs() {
+    let decoders = Decoders::start_with(DecoderChoice::Software, "/nowhere/ffmpeg".into());
+    let running = Running::behind(x265, LogConfig::default(), decoders).await;
+    let mut viewer = running.viewer(&[Encoding::Jpeg], None).await;
+    let (mut not_decoded, mut gaps, mut made) = (0, 0, 0);
+    for _ in 0..FRAMES_MAX {
+        let frame = viewer.next().await;
+        assert!(is_made(&frame.meta) && frame.meta.encoding == Encoding::Jpeg, "{:?}", frame.meta);
+        let lost = frame.skipped.of(SkipReason::NotDecoded);
+        (not_decoded, gaps, made) = (not_decoded + lost, gaps + u32::from(lost > 0), made + 1);
+        if gaps >= 3 && made >= 60 {
+            break;
+        }
+    }
+    assert!(gaps >= 3 && made >= 60, "{gaps} gaps with {not_decoded} frames, {made} pictures");
+    // Its own video is there for who decodes it.
+    let mut viewer = running.viewer(&[Encoding::H265, Encoding::Jpeg], None).await;
+    viewer.until("a frame of the source", |meta| is_own(meta) && meta.encoding == Encoding::H265).await;
 }

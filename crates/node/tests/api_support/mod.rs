@@ -13,6 +13,7 @@ use mez_node::camera::{CameraBroker, CameraHandle, CameraOptions, StartError};
 use mez_node::client::{
     Address, ClientOptions, EdgeClient, Event, PublisherClient, PublisherOptions, ReceivedFrame, Subscription,
 };
+use mez_node::decoders::Decoders;
 use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions};
 use mez_node::identity::Credentials;
 use mez_node::identity::folder::TemporarySite;
@@ -48,6 +49,13 @@ impl Site {
         let (listen, credentials) = ("127.0.0.1:0".parse().unwrap(), self.credentials(Role::Edge, "edge"));
         let options = EdgeOptions::new(listen, credentials, config);
         EdgeBroker::start(options).unwrap()
+    }
+
+    /// One with these decoders.
+    pub fn edge_decoding(&self, decoders: Decoders) -> EdgeHandle {
+        let (listen, credentials) = ("127.0.0.1:0".parse().unwrap(), self.credentials(Role::Edge, "edge"));
+        let options = EdgeOptions::new(listen, credentials, EdgeConfig::default());
+        EdgeBroker::start(EdgeOptions { decoders, ..options }).unwrap()
     }
 
     pub async fn camera(&self, name: &str, edge: &EdgeHandle) -> CameraHandle {
