@@ -136,6 +136,7 @@ impl EdgeBroker {
     /// [`EdgeHandle::stop`], or when the last handle is dropped.
     pub fn start(options: EdgeOptions) -> Result<EdgeHandle, EdgeStartError> {
         let (events, event_receiver) = mpsc::channel(EVENTS_MAX);
+        let derived = DerivedStates::new(state_of_streams(&options)?);
         let revoked = options.revoked.unwrap_or_else(|| LiveRevocations::in_memory(&options.credentials));
         let audit = options.audit;
         let listener = listen(options.listen, &options.credentials, (&revoked, audit.clone()), events)?;
@@ -145,7 +146,6 @@ impl EdgeBroker {
             source,
         })?;
         let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
-        let derived = DerivedStates::new(state_of_streams(&options)?);
         let frame_bytes_max = options.config.frame_bytes_max;
         let mut broker = Broker::new(options.config);
         let starts = Starts::begin(options.state.clone()).map_err(EdgeStartError::Thread)?;
