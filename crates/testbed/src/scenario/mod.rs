@@ -121,15 +121,7 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let length = random.duration(secs(8)..=secs(16));
     let cameras_max = *random.pick(&[1, 1, 1, 2, 2, 3]);
     let mut specs: Vec<CameraSpec> = (0..cameras_max).map(|_| camera(&mut random)).collect();
-    if variety.source_video {
-        film(&mut specs, seed);
-    }
-    if variety.records {
-        give_records(&mut specs, seed);
-    }
-    if variety.knobs {
-        give_knobs(&mut specs, seed);
-    }
+    give(&mut specs, seed, variety);
     let count = *random.pick(&[1, 1, 2, 3, 4, 32]);
     // Every application may hold a frame as long as it likes, and held frames count. With smaller logs nothing is promised.
     let most = specs.iter().map(|spec| u64::from(*spec.frame_bytes.end())).max().unwrap_or_default();
@@ -199,6 +191,19 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     // Two processes claim the same name, in one of two ways.
     let robbed = rival.is_none() && plan_thefts(&mut world, seed, &cameras, length);
     (world, if robbed || variety.revocations { length + REFUSED } else { length })
+}
+
+/// Decides what cameras get from their sources.
+fn give(specs: &mut [CameraSpec], seed: u64, variety: Variety) {
+    if variety.source_video {
+        film(specs, seed);
+    }
+    if variety.records {
+        give_records(specs, seed);
+    }
+    if variety.knobs {
+        give_knobs(specs, seed);
+    }
 }
 
 /// Plans in some worlds a thief of a camera's keys that comes and goes, and resets of the camera, also for no reason. It is drawn from a
