@@ -30,7 +30,8 @@ const ROWS: usize = 5_000;
 
 /// Ranked pages, as JSON: the first has been called most often.
 fn ranking(number: usize) -> Bytes {
-    let rows = (0..ROWS).map(|row| format!(r#"["/page{row:05}",{:05}]"#, (ROWS - row) * 7 + number % 7));
+    let rows =
+        (0..ROWS).map(|row| format!(r#"["/page{row:05}",{}]"#, 10_000 + (ROWS - row) * 7 + number % 7));
     format!("[{}]", rows.collect::<Vec<_>>().join(",")).into()
 }
 
@@ -218,9 +219,7 @@ async fn a_function_that_fails_costs_its_records_and_no_more() {
             "data/half=1" => {
                 assert_eq!((frame.payload.len(), frame.accuracy_expected), (ranking(0).len() / 2, Some(0.9)))
             }
-            "original" => {
-                assert_eq!((frame.payload.len(), frame.accuracy_expected), (ranking(0).len(), None))
-            }
+            "original" => assert_eq!(frame.payload.len(), ranking(0).len()),
             other => panic!("{number} came at {other}"),
         }
     }
