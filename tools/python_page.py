@@ -17,7 +17,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "python.md"
 
 SECTIONS: Final = {
-    "Publishing": ["publisher", "Publisher", "Reply"],
+    "Publishing": ["publisher", "Publisher", "knob", "Knob", "Knobs", "Reply"],
     "Subscribing": ["subscribe", "Subscription", "Event", "Source", "ReplyCounts"],
     "Frames and what was made of them": ["join", "Join", "Pair", "Stray", "JoinCounts"],
     "Reading the past": ["read", "notes", "Note"],

@@ -28,6 +28,7 @@ from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge, forget_
 from mez._frame import Contract, ContractState, Frame, NotHeld
 from mez._frame_id import FrameId
 from mez._join import Join, JoinCounts, Pair, Stray, join
+from mez._knobs import Knob, Knobs, knob
 from mez._native import __version__
 from mez._notes import Note, notes
 from mez._publisher import Publisher, Reply, publisher
@@ -91,6 +92,8 @@ __all__ = [
     "Join",
     "JoinCounts",
     "KeysError",
+    "Knob",
+    "Knobs",
     "ListenError",
     "LogFullError",
     "MissingPackageError",
@@ -118,6 +121,7 @@ __all__ = [
     "edge",
     "forget_camera",
     "join",
+    "knob",
     "notes",
     "publisher",
     "read",

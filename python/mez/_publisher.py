@@ -15,6 +15,7 @@ from mez._detections import Detections, received
 from mez._frame import Frame
 from mez._frame_id import FrameId
 from mez._in_process import InProcessEdge
+from mez._knobs import Knobs
 from mez.errors import EndedError, Error, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -74,9 +75,12 @@ class Publisher:
     Any thread may use it.
     """
 
-    def __init__(self, native: _native.Publisher, camera: str) -> None:
+    def __init__(self, native: _native.Publisher, camera: str, knobs: Knobs | None = None) -> None:
         self._native = native
         self._camera = camera
+        self._knobs = knobs
+        if knobs is not None:
+            knobs._open()
 
     @property
     def camera(self) -> str:
@@ -260,6 +264,9 @@ class Publisher:
         yet; what is kept in `store` is there at the next start.
         """
         self._native.close()
+        knobs, self._knobs = self._knobs, None
+        if knobs is not None:
+            knobs._close()
 
     def __enter__(self) -> Self:
         return self
@@ -299,6 +306,7 @@ def publisher(
     durability: str = "group",
     history_share: float = 0.25,
     connect_timeout: float | None = 5.0,
+    knobs: Knobs | None = None,
 ) -> Publisher:
     """Start to publish a camera's frames.
 
@@ -346,6 +354,8 @@ def publisher(
         history_share: Share of the link's time that frames of the past may take beside live ones, 0.01 to 1.
         connect_timeout: Of a derived stream: how long to keep dialling if the edge does not answer, in
             seconds; then `ConnectError`. `None`: for ever.
+        knobs: By which knobs data records may be degraded (`mez.Knobs`). Not with `broker`: their function
+            runs in this process. Default: records go as they are published.
 
     Raises:
         ArgumentError: An argument has a bad value; `field` names it.
@@ -373,10 +383,10 @@ def publisher(
     """
     arguments.text("camera", camera)
     if of is not None:
-        if broker is not None or store is not None or state is not None:
+        if broker is not None or store is not None or state is not None or knobs is not None:
             raise arguments.invalid(
                 "of",
-                "a derived stream is kept by the edge; leave out broker, store and state, or leave out of",
+                "a derived stream is kept by the edge; leave out broker, store, state and knobs, or leave out of",
             )
         return _derived(camera, of, edge, keys, quality, connect_timeout)
     if broker is not None and edge is not None:
@@ -389,6 +399,13 @@ def publisher(
             "broker",
             "a separate broker has its own link, log and encoder; give link, store and h264_encoder to "
             "`mez camera` instead",
+        )
+    if knobs is not None and not isinstance(knobs, Knobs):
+        raise arguments.wrong_type("knobs", f"knobs is a {type(knobs).__name__}; give a mez.Knobs")
+    if broker is not None and knobs is not None:
+        raise arguments.invalid(
+            "knobs",
+            "knobs need the camera broker in this program, where their function runs; leave broker out",
         )
     edges: list[str] = []
     for each in () if broker is not None else arguments.edges(edge) or _edges_of_environment():
@@ -411,8 +428,9 @@ def publisher(
         h264_encoder=arguments.text("h264_encoder", h264_encoder),
         store=arguments.on_disk(store, store_key, store_bytes, store_age, durability),
         history_share=_share(history_share),
+        knobs=None if knobs is None else knobs._native,
     )
-    return Publisher(native, camera)
+    return Publisher(native, camera, knobs)
 
 
 def _derived(

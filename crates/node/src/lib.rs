@@ -9,6 +9,7 @@ pub mod clock;
 mod codec;
 pub mod decoders;
 mod derived;
+pub mod degrade;
 pub mod descriptors;
 pub mod edge;
 pub mod export;

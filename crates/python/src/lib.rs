@@ -8,6 +8,7 @@
 //! | `runtime` | the runtime that all objects share; interruptible waiting; forks |
 //! | `pixels` | Python buffers as images, JPEG in and out |
 //! | `publisher` | publishing, by way of a camera broker in this process, or `through` a separate one or an edge |
+//! | `knobs` | the knobs of a stream's data records, and the calls of its function |
 //! | `client`, `options` | a connection to an edge broker; the options of a subscription |
 //! | `subscription` | frames as they come, for threads and for event loops |
 //! | `frame` | a frame and its bytes |
@@ -29,6 +30,7 @@ mod error;
 mod frame;
 mod join;
 mod keys;
+mod knobs;
 mod log;
 mod note;
 mod options;
@@ -54,6 +56,7 @@ mod _native {
     use crate::frame::{Arrival, Payload, Picture};
     #[pymodule_export]
     use crate::join::Join;
+    use crate::knobs::Knobs;
     #[pymodule_export]
     use crate::pixels::{decode_into, encode_jpeg, encode_png, resize_into};
     #[pymodule_export]
