@@ -13,7 +13,7 @@ pub const FRAME_BYTES_MAX: u32 = 32 << 20;
 /// The highest limit that an operator can give a broker. It leaves room for a raw 8K BGR frame, which has
 /// 99.5 MB.
 pub const FRAME_BYTES_CEILING: u32 = 256 << 20;
-/// The most bytes in the name of a rung. The longest name of a setting has 55.
+/// The most bytes in the name of a rung. The longest name of a setting has as many.
 pub const RUNG_BYTES_MAX: usize = 64;
 
 /// Counts the starts of one camera broker. It is kept on disk and grows by one at every start, so that

@@ -66,6 +66,13 @@ impl ByteSizes {
         Self { mean: mean.max(BYTES_MIN), p05, p50, p95 }
     }
 
+    /// Sizes none of which is above a limit.
+    pub fn at_most(&self, limit: f64) -> Self {
+        let Self { mean, p05, p50, p95 } = *self;
+        let [mean, p05, p50, p95] = [mean, p05, p50, p95].map(|size| size.min(limit));
+        Self { mean: mean.max(BYTES_MIN), p05, p50, p95 }
+    }
+
     /// The size at a `quantile` between 0 and 1: linear between the known quantiles, and extended beyond
     /// them.
     pub fn quantile(&self, quantile: f64) -> f64 {

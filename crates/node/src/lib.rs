@@ -8,6 +8,7 @@ pub mod client;
 pub mod clock;
 mod codec;
 pub mod decoders;
+pub mod degrade;
 pub mod descriptors;
 pub mod edge;
 pub mod export;

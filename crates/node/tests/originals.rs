@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use api_support::{Served, Site, within};
+use api_support::{Served, Site, slow_link, within};
 use bytes::Bytes;
 use mez_core::broker::Published;
 use mez_core::contract::{Contract, ContractState};
@@ -17,8 +17,6 @@ use mez_media::{ImageView, PixelFormat};
 use mez_node::camera::{CameraHandle, Transport};
 use mez_node::client::{ClientError, Event, Profile, ReceivedFrame, SubscribeOptions, Subscription};
 use mez_node::ports::EdgeAddress;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tonic::Code;
 
 const SIZE: (u32, u32) = (640, 480);
@@ -163,35 +161,6 @@ async fn originals_go_without_a_floor() {
     refused(subscription.update(&floor, None).await.unwrap_err());
     let bound = Contract { latency_bound: Some(Duration::from_secs(2)), ..Contract::default() };
     subscription.update(&bound, None).await.unwrap();
-}
-
-/// A slow link between camera and edge: so many bits each second, each way.
-async fn slow_link(edge: SocketAddr, bits_per_second: u64) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((camera, _)) = listener.accept().await {
-            let edge = TcpStream::connect(edge).await.unwrap();
-            let ((from_camera, to_camera), (from_edge, to_edge)) = (camera.into_split(), edge.into_split());
-            tokio::spawn(carry(from_camera, to_edge, bits_per_second));
-            tokio::spawn(carry(from_edge, to_camera, bits_per_second));
-        }
-    });
-    address
-}
-
-async fn carry(
-    mut from: tokio::net::tcp::OwnedReadHalf,
-    mut to: tokio::net::tcp::OwnedWriteHalf,
-    bits_per_second: u64,
-) {
-    let mut piece = vec![0; 2_000];
-    while let Ok(bytes @ 1..) = from.read(&mut piece).await {
-        tokio::time::sleep(Duration::from_nanos(bytes as u64 * 8_000_000_000 / bits_per_second)).await;
-        if to.write_all(&piece[..bytes]).await.is_err() {
-            return;
-        }
-    }
 }
 
 /// On a slow link the application with the contract gets as many frames beside a reader of originals as alone. The reader gets what is

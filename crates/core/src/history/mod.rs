@@ -84,7 +84,7 @@ pub enum QualityError {
     /// The rung needs other frames to be decoded.
     #[error(
         "a frame of the past is made by itself, and the rung {} goes by other frames; take original, \
-         jpeg[/wWIDTH]/qQUALITY/gray|420|422|444, or knobs without moving, contours, diff and skip",
+         jpeg[/wWIDTH]/qQUALITY/gray|420|422|444, data/NAME=NUMBER, or knobs without moving, contours, diff and skip",
         rung.as_str()
     )]
     NeedsOthers {

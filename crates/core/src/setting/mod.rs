@@ -9,6 +9,7 @@
 //! tiles[/wW]/qQ/S                              JPEG of the tiles that changed
 //! h264[/wW]/qQ                                 H.264
 //! knobs[/sS][/C][/blurB][/A][/diffD]/(png|qQ)  the five knobs of the Mez paper
+//! data/NAME=VALUE[/NAME=VALUE…]                data records, by the knobs that their publisher declares
 //! …/skipN                                      any of these, and N frames left out after each
 //! ```
 //!
@@ -17,6 +18,7 @@
 //! `s25`. `C`: `gray`, `hsv`, `lab`, `luv`. `B`: 5, 8, 10, 15. `A`: `moving` or `contours`. `D`: percent, 0
 //! to 100. A knob that does nothing is omitted.
 
+mod data;
 mod ladder;
 mod parse;
 #[cfg(test)]
@@ -24,6 +26,10 @@ mod tests;
 
 use std::fmt;
 
+pub use data::{
+    COMBINATIONS_MAX, DataKnobs, DeclareError, DeclaredKnobs, KNOB_NAME_BYTES_MAX, KNOBS_MAX, KnobValue,
+    VALUES_MAX,
+};
 pub use ladder::{Chains, default_ladder};
 pub use parse::SettingError;
 
@@ -136,6 +142,8 @@ pub enum Form {
     H264(H264),
     /// The five knobs of the Mez paper (George et al., 2020, section 2.3.1).
     Knobs(Knobs),
+    /// A data record, by the knobs of its stream.
+    Data(DataKnobs),
 }
 
 /// How an image is scaled and coded as JPEG.
@@ -364,13 +372,13 @@ impl Setting {
 
     /// Its canonical name.
     pub fn rung(&self) -> Rung {
-        Rung::new(&self.to_string()).expect("the longest name of a setting has 55 bytes of printable ASCII")
+        Rung::new(&self.to_string()).expect("the longest name of a setting has 64 bytes of printable ASCII")
     }
 
     /// The size in pixels of the frame that is sent for a source of `source` pixels. H.264 has even sides.
     pub fn size(&self, source: (u32, u32)) -> (u32, u32) {
         match self.form {
-            Form::Original => source,
+            Form::Original | Form::Data(_) => source,
             Form::Jpeg(jpeg) | Form::Tiles(jpeg) => scaled_to(jpeg.width, source),
             Form::H264(h264) => {
                 let (width, height) = scaled_to(h264.width, source);
@@ -378,6 +386,11 @@ impl Setting {
             }
             Form::Knobs(knobs) => knobs.scale.size(source),
         }
+    }
+
+    /// Whether it is one of data records only.
+    pub const fn is_of_data(&self) -> bool {
+        matches!(self.form, Form::Data(_))
     }
 
     /// Whether its frames need earlier frames to be decoded.
@@ -389,7 +402,7 @@ impl Setting {
     /// whether it is sent does not depend on other frames either.
     pub const fn stands_alone(&self) -> bool {
         let alone = match self.form {
-            Form::Original | Form::Jpeg(_) => true,
+            Form::Original | Form::Jpeg(_) | Form::Data(_) => true,
             Form::Tiles(_) | Form::H264(_) => false,
             Form::Knobs(knobs) => matches!(knobs.artefacts, Artefacts::Keep) && knobs.difference.is_none(),
         };
@@ -421,6 +434,7 @@ impl fmt::Display for Setting {
                 write!(f, "/q{}", quantiser.get())?;
             }
             Form::Knobs(knobs) => write!(f, "knobs{knobs}")?,
+            Form::Data(knobs) => write!(f, "{}/{}", data::FAMILY, knobs.as_str())?,
         }
         if self.skip > 0 { write!(f, "/skip{}", self.skip) } else { Ok(()) }
     }

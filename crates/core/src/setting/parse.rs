@@ -3,6 +3,7 @@
 use std::iter::Peekable;
 use std::str::{FromStr, Split};
 
+use super::data::{self, DataKnobs};
 use super::{
     Artefacts, BoxBlur, ColourSpace, Form, H264, Jpeg, Knobs, Percent, Quality, Quantiser, Sampling, Scale,
     Setting, StillCoding, Width,
@@ -14,7 +15,7 @@ use crate::frame::Rung;
 #[non_exhaustive]
 pub enum SettingError {
     /// The first part is no family of rungs.
-    #[error("unknown rung {text:?}; names begin with original, jpeg, tiles, h264 or knobs")]
+    #[error("unknown rung {text:?}; names begin with original, jpeg, tiles, h264, knobs or data")]
     Family {
         /// The text that was refused.
         text: String,
@@ -57,6 +58,7 @@ const TILES: &str = "tiles[/wWIDTH]/qQUALITY/gray|420|422|444[/skipN]";
 const H264_FORM: &str = "h264[/wWIDTH]/qQUANTISER (10 to 51)[/skipN]";
 const KNOBS: &str = "knobs[/s68|s50|s33|s25][/gray|hsv|lab|luv][/blur5|blur8|blur10|blur15][/moving|contours]\
                      [/diffPERCENT]/png|qQUALITY[/skipN]";
+const DATA: &str = "data/NAME=NUMBER[/NAME=NUMBER…][/skipN]";
 
 impl Rung {
     /// The setting that this rung names.
@@ -87,6 +89,7 @@ impl FromStr for Setting {
             "tiles" => TILES,
             "h264" => H264_FORM,
             "knobs" => KNOBS,
+            data::FAMILY => DATA,
             _ => return Err(SettingError::Family { text: text.into() }),
         };
         let mut parts = Parts { text, form: form_of, rest: text.split('/').peekable() };
@@ -99,6 +102,7 @@ impl FromStr for Setting {
                 quantiser: parts.required("the quantiser", |part| Quantiser::new(number(part, "q")?))?,
             }),
             "knobs" => Form::Knobs(parts.knobs()?),
+            data::FAMILY => Form::Data(parts.data()?),
             _ => Form::Original,
         };
         let skip = parts.optional(|part| number(part, "skip")).unwrap_or(0);
@@ -155,6 +159,16 @@ impl Parts<'_> {
                 Sampling::ALL.into_iter().find(|sampling| sampling.name() == part)
             })?,
         })
+    }
+
+    fn data(&mut self) -> Result<DataKnobs, SettingError> {
+        let (text, form) = (self.text, self.form);
+        let knobs = DataKnobs::read(&mut self.rest).map_err(|part| SettingError::Part {
+            text: text.into(),
+            part: part.into(),
+            form,
+        })?;
+        knobs.ok_or_else(|| SettingError::Missing { text: text.into(), missing: "a knob", form })
     }
 
     fn knobs(&mut self) -> Result<Knobs, SettingError> {

@@ -31,8 +31,24 @@ fn knobs() -> impl Strategy<Value = Knobs> {
         })
 }
 
+/// Up to three knobs fit into a rung whatever their values are, if their names are short.
+fn data() -> impl Strategy<Value = DataKnobs> {
+    let value = prop_oneof![
+        (-999_999i64..1_000_000).prop_map(|whole| whole as f64),
+        (-99_999i64..100_000).prop_map(|millionths| millionths as f64 / 1e6),
+    ];
+    let knob = ("[a-z][a-z0-9_]{0,2}", value);
+    prop::collection::vec(knob, 1..4).prop_filter_map("a name twice", |knobs| {
+        let values = knobs
+            .iter()
+            .map(|(name, value)| (name.as_str(), KnobValue::from_f64(*value).expect("six decimals at most")));
+        DataKnobs::new(values)
+    })
+}
+
 fn setting() -> impl Strategy<Value = Setting> {
     let form = prop_oneof![
+        data().prop_map(Form::Data),
         Just(Form::Original),
         jpeg().prop_map(Form::Jpeg),
         jpeg().prop_map(Form::Tiles),
@@ -59,6 +75,7 @@ proptest! {
         parts in prop::collection::vec(
             prop::sample::select(&[
                 "original", "jpeg", "tiles", "h264", "knobs", "w640", "w0640", "w8", "q20", "q+20", "q0", "q101", "420",
+                "data", "top=30", "top=030", "t=0.1", "t=-0", "t=.5", "T=1", "skip=1",
                 "gray", "s33", "hsv", "blur5", "blur6", "moving", "diff0", "diff101", "png", "skip0", "skip2", "skip999", "",
             ][..]),
             1..6,
@@ -96,6 +113,11 @@ fn names_are_those_that_people_write() {
         "knobs/png",
         "knobs/s33/gray/blur5/moving/diff18/q95",
         "knobs/luv/contours/diff0/png",
+        "data/top=30/threshold=0.1",
+        "data/threshold=0.1/top=30",
+        "data/voxel=0.000001/skip2",
+        "data/a=-999999999.999999",
+        "data/a=1/b=1/c=1/d=1/e=1/f=1/g=1/h=1/skip255",
     ] {
         let setting: Setting = name.parse().unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(setting.rung().as_str(), name);
@@ -109,6 +131,31 @@ fn names_are_those_that_people_write() {
         error("jpeg/w0640/q80/420").to_string(),
         "the rung \"jpeg/w0640/q80/420\" is not in canonical form; write \"jpeg/w640/q80/420\""
     );
+    assert!(matches!(error("data"), SettingError::Missing { missing: "a knob", .. }));
+    for name in [
+        "data/top",
+        "data/top=",
+        "data/top=1e3",
+        "data/top=+1",
+        "data/top=1000000000",
+        "data/top=0.1234567",
+        "data/Top=1",
+        "data/skip=1",
+        "data/1top=1",
+        "data/top=1/top=2",
+        "data/top=1/top=1",
+        "data/seventeen_letters=1",
+        "data/a=1/b=1/c=1/d=1/e=1/f=1/g=1/h=1/i=1",
+        "data/skip1/top=1",
+        "data/top=1/w640",
+    ] {
+        let refused = error(name);
+        let of_knobs = matches!(refused, SettingError::Part { .. } | SettingError::Missing { .. });
+        assert!(of_knobs, "{name}: {refused}");
+    }
+    for name in ["data/top=010", "data/top=1.0", "data/top=-0", "data/top=1/skip0"] {
+        assert!(matches!(error(name), SettingError::NotCanonical { .. }), "{name}");
+    }
     assert!(matches!(error("h264/q30/skip0"), SettingError::NotCanonical { .. }));
 }
 
@@ -147,4 +194,63 @@ fn the_default_ladder_goes_down() {
             assert_eq!(names.len(), ladder.len());
         }
     }
+}
+
+fn declared(knobs: &[(&str, &[f64])], skips: &[u8]) -> Result<DeclaredKnobs, DeclareError> {
+    let value = |number: &f64| KnobValue::from_f64(*number).expect("a value");
+    let knobs =
+        knobs.iter().map(|(name, values)| ((*name).to_owned(), values.iter().map(value).collect())).collect();
+    DeclaredKnobs::new(knobs, skips.to_vec())
+}
+
+#[test]
+fn a_stream_has_the_rungs_of_its_knobs_in_its_order() {
+    let stream = declared(&[("top", &[10.0, 30.0]), ("threshold", &[0.0, 0.1])], &[2]).unwrap();
+    let all: Vec<String> = stream.all().iter().map(|knobs| knobs.as_str().to_owned()).collect();
+    let expected =
+        ["top=10/threshold=0", "top=10/threshold=0.1", "top=30/threshold=0", "top=30/threshold=0.1"];
+    assert_eq!(all, expected);
+    assert!(stream.all().iter().all(|knobs| stream.has(knobs)));
+    let of = |rung: &str| match rung.parse::<Setting>().unwrap().form {
+        Form::Data(knobs) => stream.has(&knobs),
+        _ => panic!("{rung}"),
+    };
+    for other in
+        ["data/top=10", "data/threshold=0/top=10", "data/top=20/threshold=0", "data/top=10/threshold=0/x=1"]
+    {
+        assert!(!of(other), "{other}");
+    }
+    assert!(stream.skips(0) && stream.skips(2) && !stream.skips(1));
+    let only_skip = declared(&[], &[1]).unwrap();
+    assert!(only_skip.all().is_empty() && only_skip.skips(1));
+}
+
+#[test]
+fn what_cannot_be_declared_is_refused_by_name() {
+    let many: Vec<f64> = (0..33).map(f64::from).collect();
+    let nine: Vec<(&str, &[f64])> =
+        ["a", "b", "c", "d", "e", "f", "g", "h", "i"].map(|name| (name, &[1.0][..])).to_vec();
+    let thirty_two = &many[..32];
+    for (knobs, names) in [
+        (vec![("skip", &[1.0][..])], "skip"),
+        (vec![("Top", &[1.0][..])], "Top"),
+        (vec![("top", &[1.0][..]), ("top", &[2.0][..])], "top is declared twice"),
+        (vec![("top", &[][..])], "top has no values"),
+        (vec![("top", &many[..])], "top has no values, more than 32"),
+        (vec![("top", &[1.0, 1.0][..])], "top"),
+        (nine, "9 knobs"),
+        (vec![("a", thirty_two), ("b", thirty_two), ("c", thirty_two)], "32768 combinations"),
+        (
+            vec![("one_long_name", &[-0.000_001][..]), ("another_name", &[1.0]), ("the_third_one", &[1.0])],
+            "longer than",
+        ),
+    ] {
+        let error = declared(&knobs, &[]).unwrap_err().to_string();
+        assert!(error.contains(names), "{error}");
+    }
+    for absurd in [f64::NAN, f64::INFINITY, 1e9, -1e9, 1e300, 0.000_000_1, 0.123_456_7] {
+        assert_eq!(KnobValue::from_f64(absurd), None, "{absurd}");
+    }
+    assert_eq!(KnobValue::from_f64(-0.0).unwrap().to_string(), "0");
+    assert_eq!(KnobValue::from_f64(0.1).unwrap().get().to_bits(), 0.1f64.to_bits());
 }

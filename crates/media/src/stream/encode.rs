@@ -159,6 +159,7 @@ impl StreamEncoder {
             Form::Knobs(knobs) => self.turn(source, request, knobs),
             Form::Tiles(jpeg) => self.tiles(source, request, jpeg, size),
             Form::H264(h264) => self.h264(source, request, h264, size),
+            Form::Data(_) => Err(StreamEncodeError::OfData),
         }
     }
 

@@ -18,6 +18,9 @@ pub enum StreamEncodeError {
     /// The rung does not exist for this frame.
     #[error("raw pixels have no rung \"original\"; publish JPEG, or choose another rung")]
     NoOriginal,
+    /// The rung is one of data records.
+    #[error("rungs with knobs of a stream are for data records; choose another rung for pictures")]
+    OfData,
     /// It has no pixels.
     #[error("the published frame has no pixels")]
     Empty,

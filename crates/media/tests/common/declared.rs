@@ -124,7 +124,7 @@ fn error_max(setting: &Setting) -> f64 {
             let quality = f64::from(jpeg.quality.get());
             50.0 * (if quality < 50.0 { 50.0 / quality } else { 2.0 - quality / 50.0 })
         }
-        Form::Original | Form::Knobs(_) => 0.0,
+        Form::Original | Form::Knobs(_) | Form::Data(_) => 0.0,
     };
     let unchanged = if matches!(setting.form, Form::Tiles(_)) { 40.0 } else { 0.0 };
     (30.0 + unchanged + step * step / 12.0).min(400.0)

@@ -1,5 +1,7 @@
 //! Starts the codec threads of a camera when they are first needed: one for live frames, one for frames of the past.
 
+use std::sync::Arc;
+
 use mez_core::broker::camera::Transform;
 use mez_core::log::LogReader;
 use mez_core::name::CameraName;
@@ -8,25 +10,33 @@ use tracing::error;
 
 use crate::codec::{Codec, H264Library, Made};
 use crate::decoders::Decoders;
+use crate::degrade::StreamKnobs;
 
 /// A codec that starts with the first frame it gets. Cameras that never adapt have no codec thread.
 pub(super) struct LazyCodec {
     h264: H264Library,
     log: LogReader,
     decoders: Decoders,
+    knobs: Option<Arc<StreamKnobs>>,
     running: Option<(Codec, mpsc::Receiver<Made>)>,
 }
 
 impl LazyCodec {
     /// A codec that has not started.
-    pub(super) fn new(h264: H264Library, log: LogReader, decoders: Decoders) -> Self {
-        Self { h264, log, decoders, running: None }
+    pub(super) fn new(
+        h264: H264Library,
+        log: LogReader,
+        decoders: Decoders,
+        knobs: Option<Arc<StreamKnobs>>,
+    ) -> Self {
+        Self { h264, log, decoders, knobs, running: None }
     }
 
     /// Gives a frame to the codec. False if the codec cannot take it.
     pub(super) fn begin(&mut self, camera: &CameraName, transform: Box<Transform>) -> bool {
         if self.running.is_none() {
-            match Codec::start(camera.as_str(), self.h264, self.log.clone(), self.decoders.clone()) {
+            let (log, decoders, knobs) = (self.log.clone(), self.decoders.clone(), self.knobs.clone());
+            match Codec::start(camera.as_str(), self.h264, log, decoders, knobs) {
                 Ok(started) => self.running = Some(started),
                 Err(error) => error!(%camera, %error, "cannot start a thread for the codec"),
             }

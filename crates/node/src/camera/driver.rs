@@ -26,6 +26,7 @@ use super::renewals::Asking;
 use super::shared::{Reply, Shared, lock};
 use crate::clock::{monotonic_now, sleep_until};
 use crate::codec::H264Library;
+use crate::degrade::StreamKnobs;
 use crate::link::{CameraEvent, Command, CommandSender, Dialler};
 use crate::ports::EdgeAddress;
 use crate::profile::NamedProfile;
@@ -80,7 +81,7 @@ impl Driver {
     pub(super) fn new(
         broker: Broker,
         shared: Arc<Shared>,
-        h264: H264Library,
+        (h264, knobs): (H264Library, Option<Arc<StreamKnobs>>),
         (state, anchor): (CameraState, ClockAnchor),
         (dialler, revoked): (Dialler, LiveRevocations),
         edges: Vec<EdgeAddress>,
@@ -103,8 +104,8 @@ impl Driver {
             profiles: JoinSet::new(),
             trace: CameraTrace::default(),
             lacking_since: None,
-            codec: LazyCodec::new(h264, log.clone(), decoders.clone()),
-            past_codec: LazyCodec::new(h264, log, decoders),
+            codec: LazyCodec::new(h264, log.clone(), decoders.clone(), knobs.clone()),
+            past_codec: LazyCodec::new(h264, log, decoders, knobs),
             past_ticket: 0,
         }
     }

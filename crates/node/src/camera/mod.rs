@@ -37,6 +37,7 @@ use self::shared::Shared;
 use crate::clock::{anchor, monotonic_now};
 pub use crate::codec::H264Library;
 use crate::decoders::Decoders;
+use crate::degrade::StreamKnobs;
 use crate::identity::Credentials;
 use crate::identity::renew::keep;
 use crate::identity::tls::TlsConfigError;
@@ -78,6 +79,8 @@ pub struct CameraOptions {
     pub persist: Option<PersistOptions>,
     /// The share of the link's time that frames of the past may take beside live ones, 0.01 to 1. Default a quarter.
     pub history_share: f64,
+    /// By which knobs data records may be degraded, and what does that. Default: by none, so that they go as they are published.
+    pub knobs: Option<Arc<StreamKnobs>>,
 }
 
 impl CameraOptions {
@@ -96,6 +99,7 @@ impl CameraOptions {
             state: None,
             persist: None,
             history_share: HISTORY_SHARE,
+            knobs: None,
         }
     }
 }
@@ -181,6 +185,9 @@ impl CameraBroker {
         };
         let mut broker = Broker::new(config, &reader, monotonic_now());
         broker.set_history_share(options.history_share);
+        if let Some(knobs) = &options.knobs {
+            broker.set_knobs(knobs.declared().clone());
+        }
         let shared = Arc::new(Shared {
             camera: camera.clone(),
             frame_bytes_max: options.frame_bytes_max,
@@ -208,7 +215,7 @@ impl CameraBroker {
         let driver = Driver::new(
             broker,
             Arc::clone(&shared),
-            options.h264,
+            (options.h264, options.knobs),
             (state, anchor),
             (dialler, revoked),
             options.edges,

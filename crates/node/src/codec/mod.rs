@@ -1,18 +1,22 @@
 //! Encodes a camera's frames at their rungs, on threads of its own.
 //!
 //! So neither the broker nor the link waits for a codec. A codec that panics or hangs costs one frame ([`mez_media::worker`]). Frames of a source's
-//! own video are decoded first, with those that they need (`source`).
+//! own video are decoded first, with those that they need (`source`). Data records are degraded by the knobs of their stream ([`crate::degrade`]), on
+//! a thread beside that of the pictures: a function that hangs costs no chain.
 
 mod source;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use mez_core::broker::camera::{News, Transform, Transformed};
-use mez_core::frame::{Encoding, Frame, FrameId};
+use mez_core::data::DataRecord;
+use mez_core::frame::{ChainLink, Encoding, Frame, FrameId};
 use mez_core::log::LogReader;
+use mez_core::setting::Form;
 use mez_core::units::Instant;
 pub use mez_media::h264::Library as H264Library;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
@@ -25,6 +29,7 @@ use tracing::warn;
 use self::source::{Decoded, SourceDecoder};
 use crate::clock::monotonic_now;
 use crate::decoders::Decoders;
+use crate::degrade::{DegradeError, StreamKnobs};
 
 /// Frames that may wait for the codec. One is enough, because the broker gives it one at a time.
 const WAITING_MAX: usize = 1;
@@ -46,6 +51,10 @@ enum MakeError {
     LeftOut,
     #[error("there was no time left for it")]
     NoTime,
+    #[error(transparent)]
+    Degrade(#[from] DegradeError),
+    #[error("its publisher declares no knobs to this broker")]
+    NoKnobs,
 }
 
 /// What became of a frame, and when the codec began with it and was done.
@@ -59,24 +68,35 @@ pub(crate) struct Codec {
 
 impl Codec {
     /// Starts the thread that hands work to the codec and waits for it, no longer than it may take.
-    /// `log`: where frames are found that others need. `decoders`: those besides the library.
+    /// `log`: where frames are found that others need. `decoders`: those besides the library. `knobs`: those of the stream.
     pub(crate) fn start(
         camera: &str,
         h264: H264Library,
         log: LogReader,
         decoders: Decoders,
+        knobs: Option<Arc<StreamKnobs>>,
     ) -> io::Result<(Self, mpsc::Receiver<Made>)> {
         let make = move || encoder(h264, log.clone(), &decoders);
-        Self::start_with(camera, Worker::new("mez encode", make))
+        let degrade = move || {
+            let knobs = knobs.clone();
+            move |transform: Box<Transform>| degrade(knobs.as_deref(), &transform)
+        };
+        Self::start_with(
+            camera,
+            Workers {
+                pictures: Worker::new("mez encode", make),
+                records: Worker::new("mez degrade", degrade),
+            },
+        )
     }
 
-    fn start_with(camera: &str, worker: Work) -> io::Result<(Self, mpsc::Receiver<Made>)> {
+    fn start_with(camera: &str, workers: Workers) -> io::Result<(Self, mpsc::Receiver<Made>)> {
         let (work, todo) = sync_channel(WAITING_MAX);
         let (done, made) = mpsc::channel(WAITING_MAX);
         let camera = camera.to_owned();
         thread::Builder::new()
             .name("mez codec".into())
-            .spawn(move || serve(&camera, worker, &todo, &done))?;
+            .spawn(move || serve(&camera, workers, &todo, &done))?;
         Ok((Self { work }, made))
     }
 
@@ -88,8 +108,16 @@ impl Codec {
     }
 }
 
-fn serve(camera: &str, mut worker: Work, todo: &Receiver<Box<Transform>>, done: &mpsc::Sender<Made>) {
-    let mut failures = 0u64;
+type Work = Worker<Box<Transform>, Result<Transformed, MakeError>>;
+
+/// What works on frames, and what on data records.
+struct Workers {
+    pictures: Work,
+    records: Work,
+}
+
+fn serve(camera: &str, mut workers: Workers, todo: &Receiver<Box<Transform>>, done: &mpsc::Sender<Made>) {
+    let (mut failures, mut record_failures) = (0u64, 0u64);
     // What the encoder could not be told, because there was no time left for the frame.
     let mut news = News::default();
     while let Ok(mut transform) = todo.recv() {
@@ -97,26 +125,44 @@ fn serve(camera: &str, mut worker: Work, todo: &Receiver<Box<Transform>>, done: 
         let newer = std::mem::replace(&mut transform.news, std::mem::take(&mut news));
         transform.news.arrived.extend(newer.arrived);
         transform.news.lost.extend(newer.lost);
-        let transformed = run(&mut worker, transform, deadline).unwrap_or_else(|(error, untold)| {
-            if failures.is_multiple_of(LOGGED_ONCE_IN) {
-                warn!(camera, %frame, failures, "a frame was not made: {error}");
-            }
-            failures += 1;
-            news = untold;
-            match error {
-                MakeError::DoesNotFit { bytes, .. } => {
-                    Transformed::TooLarge { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
+        if transform.setting.is_of_data() {
+            news = std::mem::take(&mut transform.news);
+            let rung = transform.setting;
+            let transformed = run(&mut workers.records, transform, deadline).unwrap_or_else(|(error, _)| {
+                if record_failures.is_multiple_of(LOGGED_ONCE_IN) {
+                    warn!(
+                        camera, %frame, failures = record_failures,
+                        "a record cannot be had at {rung}: {error}. It goes as it was published, if that fits. After a second failure within 10 s the \
+                         knobs of the stream rest for 2 s, and for up to 64 s if they go on failing"
+                    );
                 }
-                _ => Transformed::Failed,
+                record_failures += 1;
+                Transformed::Failed
+            });
+            if done.blocking_send((frame, transformed, [begun, monotonic_now()])).is_err() {
+                return;
             }
-        });
+            continue;
+        }
+        let transformed =
+            run(&mut workers.pictures, transform, deadline).unwrap_or_else(|(error, untold)| {
+                if failures.is_multiple_of(LOGGED_ONCE_IN) {
+                    warn!(camera, %frame, failures, "a frame was not made: {error}");
+                }
+                failures += 1;
+                news = untold;
+                match error {
+                    MakeError::DoesNotFit { bytes, .. } => {
+                        Transformed::TooLarge { bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
+                    }
+                    _ => Transformed::Failed,
+                }
+            });
         if done.blocking_send((frame, transformed, [begun, monotonic_now()])).is_err() {
             return;
         }
     }
 }
-
-type Work = Worker<Box<Transform>, Result<Transformed, MakeError>>;
 
 fn run(
     worker: &mut Work,
@@ -146,6 +192,27 @@ fn encoder(
         };
         make(encoder, &mut source, &transform)
     }
+}
+
+/// Degrades a data record.
+fn degrade(knobs: Option<&StreamKnobs>, transform: &Transform) -> Result<Transformed, MakeError> {
+    let Transform { frame, setting, bytes_max, .. } = transform;
+    let (Some(knobs), Form::Data(of)) = (knobs, setting.form) else { return Err(MakeError::NoKnobs) };
+    let record = DataRecord::decode(&frame.payload).map_err(|error| MakeError::Image(error.to_string()))?;
+    let body = knobs.apply(&record, &of)?;
+    let payload = DataRecord { body, ..record }.encode();
+    if payload.len() > *bytes_max as usize {
+        return Err(MakeError::DoesNotFit { bytes: payload.len(), bytes_max: *bytes_max });
+    }
+    let chain = ChainLink::still(frame.meta.id.sequence);
+    Ok(Transformed::Made {
+        payload,
+        encoding: Encoding::Data,
+        width: 0,
+        height: 0,
+        rung: setting.rung(),
+        chain,
+    })
 }
 
 fn make(
@@ -221,9 +288,9 @@ mod tests {
     use crate::clock::anchor;
 
     /// An encoder that panics at the first frame of video, or of any chain, and hangs at the next; and both again.
-    fn unwell(tiles_too: bool, h264: H264Library) -> Work {
+    fn unwell(tiles_too: bool, h264: H264Library) -> Workers {
         let tried = Arc::new(AtomicUsize::new(0));
-        Worker::new("unwell", move || {
+        let pictures = Worker::new("unwell", move || {
             let (mut encode, tried) =
                 (encoder(h264, log(LogConfig::default()).1, &Decoders::software()), Arc::clone(&tried));
             move |transform: Box<Transform>| {
@@ -237,7 +304,8 @@ mod tests {
                 }
                 encode(transform)
             }
-        })
+        });
+        Workers { pictures, records: Worker::new("unused", || |_| Err(MakeError::NoKnobs)) }
     }
 
     /// A codec of chains that panics or hangs costs its frame, by its deadline; once it has done so twice the stream goes on as changed tiles, or where they fail as well as
@@ -257,7 +325,7 @@ mod tests {
     }
 
     /// How the frames of a camera with such a codec are encoded, for twenty seconds.
-    fn sent_by(worker: Work) -> Vec<Encoding> {
+    fn sent_by(workers: Workers) -> Vec<Encoding> {
         let (anchor, epoch) = (anchor(), Epoch(1));
         let (writer, reader) = log(LogConfig::default());
         let camera: mez_core::name::CameraName = "dock/cam1".parse().unwrap();
@@ -279,7 +347,7 @@ mod tests {
         broker.handle_message(now, link, Message::Welcome(welcome));
         let contract = Contract { accuracy_floor: Some(0.5), ..Contract::default() };
         broker.handle_message(now, link, Message::Demand(Demand { revision: 1, contracts: vec![contract] }));
-        let (codec, mut made) = Codec::start_with("dock/cam1", worker).unwrap();
+        let (codec, mut made) = Codec::start_with("dock/cam1", workers).unwrap();
 
         let pixels = vec![90; 320 * 240];
         let view = ImageView::packed(&pixels, 320, 240, PixelFormat::Gray8).unwrap();

@@ -19,6 +19,8 @@ use mez_node::identity::folder::TemporarySite;
 use mez_node::identity::name::{Role, SiteName};
 use mez_node::ports::EdgeAddress;
 use mez_node::rights::LiveRights;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Rights for tests that are about something else: those of a site that is older than grants.
 pub fn everything() -> LiveRights {
@@ -208,4 +210,33 @@ pub async fn warm_up(camera: &CameraHandle, subscription: &mut Subscription) -> 
         }
     }
     panic!("nothing was delivered");
+}
+
+/// A slow link between camera and edge: so many bits each second, each way.
+pub async fn slow_link(edge: SocketAddr, bits_per_second: u64) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((camera, _)) = listener.accept().await {
+            let edge = TcpStream::connect(edge).await.unwrap();
+            let ((from_camera, to_camera), (from_edge, to_edge)) = (camera.into_split(), edge.into_split());
+            tokio::spawn(carry(from_camera, to_edge, bits_per_second));
+            tokio::spawn(carry(from_edge, to_camera, bits_per_second));
+        }
+    });
+    address
+}
+
+async fn carry(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    bits_per_second: u64,
+) {
+    let mut piece = vec![0; 2_000];
+    while let Ok(bytes @ 1..) = from.read(&mut piece).await {
+        tokio::time::sleep(Duration::from_nanos(bytes as u64 * 8_000_000_000 / bits_per_second)).await;
+        if to.write_all(&piece[..bytes]).await.is_err() {
+            return;
+        }
+    }
 }

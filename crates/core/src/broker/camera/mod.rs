@@ -39,6 +39,7 @@ mod status;
 mod types;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -61,6 +62,7 @@ use crate::frame::{Epoch, FrameId};
 use crate::history::PastAnswer;
 use crate::log::{LogReader, Record};
 use crate::profile::{ProfileHash, SizedProfile};
+use crate::setting::DeclaredKnobs;
 use crate::source::SourceState;
 use crate::units::Instant;
 use crate::wire::{Demand, DiskStatus, Message, RefuseCode, Welcome};
@@ -79,6 +81,8 @@ pub struct CameraBroker {
     status: StatusReport,
     source: SourceWatch,
     courier: Courier,
+    /// By which knobs data records may be degraded, if the publisher declares any.
+    knobs: Option<Arc<DeclaredKnobs>>,
 }
 
 impl CameraBroker {
@@ -97,6 +101,7 @@ impl CameraBroker {
             status: StatusReport::new(now),
             source: SourceWatch::new(now),
             courier: Courier::default(),
+            knobs: None,
         }
     }
 
@@ -272,6 +277,14 @@ impl CameraBroker {
         self.pump(now);
     }
 
+    /// The publisher declares by which knobs the data records of its stream may be degraded, and whoever drives the broker carries them out. To be
+    /// told before the first record.
+    pub fn set_knobs(&mut self, knobs: DeclaredKnobs) {
+        let knobs = Arc::new(knobs);
+        self.history.set_knobs(Arc::clone(&knobs));
+        self.knobs = Some(knobs);
+    }
+
     /// Sets the part of the time for which frames of the past may use the link beside live ones, above 0 and at
     /// most 1. Default [`HISTORY_SHARE`]. More of it means that the past comes sooner and that live frames are
     /// smaller or fewer meanwhile.
@@ -412,7 +425,8 @@ impl CameraBroker {
 
     /// The live frames, and what they are lent of the other parts.
     fn lend(&mut self, now: Instant) -> (&mut Live, Lent<'_>) {
-        let present = Present { now, interval: self.published.interval(now), profiles: &self.profiles };
+        let interval = self.published.interval(now);
+        let present = Present { now, interval, profiles: &self.profiles, knobs: self.knobs.as_deref() };
         let (link, contracts) = (self.connections.active_mut(), &mut self.negotiation.contracts);
         (&mut self.live, Lent { present, link, adapter: &mut self.adapter, contracts })
     }
@@ -423,7 +437,7 @@ impl CameraBroker {
         let rate = self.published.frames_per_second(now);
         self.status.handle_published(meta, bytes);
         self.source.handle_published(now);
-        let reason = self.live.reason_to_wait(now, link, meta.id);
+        let reason = self.live.reason_to_wait(now, link, meta);
         // Frames of a source's own video that do not fit are made smaller.
         let is_video = meta.encoding.is_chained();
         let bytes = if is_video { self.live.source_bytes() as usize } else { bytes };

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use super::basis::{makeable, may_be};
 use super::profiles::Profiles;
-use super::rungs::{Before, Rungs, makeable, may_be};
+use super::rungs::{Before, Rungs};
 use crate::contract::Joint;
 use crate::controller::{Cap, Offer};
 use crate::frame::Frame;
 use crate::profile::{RungProfile, SizedProfile};
-use crate::setting::Chains;
+use crate::setting::{Chains, DeclaredKnobs};
 use crate::units::Instant;
 use crate::wire::ProfileUse;
 
@@ -42,6 +43,10 @@ pub(crate) struct Candidate<'a> {
     pub(crate) before: Option<Before<'a>>,
     /// It may go as its source coded it. `None`: it is a still, or needs frames that the edge does not get.
     pub(crate) own: Option<Own>,
+    /// The knobs of the stream's data records, if it declares any.
+    pub(crate) knobs: Option<&'a DeclaredKnobs>,
+    /// A data record whose knobs have failed: it goes as it was published, or not at all.
+    pub(crate) is_plain: bool,
     /// When it was captured.
     pub(crate) captured: Instant,
     /// The usual time between frames.
@@ -74,14 +79,21 @@ impl<'a> Candidate<'a> {
     }
 
     /// The wanted profile, if frames of this size can be encoded by it, and its state.
-    pub(super) fn profile(&self, chains: Chains, skip_max: u8) -> (Option<&'a SizedProfile>, ProfileUse) {
-        // No profile says anything of data records, which go as they are.
-        let wanted = self.joint.profile.filter(|_| self.frame.meta.encoding.is_picture());
+    pub(super) fn profile(
+        &self,
+        chains: Chains,
+        with_knobs: bool,
+        skip_max: u8,
+    ) -> (Option<&'a SizedProfile>, ProfileUse) {
+        let encoding = self.frame.meta.encoding;
+        // No profile says anything of data records without knobs, which go as they are.
+        let wanted = self.joint.profile.filter(|_| encoding.is_picture() || self.knobs.is_some());
         let Some(hash) = wanted else { return (None, ProfileUse::None) };
         let pixels = self.pixels();
         let makes = |rung: &RungProfile| {
             makeable(&rung.rung, pixels, chains)
-                .is_some_and(|setting| setting.skip <= skip_max && may_be(self.frame.meta.encoding, &setting))
+                .filter(|setting| with_knobs || !setting.is_of_data())
+                .is_some_and(|setting| setting.skip <= skip_max && may_be(encoding, self.knobs, &setting))
         };
         match self.profiles.get(hash) {
             None => (None, self.profiles.absent(hash)),

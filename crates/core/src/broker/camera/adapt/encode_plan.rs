@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::basis::Ratios;
 use super::candidate::Own;
 use super::drift::Profiled;
-use super::rungs::Ratios;
 use crate::controller::Offer;
 use crate::setting::Setting;
 use crate::units::Instant;

@@ -3,15 +3,16 @@
 
 use std::time::Duration;
 
+use super::basis::{Basis, Ratios, chains_take, skip_max};
 use super::budgets::Spendable;
 use super::candidate::Candidate;
 use super::drift::{Drift, Made};
 use super::encode_plan::EncodePlan;
-use super::rungs::{Basis, Costs, Ratios, Rungs, chains_take, coarsened, skip_max};
+use super::rungs::{Costs, Rungs, coarsened};
 use crate::controller::{Cap, Offer, Policy};
 use crate::frame::{ChainLink, Reference, Rung};
 use crate::profile::{ProfileHash, SizeDrift, SizedProfile};
-use crate::setting::{Chains, Form, Setting};
+use crate::setting::{Chains, DeclaredKnobs, Form, Setting};
 use crate::units::Instant;
 use crate::wire::ProfileUse;
 
@@ -60,7 +61,7 @@ impl Prepared<'_> {
     }
 }
 
-/// The rest of a chained codec, which is not used for a while after its second failure.
+/// The rest of a chained codec, or of knobs, which is not used for a while after its second failure.
 struct Rest {
     /// When it last failed.
     failed: Option<Instant>,
@@ -104,6 +105,8 @@ pub(crate) struct Forms {
     video: Rest,
     /// The rest of the codec for changed tiles.
     tiles: Rest,
+    /// The rest of the knobs of data records.
+    knobs: Rest,
     /// The factor on the smallest budgets, above 1 after a frame exceeded its budget.
     lift: f64,
 }
@@ -119,6 +122,7 @@ impl Forms {
             chained: None,
             video: Rest::NONE,
             tiles: Rest::NONE,
+            knobs: Rest::NONE,
             lift: 1.0,
         }
     }
@@ -143,7 +147,7 @@ impl Forms {
         let (basis, profile, profile_use) = self.basis(candidate);
         let drift = self.drift.drift(candidate.now, (basis.profile, basis.pixels));
         let drift = drift.filter(|_| basis.profile.is_some());
-        let rungs = renewed(&mut self.rungs, basis, profile);
+        let rungs = renewed(&mut self.rungs, basis, profile, candidate.knobs);
         let prefers_finer = drift.is_some() && self.drift.wants_finer();
         let offer = Offer { prefers_finer, ..candidate.offer(rungs, cap) };
         let in_time =
@@ -157,13 +161,13 @@ impl Forms {
     /// The rungs for a frame, or those for contracts with a frame rate of only `min_fps`, if these are more.
     pub(crate) fn widest(&mut self, candidate: &Candidate<'_>, min_fps: f64) -> &Rungs {
         let (basis, profile, _) = self.basis(candidate);
-        let rungs = renewed(&mut self.rungs, basis, profile);
+        let rungs = renewed(&mut self.rungs, basis, profile, candidate.knobs);
         let within = rungs.skip_within(skip_max(candidate.interval, min_fps));
         if within <= rungs.basis.skip_max {
             self.wider = None;
             return rungs;
         }
-        renewed(&mut self.wider, Basis { skip_max: within, ..rungs.basis }, profile)
+        renewed(&mut self.wider, Basis { skip_max: within, ..rungs.basis }, profile, candidate.knobs)
     }
 
     /// What the rungs for a frame depend on, the wanted profile if frames can be encoded by it, and the state
@@ -174,8 +178,9 @@ impl Forms {
         let takes = chains_take(pixels);
         let chains =
             Chains { video: takes && now >= self.video.until, tiles: takes && now >= self.tiles.until };
+        let knobs = !candidate.is_plain && now >= self.knobs.until;
         let skip_max = skip_max(interval, joint.min_fps);
-        let (profile, profile_use) = candidate.profile(chains, skip_max);
+        let (profile, profile_use) = candidate.profile(chains, knobs, skip_max);
         let hash: Option<ProfileHash> = joint.profile.filter(|_| profile.is_some());
         // The interval is measured and varies. Intervals that allow the same skips give the same basis.
         let known = self.rungs.as_ref().filter(|rungs| rungs.basis.profile == hash);
@@ -190,6 +195,7 @@ impl Forms {
                 false => frame.payload.len().max(1) as f64,
             },
             chains,
+            knobs,
             ratios: self.ratios,
         };
         (basis, profile, profile_use)
@@ -276,6 +282,7 @@ impl Forms {
         match setting.form {
             Form::H264(_) => Some(&mut self.video),
             Form::Tiles(_) => Some(&mut self.tiles),
+            Form::Data(_) => Some(&mut self.knobs),
             _ => None,
         }
     }
@@ -291,7 +298,12 @@ impl Forms {
 }
 
 /// The rungs on a basis: the known ones if they still apply, otherwise new ones.
-fn renewed<'a>(known: &'a mut Option<Rungs>, basis: Basis, profile: Option<&SizedProfile>) -> &'a Rungs {
+fn renewed<'a>(
+    known: &'a mut Option<Rungs>,
+    basis: Basis,
+    profile: Option<&SizedProfile>,
+    knobs: Option<&DeclaredKnobs>,
+) -> &'a Rungs {
     let rungs = known.take().filter(|rungs| rungs.basis.will_do_for(&basis));
-    known.insert(rungs.unwrap_or_else(|| Rungs::new(basis, profile)))
+    known.insert(rungs.unwrap_or_else(|| Rungs::new(basis, profile, knobs)))
 }

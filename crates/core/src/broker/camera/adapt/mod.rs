@@ -11,6 +11,7 @@
 //! requested frame rate. Rungs that skip frames because of their content are not used. After the video codec
 //! fails, frames are encoded as changed tiles for a while; after that codec fails too, as stills.
 
+mod basis;
 mod budgets;
 mod candidate;
 mod drift;
@@ -22,6 +23,7 @@ mod rungs;
 
 use std::time::Duration;
 
+use self::basis::skip_max;
 pub(super) use self::candidate::{BOUND_DEFAULT, Candidate, Own};
 pub(super) use self::encode_plan::EncodePlan;
 use self::forms::Forms;
@@ -30,7 +32,7 @@ pub(super) use self::profiles::Profiles;
 pub(super) use self::punctuality::Lateness;
 use self::punctuality::Punctuality;
 pub(super) use self::rungs::Before;
-use self::rungs::{Rungs, finer, skip_max};
+use self::rungs::{Rungs, finer};
 use crate::contract::{Contract, OnInfeasible};
 use crate::controller::named::PolicyName;
 use crate::controller::share::{SHED_INTERVAL, Step};

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use super::basis::{Basis, makeable, may_be};
 use super::budgets::{Fallbacks, Measured, Spendable};
 use super::drift::{Profiled, differs};
 use crate::controller::{Coding, bytes_needed};
 use crate::frame::{Encoding, Rung};
 use crate::profile::{ByteSizes, Ladder, Profile, RungProfile, SizedProfile};
-use crate::setting::{Chains, Form, H264, H264_SIDE_MIN, Quantiser, Setting, default_ladder, h264_takes};
+use crate::setting::{Chains, DeclaredKnobs, Form, H264, Quantiser, Setting, default_ladder};
 
 /// The assumed time to encode a JPEG, in nanoseconds per source pixel: about 10 ms at 1080p. Measurements
 /// soon correct it.
@@ -16,10 +17,6 @@ const NANOS_PER_PIXEL: f64 = 5.0;
 /// The assumed time to encode a frame of a chain, in nanoseconds per source pixel: about 17 ms at 1080p.
 /// Measurements soon correct it.
 const CHAIN_NANOS_PER_PIXEL: f64 = 8.0;
-/// The ladder is kept while measured encoding times differ from its own by less than this factor.
-const TIME_TOLERANCE: f64 = 1.25;
-/// The ladder is kept while measured sizes differ from its own by less than this factor.
-const SIZE_TOLERANCE: f64 = 1.15;
 /// The assumed relative standard deviation of the sizes of JPEGs of one rung.
 const JPEG_DEVIATION: f64 = 0.08;
 /// The assumed relative standard deviation of the sizes of frames that refer to others. It is larger, because
@@ -40,69 +37,13 @@ const BUDGET_BYTES_PER_PIXEL: f64 = 0.004;
 const BUDGET_USE: f64 = 0.8;
 /// The longest encoding time that is believed of a profile.
 const CAMERA_TIME_MAX: Duration = Duration::from_secs(3600);
-/// The longest time between sent frames that a rung with frame skip may have. A contract's state covers about
-/// a second; with one frame in it, nothing could be said.
 /// An anchor may take as much of the link as this many frames in time: while it is on its way, no more frames wait.
 const ANCHOR_INTERVALS: f64 = 2.0;
-const SENT_INTERVAL_MAX: Duration = Duration::from_millis(500);
-/// The time between frames may exceed the requested one by this factor, because it is measured and varies.
-const INTERVAL_TOLERANCE: f64 = 1.05;
 /// The finest quantiser of a frame that is enlarged to probe the link.
 const QUANTISER_MIN: u8 = 18;
 /// How much the natural logarithm of a frame's bytes falls with each step of the quantiser: for frames that
 /// refer to others, and for keyframes.
 const QUANTISER_SLOPES: (f64, f64) = (0.2, 0.125);
-
-/// Learned ratios: measured values divided by those of the profile or of the default ladder.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Ratios {
-    /// Bytes of stills.
-    pub(crate) still: f64,
-    /// Bytes of frames of video.
-    pub(crate) video: ChainRatios,
-    /// Bytes of frames of changed tiles.
-    pub(crate) tiles: ChainRatios,
-    /// The time to encode a frame.
-    pub(crate) time: f64,
-}
-
-/// Learned ratios of a chained codec: measured bytes divided by those of the profile or of the default
-/// ladder.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ChainRatios {
-    /// Of frames that refer to others.
-    pub(crate) going_on: f64,
-    /// Of keyframes.
-    pub(crate) alone: f64,
-}
-
-impl Default for Ratios {
-    fn default() -> Self {
-        let chain = ChainRatios { going_on: 1.0, alone: 1.0 };
-        Self { still: 1.0, video: chain, tiles: chain, time: 1.0 }
-    }
-}
-
-impl Ratios {
-    /// The ratios of the codec of a chained setting; `None` for a still.
-    fn of(&self, setting: &Setting) -> Option<ChainRatios> {
-        match setting.form {
-            Form::H264(_) => Some(self.video),
-            Form::Tiles(_) => Some(self.tiles),
-            _ => None,
-        }
-    }
-
-    /// The learned ratio of a setting: of its keyframes (`alone`), or of its other frames.
-    pub(crate) fn learned(&mut self, setting: &Setting, alone: bool) -> &mut f64 {
-        let chain = match setting.form {
-            Form::H264(_) => &mut self.video,
-            Form::Tiles(_) => &mut self.tiles,
-            _ => return &mut self.still,
-        };
-        if alone { &mut chain.alone } else { &mut chain.going_on }
-    }
-}
 
 /// The frame that the next one of a chain may refer to.
 #[derive(Clone, Copy, Debug)]
@@ -111,71 +52,6 @@ pub(crate) struct Before<'a> {
     pub(crate) setting: &'a Setting,
     /// How many frames were lost after the one that it would refer to.
     pub(crate) lost: u32,
-}
-
-/// What the available rungs depend on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Basis {
-    pub(crate) profile: Option<[u8; 32]>,
-    pub(crate) pixels: (u32, u32),
-    pub(crate) encoding: Encoding,
-    /// Bytes of the frame as it was published.
-    pub(crate) original_bytes: f64,
-    /// The chained codecs that may be used.
-    pub(crate) chains: Chains,
-    /// The highest frame skip that a rung may have.
-    pub(crate) skip_max: u8,
-    pub(crate) ratios: Ratios,
-}
-
-impl Basis {
-    /// Whether rungs on this basis also serve another basis.
-    pub(crate) fn will_do_for(&self, other: &Self) -> bool {
-        let near = |ours: f64, theirs: f64, factor: f64| (1.0 / factor..=factor).contains(&(theirs / ours));
-        let same = |basis: &Self| (basis.profile, basis.pixels, basis.encoding, basis.chains, basis.skip_max);
-        let (ours, theirs) = (&self.ratios, &other.ratios);
-        same(self) == same(other)
-            && near(self.original_bytes, other.original_bytes, SIZE_TOLERANCE)
-            && near(ours.still, theirs.still, SIZE_TOLERANCE)
-            && [(ours.video, theirs.video), (ours.tiles, theirs.tiles)].iter().all(|(ours, theirs)| {
-                near(ours.going_on, theirs.going_on, SIZE_TOLERANCE)
-                    && near(ours.alone, theirs.alone, SIZE_TOLERANCE)
-            })
-            && near(ours.time, theirs.time, TIME_TOLERANCE)
-    }
-}
-
-/// Whether frames of an encoding may have a setting. Those of a source's own video do not go unchanged by a rung: whether they can depends on other
-/// frames ([`Own`](super::candidate::Own)).
-pub(crate) fn may_be(encoding: Encoding, setting: &Setting) -> bool {
-    !(encoding.is_chained() && setting.form == Form::Original)
-}
-
-/// Whether chained codecs accept frames of this size.
-pub(crate) fn chains_take((width, height): (u32, u32)) -> bool {
-    width >= H264_SIDE_MIN && height >= H264_SIDE_MIN
-}
-
-/// The highest frame skip that a rung may have, if a frame is published every `interval` and `min_fps` frames
-/// a second are requested.
-pub(crate) fn skip_max(interval: Duration, min_fps: f64) -> u8 {
-    let asked = if min_fps > 0.0 { 1.0 / min_fps } else { f64::INFINITY };
-    let apart = asked.min(SENT_INTERVAL_MAX.as_secs_f64()) * INTERVAL_TOLERANCE;
-    ((apart / interval.as_secs_f64().max(1e-3)) as u8).saturating_sub(1)
-}
-
-/// The setting of a rung, if frames of this size can be encoded so: the codecs that it needs may be used, and
-/// it skips no frames because of their content.
-pub(crate) fn makeable(rung: &Rung, pixels: (u32, u32), chains: Chains) -> Option<Setting> {
-    let setting: Setting = rung.as_str().parse().ok()?;
-    let leaves_out = matches!(setting.form, Form::Knobs(knobs) if knobs.difference.is_some());
-    let size = setting.size(pixels);
-    let takes = match setting.form {
-        Form::H264(_) => chains.video && h264_takes(size),
-        Form::Tiles(_) => chains.tiles && chains_take(size),
-        _ => true,
-    };
-    (takes && !leaves_out).then_some(setting)
 }
 
 /// The available rungs.
@@ -218,17 +94,17 @@ pub(crate) struct Costs {
 }
 
 impl Rungs {
-    pub(crate) fn new(basis: Basis, sized: Option<&SizedProfile>) -> Self {
+    /// The rungs of a profile, or assumed ones. `knobs`: those of the stream.
+    pub(crate) fn new(basis: Basis, sized: Option<&SizedProfile>, knobs: Option<&DeclaredKnobs>) -> Self {
         let profile = sized.map(|sized| &sized.profile);
         let mut skips = Vec::new();
         let mut rungs: Vec<RungProfile> = match profile {
             Some(profile) => {
                 let makes = |rung: &&RungProfile| {
                     let setting = makeable(&rung.rung, basis.pixels, basis.chains);
+                    let setting = setting.filter(|setting| basis.allows(knobs, setting));
                     skips.extend(setting.map(|setting| setting.skip).filter(|skip| *skip > 0));
-                    setting.is_some_and(|setting| {
-                        setting.skip <= basis.skip_max && may_be(basis.encoding, &setting)
-                    })
+                    setting.is_some_and(|setting| setting.skip <= basis.skip_max)
                 };
                 profile.rungs().iter().filter(makes).cloned().collect()
             }
@@ -244,8 +120,12 @@ impl Rungs {
                 rung.bytes = ByteSizes::around(basis.original_bytes, JPEG_DEVIATION);
                 rung.camera_time = Duration::ZERO;
             } else {
-                let ratio = basis.ratios.of(&setting).map_or(basis.ratios.still, |ratios| ratios.going_on);
-                rung.bytes = rung.bytes.times(ratio);
+                let mut ratios = basis.ratios;
+                rung.bytes = rung.bytes.times(*ratios.learned(&setting, false));
+                if setting.is_of_data() {
+                    // No knob adds bytes.
+                    rung.bytes = rung.bytes.at_most(basis.original_bytes);
+                }
                 rung.camera_time = rung.camera_time.min(CAMERA_TIME_MAX).mul_f64(basis.ratios.time);
             }
         }
@@ -505,7 +385,9 @@ fn assumed(basis: &Basis) -> Vec<RungProfile> {
         // Chained rungs keep nearly all that the original does, at a tenth of its bytes or less. The gap
         // between the two would be so wide that trying the original would block the link for many frames.
         let too_far = chains != Chains::NONE && setting == Setting::ORIGINAL;
-        if too_far || !may_be(basis.encoding, &setting) || makeable(&setting.rung(), pixels, chains).is_none()
+        if too_far
+            || !may_be(basis.encoding, None, &setting)
+            || makeable(&setting.rung(), pixels, chains).is_none()
         {
             continue;
         }
@@ -524,7 +406,9 @@ fn assumed(basis: &Basis) -> Vec<RungProfile> {
                 let still = jpeg_bytes * quantiser_share(h264.quantiser.get()) * share;
                 (still / ALONE_FACTOR, still, time(CHAIN_NANOS_PER_PIXEL))
             }
-            Form::Original | Form::Knobs(_) => (original_bytes, original_bytes, Duration::ZERO),
+            Form::Original | Form::Knobs(_) | Form::Data(_) => {
+                (original_bytes, original_bytes, Duration::ZERO)
+            }
         };
         if rungs.iter().any(|rung| rung.rung == setting.rung()) {
             continue;
@@ -556,6 +440,7 @@ fn quantiser_share(quantiser: u8) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::basis::Ratios;
     use super::*;
 
     /// A picture too wide for the codec gets video at the widths that it takes, and one too low none at all.
@@ -568,10 +453,11 @@ mod tests {
                 encoding: Encoding::Jpeg,
                 original_bytes: 1e6,
                 chains,
+                knobs: false,
                 skip_max: 0,
                 ratios: Ratios::default(),
             };
-            let rungs = Rungs::new(basis, None);
+            let rungs = Rungs::new(basis, None, None);
             assert!(!rungs.settings.is_empty());
             let video = rungs.settings.iter().filter(|setting| setting.is_chained());
             video.map(|setting| setting.size(pixels).0).collect()
@@ -585,16 +471,5 @@ mod tests {
         let tiles = widths_of((4000, 20), Chains::ALL);
         assert_eq!(tiles, widths_of((4000, 20), Chains::TILES));
         assert!(tiles.contains(&4000), "tiles take what video does not: {tiles:?}");
-    }
-
-    #[test]
-    fn frames_are_left_out_as_far_as_the_rate_allows_that_is_asked() {
-        let at = |fps: f64, min_fps: f64| skip_max(Duration::from_secs_f64(1.0 / fps), min_fps);
-        assert_eq!([at(15.0, 5.0), at(14.9, 5.0), at(15.0, 4.0), at(15.0, 0.0)], [2, 2, 2, 6]);
-        assert_eq!(
-            [at(30.0, 0.0), at(2.0, 0.0), at(1.0, 0.0), at(15.0, 15.0), at(15.0, 100.0)],
-            [14, 0, 0, 0, 0]
-        );
-        assert_eq!(skip_max(Duration::ZERO, 0.0), 254);
     }
 }

@@ -7,6 +7,7 @@
 mod codec;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::codec::PastCodec;
@@ -17,7 +18,7 @@ use crate::broker::LinkId;
 use crate::frame::{Epoch, Frame, FrameId, FrameMeta, SkipRange, SkipReason};
 use crate::history::{PastAnswer, still_of_video};
 use crate::log::Record;
-use crate::setting::Setting;
+use crate::setting::{DeclaredKnobs, Form, Setting};
 use crate::trace::CameraTrace;
 use crate::units::{Instant, Timestamp};
 use crate::wire::{FrameHeader, HistoryCode, HistoryEnd, HistoryRequest, Message};
@@ -76,7 +77,8 @@ impl Asked {
 
     /// What a codec makes for it of a frame, which may be of a source's own video.
     fn makes(&self, is_video: bool) -> Setting {
-        if is_video && self.setting == Setting::ORIGINAL { still_of_video() } else { self.setting }
+        let has_none = self.setting == Setting::ORIGINAL || self.setting.is_of_data();
+        if is_video && has_none { still_of_video() } else { self.setting }
     }
 
     /// One past the number of the last frame that may answer it.
@@ -138,6 +140,8 @@ pub(super) struct History {
     ticket: u64,
     /// The past rests until then, to keep to its share of the link.
     rests_until: Instant,
+    /// The knobs of the stream's data records, if it declares any.
+    knobs: Option<Arc<DeclaredKnobs>>,
 }
 
 impl History {
@@ -152,6 +156,7 @@ impl History {
             share: HISTORY_SHARE,
             ticket: 0,
             rests_until: now,
+            knobs: None,
         }
     }
 
@@ -160,6 +165,11 @@ impl History {
     /// Sets the share of the time for which frames of the past may use the link beside live ones.
     pub(super) fn set_share(&mut self, share: f64) {
         self.share = if share.is_finite() { share.clamp(HISTORY_SHARE_MIN, 1.0) } else { HISTORY_SHARE };
+    }
+
+    /// Sets by which knobs data records may be degraded.
+    pub(super) fn set_knobs(&mut self, knobs: Arc<DeclaredKnobs>) {
+        self.knobs = Some(knobs);
     }
 
     /// The edge requests frames of the past, continues a request, or withdraws one.
@@ -188,7 +198,7 @@ impl History {
             request.query.after = end.map(|(.., last)| last);
             lost = end.is_none();
         }
-        let setting = request.rung.setting().ok().filter(Setting::stands_alone);
+        let setting = request.rung.setting().ok().filter(|setting| self.can_make(setting));
         let refused = if lost {
             // The request that it continues is forgotten. That does not mean that there are no more frames.
             Some(HistoryCode::Busy)
@@ -232,8 +242,7 @@ impl History {
             Effects::stops(self.end(HistoryCode::None, answer.held_from))
         } else if live.connections.is_doubtful(link, id.epoch, live.epoch) {
             Effects::stops(self.pass_over(id, None))
-        } else if setting == Setting::ORIGINAL && !is_video || !record.frame.meta.encoding.is_picture() {
-            // A data record has one form.
+        } else if is_as_published(&setting, &record.frame.meta) {
             self.handle_found(record, live.connections)
         } else {
             self.codec.handle_found(ticket, record);
@@ -438,6 +447,15 @@ impl History {
         end.into_iter().chain(self.look_on()).collect()
     }
 
+    /// Whether frames of the past can be made so.
+    fn can_make(&self, setting: &Setting) -> bool {
+        let is_known = match &setting.form {
+            Form::Data(of) => self.knobs.as_ref().is_some_and(|knobs| knobs.has(of)),
+            _ => true,
+        };
+        is_known && setting.stands_alone()
+    }
+
     /// Looks up the next frame, unless one waits already. The newest of all is not looked up ahead.
     fn look_on(&mut self) -> Option<CameraOutput> {
         // Whatever removes the first request also ends its look-up.
@@ -453,5 +471,15 @@ impl History {
         self.looking = true;
         self.ticket += 1;
         Some(CameraOutput::ReadHistory { ticket: self.ticket, query })
+    }
+}
+
+/// Whether what is asked for leaves such a frame as it was published. Knobs are for data records, and the other settings for pictures. Of a
+/// source's own video there are stills.
+fn is_as_published(setting: &Setting, meta: &FrameMeta) -> bool {
+    let is_original = *setting == Setting::ORIGINAL;
+    match meta.encoding.is_picture() {
+        true => (is_original || setting.is_of_data()) && !meta.encoding.is_chained(),
+        false => !setting.is_of_data(),
     }
 }

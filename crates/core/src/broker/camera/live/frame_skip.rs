@@ -5,15 +5,17 @@
 //! own ([`SkipReason::LeftOut`](crate::frame::SkipReason::LeftOut)), and the policy is not asked about them.
 //! The newest of them still waits: if the sent frame is lost, it goes in its place. Frames are no longer
 //! skipped once the demand changes, over another connection, or during an outage, when any frame helps.
+//! Pictures say which pictures are skipped, and data records which data records.
 
 use crate::broker::LinkId;
 use crate::broker::camera::connection::EdgeLink;
-use crate::frame::FrameId;
+use crate::frame::{FrameId, FrameMeta};
 
-/// The skipped frames after the last one that was sent.
+/// The skipped frames after the last ones that were sent.
 #[derive(Debug, Default)]
 pub(super) struct FrameSkip {
-    after: Option<After>,
+    pictures: Option<After>,
+    records: Option<After>,
 }
 
 /// A sent frame after which others are skipped.
@@ -35,25 +37,39 @@ impl After {
 }
 
 impl FrameSkip {
-    /// A frame is given to a link; `skip` frames after it are skipped.
-    pub(super) fn begin(&mut self, frame: FrameId, skip: u8, link: &EdgeLink) {
+    /// A frame is given to a link; `skip` frames of its kind after it are skipped.
+    pub(super) fn begin(&mut self, frame: &FrameMeta, skip: u8, link: &EdgeLink) {
         let revision = link.demand.revision;
-        self.after = (skip > 0).then_some(After { frame, skip, link: link.id, revision });
+        let after = (skip > 0).then_some(After { frame: frame.id, skip, link: link.id, revision });
+        if frame.encoding.is_picture() {
+            self.pictures = after;
+        } else {
+            self.records = after;
+        }
     }
 
     /// A frame will not arrive: the frames after it are no longer skipped. Returns whether any were.
     pub(super) fn end_after(&mut self, frame: FrameId) -> bool {
-        self.after.take_if(|after| after.frame == frame).is_some()
+        let mut ended = false;
+        for after in [&mut self.pictures, &mut self.records] {
+            ended |= after.take_if(|after| after.frame == frame).is_some();
+        }
+        ended
     }
 
-    /// Whether a frame is among those that the rung of the last one skips.
-    pub(super) fn covers(&self, frame: FrameId) -> bool {
-        self.after.is_some_and(|after| after.leaves_out(frame))
+    /// Whether a frame is among those that the rung of the last one of its kind skips.
+    pub(super) fn covers(&self, frame: &FrameMeta) -> bool {
+        self.last(frame).is_some_and(|after| after.leaves_out(frame.id))
     }
 
     /// Whether a frame is skipped on a link.
-    pub(super) fn leaves_out(&self, frame: FrameId, link: &EdgeLink) -> bool {
+    pub(super) fn leaves_out(&self, frame: &FrameMeta, link: &EdgeLink) -> bool {
         let same = |after: &After| (after.link, after.revision) == (link.id, link.demand.revision);
-        !link.is_out() && self.after.as_ref().is_some_and(same) && self.covers(frame)
+        !link.is_out() && self.last(frame).is_some_and(same) && self.covers(frame)
+    }
+
+    /// The last frame of the same kind.
+    fn last(&self, frame: &FrameMeta) -> Option<&After> {
+        if frame.encoding.is_picture() { self.pictures.as_ref() } else { self.records.as_ref() }
     }
 }

@@ -6,6 +6,7 @@ use crate::broker::camera::adapt::{Adapter, Own, Profiles};
 use crate::broker::camera::connection::EdgeLink;
 use crate::broker::camera::negotiation::ServedContracts;
 use crate::frame::Sequence;
+use crate::setting::DeclaredKnobs;
 use crate::units::Instant;
 
 /// The other parts of the broker that the live part may use during a call.
@@ -24,6 +25,8 @@ pub(in crate::broker::camera) struct Present<'a> {
     /// The usual time between frames.
     pub(in crate::broker::camera) interval: Duration,
     pub(in crate::broker::camera) profiles: &'a Profiles,
+    /// The knobs of the stream's data records, if it declares any.
+    pub(in crate::broker::camera) knobs: Option<&'a DeclaredKnobs>,
 }
 
 /// The role in which the policy considers the waiting frame.

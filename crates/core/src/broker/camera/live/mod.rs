@@ -1,6 +1,7 @@
 //! Decides what happens to the newest frame: it waits, is encoded, is sent, or replaces the frame that is
 //! being sent. Of a source's own video, also what happens to the frames that it needs.
 
+mod candidate;
 mod chain;
 mod frame_skip;
 mod lent;
@@ -16,7 +17,7 @@ use self::lent::Considered;
 pub(super) use self::lent::{Lent, Present};
 use self::source_chain::SourceChain;
 use self::waiting::Waiting;
-use super::adapt::{Adapter, Candidate, EncodePlan, Plan};
+use super::adapt::{Adapter, EncodePlan, Plan};
 use super::connection::{DemandChange, EdgeLink};
 use super::ledger::SkipLedger;
 use super::types::{CameraOutput, Transform, Transformed};
@@ -99,7 +100,12 @@ impl Live {
     }
 
     /// The skip reason that a frame published now gets if it never leaves.
-    pub(super) fn reason_to_wait(&self, now: Instant, link: Option<&EdgeLink>, frame: FrameId) -> SkipReason {
+    pub(super) fn reason_to_wait(
+        &self,
+        now: Instant,
+        link: Option<&EdgeLink>,
+        frame: &FrameMeta,
+    ) -> SkipReason {
         match link {
             None => SkipReason::LinkDown,
             Some(link) if now.saturating_since(link.heard) > PEER_SILENCE_MAX => SkipReason::LinkDown,
@@ -128,7 +134,7 @@ impl Live {
         reason: SkipReason,
         link: Option<LinkId>,
     ) {
-        let newest = Waiting { record, reason, published: now, rests_until: None };
+        let newest = Waiting { record, reason, published: now, rests_until: None, is_plain: false };
         if newest.meta().encoding.is_chained() {
             self.source_chain.published(newest.record.frame.payload.len());
         }
@@ -305,7 +311,7 @@ impl Live {
         // A codec that has not begun with the frame has changed nothing in its chain.
         let untouched = matches!(transformed, Transformed::NotYet | Transformed::Lacking);
         let chained = making.setting.is_chained() && !untouched;
-        let mut again = None;
+        let (mut again, mut is_plain) = (None, false);
         let reason = match (transformed, link) {
             (_, None) => SkipReason::LinkDown,
             // The link went out while the codec was at work. A newer frame goes when it is back.
@@ -338,8 +344,12 @@ impl Live {
                 SkipReason::NotMade
             }
             (Transformed::Lacking, Some(_)) => SkipReason::NotMade,
-            (Transformed::Failed, Some(_)) => {
+            (Transformed::Failed, Some(link)) => {
                 adapter.handle_failed(now, &making);
+                // The next rung of a data record is the one that needs no knob. A newer record is better.
+                is_plain = making.setting.is_of_data();
+                let goes_on = is_plain && !link.demand.contracts.is_empty() && self.waiting.is_none();
+                again = goes_on.then_some((making.published, None));
                 SkipReason::NotMade
             }
             (Transformed::Made { .. }, Some(link)) if link.demand.contracts.is_empty() => {
@@ -356,7 +366,7 @@ impl Live {
                 let (skipped, quality) = ([].into(), Quality::default());
                 let record =
                     Record { frame: source, skipped, quality, trace: None, link_bytes: None, arrived: now };
-                self.waiting = Some(Waiting { record, reason, published, rests_until });
+                self.waiting = Some(Waiting { record, reason, published, rests_until, is_plain });
             }
             None => self.skip(frame, reason),
         }
@@ -415,13 +425,12 @@ impl Live {
             self.ask_again = Some(until);
             return None;
         }
-        let is_picture = waiting.meta().encoding.is_picture();
         // A rung that leaves out every key frame of its source would never end.
         let begins = self.source_chain.begins(now, waiting.meta());
-        if is_picture && !begins && self.frame_skip.leaves_out(waiting.id(), link) {
+        if !begins && self.frame_skip.leaves_out(waiting.meta(), link) {
             return None;
         }
-        if is_picture {
+        if waiting.meta().encoding.is_picture() {
             let is_video = waiting.meta().encoding.is_chained();
             adapter.see_source(is_video.then(|| self.source_chain.mean_bytes()));
         }
@@ -445,6 +454,12 @@ impl Live {
         let next = Considered::Next(own.filter(|_| has_floor));
         let plan = adapter.plan(&self.candidate(next, present, link, &joint)?);
         match plan {
+            // It would be late, and others behind it.
+            Plan::Send(making) if making.infeasible && self.waiting.as_ref()?.is_plain => {
+                let record = self.take_alone(now, possible.is_some())?;
+                self.skip(record.id(), SkipReason::NotMade);
+                None
+            }
             Plan::Wait(until) => {
                 self.ask_again = Some(until);
                 if !joint.degrade
@@ -474,30 +489,6 @@ impl Live {
         }
     }
 
-    /// Builds what the policy is offered for the waiting frame. It is the only place that does.
-    fn candidate<'a>(
-        &'a self,
-        considered: Considered,
-        present: Present<'a>,
-        link: &EdgeLink,
-        joint: &'a Joint,
-    ) -> Option<Candidate<'a>> {
-        let Present { now, interval, profiles } = present;
-        let frame = &self.waiting.as_ref()?.record.frame;
-        let captured = frame.meta.captured;
-        let captured_at = self.anchor.instant_at(captured);
-        let own = if let Considered::Next(own) = considered { own } else { None };
-        let (before, captured, unsent_bytes, window) = match considered {
-            Considered::Next(_) => (self.chain.goes_on(link.id, captured), captured_at, 0, link.window),
-            Considered::InPlaceOf { frame, unsent_bytes } => {
-                let before = self.chain.goes_on_without(link.id, captured, frame);
-                (before, captured_at, unsent_bytes, link.window)
-            }
-            Considered::OneOfMany => (None, now, 0, None),
-        };
-        Some(Candidate { now, joint, profiles, frame, before, own, captured, interval, unsent_bytes, window })
-    }
-
     /// Gives the waiting frame to its codec. Frames behind it are skipped. `is_refused`: its source's chain could have gone.
     fn make(
         &mut self,
@@ -508,7 +499,7 @@ impl Live {
     ) -> Option<CameraOutput> {
         let Waiting { record: Record { frame, .. }, published, .. } = self.waiting.take()?;
         adapter.goes(true, frame.meta.encoding.is_chained());
-        if frame.meta.encoding.is_chained() {
+        if frame.meta.encoding.is_chained() || self.source_chain.has_behind() {
             let behind = self.source_chain.give_up(now, is_refused);
             self.skip_all(behind);
         }
@@ -552,13 +543,8 @@ impl Live {
             (true, false) => self.unmodified = Some(id),
             (false, _) => {}
         }
-        // Rungs say how many pictures are left out. Data records come and go between them.
-        if frame.meta.encoding.is_picture() {
-            self.frame_skip.begin(id, making.map_or(0, |making| making.setting.skip), link);
-        }
-        let covered = |waiting: &&mut Waiting| {
-            waiting.record.frame.meta.encoding.is_picture() && self.frame_skip.covers(waiting.id())
-        };
+        self.frame_skip.begin(&frame.meta, making.map_or(0, |making| making.setting.skip), link);
+        let covered = |waiting: &&mut Waiting| self.frame_skip.covers(waiting.meta());
         if let Some(waiting) = self.waiting.as_mut().filter(covered) {
             // It was published while that frame was in the codec.
             waiting.reason = SkipReason::LeftOut;

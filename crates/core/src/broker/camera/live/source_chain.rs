@@ -363,7 +363,7 @@ mod tests {
         let frame = Frame { meta, payload: vec![0; 10].into() };
         let (skipped, quality, now) = (Arc::new([]), Quality::default(), Instant::from_nanos(0));
         let record = Record { frame, skipped, quality, trace: None, link_bytes: None, arrived: now };
-        Waiting { record, reason: SkipReason::LinkBusy, published: now, rests_until: None }
+        Waiting { record, reason: SkipReason::LinkBusy, published: now, rests_until: None, is_plain: false }
     }
 
     #[derive(Clone, Copy, Debug)]

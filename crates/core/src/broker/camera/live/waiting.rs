@@ -13,6 +13,8 @@ pub(super) struct Waiting {
     pub(super) published: Instant,
     /// After it exceeded its byte budget: it is not encoded again before this.
     pub(super) rests_until: Option<Instant>,
+    /// Of a data record: knobs have failed for it, so it goes as it was published or not at all.
+    pub(super) is_plain: bool,
 }
 
 impl Waiting {

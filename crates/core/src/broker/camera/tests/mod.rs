@@ -6,6 +6,7 @@ mod chains;
 mod edges;
 mod frame_skip;
 mod history;
+mod knobs;
 mod negotiation;
 mod settling;
 mod share;

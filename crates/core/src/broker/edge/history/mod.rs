@@ -428,10 +428,12 @@ fn admit(fetch: &Fetch, header: &FrameHeader, bytes_max: u32) -> Result<(), Fram
     let meta = &header.meta;
     admit_size(header, bytes_max)?;
     let asked = fetch.query.rung();
-    // A data record has one form. Of a source's own video the camera makes stills.
+    // Knobs are for data records and other rungs for pictures: what is not of the kind comes as it was published. Of a source's own video the
+    // camera makes stills.
+    let of_data = asked.setting().is_ok_and(|setting| setting.is_of_data());
     let has_rung = meta.rung == asked
-        || !meta.encoding.is_picture() && meta.rung == Rung::original()
-        || asked == Rung::original() && meta.rung == still_of_video().rung();
+        || of_data == meta.encoding.is_picture() && meta.rung == Rung::original()
+        || (of_data || asked == Rung::original()) && meta.rung == still_of_video().rung();
     let is_asked = fetch.in_order(header.history, meta.id)
         && fetch.query.spans(meta.id)
         && meta.captured <= fetch.query.end

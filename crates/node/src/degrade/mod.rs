@@ -1,0 +1,325 @@
+//! Degrades data records by the knobs that their publisher declares (`docs/knobs-data.md`).
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `mod.rs` | what a stream declares ([`StreamKnobs`]), and what becomes of a record at a rung |
+//! | `operator.rs` | the built-in operators |
+//! | `json.rs`, `npy.rs` | what they do to lists of JSON and to arrays |
+//!
+//! Everything here is a pure function of the record and the rung, but for the publisher's own function. The codec runs it under a deadline
+//! (`crate::codec`).
+
+mod json;
+mod npy;
+mod operator;
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use mez_core::data::DataRecord;
+use mez_core::setting::{DataKnobs, DeclareError, DeclaredKnobs, KnobValue};
+
+pub use self::operator::{Key, Operator, OperatorKind};
+
+/// A publisher's own function.
+pub trait Degrade: Send + Sync {
+    /// What it is called in logs.
+    fn name(&self) -> &str;
+
+    /// The body of a record after degrading, of the same content type. `knobs`: all knobs of the rung with their values, in the declared order.
+    ///
+    /// # Errors
+    /// Why there is none, in a few words.
+    fn degrade(&self, record: &DataRecord, knobs: &[(&str, KnobValue)]) -> Result<Bytes, String>;
+}
+
+/// A knob, as its publisher declares it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Knob {
+    /// Its name in rungs.
+    pub name: String,
+    /// Its values.
+    pub values: Vec<KnobValue>,
+    /// The operator that does what its value says. `None`: the publisher's function does.
+    pub operator: Option<Operator>,
+}
+
+/// Why a stream's knobs are refused.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamKnobsError {
+    /// No rungs can be made of them.
+    #[error(transparent)]
+    Declare(#[from] DeclareError),
+    /// A value is none for the operator.
+    #[error("the knob {knob} has the value {value}, and {operator} takes {takes}")]
+    Value {
+        /// The knob.
+        knob: String,
+        /// The value.
+        value: KnobValue,
+        /// The operator.
+        operator: &'static str,
+        /// What it takes.
+        takes: &'static str,
+    },
+    /// An operator that reads no value of a row has a key.
+    #[error("the knob {knob} has a key, and {operator} looks at no value of a row; only threshold takes one")]
+    Key {
+        /// The knob.
+        knob: String,
+        /// The operator.
+        operator: &'static str,
+    },
+    /// Nothing does what a knob says.
+    #[error(
+        "nothing does what the knob {knob} says; give it an operator, or give a function that degrades records"
+    )]
+    NoFunction {
+        /// The knob.
+        knob: String,
+    },
+    /// The function has nothing to do.
+    #[error("the function {function} is given, and each knob has an operator; leave one of the two out")]
+    NoKnob {
+        /// The function.
+        function: String,
+    },
+}
+
+/// Why a record cannot be had at a rung.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DegradeError {
+    /// The stream does not have these knobs.
+    #[error("{} is no rung of this stream", .0.as_str())]
+    OtherKnobs(DataKnobs),
+    /// An operator cannot handle the record.
+    #[error("the knob {knob} ({operator}) cannot be applied: {why}")]
+    Operator {
+        /// The knob.
+        knob: String,
+        /// The operator.
+        operator: &'static str,
+        /// What is wrong with the record.
+        why: String,
+    },
+    /// The function failed.
+    #[error("the function {function} failed: {why}")]
+    Function {
+        /// The function.
+        function: String,
+        /// What it says.
+        why: String,
+    },
+    /// More bytes came out than went in.
+    #[error("{bytes} bytes came of {of}; what degrades a record must not make it larger")]
+    Grew {
+        /// How many there were.
+        of: usize,
+        /// How many there are.
+        bytes: usize,
+    },
+    /// No bytes came out.
+    #[error("nothing came of it; a record needs one byte at least")]
+    Empty,
+}
+
+/// The knobs of a stream, and what does what they say.
+#[derive(Clone)]
+pub struct StreamKnobs {
+    declared: DeclaredKnobs,
+    /// In the declared order.
+    operators: Vec<Option<Operator>>,
+    function: Option<Arc<dyn Degrade>>,
+}
+
+impl fmt::Debug for StreamKnobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let function = self.function.as_ref().map(|function| function.name());
+        f.debug_struct("StreamKnobs")
+            .field("declared", &self.declared)
+            .field("operators", &self.operators)
+            .field("function", &function)
+            .finish()
+    }
+}
+
+impl StreamKnobs {
+    /// The knobs of a stream, in the order in which they are applied. `skips`: how many records may be left out after each that is sent.
+    ///
+    /// # Errors
+    /// [`StreamKnobsError`] names the knob and says what to give instead.
+    pub fn new(
+        knobs: Vec<Knob>,
+        skips: Vec<u8>,
+        function: Option<Arc<dyn Degrade>>,
+    ) -> Result<Self, StreamKnobsError> {
+        for Knob { name, values, operator } in &knobs {
+            let Some(operator) = operator else {
+                if function.is_none() {
+                    return Err(StreamKnobsError::NoFunction { knob: name.clone() });
+                }
+                continue;
+            };
+            if operator.key.is_some() && operator.kind != OperatorKind::Threshold {
+                return Err(StreamKnobsError::Key { knob: name.clone(), operator: operator.kind.name() });
+            }
+            if let Some(value) = values.iter().find(|value| !operator.kind.takes(**value)) {
+                let (operator, takes) = (operator.kind.name(), operator.kind.what_it_takes());
+                return Err(StreamKnobsError::Value { knob: name.clone(), value: *value, operator, takes });
+            }
+        }
+        if let Some(function) = &function
+            && knobs.iter().all(|knob| knob.operator.is_some())
+        {
+            return Err(StreamKnobsError::NoKnob { function: function.name().to_owned() });
+        }
+        let operators = knobs.iter().map(|knob| knob.operator.clone()).collect();
+        let named = knobs.into_iter().map(|knob| (knob.name, knob.values)).collect();
+        Ok(Self { declared: DeclaredKnobs::new(named, skips)?, operators, function })
+    }
+
+    /// The rungs of the stream.
+    pub fn declared(&self) -> &DeclaredKnobs {
+        &self.declared
+    }
+
+    /// The function, if there is one, by its name.
+    pub fn function(&self) -> Option<&str> {
+        self.function.as_deref().map(Degrade::name)
+    }
+
+    /// The body of a record at a rung: first the function, then the operators in the declared order.
+    ///
+    /// # Errors
+    /// [`DegradeError`]; the record can then only go as it was published.
+    pub fn apply(&self, record: &DataRecord, knobs: &DataKnobs) -> Result<Bytes, DegradeError> {
+        if !self.declared.has(knobs) {
+            return Err(DegradeError::OtherKnobs(*knobs));
+        }
+        let mut record = record.clone();
+        let of = record.body.len();
+        if let Some(function) = &self.function {
+            let values: Vec<(&str, KnobValue)> = knobs.iter().collect();
+            record.body = function
+                .degrade(&record, &values)
+                .map_err(|why| DegradeError::Function { function: function.name().to_owned(), why })?;
+            fits(&record.body, of)?;
+        }
+        let body = self.operate(&record, knobs)?;
+        fits(&body, of)?;
+        Ok(body)
+    }
+
+    /// What the operators alone make of a record.
+    ///
+    /// # Errors
+    /// [`DegradeError::Operator`], or that the stream does not have these knobs.
+    pub fn operate(&self, record: &DataRecord, knobs: &DataKnobs) -> Result<Bytes, DegradeError> {
+        if !self.declared.has(knobs) {
+            return Err(DegradeError::OtherKnobs(*knobs));
+        }
+        let mut body = record.body.clone();
+        for ((name, value), operator) in knobs.iter().zip(&self.operators) {
+            let Some(operator) = operator else { continue };
+            body = operator.apply(&record.content_type, &body, value).map_err(|why| {
+                DegradeError::Operator { knob: name.to_owned(), operator: operator.kind.name(), why }
+            })?;
+        }
+        Ok(body)
+    }
+}
+
+/// Refuses a body that is empty, or larger than the one that it was made of.
+fn fits(body: &Bytes, of: usize) -> Result<(), DegradeError> {
+    match body.len() {
+        0 => Err(DegradeError::Empty),
+        bytes if bytes > of => Err(DegradeError::Grew { of, bytes }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Doubles;
+
+    impl Degrade for Doubles {
+        fn name(&self) -> &str {
+            "doubles"
+        }
+
+        /// Repeats the body `times` times, and fails below 0.
+        fn degrade(&self, record: &DataRecord, knobs: &[(&str, KnobValue)]) -> Result<Bytes, String> {
+            let times = knobs.iter().find(|(name, _)| *name == "times").expect("it is declared").1;
+            let times = times.whole().ok_or("planned")?;
+            Ok(record.body.repeat(times as usize).into())
+        }
+    }
+
+    fn value(number: f64) -> KnobValue {
+        KnobValue::from_f64(number).expect("a value")
+    }
+
+    fn knob(name: &str, values: &[f64], kind: Option<OperatorKind>) -> Knob {
+        let operator = kind.map(|kind| Operator { kind, key: None });
+        Knob { name: name.into(), values: values.iter().copied().map(value).collect(), operator }
+    }
+
+    fn record(body: &str) -> DataRecord {
+        let content_type = "application/json".parse().expect("a content type");
+        DataRecord { content_type, of: None, body: Bytes::copy_from_slice(body.as_bytes()) }
+    }
+
+    fn knobs(named: &[(&str, f64)]) -> DataKnobs {
+        DataKnobs::new(named.iter().map(|(name, number)| (*name, value(*number)))).expect("knobs")
+    }
+
+    #[test]
+    fn the_function_comes_first_and_then_the_operators_as_declared() {
+        let stream = StreamKnobs::new(
+            vec![
+                knob("every", &[2.0], Some(OperatorKind::Downsample)),
+                knob("times", &[1.0, 2.0, 0.0, -1.0], None),
+                knob("top", &[2.0], Some(OperatorKind::Head)),
+            ],
+            vec![],
+            Some(Arc::new(Doubles)),
+        )
+        .unwrap();
+        let at = |times: f64| {
+            let rung = knobs(&[("every", 2.0), ("times", times), ("top", 2.0)]);
+            stream.apply(&record("[1,2,3,4,5,6]"), &rung)
+        };
+        assert_eq!(at(1.0).unwrap(), "[1,3]");
+        assert_eq!(at(2.0), Err(DegradeError::Grew { of: 13, bytes: 26 }));
+        assert_eq!(at(0.0), Err(DegradeError::Empty));
+        assert_eq!(at(-1.0).unwrap_err().to_string(), "the function doubles failed: planned");
+        assert!(matches!(at(3.0), Err(DegradeError::OtherKnobs(_))));
+    }
+
+    #[test]
+    fn knobs_without_sense_are_refused() {
+        let refused = |knobs: Vec<Knob>, function: bool| {
+            let function = function.then(|| Arc::new(Doubles) as Arc<dyn Degrade>);
+            StreamKnobs::new(knobs, vec![], function).unwrap_err().to_string()
+        };
+        assert!(
+            refused(vec![knob("top", &[1.0], None)], false).contains("nothing does what the knob top says")
+        );
+        assert!(refused(vec![knob("top", &[1.0], Some(OperatorKind::Head))], true).contains("doubles"));
+        assert!(refused(vec![knob("top", &[0.5], Some(OperatorKind::Head))], false).contains("0.5"));
+        assert!(
+            refused(vec![knob("every", &[0.0], Some(OperatorKind::Downsample))], false).contains("every")
+        );
+        assert!(refused(vec![knob("p", &[20.0], Some(OperatorKind::Precision))], false).contains("takes"));
+        let keyed = Knob {
+            operator: Some(Operator { kind: OperatorKind::Head, key: Some(Key::Column(1)) }),
+            ..knob("top", &[1.0], None)
+        };
+        assert!(refused(vec![keyed], false).contains("key"));
+    }
+}
