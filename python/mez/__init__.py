@@ -26,6 +26,7 @@ from mez._detections import Detections
 from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge, forget_camera
 from mez._frame import Contract, ContractState, Frame, NotHeld, Trace
 from mez._frame_id import FrameId
+from mez._knobs import Knob, Knobs, knob
 from mez._native import __version__
 from mez._notes import Note, notes
 from mez._publisher import Publisher, Reply, publisher
@@ -86,6 +87,8 @@ __all__ = [
     "ImageError",
     "InfeasibleError",
     "KeysError",
+    "Knob",
+    "Knobs",
     "ListenError",
     "LogFullError",
     "MissingPackageError",
@@ -110,6 +113,7 @@ __all__ = [
     "cameras",
     "edge",
     "forget_camera",
+    "knob",
     "notes",
     "publisher",
     "read",

@@ -15,6 +15,7 @@ from mez._detections import Detections, received
 from mez._frame import Frame
 from mez._frame_id import FrameId
 from mez._in_process import InProcessEdge
+from mez._knobs import Knobs
 from mez.errors import EndedError, Error, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -74,9 +75,12 @@ class Publisher:
     Any thread may use it.
     """
 
-    def __init__(self, native: _native.Publisher, camera: str) -> None:
+    def __init__(self, native: _native.Publisher, camera: str, knobs: Knobs | None = None) -> None:
         self._native = native
         self._camera = camera
+        self._knobs = knobs
+        if knobs is not None:
+            knobs._open()
 
     @property
     def camera(self) -> str:
@@ -260,6 +264,9 @@ class Publisher:
         yet; what is kept in `store` is there at the next start.
         """
         self._native.close()
+        knobs, self._knobs = self._knobs, None
+        if knobs is not None:
+            knobs._close()
 
     def __enter__(self) -> Self:
         return self
@@ -297,6 +304,7 @@ def publisher(
     store_age: float | None = None,
     durability: str = "group",
     history_share: float = 0.25,
+    knobs: Knobs | None = None,
 ) -> Publisher:
     """Start to publish a camera's frames.
 
@@ -333,6 +341,8 @@ def publisher(
         durability: How much a power cut may lose: `"async"` half a minute, `"group"` a second, `"sync"` a
             fifth of a second.
         history_share: Share of the link's time that frames of the past may take beside live ones, 0.01 to 1.
+        knobs: By which knobs data records may be degraded (`mez.Knobs`). Not with `broker`: their function
+            runs in this process. Default: records go as they are published.
 
     Raises:
         ArgumentError: An argument has a bad value; `field` names it.
@@ -367,6 +377,13 @@ def publisher(
             "a separate broker has its own link, log and encoder; give link, store and h264_encoder to "
             "`mez camera` instead",
         )
+    if knobs is not None and not isinstance(knobs, Knobs):
+        raise arguments.wrong_type("knobs", f"knobs is a {type(knobs).__name__}; give a mez.Knobs")
+    if broker is not None and knobs is not None:
+        raise arguments.invalid(
+            "knobs",
+            "knobs need the camera broker in this program, where their function runs; leave broker out",
+        )
     edges: list[str] = []
     for each in () if broker is not None else arguments.edges(edge) or _edges_of_environment():
         if isinstance(each, InProcessEdge):
@@ -388,8 +405,9 @@ def publisher(
         h264_encoder=arguments.text("h264_encoder", h264_encoder),
         store=arguments.on_disk(store, store_key, store_bytes, store_age, durability),
         history_share=_share(history_share),
+        knobs=None if knobs is None else knobs._native,
     )
-    return Publisher(native, camera)
+    return Publisher(native, camera, knobs)
 
 
 def _why_lost(error: BaseException) -> str | None:

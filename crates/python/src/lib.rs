@@ -8,6 +8,7 @@
 //! | `runtime` | the runtime that all objects share; interruptible waiting; forks |
 //! | `pixels` | Python buffers as images, JPEG in and out |
 //! | `publisher` | publishing, by way of a camera broker in this process or `through` a separate one |
+//! | `knobs` | the knobs of a stream's data records, and the calls of its function |
 //! | `client`, `options` | a connection to an edge broker; the options of a subscription |
 //! | `subscription` | frames as they come, for threads and for event loops |
 //! | `frame` | a frame and its bytes |
@@ -27,6 +28,7 @@ mod edge;
 mod error;
 mod frame;
 mod keys;
+mod knobs;
 mod log;
 mod note;
 mod options;
@@ -50,6 +52,8 @@ mod _native {
     use crate::edge::Edge;
     #[pymodule_export]
     use crate::frame::{Arrival, Payload, Picture};
+    #[pymodule_export]
+    use crate::knobs::Knobs;
     #[pymodule_export]
     use crate::pixels::{decode_into, encode_jpeg, encode_png, resize_into};
     #[pymodule_export]

@@ -26,6 +26,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
+use crate::knobs::Knobs;
 use crate::persist::{self, LogOnDisk};
 use crate::pixels::Given;
 use crate::reply::DetectionsParts;
@@ -80,7 +81,7 @@ impl Publisher {
     /// Starts a camera broker in this process, which sends to the first of `edges` that is there; or connects to one at
     /// `broker`.
     #[new]
-    #[pyo3(signature = (camera, *, edges, broker, keys, quality, memory_bytes, frame_bytes_max, state, link, h264_encoder, store, history_share))]
+    #[pyo3(signature = (camera, *, edges, broker, keys, quality, memory_bytes, frame_bytes_max, state, link, h264_encoder, store, history_share, knobs))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -96,6 +97,7 @@ impl Publisher {
         h264_encoder: &str,
         store: Option<LogOnDisk>,
         history_share: f64,
+        knobs: Option<PyRef<'_, Knobs>>,
     ) -> PyResult<Self> {
         let name: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
         let encoder =
@@ -123,6 +125,7 @@ impl Publisher {
                 h264_encoder.parse().map_err(|failure| error::argument(py, "h264_encoder", failure))?;
             options.persist = persist::options(py, store, keys.as_deref())?;
             options.history_share = history_share;
+            options.knobs = knobs.map(|knobs| knobs.stream());
             let background = background(py)?;
             (Way::Here(start(py, background, options)?), places.join(" or "), background)
         };

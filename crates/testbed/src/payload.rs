@@ -1,10 +1,12 @@
 //! Makes payloads at no cost: every frame's bytes are a window of one block of random bytes. Here is also what the world and its rules have
-//! to agree on beside: what becomes of a frame of the past, and what a reply says; and how messages become bytes.
+//! to agree on beside: what becomes of a frame of the past, what knobs make of a data record, and what a reply says; and how messages become bytes.
 
 use std::sync::OnceLock;
 
 use bytes::Bytes;
+use mez_core::data::DataRecord;
 use mez_core::frame::FrameId;
+use mez_core::setting::{DataKnobs, DeclaredKnobs, KnobValue};
 use mez_core::wire::{Message, ReplyResult};
 
 use crate::random::Random;
@@ -37,6 +39,23 @@ pub const PAST_RUNG: &str = "jpeg/w32/q50/420";
 /// Makes a smaller payload of a frame of the past, for any rung but the original.
 pub fn reduced(payload: &Bytes) -> Bytes {
     payload.slice(..payload.len().div_ceil(3))
+}
+
+/// The values of the one knob of data records: how many percent of a record are kept, and the accuracy that this has.
+pub const KEPT: [(u32, f64); 4] = [(10, 0.7), (25, 0.85), (50, 0.93), (75, 0.97)];
+
+/// The knobs of cameras that declare any. One record in two may be left out.
+pub fn knobs() -> DeclaredKnobs {
+    let values = KEPT.map(|(percent, _)| KnobValue::from_f64(percent.into()).expect("a small number"));
+    DeclaredKnobs::new(vec![("keep".into(), values.to_vec())], vec![1]).expect("a name, and few values")
+}
+
+/// What a rung makes of a data record; `None`: it is none.
+pub fn degraded(payload: &Bytes, knobs: &DataKnobs) -> Option<Bytes> {
+    let record = DataRecord::decode(payload).ok()?;
+    let (_, percent) = knobs.iter().next()?;
+    let bytes = (record.body.len() * percent.whole()? as usize).div_ceil(100).clamp(1, record.body.len());
+    Some(DataRecord { body: record.body.slice(..bytes), ..record }.encode())
 }
 
 /// What an application says of a frame: typed and opaque in turn. No broker looks into either.

@@ -118,6 +118,17 @@ fn every_rule_holds_where_records_come_between_pictures() {
     run_half(0, Variety::SOURCE_VIDEO_RECORDS);
 }
 
+/// Cameras that give data records with a knob, alone or between pictures, to applications of every kind.
+#[test]
+fn every_rule_holds_where_records_have_knobs_in_even_worlds() {
+    run_half(0, Variety::KNOBS);
+}
+
+#[test]
+fn every_rule_holds_where_records_have_knobs_in_odd_worlds() {
+    run_half(1, Variety::KNOBS);
+}
+
 /// Beyond the seeds that are always run: worlds that once showed a fault of the brokers, which is mended.
 #[test]
 fn worlds_that_once_found_a_fault_keep_every_rule() {

@@ -18,7 +18,7 @@ use mez_core::setting::Form;
 use mez_core::subscription::{LastFrame, Span};
 use mez_core::units::Timestamp;
 
-use crate::payload::{PAST_RUNG, reduced};
+use crate::payload::{PAST_RUNG, degraded, reduced};
 use crate::time::{Moment, ms};
 
 /// The ten seconds over which accuracies are averaged, less what clocks may differ by in them.
@@ -83,7 +83,12 @@ pub(super) struct Entry {
 impl PublishedFrame {
     /// Whether a payload is this frame, or one that was made of it, with the right rung and published size.
     pub(super) fn is(&self, meta: &FrameMeta, payload: &Bytes) -> bool {
+        let form = meta.rung.setting().map(|setting| setting.form);
         let named = match &self.made {
+            // What knobs make is known without asking who made it.
+            _ if let Ok(Form::Data(knobs)) = &form => {
+                degraded(&self.payload, knobs).is_some_and(|degraded| degraded == *payload)
+            }
             Some((rung, made)) if *rung == meta.rung => same(made, payload),
             _ if meta.rung.setting().is_ok_and(|setting| setting.form == Form::Original) => {
                 (meta.width, meta.height) == self.pixels && same(&self.payload, payload)

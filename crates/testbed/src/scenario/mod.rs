@@ -24,7 +24,7 @@ use self::grants::Grants;
 pub use self::groups::shared;
 use self::media::{declared, medium};
 use self::revoked::Members;
-use self::sources::{film, give_records, lose_sources};
+use self::sources::{film, give_knobs, give_records, lose_sources, of_knobs, turning_knobs};
 use crate::disk::Faults;
 use crate::footage::Footage;
 use crate::link::LinkSpec;
@@ -67,6 +67,8 @@ pub struct Variety {
     pub source_video: bool,
     /// Whether cameras give data records between their pictures. It is drawn from a stream of its own, too.
     pub records: bool,
+    /// Whether cameras give data records with a knob, and applications have a profile of it. It is drawn from a stream of its own, too.
+    pub knobs: bool,
     /// Whether members of the site are revoked and join again, at one edge or two between which cameras go to and fro.
     pub revocations: bool,
     /// Whether there will be groups of workers ([`shared`]). Everybody may then do everything.
@@ -84,6 +86,7 @@ impl Variety {
         grants: false,
         source_video: false,
         records: false,
+        knobs: false,
         revocations: false,
         groups: false,
     };
@@ -103,6 +106,8 @@ impl Variety {
     pub const SOURCE_VIDEO_MOVED: Self = Self { source_video: true, spans: false, ..Self::REVOKED };
     /// Cameras of every kind that give data records between their pictures, most of them pictures of their sources' video.
     pub const SOURCE_VIDEO_RECORDS: Self = Self { records: true, ..Self::SOURCE_VIDEO_READ };
+    /// Applications that ask of their running sessions, and cameras that give data records with a knob, alone or between pictures.
+    pub const KNOBS: Self = Self { knobs: true, ..Self::ASKING };
     /// All that happens to brokers, and certificates that are revoked.
     pub const REVOKED: Self = Self { revocations: true, ..Self::ALL };
     /// All that happens to brokers, with groups of workers beside the applications.
@@ -116,12 +121,7 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let length = random.duration(secs(8)..=secs(16));
     let cameras_max = *random.pick(&[1, 1, 1, 2, 2, 3]);
     let mut specs: Vec<CameraSpec> = (0..cameras_max).map(|_| camera(&mut random)).collect();
-    if variety.source_video {
-        film(&mut specs, seed);
-    }
-    if variety.records {
-        give_records(&mut specs, seed);
-    }
+    give(&mut specs, seed, variety);
     let count = *random.pick(&[1, 1, 2, 3, 4, 32]);
     // Every application may hold a frame as long as it likes, and held frames count. With smaller logs nothing is promised.
     let most = specs.iter().map(|spec| u64::from(*spec.frame_bytes.end())).max().unwrap_or_default();
@@ -148,6 +148,8 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let people = Footage::PEDESTRIANS.profile();
     let people = if seed.is_multiple_of(2) { people } else { people.map(leaving_out) };
     let people = people.map(|profile| world.profile(profile));
+    let kept = variety.knobs.then(|| world.profile(of_knobs(most)));
+    let mut turning = Random::seeded(seed ^ 0x6b6e_6f62_7321_2121);
     // Which applications resume after a restart is drawn from a stream of its own, so that nothing else of a seed changes.
     let mut resuming = Random::seeded(seed ^ 0x7265_7375_6d65_7321);
     let resumes = resuming.one_in(3) && variety.spans;
@@ -157,6 +159,7 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
             let spec = application(&mut random, variety, people);
             let spec = if resumes { resumer(&mut resuming, spec) } else { spec };
             let spec = if variety.originals { original(&mut wanting, spec) } else { spec };
+            let spec = if kept.is_some() { turning_knobs(&mut turning, spec, kept) } else { spec };
             world.application(match &mut granted {
                 Some(granted) => granted.claimant(spec),
                 None => spec,
@@ -188,6 +191,19 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     // Two processes claim the same name, in one of two ways.
     let robbed = rival.is_none() && plan_thefts(&mut world, seed, &cameras, length);
     (world, if robbed || variety.revocations { length + REFUSED } else { length })
+}
+
+/// Decides what cameras get from their sources.
+fn give(specs: &mut [CameraSpec], seed: u64, variety: Variety) {
+    if variety.source_video {
+        film(specs, seed);
+    }
+    if variety.records {
+        give_records(specs, seed);
+    }
+    if variety.knobs {
+        give_knobs(specs, seed);
+    }
 }
 
 /// Plans in some worlds a thief of a camera's keys that comes and goes, and resets of the camera, also for no reason. It is drawn from a

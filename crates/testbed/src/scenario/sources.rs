@@ -4,9 +4,14 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use mez_core::contract::Contract;
+use mez_core::frame::Rung;
+use mez_core::profile::{ByteSizes, Profile, ProfileHash, RungProfile, SizedProfile};
+
+use crate::payload::KEPT;
 use crate::random::Random;
 use crate::time::{Moment, ms, secs};
-use crate::world::{Action, CameraId, CameraSpec, SourceVideo, World};
+use crate::world::{Action, ApplicationSpec, CameraId, CameraSpec, SourceVideo, World};
 
 /// Lets cameras give video of their sources, most of them. The shortest chain has one frame, the longest a thousand.
 pub(super) fn film(specs: &mut [CameraSpec], seed: u64) {
@@ -28,6 +33,50 @@ pub(super) fn give_records(specs: &mut [CameraSpec], seed: u64) {
     for spec in specs {
         spec.record_once_in = *random.pick(&[0, 2, 3, 10, 40]);
     }
+}
+
+/// Lets cameras give data records with a knob, most of them nothing else.
+pub(super) fn give_knobs(specs: &mut [CameraSpec], seed: u64) {
+    let mut random = Random::seeded(seed ^ 0x6b6e_6f62_732e_2e2e);
+    for spec in specs {
+        spec.record_once_in = *random.pick(&[1, 1, 1, 2, 3]);
+        // Some publishers declare none: their records go as they are.
+        spec.knobs = !random.one_in(5);
+    }
+}
+
+/// A profile of the knob, for records of frames that have so many bytes at most. Some of its rungs leave records out, and one is of no stream.
+pub(super) fn of_knobs(frame_bytes_max: u64) -> SizedProfile {
+    // A record has an eighth of a frame's bytes. What they are more or less is learned.
+    let whole = frame_bytes_max as f64 / 8.0;
+    let rung = |name: String, share: f64, accuracy: f64| RungProfile {
+        rung: Rung::new(&name).expect("the name of a rung"),
+        bytes: ByteSizes::around((whole * share).max(40.0), 0.15),
+        accuracy,
+        camera_time: ms(2),
+        detector_time: None,
+    };
+    let mut rungs = vec![rung("original".into(), 1.0, 1.0), rung("data/other=1".into(), 0.01, 0.99)];
+    for (percent, accuracy) in KEPT {
+        let share = f64::from(percent) / 100.0;
+        rungs.push(rung(format!("data/keep={percent}"), share, accuracy));
+        rungs.push(rung(format!("data/keep={percent}/skip1"), share, accuracy - 0.1));
+    }
+    let profile = Profile::new(rungs).expect("sizes and accuracies of a profile");
+    SizedProfile { size: (0, 0), interval: None, profile }
+}
+
+/// Lets an application give a floor with a profile of knobs, perhaps.
+pub(super) fn turning_knobs(
+    random: &mut Random,
+    spec: ApplicationSpec,
+    profile: Option<ProfileHash>,
+) -> ApplicationSpec {
+    if random.one_in(3) {
+        return spec;
+    }
+    let accuracy_floor = Some(*random.pick(&[0.6, 0.8, 0.9, 0.95, 1.0]));
+    ApplicationSpec { contract: Contract { accuracy_floor, profile, ..spec.contract }, ..spec }
 }
 
 /// Plans that cameras lose the sources of their frames in a span of time, and get them back.

@@ -117,6 +117,10 @@ pub enum Bug {
     BackAmidChain,
     /// A camera is not told that its edge wants a frame that stands alone.
     RefreshIgnored,
+    /// Of every third data record a knob keeps more or less than the rung says that is named.
+    KnobMisnamed,
+    /// Where a function fails, the record goes as it was published under the name of the rung.
+    KnobFailureHidden,
     /// A group is not told that a member's connection was lost.
     MissedMemberKept,
     /// Now and then a record goes to two members.

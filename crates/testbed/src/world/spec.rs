@@ -218,6 +218,8 @@ pub struct CameraSpec {
     pub video: Option<SourceVideo>,
     /// In place of one picture in so many, at random, its publisher gives a data record. Default 0: of none.
     pub record_once_in: u64,
+    /// Whether its publisher declares a knob of its data records ([`crate::payload::knobs`]). Default: it does not.
+    pub knobs: bool,
     /// Its clocks. Default: drawn, up to 50 ppm and a minute of the wall clock off.
     pub clock: Option<HostClock>,
     /// The identity in its certificate. Default: one of its own, for its name.
@@ -251,6 +253,7 @@ impl Default for CameraSpec {
             capture_times: CaptureTimes::Broker,
             video: None,
             record_once_in: 0,
+            knobs: false,
             clock: None,
             identity: None,
         }

@@ -63,7 +63,18 @@ pub(super) const ROWS: &[(&str, &[&str])] = &[
     // Worlds that are drawn at random, or written down.
     (
         "scenario",
-        &["channel", "disk", "footage", "link", "random", "time", "world", "world::action", "world::spec"],
+        &[
+            "channel",
+            "disk",
+            "footage",
+            "link",
+            "payload",
+            "random",
+            "time",
+            "world",
+            "world::action",
+            "world::spec",
+        ],
     ),
     (
         "scenario_file",

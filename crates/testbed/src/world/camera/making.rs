@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mez_core::broker::camera::{Transform, Transformed};
-use mez_core::frame::{ChainLink, FrameId, Sequence};
+use mez_core::frame::{ChainLink, Encoding, FrameId, Sequence};
 use mez_core::profile::{ProfileHash, SizedProfile};
+use mez_core::setting::Form;
 
 use super::CameraHost;
 use super::encoder::{Coded, Encoder};
 use super::video::Decoding;
 use crate::footage::Footage;
-use crate::payload::{PAYLOAD_BYTES_MAX, payload, received};
+use crate::payload::{PAYLOAD_BYTES_MAX, degraded, knobs, payload, received};
 use crate::time::ms;
+use crate::world::bug::Bug;
 use crate::world::events::Event;
 use crate::world::stage::Stage;
 
@@ -20,6 +22,9 @@ use crate::world::stage::Stage;
 const CODEC_FAILS_ONCE_IN: u64 = 150;
 /// One frame in this many makes the codec hang.
 const CODEC_HANGS_ONCE_IN: u64 = 400;
+
+/// How long a knob takes.
+const DEGRADING: Duration = ms(2);
 
 /// How long the decoder takes to see that its log lacks a frame.
 const LOOKING: Duration = ms(1);
@@ -39,6 +44,9 @@ impl CameraHost {
             stage.checks.makes_within_cap(self.index, id, expected, most);
         }
         process.encoder.heed(transform, stage.bug);
+        if transform.setting.is_of_data() {
+            return self.degrade(transform, (fails, hangs), stage);
+        }
         let decodes = match process.video.decode(transform, &process.reader) {
             Decoding::Done(takes) => takes,
             Decoding::NotYet(takes, rest) => {
@@ -75,6 +83,48 @@ impl CameraHost {
         };
         let (camera, run, made) = (self.index, process.run, Box::new(made));
         stage.events.push(done, Event::Made { camera, run, frame: id, made });
+    }
+
+    /// Begins to degrade a data record, by a function that may fail or hang.
+    fn degrade(&mut self, transform: &Transform, (fails, hangs): (bool, bool), stage: &mut Stage<'_>) {
+        let Some(process) = &mut self.process else { return };
+        let (now, frame) = (stage.now, transform.frame.meta.id);
+        let Form::Data(asked) = transform.setting.form else { return };
+        // The next of the values, or the first.
+        let other = || {
+            let all = knobs().all();
+            let place = all.iter().position(|known| *known == asked).unwrap_or_default();
+            all[(place + 1) % all.len()]
+        };
+        let misnamed = stage.bug == Some(Bug::KnobMisnamed) && frame.sequence.0.is_multiple_of(3);
+        let applied = if misnamed { other() } else { asked };
+        let deadline = self.clock.moment_of(transform.deadline).max(now);
+        let done = now + DEGRADING * self.spec.codec_slowness;
+        let (done, late) = if hangs || done > deadline { (deadline, true) } else { (done, false) };
+        let hidden = stage.bug == Some(Bug::KnobFailureHidden);
+        let payload = match fails || late {
+            true => hidden.then(|| received(&transform.frame.payload)),
+            false => degraded(&transform.frame.payload, &applied),
+        };
+        let made = match payload {
+            Some(payload) => {
+                let (rung, chain) = (transform.setting.rung(), ChainLink::still(frame.sequence));
+                stage.checks.made(
+                    &self.name,
+                    process.run,
+                    frame,
+                    (&rung, payload.clone()),
+                    (Encoding::Data, None),
+                );
+                Transformed::Made { payload, encoding: Encoding::Data, width: 0, height: 0, rung, chain }
+            }
+            None => {
+                process.stuck_until = done;
+                Transformed::Failed
+            }
+        };
+        let (camera, run, made) = (self.index, process.run, Box::new(made));
+        stage.events.push(done, Event::Made { camera, run, frame, made });
     }
 
     /// Ends the codec's work on a frame. Returns whether the process that asked for it still runs.

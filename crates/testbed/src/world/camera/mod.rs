@@ -49,6 +49,7 @@ use super::stage::Stage;
 use super::storage::{KeptLog, past_of};
 use crate::disk::{DiskBug, Faults};
 use crate::footage::Scene;
+use crate::payload::knobs;
 use crate::random::Random;
 use crate::time::{HostClock, Moment, ms};
 
@@ -264,7 +265,10 @@ impl CameraHost {
             policy: PolicyName::default(),
             edges: self.edges.len(),
         };
-        let broker = CameraBroker::new(config, &reader, self.clock.monotonic(now));
+        let mut broker = CameraBroker::new(config, &reader, self.clock.monotonic(now));
+        if self.spec.knobs {
+            broker.set_knobs(knobs());
+        }
         let intake = Intake::new(writer, IntakeConfig::new(epoch, anchor));
         self.process = Some(CameraProcess::new(run, broker, intake, anchor, reader));
         self.hand_on(stage);

@@ -1,0 +1,58 @@
+//! Data records with knobs, in worlds: what knobs give a slow link, and bugs that the rules have to notice.
+
+use mez_core::contract::{Contract, ContractState};
+use mez_core::frame::Rung;
+use mez_core::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
+use mez_testbed::{ApplicationSpec, Bug, CameraSpec, Failure, Moment, World, ms, secs};
+
+/// Records of 20 kB, of which a world's knob keeps some percent.
+fn profile() -> SizedProfile {
+    let rung = |name: &str, bytes: f64, accuracy: f64| RungProfile {
+        rung: Rung::new(name).expect("the name of a rung"),
+        bytes: ByteSizes::around(bytes, 0.05),
+        accuracy,
+        camera_time: ms(2),
+        detector_time: None,
+    };
+    let rungs = vec![
+        rung("data/keep=10", 2e3, 0.7),
+        rung("data/keep=25", 5e3, 0.85),
+        rung("data/keep=50", 10e3, 0.93),
+        rung("original", 20e3, 1.0),
+    ];
+    let profile = Profile::new(rungs).expect("sizes and accuracies of a profile");
+    SizedProfile { size: (0, 0), interval: None, profile }
+}
+
+/// Ten records of 20 kB a second, which are 1.6 Mbit/s, on a link of so many bits per second. Half a minute.
+fn run(bits_per_second: u64, knobs: bool, bug: Option<Bug>) -> Result<World, Box<Failure>> {
+    let mut world = World::seeded(5);
+    if let Some(bug) = bug {
+        world.plant(bug);
+    }
+    let spec = CameraSpec { record_once_in: 1, knobs, ..CameraSpec::frames(10, 160_000) };
+    world.camera("web/log1", spec.at_rate(bits_per_second));
+    let profile = world.profile(profile());
+    let contract = Contract {
+        latency_bound: Some(ms(200)),
+        accuracy_floor: Some(0.6),
+        profile: Some(profile),
+        ..Contract::default()
+    };
+    world.application(ApplicationSpec { contract, ..ApplicationSpec::newest("**") });
+    world.try_run(secs(30))?;
+    Ok(world)
+}
+
+#[test]
+fn a_knob_that_keeps_something_else_than_it_says_is_noticed() {
+    run(400_000, true, None).unwrap_or_else(|failure| panic!("{failure}"));
+    let failure = run(400_000, true, Some(Bug::KnobMisnamed)).err().expect("it has to be noticed");
+    assert_eq!(failure.violation.rule, "bytes", "{failure}");
+}
+
+#[test]
+fn a_failure_that_is_sent_under_the_name_of_the_rung_is_noticed() {
+    let failure = run(400_000, true, Some(Bug::KnobFailureHidden)).err().expect("it has to be noticed");
+    assert_eq!(failure.violation.rule, "bytes", "{failure}");
+}
