@@ -86,6 +86,12 @@ def unpack(payload: memoryview, content_type: str | None) -> Any:  # noqa: ANN40
     return bytes(payload)
 
 
+def essence(content_type: str | None) -> str:
+    """Return the content type, among those of this module, of which a record is; else what it says itself."""
+    kind = _kind(content_type or BYTES)
+    return TEXT if kind == "text" else kind
+
+
 def _charset(content_type: str) -> str:
     found = re.search(r"charset\s*=\s*\"?([^\s;\"]+)", content_type, re.IGNORECASE)
     return found[1].lower() if found else "utf-8"

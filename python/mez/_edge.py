@@ -226,8 +226,9 @@ def edge(
         channels: Channels that cameras share, such as radio cells: a name, and one or several patterns of
             cameras. Ten times a second the edge divides the channel between the cameras that somebody wants,
             and tells each camera how large its frames may be on average. It divides so that the worst-off
-            camera fares best, or with `"NAME:sum"` so that the sum of accuracies is highest. A camera in
-            several channels belongs to the first. `CameraInfo` shows each camera's share. Default: none.
+            camera fares best, with `"NAME:sum"` so that the sum of accuracies is highest, or with
+            `"NAME:bandwidth"` so that all get the same bandwidth. A camera in several channels belongs to the
+            first. `CameraInfo` shows each camera's share. Default: none.
         rights: Who may do what: for each application (`app/counter`, `app/**` for all) the verbs, each with
             one or several patterns of cameras. Everything else is refused. They stay as they are as long as
             the edge runs. On the Unix socket, the user that this process runs as may do everything, also with

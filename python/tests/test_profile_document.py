@@ -50,7 +50,8 @@ def test_what_is_no_profile_is_refused_by_name() -> None:
         ({"rungs": []}, "no rung"),
         ({"rungs": [rung, rung]}, "in the profile twice"),
         ({"rungs": [{**rung, "sent_share": 1.5}]}, r"rungs\[0\].sent_share is 1.5, .* between 0 and 1"),
-        ({"width": 0}, "width is 0"),
+        ({"width": -1}, "width is -1"),
+        ({"width": 0}, "0x576 pixels; both are 0"),
         ({"scenes": [{"video": "day.mkv"}]}, r"scenes\[0\] lacks 'video_sha256'"),
         ({"scenes": {}}, "scenes is an object and has to be a list"),
         (

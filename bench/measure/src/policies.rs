@@ -160,6 +160,7 @@ impl Stage {
                 self.setting.share = *share;
                 let name = match share {
                     Some(Goal::MaxMin) => format!("{}_max_min", entrant.name()),
+                    Some(Goal::Bandwidth) => format!("{}_bandwidth", entrant.name()),
                     Some(Goal::Sum) => entrant.name(),
                     None if cameras > 1 => format!("{}_alone", entrant.name()),
                     None => entrant.name(),

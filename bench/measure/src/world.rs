@@ -89,10 +89,11 @@ fn print_seen(scenario: &Scenario, seed: u64, place: usize, seen: &Seen) {
         time.map_or_else(|| "null".into(), |time| format!("{:.3}", time.as_secs_f64() * 1e3))
     };
     println!(
-        r#"{{"kind":"seen","scenario":"{}","seed":{seed},"expectation":{place},"frames":{},"on_time":{},"first_age_ms":{},"age_ms_p50":{},"age_ms_p95":{},"gap_ms":{},"infeasible":{},"unmeasured":{},"below_floor":{},"ok_below_floor":{},"missed":{}}}"#,
+        r#"{{"kind":"seen","scenario":"{}","seed":{seed},"expectation":{place},"frames":{},"on_time":{},"accuracy":{},"first_age_ms":{},"age_ms_p50":{},"age_ms_p95":{},"gap_ms":{},"infeasible":{},"unmeasured":{},"below_floor":{},"ok_below_floor":{},"missed":{}}}"#,
         scenario.name().escape_default(),
         seen.frames,
         seen.on_time,
+        seen.accuracy.map_or_else(|| "null".into(), |accuracy| format!("{accuracy:.4}")),
         ms(seen.first_age),
         ms(seen.age_p50),
         ms(seen.age_p95),

@@ -28,7 +28,7 @@ def shipped(name: str, folder: Path, seconds_max: float | None = None) -> Path:
     changes = [change for change in whole.get("change", ()) if change["at_s"] < seconds_max]
     # What the file expects is expected of the whole.
     rest = {key: value for key, value in whole.items() if key not in ("expect", "change")}
-    return _written(folder / f"{name}.toml", {**rest, "seconds": seconds_max, "change": changes})
+    return written(folder / f"{name}.toml", {**rest, "seconds": seconds_max, "change": changes})
 
 
 def made(
@@ -59,7 +59,7 @@ def made(
     }
     if cameras > 1:
         link["shared"] = "queue"
-    return _written(
+    return written(
         folder / f"{name}.toml",
         {
             "name": name,
@@ -88,7 +88,13 @@ def ramp(begin: float, end: float, seconds: float, step_s: float = 0.5) -> Rates
     return [(step * step_s, begin * (end / begin) ** (step / steps)) for step in range(steps)]
 
 
-def _written(path: Path, document: Mapping[str, Any]) -> Path:
+def written(path: Path, document: Mapping[str, Any]) -> Path:
+    """Write a scenario.
+
+    Args:
+        path: Its file.
+        document: What the file says (docs/scenarios.md).
+    """
     plain = [f"{key} = {_value(value)}" for key, value in document.items() if not _is_table(value)]
     tables: list[str] = []
     for key, value in document.items():

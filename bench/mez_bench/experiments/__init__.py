@@ -17,6 +17,7 @@ from mez_bench.experiments.flood import FLOOD
 from mez_bench.experiments.groups import GROUPS
 from mez_bench.experiments.kept import KEPT
 from mez_bench.experiments.knobs import KNOBS
+from mez_bench.experiments.knobs_data import KNOBS_DATA
 from mez_bench.experiments.log import LOG
 from mez_bench.experiments.loopback import LOOPBACK
 from mez_bench.experiments.memory import MEMORY
@@ -26,6 +27,7 @@ from mez_bench.experiments.policies import POLICIES
 from mez_bench.experiments.rights import RIGHTS
 from mez_bench.experiments.search import SEARCH
 from mez_bench.experiments.seek import SEEK
+from mez_bench.experiments.shares import SHARES
 from mez_bench.experiments.sources import SOURCES
 from mez_bench.experiments.subscribers import SUBSCRIBERS
 from mez_bench.experiments.world import WORLD
@@ -55,6 +57,8 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         AWSTREAM_EXPERIMENT,
         WORLD,
         KNOBS,
+        KNOBS_DATA,
+        SHARES,
         PARETO,
         SEARCH,
         ACCELERATION,

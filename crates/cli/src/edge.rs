@@ -91,7 +91,7 @@ pub(crate) struct EdgeArgs {
     /// Folder with profiles that applications may choose by name [default: profiles in the folder of --state]
     #[arg(long, value_name = "DIR", env = "MEZ_EDGE_PROFILES")]
     profiles: Option<PathBuf>,
-    /// Cameras that share a channel, such as a radio cell. Mez divides it so that the worst-off camera fares best, or with `NAME:sum=…` so that the sum of accuracies is highest; may be repeated
+    /// Cameras that share a channel, such as a radio cell. Mez divides it so that the worst-off camera fares best, with `NAME:sum=…` so that the sum of accuracies is highest, or with `NAME:bandwidth=…` so that all get the same bandwidth; may be repeated
     #[arg(long = "channel", value_name = "NAME=PATTERN,…", env = "MEZ_EDGE_CHANNEL", value_delimiter = ';')]
     channels: Vec<DeclaredChannel>,
     /// Most bytes of the audit log, which `mez keys audit` reads

@@ -36,7 +36,7 @@ const SCALE: f64 = 0.2;
 /// Five cameras have three times the capacity of one.
 const CAPACITY: f64 = 3.0;
 /// What the edge is told: nothing, or what all five share.
-const DECLARED: [&[&str]; 3] = [&[], &["hall=dock/*"], &["hall:sum=dock/*"]];
+const DECLARED: [&[&str]; 4] = [&[], &["hall=dock/*"], &["hall:sum=dock/*"], &["hall:bandwidth=dock/*"]];
 /// A frame takes so long to be made.
 const MAKING: Duration = ms(2);
 /// What packets' headers leave of the link for frames: 60 bytes of 1260.

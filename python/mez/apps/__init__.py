@@ -1,4 +1,5 @@
-"""Detectors that come with Mez: examples of applications, and something to measure Mez with.
+"""Applications that come with Mez: examples, and something to measure Mez with.
 
-They need OpenCV (`pip install 'opencv-python-headless<5'`), which the package itself does not.
+Detectors in pictures need OpenCV (`pip install 'opencv-python-headless<5'`), which the package itself does
+not. Those on data records, `web_log` and `point_cloud`, need NumPy only.
 """

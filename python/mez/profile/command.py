@@ -17,12 +17,13 @@ from mez.profile.app import SPECS
 from mez.profile.coding import H264_ENCODER
 from mez.profile.console import Bar
 from mez.profile.crew import Crew, Job
-from mez.profile.document import Profile, RungProfile
+from mez.profile.document import About, Profile, RungProfile
 from mez.profile.errors import ProfileError
 from mez.profile.make import FRAMES_DEFAULT, Made, ceiling_of, make
 from mez.profile.record import SECONDS_DEFAULT, record
 from mez.profile.report import page, plot
 from mez.profile.report.examples import examples
+from mez.profile.stream import command as stream
 
 _COLUMNS: Final = 120
 """Width of the output if it is no terminal."""
@@ -45,14 +46,17 @@ examples:
   mez profile run --app my_detector.py:detect --video day.mkv --video night.mkv
   mez profile run --app my_detector.py:detect --camera dock/cam1 --edge edge.local
   mez profile run --app onnx:yolov8n.onnx --video dock.mkv --families h264,jpeg
+  mez profile run --stream records/ --app mine.py:find --accuracy mine.py:agreement \
+    --knobs mine.py:KNOBS
   mez profile show dock.json
   mez profile compare dock.json street.json
   mez profile import jaad-simple.csv --out jaad.json
 
-An application is a function that takes an image (height x width x 3, BGR, uint8)
+For pictures, an application is a function that takes an image (height x width x 3, BGR, uint8)
 and returns boxes (left, top, right, bottom, score) in its pixels, or whatever else
 Frame.reply takes as boxes. One that also takes camera_size=(width, height) is told
-the size of the frames as published.
+the size of the frames as published. For data records it takes a record as frame.data
+gives it, and returns a result of any kind.
 """
 
 
@@ -75,6 +79,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace, console: Console) -> None:
+    if stream.is_wanted(options):
+        _run_stream(options, console)
+        return
     named = "-".join([path.stem for path in options.video] or [_stem(options.camera.replace("/", "-"))])
     out: Path = options.out or Path(f"{_stem(options.app)}-{named}.json")
     report: Path = options.report or out.with_name(f"{out.stem}-report")
@@ -117,6 +124,23 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     console.print(f" written: {', '.join(map(str, written))}", highlight=False)
 
 
+def _run_stream(options: argparse.Namespace, console: Console) -> None:
+    made = stream.run(options)
+    named = options.stream[0].stem if options.stream else _stem(options.camera.replace("/", "-"))
+    out: Path = options.out or Path(f"{_stem(options.app)}-{named}.json")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(made.profile.to_bytes())
+    _show_profile(made.profile, console)
+    cost = made.cost
+    console.print(
+        f" measured {cost.rungs_measured} rungs on all records and {cost.rungs_screened} on few, of "
+        f"{cost.rungs}: {cost.share:.0%} of the results that measuring everything takes; "
+        f"{cost.seconds / 60:.1f} min",
+        highlight=False,
+    )
+    console.print(f" written: {out}", highlight=False)
+
+
 def _show(options: argparse.Namespace, console: Console) -> None:
     profile = document.load(options.profile)
     _show_profile(profile, console)
@@ -147,11 +171,7 @@ def _compare(options: argparse.Namespace, console: Console) -> None:
     console.print(table)
     for name, profile in profiles.items():
         about = profile.about
-        console.print(
-            f" {name}: {about.app} on {about.video}, {about.width}x{about.height}, "
-            f"{about.frames_scored} frames",
-            highlight=False,
-        )
+        console.print(f" {name}: {about.app} on {about.video}, {_what(about)}", highlight=False)
     apps = {profile.about.app_sha256 for profile in profiles.values()}
     videos = {profile.about.video_sha256 for profile in profiles.values()}
     if len(apps) > 1 or len(videos) > 1:
@@ -173,11 +193,7 @@ def _import(options: argparse.Namespace, console: Console) -> None:
 
 def _show_profile(profile: Profile, console: Console) -> None:
     about = profile.about
-    console.print(
-        f"[bold]{about.app}[/bold] on {about.video}, {about.width}x{about.height}, "
-        f"{about.frames_scored} frames",
-        highlight=False,
-    )
+    console.print(f"[bold]{about.app}[/bold] on {about.video}, {_what(about)}", highlight=False)
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
     columns = ["rung", "bytes", "p95", "accuracy", "95 % interval", "strict", "camera ms", "detector ms"]
     columns += [scene.video for scene in about.scenes]
@@ -199,6 +215,13 @@ def _show_profile(profile: Profile, console: Console) -> None:
             highlight=False,
         )
     console.print(f" {len(profile.rungs)} rungs, name {profile.name}", highlight=False)
+
+
+def _what(about: About) -> str:
+    """Return what a profile was measured on, in a few words."""
+    if about.width == 0:
+        return f"{about.frames_scored} records"
+    return f"{about.width}x{about.height}, {about.frames_scored} frames"
 
 
 def _cells(rung: RungProfile) -> tuple[str, ...]:
@@ -367,6 +390,7 @@ def _run_parser(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help=f"folder for measurements, so that a run can continue; also {store.CACHE} [{store.folder()}]",
     )
+    stream.add_options(parser)
     parser.set_defaults(action=_run)
 
 

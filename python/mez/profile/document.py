@@ -115,8 +115,8 @@ class About:
         weak: Score from which on it may be an echo.
         video: Name of the video.
         video_sha256: Of the video; empty where unknown.
-        width: Of the camera's frames, in pixels.
-        height: Of the camera's frames.
+        width: Of the camera's frames, in pixels; 0 of a stream of data records.
+        height: Of the camera's frames; 0 of a stream of data records.
         frames_per_second: Of the video; `None` where unknown.
         frames_scored: On how many frames accuracies rest.
         reference_boxes: Strong boxes in those frames as published; `None` where unknown.
@@ -264,6 +264,11 @@ def parse(data: bytes) -> Profile:
         twice = next(name for name in names if names.count(name) > 1)
         raise FormatError(f"the rung {twice} is in the profile twice; keep one of the two")
     about = _about(root)
+    if (about.width == 0) != (about.height == 0):
+        raise FormatError(
+            f"the profile is of {about.width}x{about.height} pixels; both are 0 of a stream of data records, "
+            "and neither is of pictures"
+        )
     for at, rung in enumerate(rungs):
         if len(rung.accuracy_by_scene) != len(about.scenes):
             raise FormatError(
@@ -303,8 +308,8 @@ def _about(root: "_Object") -> About:
         weak=root.number_or_none("weak"),
         video=root.get("video", str),
         video_sha256=root.get("video_sha256", str),
-        width=root.whole("width", 1),
-        height=root.whole("height", 1),
+        width=root.whole("width", 0),
+        height=root.whole("height", 0),
         frames_per_second=root.number_or_none("frames_per_second"),
         frames_scored=root.whole("frames_scored", 1),
         reference_boxes=None if root.get("reference_boxes") is None else root.whole("reference_boxes", 0),

@@ -21,3 +21,7 @@ class RungError(ProfileError):
 
 class FormatError(ProfileError):
     """A file is no profile, or one of another version."""
+
+
+class RecordError(ProfileError):
+    """A recorded stream cannot be used, or a record cannot be made at a rung."""

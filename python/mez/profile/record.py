@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from mez import _native
+from mez import _data, _native
 from mez._frame import Frame
 from mez._in_process import InProcessEdge
 from mez._subscribe import read
 from mez.profile.errors import VideoError
 from mez.profile.footage import FRAMES_MAX, PUBLISHED_QUALITY
 from mez.profile.make import Progress
+from mez.profile.stream.records import CONTENT_TYPES
 
 SECONDS_DEFAULT: Final = 60.0
 """Default length of a recording, in seconds."""
@@ -22,9 +23,14 @@ READ_EVERY_S: Final = 2.0
 
 
 def record(
-    camera: str, folder: Path, seconds: float, edge: str | InProcessEdge | None, progress: Progress
+    camera: str,
+    folder: Path,
+    seconds: float,
+    edge: str | InProcessEdge | None,
+    progress: Progress,
+    data: bool = False,
 ) -> Path:
-    """Record a camera's frames as it published them.
+    """Record a camera's frames as it published them, or the data records of a stream.
 
     Frames are read as frames of the past, behind live ones: applications that use the camera lose nothing.
 
@@ -34,9 +40,11 @@ def record(
         seconds: How long.
         edge: The edge broker, as in `mez.subscribe`.
         progress: Hears how it goes.
+        data: Record data records, and leave out pictures.
 
     Returns:
-        The folder: one JPEG for each frame, named after its capture time. `--video` takes it again.
+        The folder: one JPEG for each frame, named after its capture time. `--video` takes it again. Of data
+        records a file for each, which `--stream` takes again.
 
     Raises:
         VideoError: No frames came, or they are not JPEG.
@@ -53,10 +61,11 @@ def record(
         before = kept
         with read(camera, since=since_ns, quality="original", edge=edge) as frames:
             for frame in frames:
-                recording.mkdir(parents=True, exist_ok=True)
-                if frame.encoding == "data":
+                if (frame.encoding == "data") != data:
                     continue
-                (recording / f"{frame.captured_ns:019}.jpg").write_bytes(_jpeg(frame))
+                recording.mkdir(parents=True, exist_ok=True)
+                suffix, content = _record(frame) if data else (".jpg", _jpeg(frame))
+                (recording / f"{frame.captured_ns:019}{suffix}").write_bytes(content)
                 kept += 1
                 lost += sum(frame.skipped.values())
                 since_ns = frame.captured_ns + 1
@@ -65,7 +74,8 @@ def record(
         progress.expect(round(kept / elapsed * max(seconds - elapsed, 0)))
     if kept == 0:
         raise VideoError(
-            f"{camera} published no frame in {seconds:g} s; is its source running? (mez cameras)"
+            f"{camera} published no {'data record' if data else 'frame'} in {seconds:g} s; is its source "
+            "running? (mez cameras)"
         )
     if lost:
         progress.say(f"{lost} frames are not in the recording: nobody held them any more")
@@ -77,3 +87,10 @@ def _jpeg(frame: Frame) -> bytes:
     if frame.encoding == "jpeg":
         return bytes(frame.payload)
     return _native.encode_jpeg(frame.image, PUBLISHED_QUALITY)
+
+
+def _record(frame: Frame) -> tuple[str, bytes]:
+    """Return how the file of a data record ends, and its content."""
+    essence = _data.essence(frame.content_type)
+    suffix = next((suffix for suffix, of in CONTENT_TYPES.items() if of == essence), ".bin")
+    return suffix, bytes(frame.payload)

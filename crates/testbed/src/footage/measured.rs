@@ -4,14 +4,14 @@
 //! Accuracies are those of `python/mez/profiles/pedestrian-hog-vtest.json`. `street` has them as that profile says, and `street_low_contrast`
 //! as they are if the same video has 15 % of its contrast (120 and 40 frames scored).
 
-use super::stills::{LARGE_STILLS, SMALL_STILLS};
+use super::stills::{LARGE_STILLS, SMALL_STILLS, TOP_PAGES};
 use super::{Footage, Measured};
 
 impl Footage {
     /// All footage that was measured.
     pub const ALL: [Self; 5] = [PEDESTRIANS, NOISY_1080P, PANNING_720P, STREET, STREET_LOW_CONTRAST];
     /// Ladders of stills as footage, which nobody has filmed.
-    pub const STILLS: [Self; 2] = [LARGE_STILLS, SMALL_STILLS];
+    pub const STILLS: [Self; 3] = [LARGE_STILLS, SMALL_STILLS, TOP_PAGES];
     /// People walk by, seen by a fixed camera.
     pub const PEDESTRIANS: Self = PEDESTRIANS;
 

@@ -1,4 +1,4 @@
-//! Holds footage of stills alone, as ladders of experiments have them: nothing of it was measured. A frame is as large as its rung says, and no
+//! Holds footage of stills alone, as ladders of experiments have them: nothing of it was filmed. A frame is as large as its rung says, and no
 //! frame refers to another. Links with such frames show what those of video hide.
 
 use super::{Footage, Measured};
@@ -42,5 +42,26 @@ pub(super) const SMALL_STILLS: Footage = Footage {
         still("jpeg/q40/420", [789.0, 900.0, 1_027.0], 0.92),
         still("jpeg/q70/420", [1_577.0, 1_800.0, 2_053.0], 0.95),
         still("jpeg/q90/420", [2_630.0, 3_000.0, 3_422.0], 0.98),
+    ],
+};
+
+/// The counts of one server of a web log, at rungs of its knob `top` (`python/mez/apps/web_log.py`): sizes and accuracies are those that
+/// `mez bench knobs_data` measured, of four servers together. The rungs bear names of stills, for which there is a ladder of the same length.
+pub(super) const TOP_PAGES: Footage = Footage {
+    name: "top_pages",
+    about: "Counts of a web log every quarter of a second, of 0.6 to 15 kB, whose accuracy is that of the list of the top.",
+    pixels: (64, 48),
+    frames_per_second: 4.0,
+    published: [80.8e3, 81.9e3, 83.2e3],
+    rungs: &[
+        still("jpeg/q10/420", [602.0, 603.0, 604.0], 0.591),
+        still("jpeg/q20/420", [901.0, 903.0, 904.0], 0.709),
+        still("jpeg/q30/420", [1_493.0, 1_496.0, 1_499.0], 0.830),
+        still("jpeg/q40/420", [2_228.0, 2_232.0, 2_236.0], 0.904),
+        still("jpeg/q50/420", [2_959.0, 2_963.0, 2_969.0], 0.940),
+        still("jpeg/q60/420", [4_409.0, 4_415.0, 4_421.0], 0.970),
+        still("jpeg/q70/420", [5_859.0, 5_865.0, 5_871.0], 0.981),
+        still("jpeg/q80/420", [8_759.0, 8_765.0, 8_771.0], 0.991),
+        still("jpeg/q90/420", [14_559.0, 14_565.0, 14_571.0], 0.996),
     ],
 };

@@ -12,7 +12,7 @@ pub(super) fn declared(seed: u64) -> Channels {
     let mut random = Random::seeded(seed ^ 0x6368_616e_6e65_6c73);
     let all: &[&str] = match random.within(0..=5) {
         0 | 1 => &["all=**"],
-        2 => &["dock:sum=dock/*", "yard=yard/*"],
+        2 => &["dock:sum=dock/*", "yard:bandwidth=yard/*"],
         3 => &["some=*/cam1"],
         _ => &[],
     };

@@ -16,7 +16,7 @@ pub const CHANNEL_NAME_BYTES_MAX: usize = 64;
 /// A channel and the cameras that share it.
 ///
 /// As text: `NAME=PATTERN[,PATTERN…]`, such as `hall=dock/*,yard/cam1`. With another goal than
-/// [`Goal::MaxMin`], `NAME:sum=PATTERN`.
+/// [`Goal::MaxMin`], `NAME:sum=PATTERN` or `NAME:bandwidth=PATTERN`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredChannel {
     name: String,
@@ -42,6 +42,7 @@ impl DeclaredChannel {
         let goal = match goal {
             None | Some("max-min") => Goal::MaxMin,
             Some("sum") => Goal::Sum,
+            Some("bandwidth") => Goal::Bandwidth,
             Some(goal) => return Err(ChannelError::Goal { name, goal: shown(goal) }),
         };
         let mut cameras = Vec::new();
@@ -100,7 +101,8 @@ pub enum ChannelError {
     },
     /// The goal does not exist.
     #[error(
-        "the channel {name} has the goal {goal:?}; there are max-min (the worst camera first) and sum (the best gain first)"
+        "the channel {name} has the goal {goal:?}; there are max-min (the worst camera first), sum (the best gain first) \
+         and bandwidth (the same for all)"
     )]
     Goal {
         /// The channel.
@@ -154,7 +156,11 @@ impl FromStr for DeclaredChannel {
 
 impl fmt::Display for DeclaredChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let goal = if self.goal == Goal::Sum { ":sum" } else { "" };
+        let goal = match self.goal {
+            Goal::MaxMin => "",
+            Goal::Sum => ":sum",
+            Goal::Bandwidth => ":bandwidth",
+        };
         let cameras: Vec<&str> = self.cameras.iter().map(CameraPattern::as_str).collect();
         write!(f, "{}{goal}={}", self.name, cameras.join(","))
     }
@@ -203,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_channel_is_read_as_it_is_written() {
-        for text in ["hall=dock/*,yard/cam1", "5-GHz:sum=**"] {
+        for text in ["hall=dock/*,yard/cam1", "5-GHz:sum=**", "hall:bandwidth=dock/*"] {
             let channel: DeclaredChannel = text.parse().expect("a channel");
             assert_eq!(channel.to_string(), text);
         }
@@ -221,7 +227,7 @@ mod tests {
             ("hall=", "the channel hall names no cameras; give it a pattern, such as dock/*"),
             ("=dock/*", "the channel name \"\""),
             ("große=dock/*", "the channel name"),
-            ("hall:fair=dock/*", "there are max-min (the worst camera first) and sum"),
+            ("hall:fair=dock/*", "there are max-min (the worst camera first), sum (the best gain first) and"),
             ("hall=dock/*,", "the channel hall: camera name \"\" has an empty segment"),
             ("hall=dock*", "the channel hall: pattern \"dock*\" mixes"),
             (many.as_str(), "more than 64 patterns"),

@@ -38,6 +38,9 @@ pub enum Goal {
     MaxMin,
     /// The camera that gains most accuracy for the airtime.
     Sum,
+    /// The camera that has the fewest bytes per second, whatever its accuracy. For applications whose
+    /// accuracies cannot be compared.
+    Bandwidth,
 }
 
 /// A rung, as far as the division of a channel needs it.
@@ -90,6 +93,10 @@ impl Claim<'_> {
     fn airtime_within(&self, within: Duration, rung: usize, bytes_per_ms: f64) -> f64 {
         let within_ms = within.as_secs_f64() * 1e3;
         self.steps[rung].bytes / (bytes_per_ms * within_ms)
+    }
+
+    fn bytes_per_second(&self, rung: usize) -> f64 {
+        self.steps[rung].bytes / self.interval.as_secs_f64().max(1e-3)
     }
 
     fn floor(&self) -> usize {
@@ -150,6 +157,7 @@ fn next_upgrade(
         let merit = match goal {
             Goal::MaxMin => -now,
             Goal::Sum => (then - now) / airtime,
+            Goal::Bandwidth => -claim.bytes_per_second(rung),
         };
         if best.is_none_or(|(_, _, other)| merit > other) {
             best = Some((index, airtime, merit));
@@ -197,7 +205,7 @@ mod tests {
     fn cameras_that_are_alike_get_alike() {
         let steps = steps();
         let five = [claim(&steps); 5];
-        for goal in [Goal::MaxMin, Goal::Sum] {
+        for goal in [Goal::MaxMin, Goal::Sum, Goal::Bandwidth] {
             // A little more than 1000 kB in 100 ms: 200 kB each.
             assert_eq!(rungs(10_100.0, &five, goal), [Some(6); 5]);
         }
@@ -212,6 +220,23 @@ mod tests {
         let sum = rungs(4_000.0, &claims, Goal::Sum);
         assert!(fair[1] > sum[1], "the goal of equals gives the dear camera more: {fair:?}, {sum:?}");
         assert!(sum[0] > fair[0]);
+    }
+
+    #[test]
+    fn equal_bandwidth_is_equal_bytes_and_what_one_cannot_use_goes_to_the_other() {
+        let steps = steps();
+        let larger: Vec<Step> = steps.iter().map(|step| Step { bytes: 4.0 * step.bytes, ..*step }).collect();
+        // 400 kB in 100 ms: 200 kB each. The second ladder has 180 kB, and then 260.
+        let claims = [claim(&steps), claim(&larger)];
+        assert_eq!(rungs(4_000.0, &claims, Goal::Bandwidth), [Some(6), Some(2)]);
+        // Every second frame: twice the bytes of a frame are the same bandwidth.
+        let slow = Claim { interval: Duration::from_millis(200), ..claim(&steps) };
+        let half = Claim { latency_bound: Duration::from_millis(200), ..slow };
+        let [every, second] = rungs(4_500.0, &[claim(&steps), half], Goal::Bandwidth)[..] else { panic!() };
+        assert!(second > every, "{every:?}, {second:?}");
+        let few = &steps[..3];
+        let alone = rungs(4_000.0, &[claim(few), claim(&steps)], Goal::Bandwidth);
+        assert_eq!(alone, [Some(2), Some(7)], "the first has its best rung, and leaves the rest");
     }
 
     #[test]
@@ -243,7 +268,7 @@ mod tests {
             claims in proptest::collection::vec((0.7f64..1.0, 20u64..300, 20u64..300, -3i32..3), 1..12),
             bytes_per_ms in 10.0f64..50_000.0,
             spread in 0.0f64..1.0,
-            sum in any::<bool>(),
+            goal in proptest::sample::select(vec![Goal::MaxMin, Goal::Sum, Goal::Bandwidth]),
         ) {
             let (steps, ladder) = (steps(), ladder());
             let claims: Vec<Claim<'_>> = claims.iter().map(|(floor, interval, bound, priority)| Claim {
@@ -254,7 +279,6 @@ mod tests {
                 priority: *priority,
             }).collect();
             let channel = ChannelRate { bytes_per_ms, spread };
-            let goal = if sum { Goal::Sum } else { Goal::MaxMin };
             let grants = divide(Instant::ZERO, &channel, &claims, goal);
             let airtime = |index: usize, rung: usize| claims[index].airtime(rung, bytes_per_ms);
             let given: Vec<(usize, usize)> = grants.iter().enumerate().filter_map(|(i, g)| Some((i, g.rung?))).collect();
