@@ -29,8 +29,8 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::client::addresses;
-use crate::options::{FOR_EVER, seconds};
 use crate::knobs::Knobs;
+use crate::options::{FOR_EVER, seconds};
 use crate::persist::{self, LogOnDisk};
 use crate::pixels::Given;
 use crate::reply::DetectionsParts;
