@@ -386,7 +386,8 @@ def publisher(
         if broker is not None or store is not None or state is not None or knobs is not None:
             raise arguments.invalid(
                 "of",
-                "a derived stream is kept by the edge; leave out broker, store, state and knobs, or leave out of",
+                "a derived stream is kept by the edge; leave out broker, store, state and knobs, or "
+                "leave out of",
             )
         return _derived(camera, of, edge, keys, quality, connect_timeout)
     if broker is not None and edge is not None:

@@ -143,7 +143,7 @@ with mez.subscribe("dock/*", edge=sys.argv[1], group="detect", deliver="every") 
 
 
 def test_the_record_of_a_killed_program_is_given_to_another(edge: mez.Edge) -> None:
-    """SIGKILL leaves no word. The edge waits a second for the program to come back, and `again_after` is much longer."""
+    """SIGKILL leaves no word. The edge waits a second for the program; `again_after` is much longer."""
     words = [sys.executable, "-c", MEMBER, f"unix://{edge.socket}"]
     with (
         mez.publisher("dock/cam1", edge=edge) as camera,

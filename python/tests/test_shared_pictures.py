@@ -1,4 +1,4 @@
-"""Programs that share decoded pictures, at the command that is installed: the edge starts a process beside it."""
+"""Programs that share decoded pictures: the installed command starts a process beside the edge."""
 
 import contextlib
 import os

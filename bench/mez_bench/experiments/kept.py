@@ -257,8 +257,8 @@ def _outcome(turns: Mapping[Arm, Sequence[Turn]], disk_ratio: float) -> Outcome:
     }
     outcome.plot = lambda drawing: bars(drawing, panels)
     outcome.notes = [
-        "readers: ours decode video themselves; shared are the same, and a process beside the edge decodes for "
-        "all of them; in_edge: the edge's own process does; stills are what all other programs get",
+        "readers: ours decode video themselves; shared are the same, and a process beside the edge decodes "
+        "for all of them; in_edge: the edge's own process does; stills are what all other programs get",
         "host: the edge, the process beside it and all programs together, for each frame of the camera",
         "disk_ratio: bytes of the edge's store after the run, by all bytes that crossed the link; "
         "the store's indices and seals are in the one, the link's headers in the other",

@@ -26,6 +26,7 @@ const OTHERS: [&str; 15] = [
     "MEZ_SEEDS",
     "MEZ_TEST_ASKS_AT",
     "MEZ_TEST_CAMERA_TO_READ",
+    "MEZ_TEST_DECODES",
     "MEZ_TEST_PUBLISH_ON",
     "MEZ_WRITE",
 ];

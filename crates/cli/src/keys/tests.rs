@@ -147,7 +147,6 @@ fn what_cannot_be_done_is_said_with_the_remedy() {
         (site, &["grant", "camera/dock", "watch", "dock/*"], "mez keys token app/NAME"),
         (site, &["grant", "user/alice", "watch", "dock/*"], "id -u"),
         (site, &["grant", "app/x", "wach", "dock/*"], "the verbs are watch"),
-        (site, &["grant", "app/x", "publish", "dock/*"], "mez keys token camera/NAME"),
         (site, &["grant", "app/x", "watch"], "CAMERA"),
         (site, &["ungrant", "app/x"], "mez keys grants"),
     ] {
