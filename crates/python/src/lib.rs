@@ -56,6 +56,7 @@ mod _native {
     use crate::frame::{Arrival, Payload, Picture};
     #[pymodule_export]
     use crate::join::Join;
+    #[pymodule_export]
     use crate::knobs::Knobs;
     #[pymodule_export]
     use crate::pixels::{decode_into, encode_jpeg, encode_png, resize_into};

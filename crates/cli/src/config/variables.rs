@@ -9,7 +9,7 @@ use super::setting::Role;
 const PREFIX: &str = "MEZ_";
 
 /// Variables that are no settings. A new one belongs here, else whoever sets it is warned.
-const OTHERS: [&str; 15] = [
+const OTHERS: [&str; 16] = [
     // They hold a secret itself, for which a setting names a file.
     "MEZ_SOURCE_CREDENTIALS",
     "MEZ_STORE_KEY",
