@@ -93,10 +93,12 @@ async fn nonsense_is_answered_with_an_error_and_harms_nobody() {
 async fn the_other_brokers_calls_are_refused_by_name() {
     let site = Site::new();
     let edge = site.edge();
-    let (_server, unix, _) = site.serve_edge(&edge).await;
+    let camera = site.camera("dock/cam1", &edge).await;
+    let (_server, unix) = site.serve_camera(&camera);
     let mut connection = LocalConnection::open(unix.as_unix().unwrap()).await.unwrap();
-    let request = pb::PublishRequest::default();
-    let answer = connection.call::<pb::PublishEvent>(Kind::Publish, &request, Default::default()).await;
+    let request = pb::GetCameraInfoRequest::default();
+    let answer =
+        connection.call::<pb::GetCameraInfoResponse>(Kind::GetCameraInfo, &request, Default::default()).await;
     match answer {
         Err(PacketError::Refused(error)) => assert_eq!(error.reason, "NOT_HERE"),
         other => panic!("{other:?}"),

@@ -68,7 +68,9 @@ fn round(token: &[u8], decimals: usize) -> Result<String, String> {
     let fixed = if fixed == "-0" { "0" } else { fixed };
     let scientific = fixed.parse::<f64>().map(|rounded| format!("{rounded:e}")).unwrap_or_default();
     let is_shorter = !scientific.is_empty() && scientific.len() < fixed.len();
-    Ok(if is_shorter { scientific } else { fixed.to_owned() })
+    let made = if is_shorter { scientific.as_str() } else { fixed };
+    // A float has more decimals than its shortest spelling says: what is rounded to nearly all of them stays as it was.
+    Ok(if made.len() <= token.len() { made.to_owned() } else { String::from_utf8_lossy(token).into_owned() })
 }
 
 /// The value of a row.
