@@ -24,6 +24,7 @@ __all__ = [
     "Edge",
     "Ending",
     "Join",
+    "Knobs",
     "Notice",
     "Payload",
     "Picture",

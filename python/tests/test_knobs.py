@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,9 @@ def until(
     """Publish until a record comes that is looked for. It, and all that came."""
     log.wait_connected(timeout=30)
     came = []
-    for _ in range(400):
+    for _ in range(1500):
+        # Knobs that have failed rest for seconds: this goes on for half a minute.
+        time.sleep(0.02)
         log.send_data(payload)
         try:
             record = records.next(timeout=0.05)

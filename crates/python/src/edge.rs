@@ -10,7 +10,7 @@ use mez_core::broker::edge::EdgeConfig;
 use mez_core::controller::share::{Channels, DeclaredChannel};
 use mez_core::name::NameError;
 use mez_core::rights::{Grant, GranteeError, Rights, Stance, UnknownVerb};
-use mez_node::identity::{Name, TemporarySite};
+use mez_node::identity::{KeyFolder, Name, TemporarySite};
 use mez_node::process::{EdgeProcess, EdgeProcessError, EdgeProcessOptions};
 use pyo3::prelude::*;
 
@@ -72,15 +72,7 @@ impl Edge {
         // Who has the keys of a temporary site was given them by this process.
         let rights = rights.or_else(|| keys.is_none().then(Rights::open));
         let unusable = |failure: &dyn std::fmt::Display| error::raise(py, "KeysError", failure);
-        let (site, folder) = match keys {
-            Some(path) => (None, keys::folder(py, Some(&path))?),
-            None => {
-                let name = "temporary".parse().expect("the name of a site");
-                let site = TemporarySite::create(&name).map_err(|failure| unusable(&failure))?;
-                let folder = site.keys().clone();
-                (Some(site), folder)
-            }
-        };
+        let (site, folder) = keys_or_temporary(py, keys)?;
         let credentials =
             folder.edge_credentials(name.as_ref(), &[]).map_err(|failure| unusable(&failure))?;
         let keys = folder.path().to_owned();
@@ -195,4 +187,15 @@ fn declared(py: Python<'_>, channels: &[(String, Vec<String>)]) -> PyResult<Chan
     declared
         .and_then(Channels::new)
         .map_err(|failure| error::argument(py, "channels", format!("channels: {failure}")))
+}
+
+/// The folder of keys that is given, or that of a site that ends with this process.
+fn keys_or_temporary(py: Python<'_>, keys: Option<PathBuf>) -> PyResult<(Option<TemporarySite>, KeyFolder)> {
+    if let Some(path) = keys {
+        return Ok((None, keys::folder(py, Some(&path))?));
+    }
+    let name = "temporary".parse().expect("the name of a site");
+    let site = TemporarySite::create(&name).map_err(|failure| error::raise(py, "KeysError", &failure))?;
+    let folder = site.keys().clone();
+    Ok((Some(site), folder))
 }
