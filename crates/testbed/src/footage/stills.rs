@@ -45,8 +45,8 @@ pub(super) const SMALL_STILLS: Footage = Footage {
     ],
 };
 
-/// The counts of one server of a web log, at rungs of its knob `top` (`python/mez/apps/web_log.py`): sizes and accuracies are those that
-/// `mez bench knobs_data` measured, of four servers together. The rungs bear names of stills, for which there is a ladder of the same length.
+/// The counts of one server of a web log, at rungs of its knob `top` (`python/mez/apps/web_log.py`): sizes and accuracies are those of
+/// that application on logs of the seeds 1 to 4, of four servers together. The rungs bear names of stills, for which there is a ladder of the same length.
 pub(super) const TOP_PAGES: Footage = Footage {
     name: "top_pages",
     about: "Counts of a web log every quarter of a second, of 0.6 to 15 kB, whose accuracy is that of the list of the top.",
