@@ -141,7 +141,7 @@ class Site:
         said, told = self._folder / "said", self._folder / "told"
         with _into(said, told):
             begin = time.perf_counter()
-            status = _native.cli_main(["mez", *words])
+            status = _native.cli_main(["mez", *words], [])
             took = _since(begin)
         if status != 0:
             raise mez_client.ConnectError(" ".join(told.read_text().split()))

@@ -122,8 +122,8 @@ class Turn:
 
 
 def _run(run: Run) -> Outcome:
-    rounds, seconds, arms = (1, 5.0, ARMS_QUICK) if run.quick else (5, 15.0, ARMS)
-    arms = _chosen(arms, run.subject.only)
+    rounds, seconds, all_arms = (1, 5.0, ARMS_QUICK) if run.quick else (5, 15.0, ARMS)
+    arms = _chosen(all_arms, run.subject.only)
     run.step("starting", done=0)
     source = motion_jpeg(run)
     rungs = run.folder / "profile.json"
