@@ -260,7 +260,10 @@ fn every_record_is_worked_on_whoever_is_killed() {
     let [evicted, others @ ..] = group.account.lost;
     assert_eq!((group.account.dead, others), (0, [0; 4]));
     let of_edge = (0..kills).filter(|kill| kill % 3 == 2).count();
-    assert!(evicted <= (of_edge * MEMBERS) as u64, "{evicted} records were lost to {of_edge} kills of the edge");
+    assert!(
+        evicted <= (of_edge * MEMBERS) as u64,
+        "{evicted} records were lost to {of_edge} kills of the edge"
+    );
     // Each kill can take the last word of every member along.
     assert!(twice as u64 <= kills * MEMBERS as u64, "{twice} of them were done twice");
     assert!(group.survives, "{group:?}");

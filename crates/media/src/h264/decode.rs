@@ -26,7 +26,7 @@ pub struct H264Decoder {
     newest: Option<u64>,
     /// What samples mean.
     colour: Colour,
-    /// Samples that were converted.
+    /// Samples that were converted, on their way to BGR.
     converted: Yuv420,
     /// The number that the frame decoded last has in its stream of ours, as another decoder sees it.
     frame_num: u32,
@@ -72,11 +72,16 @@ impl H264Decoder {
     /// # Errors
     /// [`H264Error::NotHeld`] changes nothing. After any other error the next frame has to be independent.
     pub fn decode(&mut self, payload: &[u8], number: u64, refers: Option<u64>) -> Result<&Image, H264Error> {
-        let mut image = std::mem::take(&mut self.image);
-        let decoded = self.show(payload, number, refers, Samples::Ours, |planes, width, height| {
-            to_bgr(planes, width, height, &mut image);
+        let (mut image, mut converted) =
+            (std::mem::take(&mut self.image), std::mem::take(&mut self.converted));
+        let decoded = self.show(payload, number, refers, |planes, (width, height), colour| {
+            if colour == Colour::OURS {
+                return to_bgr(planes, width, height, &mut image);
+            }
+            to_ours(planes, (width, height), colour, &mut converted);
+            converted.to_bgr(&mut image);
         });
-        self.image = image;
+        (self.image, self.converted) = (image, converted);
         decoded?;
         Ok(&self.image)
     }
@@ -99,7 +104,7 @@ impl H264Decoder {
     /// # Errors
     /// As for [`H264Decoder::decode`].
     pub fn pass(&mut self, payload: &[u8], number: u64, refers: Option<u64>) -> Result<(), H264Error> {
-        self.show(payload, number, refers, Samples::AsCoded, |_, _, _| {})
+        self.show(payload, number, refers, |_, _, _| {})
     }
 
     /// The same to planes whose samples mean what they mean in the stream.
@@ -121,21 +126,22 @@ impl H264Decoder {
         samples: Samples,
     ) -> Result<&Yuv420, H264Error> {
         let mut copy = std::mem::take(&mut self.planes);
-        let decoded = self.show(payload, number, refers, samples, |planes, width, height| {
-            copy.copy_from(planes, width, height);
+        let decoded = self.show(payload, number, refers, |planes, size, colour| {
+            let colour = if samples == Samples::Ours { colour } else { Colour::OURS };
+            to_ours(planes, size, colour, &mut copy);
         });
         self.planes = copy;
         decoded?;
         Ok(&self.planes)
     }
 
+    /// Shows the frame's planes, as they were coded, with their size and what their samples mean.
     fn show(
         &mut self,
         payload: &[u8],
         number: u64,
         refers: Option<u64>,
-        samples: Samples,
-        show: impl FnOnce(&Planes<'_>, u32, u32),
+        show: impl FnOnce(&Planes<'_>, (u32, u32), Colour),
     ) -> Result<(), H264Error> {
         let kept = match self.admit(payload, refers) {
             Ok(kept) => kept,
@@ -146,13 +152,9 @@ impl H264Decoder {
             }
         };
         let (picture, is_key) = (self.without_gap(payload, &kept), matches!(kept, Kept::Key));
-        let (colour, converted) = (self.colour, &mut self.converted);
+        let colour = self.colour;
         let shown = self.pair.decode(&picture, is_key, |planes, width, height| {
-            if colour == Colour::OURS || samples != Samples::Ours {
-                return show(planes, width, height);
-            }
-            to_ours(planes, (width, height), colour, converted);
-            show(&converted.planes(), width, height);
+            show(planes, (width, height), colour);
         });
         if let Err(error) = shown {
             self.forget();

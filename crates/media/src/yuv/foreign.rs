@@ -24,40 +24,111 @@ const LUMA_OF: [f64; 2] = [0.101_579, 0.196_076];
 const BLUE_OF: [f64; 2] = [0.989_854, -0.110_653];
 const RED_OF: [f64; 2] = [-0.072_453, 0.983_398];
 
+/// What a colour's samples are multiplied with. Factors near 1 are kept as what they have above 1, so that all fit 16 bits: compilers make
+/// vector code of products of 16 bits.
+struct Matrix {
+    /// The sample that is black.
+    black: u8,
+    /// Above 1.
+    luma: i16,
+    /// Of blue and red, added to luma.
+    luma_of: [i16; 2],
+    /// Of blue (above 1) and red.
+    blue_of: [i16; 2],
+    /// Of blue and red (above 1).
+    red_of: [i16; 2],
+}
+
+impl Matrix {
+    fn of(colour: Colour) -> Self {
+        let (luma, chroma) = if colour.is_full { (1.0, 1.0) } else { (255.0 / 219.0, 255.0 / 224.0) };
+        let [luma_of, blue_of, red_of] = match colour.is_bt709 {
+            true => [LUMA_OF, BLUE_OF, RED_OF],
+            false => [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]],
+        };
+        let fixed = |factor: f64, above: f64| ((factor - above) * ONE).round() as i16;
+        Self {
+            black: if colour.is_full { 0 } else { 16 },
+            luma: fixed(luma, 1.0),
+            luma_of: luma_of.map(|factor| fixed(factor * chroma, 0.0)),
+            blue_of: [fixed(blue_of[0] * chroma, 1.0), fixed(blue_of[1] * chroma, 0.0)],
+            red_of: [fixed(red_of[0] * chroma, 0.0), fixed(red_of[1] * chroma, 1.0)],
+        }
+    }
+
+    /// A row of luma that needs no chroma.
+    fn scale(&self, from: &[u8], to: &mut [u8]) {
+        let (black, above) = (self.black, self.luma as u16);
+        for (to, from) in to.iter_mut().zip(from) {
+            let value = u16::from(from.saturating_sub(black));
+            // Twice the product, cut off, so that adding 1 and halving rounds it.
+            let twice = ((u32::from(2 * value) * u32::from(above)) >> 16) as u16;
+            *to = (value + twice.div_ceil(2)).min(255) as u8;
+        }
+    }
+
+    /// A row of luma with what is added to each sample, in 1/65536.
+    fn shift(&self, from: &[u8], added: &[i32], to: &mut [u8]) {
+        for ((to, from), added) in to.iter_mut().zip(from).zip(added) {
+            let value = i16::from(*from) - i16::from(self.black);
+            *to = sample((i32::from(value) << 16) + i32::from(value) * i32::from(self.luma) + added);
+        }
+    }
+
+    /// What a row of chroma adds to the luma of its pixels.
+    fn add(&self, blue: &[u8], red: &[u8], added: &mut [i32]) {
+        for (added, (blue, red)) in added.chunks_mut(2).zip(blue.iter().zip(red)) {
+            added.fill(product(self.luma_of, [difference(*blue), difference(*red)]));
+        }
+    }
+
+    /// A row of both kinds of chroma.
+    fn turn(&self, [blue, red]: [&[u8]; 2], [to_blue, to_red]: [&mut [u8]; 2]) {
+        let to = to_blue.iter_mut().zip(to_red);
+        for ((to_blue, to_red), (blue, red)) in to.zip(blue.iter().zip(red)) {
+            let both @ [b, r] = [difference(*blue), difference(*red)];
+            *to_blue = sample((i32::from(b) << 16) + product(self.blue_of, both) + (128 << 16));
+            *to_red = sample((i32::from(r) << 16) + product(self.red_of, both) + (128 << 16));
+        }
+    }
+}
+
+fn difference(chroma: u8) -> i16 {
+    i16::from(chroma) - 128
+}
+
+fn product(factors: [i16; 2], of: [i16; 2]) -> i32 {
+    i32::from(factors[0]) * i32::from(of[0]) + i32::from(factors[1]) * i32::from(of[1])
+}
+
+/// The nearest sample to a value in 1/65536.
+fn sample(value: i32) -> u8 {
+    ((value + (1 << 15)) >> 16).clamp(0, 255) as u8
+}
+
 /// Copies borrowed planes into `target`, converted from `colour` to [`Colour::OURS`].
 pub(crate) fn to_ours(planes: &Planes<'_>, (width, height): (u32, u32), colour: Colour, target: &mut Yuv420) {
-    target.copy_from(planes, width, height);
     if colour == Colour::OURS {
-        return;
+        return target.copy_from(planes, width, height);
     }
-    let (luma_scale, chroma_scale) = if colour.is_full { (1.0, 1.0) } else { (255.0 / 219.0, 255.0 / 224.0) };
-    let black = if colour.is_full { 0 } else { 16 };
-    let [luma_of, blue_of, red_of] = match colour.is_bt709 {
-        true => [LUMA_OF, BLUE_OF, RED_OF],
-        false => [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]],
-    };
-    let fixed = |of: [f64; 2]| of.map(|factor| (factor * chroma_scale * ONE).round() as i32);
-    let (luma_of, blue_of, red_of) = (fixed(luma_of), fixed(blue_of), fixed(red_of));
-    let factor = (luma_scale * ONE).round() as i32;
-    let half = width.div_ceil(2) as usize;
-    let (luma, rest) = target.data_mut().split_at_mut(width as usize * height as usize);
-    let (blue, red) = rest.split_at_mut(half * height.div_ceil(2) as usize);
-    let sample = |value: i32| ((value + (1 << 15)) >> 16).clamp(0, 255) as u8;
-    let chroma = blue.chunks_exact_mut(half).zip(red.chunks_exact_mut(half));
-    for (rows, (blue, red)) in luma.chunks_mut(2 * width as usize).zip(chroma) {
-        for row in rows.chunks_exact_mut(width as usize) {
-            for ((pixels, blue), red) in row.chunks_mut(2).zip(&*blue).zip(&*red) {
-                let [blue, red] = [i32::from(*blue) - 128, i32::from(*red) - 128];
-                let added = luma_of[0] * blue + luma_of[1] * red;
-                for pixel in pixels {
-                    *pixel = sample((i32::from(*pixel) - black) * factor + added);
-                }
-            }
+    let matrix = Matrix::of(colour);
+    let [luma, to_blue, to_red] = target.reset(width, height);
+    let (row, half) = (width as usize, width.div_ceil(2) as usize);
+    let from = planes.blue.chunks(planes.chroma_stride).zip(planes.red.chunks(planes.chroma_stride));
+    let to = to_blue.chunks_exact_mut(half).zip(to_red.chunks_exact_mut(half));
+    let pairs = luma.chunks_mut(2 * row).zip(planes.luma.chunks(2 * planes.luma_stride));
+    let mut added = vec![0; row];
+    for (((blue, red), (to_blue, to_red)), (rows, from_rows)) in from.zip(to).zip(pairs) {
+        let (blue, red) = (&blue[..half], &red[..half]);
+        matrix.turn([blue, red], [to_blue, to_red]);
+        if colour.is_bt709 {
+            matrix.add(blue, red, &mut added);
         }
-        for (blue, red) in blue.iter_mut().zip(red) {
-            let [b, r] = [i32::from(*blue) - 128, i32::from(*red) - 128];
-            *blue = sample(blue_of[0] * b + blue_of[1] * r + (128 << 16));
-            *red = sample(red_of[0] * b + red_of[1] * r + (128 << 16));
+        for (to, from) in rows.chunks_exact_mut(row).zip(from_rows.chunks(planes.luma_stride)) {
+            match colour.is_bt709 {
+                true => matrix.shift(&from[..row], &added, to),
+                false => matrix.scale(&from[..row], to),
+            }
         }
     }
 }
@@ -75,6 +146,56 @@ mod tests {
         let data = target.data();
         assert!(data[..9].iter().all(|sample| *sample == data[0]), "{data:?}");
         [data[0], data[9], data[13]]
+    }
+
+    /// What a pixel becomes by the formula alone.
+    fn by_formula([luma, blue, red]: [u8; 3], colour: Colour) -> [u8; 3] {
+        let (luma_scale, chroma_scale) =
+            if colour.is_full { (1.0, 1.0) } else { (255.0 / 219.0, 255.0 / 224.0) };
+        let [luma_of, blue_of, red_of] = match colour.is_bt709 {
+            true => [LUMA_OF, BLUE_OF, RED_OF],
+            false => [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]],
+        };
+        let both = [i64::from(blue) - 128, i64::from(red) - 128];
+        let of = |factors: [f64; 2]| -> i64 {
+            let fixed = factors.map(|factor| (factor * chroma_scale * ONE).round() as i64);
+            fixed[0] * both[0] + fixed[1] * both[1]
+        };
+        let black = if colour.is_full { 0 } else { 16 };
+        let brightness = (i64::from(luma) - black) * (luma_scale * ONE).round() as i64 + of(luma_of);
+        let sample = |value: i64| ((value + (1 << 15)) >> 16).clamp(0, 255) as u8;
+        [sample(brightness), sample(of(blue_of) + (128 << 16)), sample(of(red_of) + (128 << 16))]
+    }
+
+    #[test]
+    fn every_sample_is_what_the_formula_says() {
+        for (is_full, is_bt709) in [(false, false), (false, true), (true, true)] {
+            let colour = Colour { is_full, is_bt709 };
+            for at in 0..=u16::MAX {
+                let [blue, red] = at.to_be_bytes();
+                let pixel = [blue.wrapping_mul(77).wrapping_add(red), blue, red];
+                assert_eq!(converted(pixel, colour), by_formula(pixel, colour), "{pixel:?} of {colour:?}");
+            }
+        }
+    }
+
+    /// Rows that are longer than they show, and a picture with odd sides.
+    #[test]
+    fn what_is_beside_a_picture_is_left_out() {
+        let colour = Colour { is_full: false, is_bt709: true };
+        let luma: Vec<u8> = (0..40).collect();
+        let chroma: Vec<u8> = (100..118).collect();
+        let planes =
+            Planes { luma: &luma, luma_stride: 8, blue: &chroma, red: &chroma[..], chroma_stride: 6 };
+        let mut target = Yuv420::empty();
+        to_ours(&planes, (5, 5), colour, &mut target);
+        let data = target.data();
+        for (row, column) in [(0, 0), (0, 4), (3, 1), (4, 4)] {
+            let (half, pixel) = (row / 2 * 6 + column / 2, luma[row * 8 + column]);
+            let expected = by_formula([pixel, chroma[half], chroma[half]], colour);
+            let at = row / 2 * 3 + column / 2;
+            assert_eq!([data[row * 5 + column], data[25 + at], data[34 + at]], expected, "{row}, {column}");
+        }
     }
 
     fn near(found: [u8; 3], expected: [u8; 3]) {
