@@ -357,9 +357,11 @@ impl Shared {
 
     fn tell(&self, event: PublisherEvent) {
         let mut state = self.lock();
-        match event {
+        match &event {
             PublisherEvent::Accepted { .. } => state.counts.accepted += 1,
             PublisherEvent::Refused { .. } => state.counts.refused += 1,
+            // With the event, so that nobody who knows of it sends, and nobody learns of the end before it.
+            PublisherEvent::Failed { reason } => state.over = Some(reason.clone()),
             _ => {}
         }
         if matches!(event, PublisherEvent::Accepted { .. } | PublisherEvent::Refused { .. }) {
@@ -390,9 +392,7 @@ impl Shared {
     }
 
     fn fail(&self, reason: ClientError) {
-        self.tell(PublisherEvent::Failed { reason: reason.clone() });
-        self.lock().over = Some(reason);
-        self.event.notify_one();
+        self.tell(PublisherEvent::Failed { reason });
     }
 }
 
