@@ -156,7 +156,7 @@ class Child:
         return time.clock_gettime_ns((~self.pid << 3) | 2)
 
     def helpers_cpu_ns(self) -> int:
-        """Return the processor time of the processes that it has started, such as ffmpeg, also of those that ended."""
+        """Return the processor time of the processes that it has started, such as ffmpeg, ended ones too."""
         # Of those that ended: the fields cutime and cstime, in ticks.
         ended = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[13:15]
         used_ns = sum(map(int, ended)) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
