@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// A stream of fewer frames learns from each of them as much as one with this interval learns in the same time. Contracts are judged by time: who gets four
+/// records a second does not wait for a minute until the policy knows what being late costs. 15 frames per second.
+pub(super) const LEARNING_INTERVAL: Duration = Duration::from_millis(67);
+
 /// A mechanism that an experiment can switch off to measure its worth (`mez bench ablation`). No constant can
 /// switch it off. The testbed also lists the mechanisms that a neutral constant switches off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

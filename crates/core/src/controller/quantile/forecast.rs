@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::config::{Config, Mechanism};
+use super::config::{Config, LEARNING_INTERVAL, Mechanism};
 use super::price::LatePrice;
 use super::rate::{PAIRS_MAX, Rate};
 use super::sizes::Sizes;
@@ -34,6 +34,14 @@ impl Knowledge {
     pub(super) fn new(config: Config) -> Self {
         let (flights, rate, sizes) = (Flights::new(), Rate::new(), Sizes::new());
         Self { config, flights, rate, sizes, price: LatePrice::new() }
+    }
+
+    /// Learns from each frame of a stream that has few of them as much as from all frames of a faster one in the same time
+    /// ([`LEARNING_INTERVAL`]).
+    pub(super) fn set_interval(&mut self, offer: &Offer<'_>) {
+        let steps = offer.interval.div_duration_f64(LEARNING_INTERVAL).max(1.0);
+        self.price.ask(offer.on_time_share, steps);
+        self.rate.set_steps(steps);
     }
 
     /// The estimated rate of the link in bytes per millisecond, once a frame was measured.

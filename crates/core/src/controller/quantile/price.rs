@@ -12,22 +12,24 @@ pub(super) struct LatePrice {
     rise: f64,
     /// The on-time share that the contract asks.
     on_time_share: f64,
+    /// For how many steps a frame counts.
+    steps: f64,
 }
 
 impl LatePrice {
     pub(super) fn new() -> Self {
-        Self { rise: 0.0, on_time_share: 1.0 }
+        Self { rise: 0.0, on_time_share: 1.0, steps: 1.0 }
     }
 
-    /// Sets the on-time share that the contract asks.
-    pub(super) fn ask(&mut self, on_time_share: f64) {
-        self.on_time_share = on_time_share;
+    /// Sets the on-time share that the contract asks, and for how many steps each frame counts.
+    pub(super) fn ask(&mut self, on_time_share: f64, steps: f64) {
+        (self.on_time_share, self.steps) = (on_time_share, steps);
     }
 
     /// Takes in whether a frame was on time.
     pub(super) fn learn(&mut self, config: &Config, on_time: bool) {
         let late = f64::from(u8::from(!on_time));
-        let rise = self.rise + config.late_cost_step * (late - (1.0 - self.on_time_share));
+        let rise = self.rise + config.late_cost_step * self.steps * (late - (1.0 - self.on_time_share));
         self.rise = rise.clamp(0.0, config.late_cost_rise_max);
     }
 

@@ -1,7 +1,7 @@
 //! Estimates how fast the link is now, and remembers the errors of past estimates.
 
-use super::config::{Config, Mechanism};
-use crate::controller::flight::{FASTER, PACKET_BYTES, Passage, Service};
+use super::config::{Config, LEARNING_INTERVAL, Mechanism};
+use crate::controller::flight::{FASTER, PACKET_BYTES, Passage, Service, ms};
 
 /// The most pairs of a wait and an error that are remembered: the last eight seconds at 15 frames per second.
 pub(super) const PAIRS_MAX: usize = 120;
@@ -114,6 +114,8 @@ pub(super) struct Rate {
     pub(super) is_another: bool,
     /// Whether the congestion window held back the last sample.
     pub(super) window_limited: bool,
+    /// For how many samples a frame may count that kept the link busy for as long.
+    steps: f64,
 }
 
 impl Rate {
@@ -131,7 +133,13 @@ impl Rate {
             is_faster: false,
             is_another: false,
             window_limited: false,
+            steps: 1.0,
         }
+    }
+
+    /// Sets for how many samples a frame may count.
+    pub(super) fn set_steps(&mut self, steps: f64) {
+        self.steps = steps;
     }
 
     /// Updates the estimate, `x ← x + α (y − x)` with `y = ln(bytes ÷ time)`, and remembers the error.
@@ -193,6 +201,9 @@ impl Rate {
         } else {
             config.gain
         };
+        // As if a faster stream had measured the link in the meantime.
+        let steps = (sample.took_ms / ms(LEARNING_INTERVAL)).clamp(1.0, self.steps);
+        let gain = 1.0 - (1.0 - gain).powf(steps);
         self.log_rate = Some(log_rate + gain * error);
         // Frames without bytes or without a duration are not recorded.
         debug_assert!(self.log_rate.is_some_and(f64::is_finite), "a rate of {:?}", self.log_rate);
