@@ -16,7 +16,7 @@ use mez_node::ports::EdgeAddress;
 use mez_node::process::{CameraProcess, CameraProcessOptions};
 use mez_node::runtime::{block_on_camera, until_stopped_reloading};
 use mez_node::source::{
-    PreparedSource, SOURCE_CREDENTIALS_VARIABLE, SourceCredentials, SourceOptions, SourceSpec,
+    OnvifChoice, PreparedSource, SOURCE_CREDENTIALS_VARIABLE, SourceCredentials, SourceOptions, SourceSpec,
 };
 
 use crate::config::{self, Contradictions, OfRole, Take, Typed};
@@ -80,6 +80,9 @@ pub(crate) struct CameraArgs {
     /// File with the source's USER:PASSWORD, which only its owner may read (mode 0600), or - for standard input [default: what the variable MEZ_SOURCE_CREDENTIALS or the systemd credential mez-source-credentials itself holds]
     #[arg(long, value_name = "FILE|-", env = "MEZ_SOURCE_CREDENTIALS_FILE")]
     source_credentials: Option<PathBuf>,
+    /// Where a network camera is asked for key frames, if its video goes on as it is: its device service of ONVIF, such as http://10.0.0.9/onvif/device_service, or `off` for nowhere [default: that path on the host of an rtsp:// source]
+    #[arg(long, value_name = "URL|off", env = "MEZ_SOURCE_ONVIF")]
+    source_onvif: Option<OnvifChoice>,
     /// Play a file again when it ends
     #[arg(long = "loop", env = "MEZ_CAMERA_LOOP")]
     looped: bool,
@@ -202,7 +205,10 @@ impl OfRole for CameraArgs {
             add("edge", &format!("{} stands here twice; name each edge once", self.edge[place]));
         }
         if self.source.is_none() {
-            for key in ["source_credentials", "loop", "fps", "decode"].into_iter().filter(|key| given(key)) {
+            for key in ["source_credentials", "source_onvif", "loop", "fps", "decode"]
+                .into_iter()
+                .filter(|key| given(key))
+            {
                 add(
                     key,
                     "it has no effect without a source; name one with source (--source), or leave it out",
@@ -276,10 +282,11 @@ pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
     let mut in_force = config::begin::<CameraArgs>(typed)?;
     let (options, source) = in_force.args.options()?;
     let CameraArgs { fps, looped, decode, .. } = in_force.args;
+    let onvif = in_force.args.source_onvif.clone().unwrap_or_default();
     block_on_camera(async {
         let decoders = options.camera.decoders.clone();
         let source_options =
-            SourceOptions { fps, looped, packets: !decode, decoders, ..SourceOptions::default() };
+            SourceOptions { fps, looped, packets: !decode, decoders, onvif, ..SourceOptions::default() };
         // Before the edge hears of the camera: a mistyped file is no camera that was there once.
         let source = match source {
             Some(spec) => Some(PreparedSource::prepare(spec, source_options).await?),

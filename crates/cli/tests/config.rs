@@ -166,6 +166,11 @@ const BROKEN: &[Broken] = &[
         &["source_credentials", "do not belong", "mode 0600"],
     ),
     (
+        "role = \"camera\"\ncamera = \"a\"\nedge = \"e\"\nsource = \"rtsp://cam/x\"\nsource_onvif = \"http://bob:hunter2@cam/\"\n",
+        5,
+        &["source_onvif", "do not belong", "mode 0600"],
+    ),
+    (
         "role = \"camera\"\nsource_password = \"hunter2\"\n",
         2,
         &["source_password", "do not belong", "mode 0600"],

@@ -2,7 +2,7 @@
 //! others. No message shows what was found.
 
 use mez_node::identity::token;
-use mez_node::source::SourceSpec;
+use mez_node::source::{OnvifAddressError, OnvifChoice, SourceSpec};
 
 use super::setting::Role;
 
@@ -41,6 +41,11 @@ pub(super) fn in_value(key: &str, value: &str) -> Option<String> {
         "source" => {
             let name = secret_in_query(value)?;
             format!("put the whole address into the variable MEZ_SOURCE, as its query holds {name}")
+        }
+        "source_onvif"
+            if matches!(value.parse::<OnvifChoice>(), Err(OnvifAddressError::Credentials { .. })) =>
+        {
+            FOR_SOURCES.into()
         }
         "source_credentials" if value.contains(':') && !value.contains('/') => FOR_SOURCES.into(),
         "store_key" if is_key(value) => {

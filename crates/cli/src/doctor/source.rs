@@ -1,6 +1,8 @@
 //! Whether the source of a camera can be read: a file or a device as it will be, a network camera by its address alone.
 
-use mez_node::probe::probe_source;
+use std::io;
+
+use mez_node::probe::{probe_source, takes_key_frame_requests};
 use mez_node::runtime::block_on;
 use mez_node::source::{SourceError, SourceInfo, SourceSpec};
 
@@ -17,8 +19,17 @@ pub(super) fn check(subject: &Subject) -> Vec<Finding> {
         )];
     }
     let name = source.to_string();
+    let device = match &source {
+        SourceSpec::Device(path) => Some(path.clone()),
+        _ => None,
+    };
     match block_on(probe_source(source)) {
-        Ok(Ok(info)) => vec![Finding::ok(Check::Source, gives(&name, info))],
+        Ok(Ok(info)) => {
+            let is_video = info.as_ref().is_some_and(|info| info.passthrough && info.codec != "mjpeg");
+            let device = device.filter(|_| is_video);
+            let asked = device.map(|path| of_key_frames(takes_key_frame_requests(&path)));
+            vec![Finding::ok(Check::Source, gives(&name, info) + asked.as_deref().unwrap_or_default())]
+        }
         // That is told already.
         Ok(Err(SourceError::NoFfmpeg { .. } | SourceError::NotFfmpeg { .. })) => {
             vec![Finding::skipped(Check::Source, format!("{name} cannot be looked at without ffmpeg"))]
@@ -49,4 +60,31 @@ fn gives(name: &str, info: Option<SourceInfo>) -> String {
     let Some(info) = info else { return name.to_owned() };
     let rate = info.frames_per_second.map(|rate| format!(", {rate:.1} fps")).unwrap_or_default();
     format!("{name}: {}, {}x{}{rate}", info.codec, info.width, info.height)
+}
+
+/// Whether a device whose video goes on as it is makes a key frame when it is asked.
+fn of_key_frames(takes: io::Result<bool>) -> String {
+    match takes {
+        Ok(true) => ", makes key frames when it is asked".into(),
+        Ok(false) => ", cannot be asked for key frames: set it to one every 1 to 4 s".into(),
+        Err(error) => format!(", was not asked for its controls ({error})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn whether_a_device_can_be_asked_for_key_frames_is_told() {
+        assert_eq!(of_key_frames(Ok(true)), ", makes key frames when it is asked");
+        assert!(of_key_frames(Ok(false)).contains("set it to one every"));
+        let no_device = of_key_frames(takes_key_frame_requests(Path::new("/dev/null")));
+        assert!(
+            no_device.starts_with(", was not asked for its controls (Inappropriate ioctl"),
+            "{no_device}"
+        );
+    }
 }

@@ -22,7 +22,7 @@ use crate::identity::tls::{link_client_config, quic_client_config};
 pub use crate::link::probe::{DatagramSizes, LinkAnswer};
 use crate::link::probe::{over_quic, over_tcp};
 use crate::ports::EdgeAddress;
-pub use crate::source::{FfmpegFound, probe_ffmpeg, probe_source};
+pub use crate::source::{FfmpegFound, probe_ffmpeg, probe_source, takes_key_frame_requests};
 
 /// How long a name may take to be resolved.
 pub(crate) const NAME_TIME_MAX: Duration = Duration::from_secs(5);

@@ -52,7 +52,7 @@ pub(super) fn probe_args(spec: &SourceSpec, input: InputOptions) -> Vec<OsString
          :stream_disposition=attached_pic:stream_side_data=rotation:format=format_name,duration"
             .into(),
     );
-    args.extend(input_args(spec, input, None));
+    args.extend(input_args(spec, input, None, false));
     args
 }
 
@@ -72,12 +72,13 @@ pub(super) fn read_args(
         // There is nothing to go back to in a still; its reader repeats it, and takes its name as it stands.
         (true, true) => args.extend(strings(&["-f", "image2", "-pattern_type", "none", "-loop", "1"])),
     }
-    args.extend(input_args(spec, input, (stream.live && output == Output::Pictures).then_some(())));
+    args.extend(input_args(spec, input, Some(output), stream.live));
     args.extend(strings(&["-map", &format!("0:{}", stream.index), "-an", "-sn", "-dn"]));
     match output {
         Output::Jpeg => args.extend(strings(&["-c:v", "copy", "-flush_packets", "1", "-f", "mjpeg"])),
         Output::Packets(encoding) => {
-            args.extend(strings(&["-c:v", "copy"]));
+            // Pictures before the first key frame, too: they show that the source gives some, and that it has to be asked for a key frame.
+            args.extend(strings(&["-c:v", "copy", "-copyinkf"]));
             if encoding == Encoding::H265 {
                 // Behind start codes, also out of files that have lengths.
                 args.extend(strings(&["-bsf:v", "hevc_mp4toannexb"]));
@@ -120,14 +121,18 @@ pub(super) fn script(spec: &SourceSpec) -> Option<String> {
     Some(script)
 }
 
-/// Everything up to and with the input. `decode_at_once` is for live pictures that will be decoded.
-fn input_args(spec: &SourceSpec, input: InputOptions, decode_at_once: Option<()>) -> Vec<OsString> {
+/// Everything up to and with the input. `output`: what it is read for, if not for a look.
+fn input_args(spec: &SourceSpec, input: InputOptions, output: Option<Output>, live: bool) -> Vec<OsString> {
     let mut args = Vec::new();
     if spec.is_always_live() {
-        // Do not hold frames back while looking at the stream, and look for one second rather than five.
-        args.extend(strings(&["-fflags", "nobuffer", "-analyzeduration", "1000000"]));
+        // What came while ffmpeg looked at the stream is old. It is thrown away, but not where the first key frame is in it, which all need that
+        // come after it.
+        let throws_away = !matches!(output, Some(Output::Packets(_)));
+        args.extend(strings(if throws_away { &["-fflags", "nobuffer"] } else { &[] }));
+        // Look for one second rather than five.
+        args.extend(strings(&["-analyzeduration", "1000000"]));
     }
-    if decode_at_once.is_some() {
+    if live && output == Some(Output::Pictures) {
         // Threads that decode whole frames each delay the picture by a frame per thread.
         args.extend(strings(&["-thread_type", "slice"]));
     }
@@ -219,8 +224,8 @@ mod tests {
         let input = InputOptions { device_format: Some(DeviceFormat::H264), ..PLAIN };
         assert_eq!(
             line(&read_args(&spec, input, &stream(true), Output::Packets(Encoding::H264), false, NEW)),
-            "-hide_banner -nostdin -v error -fflags nobuffer -analyzeduration 1000000 -f v4l2 -input_format h264 \
-             -i /dev/video3 -map 0:2 -an -sn -dn -c:v copy -flush_packets 1 -f nut pipe:1"
+            "-hide_banner -nostdin -v error -analyzeduration 1000000 -f v4l2 -input_format h264 \
+             -i /dev/video3 -map 0:2 -an -sn -dn -c:v copy -copyinkf -flush_packets 1 -f nut pipe:1"
         );
     }
 
@@ -228,10 +233,17 @@ mod tests {
     fn packets_are_copied() {
         let spec = SourceSpec::parse("rtsp://cam/x").unwrap();
         let args = line(&read_args(&spec, PLAIN, &stream(true), Output::Packets(Encoding::H264), false, NEW));
-        assert!(args.ends_with("-map 0:2 -an -sn -dn -c:v copy -flush_packets 1 -f nut pipe:1"), "{args}");
+        assert!(
+            args.ends_with("-map 0:2 -an -sn -dn -c:v copy -copyinkf -flush_packets 1 -f nut pipe:1"),
+            "{args}"
+        );
+        assert!(!args.contains("nobuffer"), "the first key frame may be thrown away: {args}");
         assert!(!args.contains("thread_type"), "nothing is decoded");
         let args = line(&read_args(&spec, PLAIN, &stream(true), Output::Packets(Encoding::H265), false, NEW));
-        assert!(args.ends_with("-c:v copy -bsf:v hevc_mp4toannexb -flush_packets 1 -f nut pipe:1"), "{args}");
+        assert!(
+            args.ends_with("-c:v copy -copyinkf -bsf:v hevc_mp4toannexb -flush_packets 1 -f nut pipe:1"),
+            "{args}"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use thiserror::Error;
 
 /// The environment variable that holds a source's credentials themselves, not the name of a file.
@@ -126,22 +127,30 @@ impl SourceCredentials {
         Self::parse(line.trim_end_matches(['\r', '\n'])).map_err(Ok)
     }
 
+    pub(super) fn user(&self) -> &str {
+        &self.user
+    }
+
+    pub(super) fn password(&self) -> &str {
+        &self.password
+    }
+
+    /// Those that stand in a URL.
+    pub(super) fn of_url(text: &str) -> Option<Self> {
+        let (user, password) = text.split_once(':').unwrap_or((text, ""));
+        let decoded = |text| percent_decode_str(text).decode_utf8().ok().map(String::from);
+        Self::parse(&format!("{}:{}", decoded(user)?, decoded(password)?)).ok()
+    }
+
     /// As they stand in a URL.
     pub(super) fn in_url(&self) -> String {
-        format!("{}:{}", percent_encoded(&self.user), percent_encoded(&self.password))
+        let encoded = |text| utf8_percent_encode(text, NOT_IN_CREDENTIALS);
+        format!("{}:{}", encoded(&self.user), encoded(&self.password))
     }
 }
 
-fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(byte.into()),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
-}
+/// What is encoded in a URL: all but what RFC 3986 leaves to everybody.
+const NOT_IN_CREDENTIALS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 impl fmt::Debug for SourceCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

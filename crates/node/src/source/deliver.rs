@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mez_media::jpeg::JpegFrame;
-use tokio::sync::Notify;
 
 use super::encoder::JpegWorker;
+use super::key_frames::KeyFrames;
 use super::pace::{Schedule, Thinning};
 use super::packets::CodedPicture;
 use super::queue::EventQueue;
@@ -29,8 +29,8 @@ pub(super) struct Progress {
     last_captured: Option<Instant>,
     /// Frames of the recording that were taken so far, in this pass over it.
     pub(super) position: u64,
-    /// Notified when the source has to be opened again, for a key frame.
-    pub(super) reopen: Arc<Notify>,
+    /// Who is asked for key frames.
+    pub(super) key_frames: Arc<KeyFrames>,
     encoder: JpegWorker,
 }
 
@@ -40,10 +40,10 @@ impl Progress {
         events: Arc<EventQueue>,
         shared: Arc<Mutex<Shared>>,
         encoder: JpegWorker,
-        reopen: Arc<Notify>,
+        key_frames: Arc<KeyFrames>,
     ) -> Self {
         let (schedule, thinning, last_captured) = (None, None, None);
-        Self { events, shared, schedule, thinning, last_captured, position: 0, reopen, encoder }
+        Self { events, shared, schedule, thinning, last_captured, position: 0, key_frames, encoder }
     }
 
     pub(super) fn lock_shared(&self) -> MutexGuard<'_, Shared> {

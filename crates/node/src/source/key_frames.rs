@@ -1,93 +1,143 @@
-//! Asks sources for key frames: a device through a control of Video4Linux, others by opening them again where nothing else helps.
+//! Asks sources for key frames: a device through a control of Video4Linux, a network camera by ONVIF, others by opening them again where nothing
+//! else helps.
 
-use std::io;
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use tokio::sync::Notify;
 
+use super::onvif::{OnvifAsker, OnvifChoice};
 use super::spec::SourceSpec;
 use super::types::KeyFrameNeed;
+use super::v4l2::{force_key_frame, is_final, takes_key_frame_requests};
 
 /// A source is opened again at most once in this time. Opening a network camera takes a second or more, in which there are no frames.
 const OPENED_ONCE_IN: Duration = Duration::from_secs(10);
 
-/// `V4L2_CID_MPEG_VIDEO_FORCE_KEY_FRAME`: a button, whose value does not matter (`linux/v4l2-controls.h`).
-const FORCE_KEY_FRAME: u32 = 0x0099_0900 + 229;
-
-/// `struct v4l2_control` (`linux/videodev2.h`).
-#[repr(C)]
-struct Control {
-    id: u32,
-    value: i32,
-}
-
-/// `VIDIOC_S_CTRL`.
-const SET_CONTROL: Opcode = opcode::read_write::<Control>(b'V', 28);
-
-/// Who is asked for key frames.
+/// How key frames are asked for.
 #[derive(Debug)]
 pub(super) struct KeyFrames {
-    /// `None`: the source takes no such request.
-    device: Option<PathBuf>,
-    /// The device does not take them either.
-    is_refused: Arc<AtomicBool>,
-    /// The device is being asked.
-    is_asking: Arc<AtomicBool>,
+    asked: Asked,
     /// Notified when the source is to be opened again.
-    reopen: Arc<Notify>,
+    reopen: Notify,
     /// When that was last.
     reopened: Mutex<Option<Instant>>,
+    /// When a camera was asked last for one that is needed.
+    needed: Mutex<Option<Instant>>,
+}
+
+/// Who is asked.
+#[derive(Debug)]
+enum Asked {
+    Device(Button),
+    Camera(OnvifAsker),
+    /// The source takes no such request.
+    Nobody,
 }
 
 impl KeyFrames {
-    pub(super) fn of(spec: &SourceSpec, reopen: Arc<Notify>) -> Self {
-        let device = match spec {
-            SourceSpec::Device(path) => Some(path.clone()),
-            SourceSpec::File(_) | SourceSpec::Url(_) => None,
+    pub(super) fn of(spec: &SourceSpec, onvif: &OnvifChoice) -> Self {
+        let asked = match spec {
+            SourceSpec::Device(path) => Asked::Device(Button::of(path.clone())),
+            SourceSpec::File(_) | SourceSpec::Url(_) => match onvif.of(spec) {
+                Some(address) => Asked::Camera(OnvifAsker::new(address, spec)),
+                None => Asked::Nobody,
+            },
         };
-        let (is_refused, is_asking, reopened) = (Arc::default(), Arc::default(), Mutex::default());
-        Self { device, is_refused, is_asking, reopen, reopened }
+        Self { asked, reopen: Notify::new(), reopened: Mutex::default(), needed: Mutex::default() }
+    }
+
+    /// The source gives packets. Looks whether it can be asked, and says so once. Has to be called within a Tokio runtime.
+    pub(super) fn begin(&self) {
+        match &self.asked {
+            Asked::Device(button) => button.begin(),
+            Asked::Camera(asker) => asker.begin(),
+            Asked::Nobody => {}
+        }
     }
 
     /// Asks for one.
     pub(super) fn ask(&self, need: KeyFrameNeed) {
-        match &self.device {
-            Some(device) if !self.is_refused.load(Ordering::Relaxed) => self.press(device.clone()),
-            _ if need == KeyFrameNeed::Needed && self.may_reopen(Instant::now()) => self.reopen.notify_one(),
-            _ => {}
+        let now = Instant::now();
+        let is_asked = match &self.asked {
+            Asked::Device(button) => button.press(),
+            Asked::Camera(asker) => {
+                asker.wish();
+                // If one is needed again so soon, it has not come.
+                asker.is_able() && (need == KeyFrameNeed::Helps || may_again(&self.needed, now))
+            }
+            Asked::Nobody => false,
+        };
+        if !is_asked && need == KeyFrameNeed::Needed && may_again(&self.reopened, now) {
+            self.reopen.notify_one();
         }
     }
 
-    /// Whether the source has not been opened again for a while. Then that is noted.
-    fn may_reopen(&self, now: Instant) -> bool {
-        let mut reopened = self.reopened.lock().unwrap_or_else(PoisonError::into_inner);
-        let may = reopened.is_none_or(|reopened| now.saturating_duration_since(reopened) >= OPENED_ONCE_IN);
-        *reopened = if may { Some(now) } else { *reopened };
-        may
+    /// Waits until the source is to be opened again.
+    pub(super) async fn reopen_wanted(&self) {
+        self.reopen.notified().await;
+    }
+}
+
+/// Whether this was not done for a while. Then that is noted.
+fn may_again(last: &Mutex<Option<Instant>>, now: Instant) -> bool {
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    let may = last.is_none_or(|last| now.saturating_duration_since(last) >= OPENED_ONCE_IN);
+    *last = if may { Some(now) } else { *last };
+    may
+}
+
+/// The control of a device, which is used on threads where its driver may take its time.
+#[derive(Debug)]
+struct Button {
+    device: PathBuf,
+    has_begun: AtomicBool,
+    is_refused: Arc<AtomicBool>,
+    /// The device is being asked.
+    is_asking: Arc<AtomicBool>,
+}
+
+impl Button {
+    fn of(device: PathBuf) -> Self {
+        Self {
+            device,
+            has_begun: AtomicBool::new(false),
+            is_refused: Arc::default(),
+            is_asking: Arc::default(),
+        }
     }
 
-    /// Asks a device, on a thread where its driver may take its time.
-    fn press(&self, device: PathBuf) {
-        if self.is_asking.swap(true, Ordering::AcqRel) {
+    fn begin(&self) {
+        if self.has_begun.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (is_refused, is_asking) = (Arc::clone(&self.is_refused), Arc::clone(&self.is_asking));
+        let (device, is_refused) = (self.device.clone(), Arc::clone(&self.is_refused));
+        tokio::task::spawn_blocking(move || match takes_key_frame_requests(&device) {
+            Ok(true) => tracing::info!(device = %device.display(), "takes requests for key frames"),
+            Ok(false) => tell_refused(&device, &is_refused, "its driver has no control for that"),
+            Err(error) if is_final(&error) => tell_refused(&device, &is_refused, &error.to_string()),
+            Err(error) => {
+                tracing::debug!(device = %device.display(), "was not asked for its controls: {error}")
+            }
+        });
+    }
+
+    /// Asks the device, if it takes requests. Gives whether it does.
+    fn press(&self) -> bool {
+        if self.is_refused.load(Ordering::Relaxed) {
+            return false;
+        }
+        if self.is_asking.swap(true, Ordering::AcqRel) {
+            return true;
+        }
+        let (device, is_refused, is_asking) =
+            (self.device.clone(), Arc::clone(&self.is_refused), Arc::clone(&self.is_asking));
         tokio::task::spawn_blocking(move || {
             match force_key_frame(&device) {
                 Ok(()) => {}
-                Err(error) if is_final(&error) => {
-                    is_refused.store(true, Ordering::Relaxed);
-                    tracing::info!(
-                        device = %device.display(),
-                        "takes no requests for key frames ({error}); its video goes on as it is with its next key frame"
-                    );
-                }
+                Err(error) if is_final(&error) => tell_refused(&device, &is_refused, &error.to_string()),
                 // It may be open to somebody else at the moment, or unplugged.
                 Err(error) => {
                     tracing::debug!(device = %device.display(), "was not asked for a key frame: {error}")
@@ -95,59 +145,45 @@ impl KeyFrames {
             }
             is_asking.store(false, Ordering::Release);
         });
+        true
     }
 }
 
-/// Whether a device that answers so will never take the request.
-fn is_final(error: &io::Error) -> bool {
-    let finals = [Errno::INVAL, Errno::NOTTY, Errno::ACCESS, Errno::PERM];
-    error.raw_os_error().is_some_and(|code| finals.iter().any(|found| found.raw_os_error() == code))
-}
-
-/// Presses the button. A device may be opened while ffmpeg reads it: controls are for everybody.
-fn force_key_frame(device: &Path) -> io::Result<()> {
-    let device = std::fs::File::options().read(true).write(true).open(device)?;
-    let mut control = Control { id: FORCE_KEY_FRAME, value: 1 };
-    // SAFETY: `VIDIOC_S_CTRL` reads and writes one `v4l2_control`, which `Control` is, bit for bit.
-    let set = unsafe { Updater::<SET_CONTROL, Control>::new(&mut control) };
-    // SAFETY: as above. A file that is no such device refuses the request.
-    unsafe { ioctl(device.as_fd(), set) }.map_err(io::Error::from)
+/// Notes that a device takes no requests, and says so once.
+fn tell_refused(device: &std::path::Path, is_refused: &AtomicBool, why: &str) {
+    if !is_refused.swap(true, Ordering::Relaxed) {
+        tracing::info!(
+            device = %device.display(),
+            "takes no requests for key frames ({why}); its video goes on as it is with its next key frame"
+        );
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// As `linux/videodev2.h` computes them on this machine's architecture.
+    fn of(spec: &str, onvif: &str) -> KeyFrames {
+        let onvif = if onvif.is_empty() { OnvifChoice::Default } else { onvif.parse().unwrap() };
+        KeyFrames::of(&SourceSpec::parse(spec).unwrap(), &onvif)
+    }
+
     #[test]
-    fn the_control_is_the_one_of_the_kernel() {
-        if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
-            assert_eq!(SET_CONTROL, 0xC008_561C);
+    fn devices_and_network_cameras_are_asked() {
+        assert!(matches!(of("/dev/video3", "").asked, Asked::Device(_)));
+        assert!(matches!(of("rtsp://cam/x", "").asked, Asked::Camera(_)));
+        assert!(matches!(of("http://cam/x", "http://cam").asked, Asked::Camera(_)));
+        for (spec, onvif) in
+            [("x.mp4", ""), ("http://cam/x", ""), ("rtsp://cam/x", "off"), ("x.mp4", "http://cam")]
+        {
+            assert!(matches!(of(spec, onvif).asked, Asked::Nobody), "{spec} {onvif}");
         }
-        assert_eq!(FORCE_KEY_FRAME, 0x0099_09E5);
-    }
-
-    #[test]
-    fn what_is_no_camera_refuses() {
-        let error = force_key_frame(Path::new("/dev/null")).unwrap_err();
-        assert!(is_final(&error), "{error}");
-        let error = force_key_frame(Path::new("/nowhere")).unwrap_err();
-        assert!(!is_final(&error), "it may be plugged in again: {error}");
-        assert!(!is_final(&Errno::BUSY.into()));
-    }
-
-    #[test]
-    fn only_devices_are_asked() {
-        let of = |spec: &str| KeyFrames::of(&SourceSpec::parse(spec).unwrap(), Arc::default()).device;
-        assert_eq!(of("/dev/video3"), Some("/dev/video3".into()));
-        assert_eq!((of("x.mp4"), of("rtsp://cam/x")), (None, None));
     }
 
     #[test]
     fn a_source_is_opened_again_seldom() {
-        let asked = KeyFrames::of(&SourceSpec::parse("rtsp://cam/x").unwrap(), Arc::default());
-        let begun = Instant::now();
-        let at = |seconds| asked.may_reopen(begun + Duration::from_secs(seconds));
+        let (reopened, begun) = (Mutex::default(), Instant::now());
+        let at = |seconds| may_again(&reopened, begun + Duration::from_secs(seconds));
         assert_eq!([at(0), at(1), at(9), at(10), at(11), at(20)], [true, false, false, true, false, true]);
     }
 }

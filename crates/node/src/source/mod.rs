@@ -26,7 +26,8 @@
 //! | `deliver` | when the caller gets a frame |
 //! | `encoder` | how a raw picture becomes JPEG |
 //! | `pace` | when a frame is due, and how long to wait before trying again |
-//! | `key_frames` | how a source is asked for a key frame |
+//! | `key_frames` | who is asked for a key frame |
+//! | `v4l2`, `onvif` | how a device and a network camera are asked |
 //! | `queue` | what waits for the caller |
 //! | `run` | the loop that joins them |
 
@@ -39,6 +40,7 @@ mod encoder;
 mod error;
 mod input;
 mod key_frames;
+mod onvif;
 mod pace;
 mod packets;
 mod probe;
@@ -48,10 +50,10 @@ mod run;
 mod spec;
 mod stream;
 mod types;
+mod v4l2;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 pub use self::check::{FfmpegFound, probe_ffmpeg, probe_source};
@@ -60,8 +62,10 @@ pub use self::credentials::{
 };
 pub use self::error::SourceError;
 pub(crate) use self::input::FfmpegVersion;
+pub use self::onvif::{OnvifAddressError, OnvifChoice};
 pub use self::spec::{SourceSpec, SourceSpecError, without_credentials};
 pub use self::types::{KeyFrameNeed, SourceEvent, SourceFrame, SourceInfo, SourceOptions, SourcePacket};
+pub use self::v4l2::takes_key_frame_requests;
 
 use self::key_frames::KeyFrames;
 use self::queue::EventQueue;
@@ -74,7 +78,7 @@ pub struct Source {
     events: Arc<EventQueue>,
     shared: Arc<Mutex<Shared>>,
     task: JoinHandle<()>,
-    key_frames: KeyFrames,
+    key_frames: Arc<KeyFrames>,
 }
 
 impl PreparedSource {
@@ -83,9 +87,8 @@ impl PreparedSource {
     pub fn start(self) -> Source {
         let events = Arc::new(EventQueue::default());
         let shared = Arc::new(Mutex::new(Shared { info: self.info(), ..Shared::default() }));
-        let reopen = Arc::<Notify>::default();
-        let key_frames = KeyFrames::of(self.spec(), Arc::clone(&reopen));
-        let task = tokio::spawn(self.run(Arc::clone(&events), Arc::clone(&shared), reopen));
+        let key_frames = Arc::new(self.key_frames());
+        let task = tokio::spawn(self.run(Arc::clone(&events), Arc::clone(&shared), Arc::clone(&key_frames)));
         Source { events, shared, task, key_frames }
     }
 }
@@ -115,8 +118,9 @@ impl Source {
 
     /// Asks the source for a key frame. Returns at once.
     ///
-    /// Devices of Video4Linux have a control for that. ffmpeg hands on no such request to a network camera. It is opened again, at most every
-    /// ten seconds, if a key frame is needed: most cameras then begin with one. A recording is decoded by ffmpeg from then on.
+    /// Devices of Video4Linux have a control for that, and network cameras are asked by ONVIF ([`SourceOptions::onvif`]). A source that does not
+    /// take such requests is opened again, at most every ten seconds, if a key frame is needed: most cameras then begin with one. A recording is
+    /// decoded by ffmpeg from then on.
     pub fn ask_key_frame(&self, need: KeyFrameNeed) {
         if self.info().is_some_and(|info| info.passthrough && info.codec != "mjpeg") {
             self.key_frames.ask(need);

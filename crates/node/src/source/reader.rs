@@ -9,14 +9,15 @@ use mez_media::bitstream::Unfit;
 use mez_media::jpeg::JpegFrame;
 use tokio::io::AsyncRead;
 use tokio::process::ChildStdout;
-use tokio::sync::Notify;
 use tokio::time::Instant as TokioInstant;
 
 use super::command::Output;
+use super::key_frames::KeyFrames;
 use super::pace::Thinning;
 use super::packets::{CodedPicture, PacketStream, PacketStreamError, Step};
 use super::queue::EventQueue;
 use super::stream::{HandOver, JpegStream, PictureStream, PictureStreamError, RawPicture};
+use super::types::KeyFrameNeed;
 
 /// At its start a source gets this many times [`SourceOptions::stalled_after`](super::SourceOptions::stalled_after): it may have to
 /// wait for a keyframe.
@@ -124,8 +125,8 @@ pub(super) struct Reader<'a> {
     pub(super) frames: u64,
     pub(super) broken_told: u64,
     pub(super) first_and_last: Option<(Instant, Instant)>,
-    /// Notified when the child has to go, for a key frame.
-    pub(super) reopen: &'a Notify,
+    /// Who is asked for key frames, and whether the child has to go for one.
+    pub(super) key_frames: &'a KeyFrames,
 }
 
 impl Reader<'_> {
@@ -167,12 +168,13 @@ impl Reader<'_> {
     ) -> Result<ReadEnd, ReadEnd> {
         let no_stream = || ReadEnd::Broken(format!("{} is no stream", encoding.name()));
         let mut stream = PacketStream::new(stdout, encoding).ok_or_else(no_stream)?;
-        let (mut has_begun, mut lacking_since) = (false, Some(TokioInstant::now()));
+        let begun = TokioInstant::now();
+        let (mut has_begun, mut lacking_since) = (false, None);
         loop {
             let step = tokio::select! {
                 // A packet of which nothing can be used is a sign of life all the same.
                 step = self.in_time(stream.next()) => step?,
-                () = self.reopen.notified() => return Ok(ReadEnd::Asked),
+                () = self.key_frames.reopen_wanted() => return Ok(ReadEnd::Asked),
             };
             self.tell_broken(stream.broken());
             match step? {
@@ -181,8 +183,11 @@ impl Reader<'_> {
                     self.pass_on(Arrived { picture: Picture::Coded(coded), began }).await;
                 }
                 Step::NoPicture => {
-                    let lacking_for = lacking_since.get_or_insert_with(TokioInstant::now).elapsed();
-                    self.lacks_pictures(has_begun, lacking_for).map_or(Ok(()), Err)?;
+                    let since = lacking_since.get_or_insert_with(|| {
+                        self.key_frames.ask(KeyFrameNeed::Helps);
+                        if has_begun { TokioInstant::now() } else { begun }
+                    });
+                    self.lacks_pictures(has_begun, since.elapsed()).map_or(Ok(()), Err)?;
                 }
                 Step::End if !has_begun && stream.broken() > 0 => return Ok(ReadEnd::NoKeyFrame(None)),
                 Step::End => return Ok(ReadEnd::End),
@@ -242,6 +247,8 @@ mod tests {
     use mez_media::nut::{NutEvent, NutReader};
     use tokio::io::AsyncWriteExt;
 
+    use super::super::onvif::OnvifChoice;
+    use super::super::spec::SourceSpec;
     use super::*;
 
     const SLICES: &[u8] = include_bytes!("../../../media/tests/streams/slices.nut");
@@ -282,7 +289,7 @@ mod tests {
     /// What becomes of a live source that gives these packets, a second apart, and says nothing more. Also how many pictures came.
     async fn read(packets: Vec<Vec<u8>>, live: bool, ends: bool) -> (ReadEnd, u64) {
         let (hand_over, spare, events) = (HandOver::new(64), Spare::default(), EventQueue::default());
-        let reopen = Notify::new();
+        let key_frames = KeyFrames::of(&SourceSpec::File("x.mp4".into()), &OnvifChoice::Off);
         let mut reader = Reader {
             hand_over: &hand_over,
             spare: &spare,
@@ -294,7 +301,7 @@ mod tests {
             frames: 0,
             broken_told: 0,
             first_and_last: None,
-            reopen: &reopen,
+            key_frames: &key_frames,
         };
         let (mut child, output) = tokio::io::duplex(1 << 20);
         let sending = async move {

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::process::Child;
-use tokio::sync::Notify;
 
 use super::child::{LastLines, spawn_child};
 use super::command::{InputOptions, Output, read_args, script};
@@ -18,6 +17,7 @@ use super::deliver::Progress;
 use super::encoder::JpegWorker;
 use super::error::SourceError;
 use super::input::{FfmpegVersion, Stream};
+use super::key_frames::KeyFrames;
 use super::pace::{BackOff, Thinning};
 use super::probe::{FRAMES_PER_SECOND_UNSTATED, ffmpeg_version, last_lines, probe};
 use super::queue::EventQueue;
@@ -133,9 +133,9 @@ impl PreparedSource {
         Ok(Self { spec, options, version, plan, encoder })
     }
 
-    /// Which source it is.
-    pub(super) fn spec(&self) -> &SourceSpec {
-        &self.spec
+    /// Who is asked for key frames.
+    pub(super) fn key_frames(&self) -> KeyFrames {
+        KeyFrames::of(&self.spec, &self.options.onvif)
     }
 
     /// What is known of the source so far.
@@ -144,11 +144,15 @@ impl PreparedSource {
     }
 
     /// Reads until the end, or for ever.
-    /// `reopen`: notified when it has to be opened again, for a key frame.
-    pub(super) async fn run(self, events: Arc<EventQueue>, shared: Arc<Mutex<Shared>>, reopen: Arc<Notify>) {
+    pub(super) async fn run(
+        self,
+        events: Arc<EventQueue>,
+        shared: Arc<Mutex<Shared>>,
+        key_frames: Arc<KeyFrames>,
+    ) {
         let _end = EndWithTheTask(Arc::clone(&events));
         let Self { spec, options, version, plan, encoder } = self;
-        let progress = Progress::new(Arc::clone(&events), shared, encoder, reopen);
+        let progress = Progress::new(Arc::clone(&events), shared, encoder, key_frames);
         events.finish(read_all(&spec, &options, version, plan, progress).await);
     }
 }
@@ -295,7 +299,10 @@ async fn run_once(
 ) -> Result<Run, SourceError> {
     let output = output(stream, options);
     // What an earlier child was asked for is no reason to end this one.
-    let _ = tokio::time::timeout(Duration::ZERO, progress.reopen.notified()).await;
+    let _ = tokio::time::timeout(Duration::ZERO, progress.key_frames.reopen_wanted()).await;
+    if matches!(output, Output::Packets(_)) {
+        progress.key_frames.begin();
+    }
     let args = read_args(spec, input, stream, output, options.looped, version);
     let mut child = spawn_child(&options.ffmpeg, args, script(spec), Stdio::piped()).await?;
     progress.lock_shared().child_pid = child.id();
@@ -311,7 +318,7 @@ async fn run_once(
     let items_max = if stream.live { LIVE_WAITING_MAX } else { READ_AHEAD_MAX };
     let hand_over = HandOver::new(items_max);
     let spare = Mutex::new(Vec::new());
-    let (events, reopen) = (Arc::clone(&progress.events), Arc::clone(&progress.reopen));
+    let (events, key_frames) = (Arc::clone(&progress.events), Arc::clone(&progress.key_frames));
     // Thinning goes on over restarts, so that a camera that flaps is not sent more often.
     let thinning =
         progress.thinning.take().or_else(|| options.fps.map(Thinning::new)).filter(|_| stream.live);
@@ -326,7 +333,7 @@ async fn run_once(
         frames: 0,
         broken_told: 0,
         first_and_last: None,
-        reopen: &reopen,
+        key_frames: &key_frames,
     };
     let reading = async {
         let end = reader.read(stdout, output).await;

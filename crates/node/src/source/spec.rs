@@ -137,6 +137,43 @@ impl SourceSpec {
         }
     }
 
+    /// What stands between `://` and the path of a URL.
+    fn authority(&self) -> Option<&str> {
+        let Self::Url(url) = self else { return None };
+        url.split_once("://")?.1.split(['/', '?', '#']).next()
+    }
+
+    /// The host of a URL; an address of IPv6 stands in brackets.
+    #[must_use]
+    pub(super) fn host(&self) -> Option<&str> {
+        let authority = self.authority()?;
+        // `bob:sec/ret@cam`: see `without_credentials`.
+        if self.holds_credentials() && !authority.contains('@') {
+            return None;
+        }
+        let host = authority.rsplit('@').next()?;
+        match host.find(']') {
+            Some(end) => host.get(..=end),
+            None => host.split(':').next(),
+        }
+    }
+
+    /// The user name and the password in a URL.
+    #[must_use]
+    pub(super) fn credentials(&self) -> Option<SourceCredentials> {
+        let (credentials, _) = self.authority()?.rsplit_once('@')?;
+        SourceCredentials::of_url(credentials)
+    }
+
+    /// Path and query of a URL.
+    #[must_use]
+    pub(super) fn path_and_query(&self) -> Option<&str> {
+        match self {
+            Self::Url(url) => path_and_query(url),
+            Self::File(_) | Self::Device(_) => None,
+        }
+    }
+
     /// The scheme of a URL, in small letters.
     #[must_use]
     pub(super) fn scheme(&self) -> Option<&str> {
@@ -197,6 +234,12 @@ fn quoted(rest: &str) -> String {
         }
     }
     quoted
+}
+
+/// Path and query of a URL; empty where it has neither.
+pub(super) fn path_and_query(url: &str) -> Option<&str> {
+    let (_, rest) = url.split_once("://")?;
+    Some(rest.find(['/', '?']).map_or("", |at| &rest[at..]))
 }
 
 fn is_scheme(text: &str) -> bool {
@@ -299,12 +342,17 @@ mod tests {
         assert!(with.holds_credentials());
         assert_eq!(with.to_string(), "rtsp://10.0.0.9:554/stream?…");
         assert!(matches!(with.with_credentials(&credentials), Err(SourceCredentialsError::Twice { .. })));
+        assert_eq!(with.credentials(), Some(credentials.clone()));
+        assert_eq!((with.host(), with.path_and_query()), (Some("10.0.0.9"), Some("/stream?ch=1")));
         let file = SourceSpec::parse("x.mp4").unwrap();
+        assert_eq!((file.credentials(), file.host(), file.path_and_query()), (None, None, None));
         assert!(matches!(
             file.with_credentials(&credentials),
             Err(SourceCredentialsError::NotForThis { .. })
         ));
         assert!(SourceSpec::parse("http://bob:sec/ret@cam/x").unwrap().holds_credentials());
+        assert_eq!(SourceSpec::parse("http://bob:sec/ret@cam/x").unwrap().host(), None);
+        assert_eq!(SourceSpec::parse("rtsp://[::1]:554").unwrap().host(), Some("[::1]"));
         assert!(!SourceSpec::parse("udp://@:5000").unwrap_or(file).holds_credentials());
     }
 

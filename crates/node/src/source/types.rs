@@ -8,6 +8,7 @@ use mez_core::broker::StreamPart;
 use mez_core::frame::Encoding;
 
 use super::error::SourceError;
+use super::onvif::OnvifChoice;
 use crate::decoders::Decoders;
 
 /// How a source is to be read.
@@ -27,6 +28,9 @@ pub struct SourceOptions {
     pub packets: bool,
     /// What decodes the pictures of H.265 and AV1 that come as they were coded, where somebody needs others. Default: ffmpeg's decoders in software.
     pub decoders: Decoders,
+    /// Where a network camera is asked for key frames, if its pictures come as it coded them. Default: the device service of ONVIF on the host of an
+    /// RTSP source.
+    pub onvif: OnvifChoice,
     /// JPEG quality of what has to be encoded, 1 to 100. Default 95. Without effect on Motion JPEG.
     pub jpeg_quality: u8,
     /// A source that has given no frame for so long is opened again; at its start it is given twice as long.
@@ -46,6 +50,7 @@ impl Default for SourceOptions {
             device_size: None,
             packets: true,
             decoders: Decoders::software(),
+            onvif: OnvifChoice::Default,
             jpeg_quality: 95,
             stalled_after: Duration::from_secs(10),
             ffmpeg: "ffmpeg".into(),

@@ -6,9 +6,10 @@ use std::time::Duration;
 use mez_node::source::{Source, SourceCredentials, SourceEvent, SourceOptions, SourceSpec};
 use tempfile::TempDir;
 
+use crate::rtsp::{Asks, Guard, guarded_rtsp_camera, rtsp_camera};
 use crate::support::{
-    Asks, Behaviour, Guard, MjpegCamera, Onlooker, at, decoded, free_port, guarded_rtsp_camera, kill, next,
-    next_frame, next_restart, numbered_jpeg, pixels, rtsp_camera, transport_stream_camera,
+    Behaviour, MjpegCamera, Onlooker, at, decoded, free_port, kill, next, next_frame, next_restart,
+    numbered_jpeg, pixels, transport_stream_camera,
 };
 
 const STEADY: Behaviour =

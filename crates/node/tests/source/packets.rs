@@ -8,10 +8,13 @@ use mez_media::bitstream::UnitSplitter;
 use mez_media::h264::H264Decoder;
 use mez_media::platform::PlatformDecoder;
 use mez_node::decoders::{DecoderChoice, Decoders};
-use mez_node::source::{KeyFrameNeed, Source, SourceEvent, SourceOptions, SourcePacket, SourceSpec};
+use mez_node::source::{
+    KeyFrameNeed, OnvifChoice, Source, SourceEvent, SourceOptions, SourcePacket, SourceSpec,
+};
 use tempfile::TempDir;
 
-use super::support::{Video, ffmpeg, next, rtsp_camera, transport_stream_camera};
+use super::rtsp::{Footage, rtsp_camera, showing_rtsp_camera};
+use super::support::{Video, ffmpeg, next, transport_stream_camera};
 
 const EVERY_EIGHTH: [&str; 10] =
     ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-bf", "0", "-g", "8", "-sc_threshold", "0"];
@@ -159,6 +162,34 @@ async fn pictures_in_another_order_become_jpeg() {
         assert!(!source.info().unwrap().passthrough);
         let (packets, frames, _) = read(&mut source).await;
         assert!(packets.is_empty() && frames > 0, "{name}: {frames}");
+    }
+}
+
+/// Cameras are no other.
+#[tokio::test]
+async fn pictures_of_a_network_camera_in_another_order_become_jpeg() {
+    const X264_B: &[&str] =
+        &["-c:v", "libx264", "-pix_fmt", "yuv420p", "-g", "20", "-bf", "2", "-x264-params", "b-adapt=0"];
+    const X265_B: &[&str] = &[
+        "-c:v",
+        "libx265",
+        "-pix_fmt",
+        "yuv420p",
+        "-x265-params",
+        "keyint=20:bframes=3:b-adapt=0:log-level=error",
+    ];
+    let folder = TempDir::new().unwrap();
+    for footage in [X264_B, X265_B] {
+        let url = showing_rtsp_camera(folder.path(), Footage::Test(footage)).await;
+        let options = SourceOptions { onvif: OnvifChoice::Off, ..SourceOptions::default() };
+        let mut source = Source::spawn(SourceSpec::parse(&url).unwrap(), options).await.unwrap();
+        for _ in 0..10 {
+            match next(&mut source).await {
+                SourceEvent::Frame(_) | SourceEvent::Skipped { .. } => {}
+                event => panic!("{event:?}"),
+            }
+        }
+        assert!(!source.info().unwrap().passthrough);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Videos made on the spot, and small servers that stand for network cameras.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use mez_media::jpeg::{Decoder, Encoder, Sampling};
 use mez_media::{Image, ImageView, PixelFormat};
 use mez_node::source::{Source, SourceEvent, SourceFrame, SourceOptions, SourceSpec};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Runs ffmpeg to its end and gives what it wrote to its output.
 pub fn ffmpeg(args: &[&str]) -> Vec<u8> {
@@ -307,132 +307,6 @@ pub async fn transport_stream_camera() -> String {
     url
 }
 
-/// A network camera that speaks RTSP and sends H.264 inside the RTSP connection, to one client at a time.
-pub async fn rtsp_camera(folder: &Path) -> String {
-    let address = guarded_rtsp_camera(folder, None).await;
-    format!("rtsp://bob:secret@{address}/cam")
-}
-
-/// A network camera that speaks RTSP, and can be switched off and on again at the same address.
-pub struct RtspServer {
-    address: std::net::SocketAddr,
-    serving: tokio::task::JoinHandle<()>,
-}
-
-impl RtspServer {
-    pub async fn start(folder: &Path) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        Self { address, serving: Self::serve(listener, folder) }
-    }
-
-    pub fn url(&self) -> String {
-        format!("rtsp://bob:secret@{}/cam", self.address)
-    }
-
-    /// Its connections break, and nobody listens any more.
-    pub async fn switch_off(&mut self) {
-        self.serving.abort();
-        let _ = (&mut self.serving).await;
-    }
-
-    pub async fn switch_on(&mut self, folder: &Path) {
-        let listener = TcpListener::bind(self.address).await.unwrap();
-        self.serving = Self::serve(listener, folder);
-    }
-
-    fn serve(listener: TcpListener, folder: &Path) -> tokio::task::JoinHandle<()> {
-        let sdp_path = folder.join("camera.sdp");
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                serve_rtsp(stream, &sdp_path, None).await;
-            }
-        })
-    }
-}
-
-impl Drop for RtspServer {
-    fn drop(&mut self) {
-        self.serving.abort();
-    }
-}
-
-/// How a camera asks who is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asks {
-    Basic,
-    Digest,
-}
-
-/// Whom a camera lets in.
-#[derive(Debug, Clone, Copy)]
-pub struct Guard {
-    pub asks: Asks,
-    pub user: &'static str,
-    pub password: &'static str,
-}
-
-/// The same, which lets in one user only. Returns its host and port.
-pub async fn guarded_rtsp_camera(folder: &Path, guard: Option<Guard>) -> std::net::SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let sdp_path = folder.join("camera.sdp");
-    tokio::spawn(async move {
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            serve_rtsp(stream, &sdp_path, guard).await;
-        }
-    });
-    address
-}
-
-const NONCE: &str = "dcd98b7102dd2f0e8b11d0f600bfb0c0";
-
-impl Guard {
-    fn question(&self) -> String {
-        match self.asks {
-            Asks::Basic => "WWW-Authenticate: Basic realm=\"cam\"\r\n".into(),
-            Asks::Digest => format!("WWW-Authenticate: Digest realm=\"cam\", nonce=\"{NONCE}\"\r\n"),
-        }
-    }
-
-    /// Whether the answer shows that the client knows the password (RFC 2617).
-    fn lets_in(&self, method: &str, answer: &str) -> bool {
-        let Self { user, password, .. } = self;
-        match self.asks {
-            Asks::Basic => {
-                let credentials = run_filter("base64", &["-w0"], &format!("{user}:{password}"));
-                answer == format!("Basic {credentials}")
-            }
-            Asks::Digest => {
-                let part = |name: &str| {
-                    let rest = answer.split_once(&format!("{name}=\""))?.1;
-                    Some(rest.split('"').next().unwrap_or_default().to_owned())
-                };
-                let (Some(uri), Some(response)) = (part("uri"), part("response")) else { return false };
-                let ha1 = md5(&format!("{user}:cam:{password}"));
-                let ha2 = md5(&format!("{method}:{uri}"));
-                part("username").as_deref() == Some(*user) && response == md5(&format!("{ha1}:{NONCE}:{ha2}"))
-            }
-        }
-    }
-}
-
-fn md5(text: &str) -> String {
-    run_filter("md5sum", &[], text)[..32].to_owned()
-}
-
-/// What a program of this machine makes of a text.
-fn run_filter(program: &str, args: &[&str], text: &str) -> String {
-    use std::io::Write;
-    let mut command = std::process::Command::new(program);
-    let piped = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = piped.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
-}
-
 /// Looks at the arguments and the environment of all processes, again and again, until it is dropped.
 pub struct Onlooker {
     stop: Arc<AtomicBool>,
@@ -472,95 +346,4 @@ impl Onlooker {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
     }
-}
-
-/// One RTSP session (RFC 2326, interleaved): ffmpeg makes the RTP packets, this wraps them.
-async fn serve_rtsp(stream: TcpStream, sdp_path: &Path, guard: Option<Guard>) {
-    let rtp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let _child = send_rtp(&rtp, sdp_path);
-    let (read, mut write) = stream.into_split();
-    let mut read = BufReader::new(read);
-    loop {
-        let Some(request) = read_request(&mut read).await else { return };
-        let Some(answer) = rtsp_answer(&request, sdp_path, guard).await else { return };
-        write.write_all(answer.as_bytes()).await.unwrap();
-        if request.starts_with("PLAY") && answer.starts_with("RTSP/1.0 200") {
-            break;
-        }
-    }
-    let send = async {
-        let mut packet = [0; 2048];
-        loop {
-            let count = rtp.recv(&mut packet).await.unwrap();
-            let head = [b'$', 0, (count >> 8) as u8, count as u8];
-            if write.write_all(&[&head, &packet[..count]].concat()).await.is_err() {
-                return;
-            }
-        }
-    };
-    let gone = async { while read.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0) {} };
-    tokio::select! { () = send => {}, () = gone => {} }
-}
-
-/// Starts ffmpeg, which sends a test picture's RTP packets to `rtp` and describes them in `sdp_path`.
-fn send_rtp(rtp: &UdpSocket, sdp_path: &Path) -> tokio::process::Child {
-    let target = format!("rtp://{}", rtp.local_addr().unwrap());
-    let _ = std::fs::remove_file(sdp_path);
-    let mut args = vec!["-re", "-f", "lavfi", "-i", "testsrc2=size=66x50:rate=25", "-c:v", "libx264"];
-    args.extend(["-preset", "ultrafast", "-tune", "zerolatency", "-g", "10", "-pix_fmt", "yuv420p"]);
-    args.extend(["-bsf:v", "dump_extra", "-f", "rtp", "-sdp_file", sdp_path.to_str().unwrap(), &target]);
-    ffmpeg_child(&args).spawn().unwrap()
-}
-
-/// The next request; none once the client is gone.
-async fn read_request(read: &mut BufReader<tokio::net::tcp::OwnedReadHalf>) -> Option<String> {
-    let mut request = String::new();
-    loop {
-        let start = request.len();
-        let count = read.read_line(&mut request).await.ok()?;
-        if count == 0 {
-            return None;
-        }
-        if request[start..].trim().is_empty() {
-            return Some(request);
-        }
-    }
-}
-
-/// The answer to a request; none to what ends the session.
-async fn rtsp_answer(request: &str, sdp_path: &Path, guard: Option<Guard>) -> Option<String> {
-    let field = |name: &str| {
-        let line = request.lines().find(|line| line.to_ascii_lowercase().starts_with(name));
-        line.and_then(|line| line.split_once(": ")).map(|(_, value)| value.to_owned()).unwrap_or_default()
-    };
-    let sequence = field("cseq:");
-    let method = request.split(' ').next().unwrap_or_default();
-    let refusal = guard.filter(|guard| !guard.lets_in(method, field("authorization:").trim()));
-    if let Some(guard) = refusal {
-        return Some(format!(
-            "RTSP/1.0 401 Unauthorized\r\nCSeq: {}\r\n{}\r\n",
-            sequence.trim(),
-            guard.question()
-        ));
-    }
-    let (extra, body) = match method {
-        "OPTIONS" => ("Public: DESCRIBE, SETUP, PLAY, TEARDOWN\r\n".to_owned(), String::new()),
-        "DESCRIBE" => {
-            let mut sdp = String::new();
-            while !sdp.contains("a=fmtp") {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                sdp = std::fs::read_to_string(sdp_path).unwrap_or_default();
-            }
-            // ffmpeg writes its own log line first.
-            let start = sdp.find("v=0").unwrap();
-            ("Content-Type: application/sdp\r\n".to_owned(), sdp[start..].to_owned())
-        }
-        "SETUP" => (format!("Session: 1\r\nTransport: {}\r\n", field("transport:")), String::new()),
-        "PLAY" => ("Session: 1\r\n".to_owned(), String::new()),
-        _ => return None,
-    };
-    Some(format!(
-        "RTSP/1.0 200 OK\r\nCSeq: {sequence}\r\n{extra}Content-Length: {}\r\n\r\n{body}",
-        body.len()
-    ))
 }

@@ -12,7 +12,8 @@ use mez_node::feed::feed;
 use mez_node::source::{Source, SourceOptions, SourceSpec};
 
 use crate::api_support::{Served, Site, image, within};
-use crate::support::{RtspServer, Video, at};
+use crate::rtsp::RtspServer;
+use crate::support::{Video, at};
 
 fn dock() -> CameraName {
     "dock/cam1".parse().unwrap()

@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::server::NoServerSessionStorage;
-use rustls::{CertificateError, CipherSuite, ClientConfig, OtherError, ServerConfig};
+use rustls::{CertificateError, CipherSuite, ClientConfig, OtherError, RootCertStore, ServerConfig};
 
 use self::live::{EdgeVerifier, MemberVerifier, Own};
 use super::authority::{EDGE_SERVER_NAME, pem};
@@ -110,6 +110,15 @@ pub(super) fn enrolment_server_config(credentials: &Credentials) -> Result<Serve
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(TLS13)?;
     let config = builder.with_no_client_auth().with_single_cert(chain, credentials.key())?;
     Ok(hardened_server(config, ALPN_ENROL))
+}
+
+/// TLS towards services that are none of the site's, such as those of network cameras: verified by the authorities that this host trusts. `None`: it
+/// trusts none.
+pub(crate) fn public_client_config() -> Option<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(TLS13).ok()?;
+    (added > 0).then(|| builder.with_root_certificates(roots).with_no_client_auth())
 }
 
 pub(super) const TLS13: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];

@@ -1,0 +1,210 @@
+//! One HTTP request to a camera, and its answer. Both are bounded in size and in time; nothing is followed.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_auth::{PasswordClient, PasswordParams};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::address::ServiceAddress;
+use crate::identity::tls::public_client_config;
+use crate::source::credentials::SourceCredentials;
+
+/// The largest answer. Those of cameras with many profiles have some ten thousand bytes.
+const BODY_BYTES_MAX: usize = 256 << 10;
+/// The largest head of an answer.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+const HEADERS_MAX: usize = 64;
+/// How long one request may take, from dialling to the last byte of the answer.
+const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(5);
+/// How often one envelope is sent: once more where the camera asks for the password.
+const ATTEMPTS_MAX: u32 = 2;
+
+/// The media type of SOAP 1.2.
+const SOAP: HeaderValue = HeaderValue::from_static("application/soap+xml; charset=utf-8");
+
+/// Why a camera gave no answer that can be used.
+#[derive(Debug, Error)]
+pub(super) enum HttpError {
+    #[error("it cannot be reached ({0})")]
+    Unreachable(io::Error),
+    #[error("it did not answer within {} s", EXCHANGE_TIME_MAX.as_secs())]
+    TimedOut,
+    #[error("its answer is no HTTP ({0})")]
+    Broken(hyper::Error),
+    #[error("its answer has more than {BODY_BYTES_MAX} bytes, or ends early")]
+    Body,
+    #[error("it sends elsewhere (status {0}), which is not followed")]
+    Redirect(StatusCode),
+    #[error("it does not know this user name and password, or these may not ask")]
+    Refused,
+    #[error("it asks for a user name and a password, and the source has none")]
+    NoCredentials,
+    #[error("it asks for a password in a way that would show it ({0})")]
+    Challenge(String),
+    #[error("no certificate of an authority is installed on this host")]
+    NoRoots,
+}
+
+/// An answer that is no redirection and no question for a password. Faults of SOAP have states of errors.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: Bytes,
+}
+
+/// Requests to the services of one camera.
+pub(super) struct HttpClient {
+    credentials: Option<SourceCredentials>,
+    /// What answers the camera's question for the password, once it has asked.
+    digest: Option<PasswordClient>,
+}
+
+impl HttpClient {
+    pub(super) fn new(credentials: Option<SourceCredentials>) -> Self {
+        Self { credentials, digest: None }
+    }
+
+    pub(super) fn credentials(&self) -> Option<&SourceCredentials> {
+        self.credentials.as_ref()
+    }
+
+    /// Whether the camera asks for the password by HTTP, and not in the envelope.
+    pub(super) fn asks_by_http(&self) -> bool {
+        self.digest.is_some()
+    }
+
+    /// Sends an envelope. A camera that asks for the password, or takes the last digest for stale, is answered once.
+    pub(super) async fn post(
+        &mut self,
+        service: &ServiceAddress,
+        envelope: impl Fn(&Self) -> String,
+    ) -> Result<Answer, HttpError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let body = envelope(self);
+            let authorization = self.authorization(service, &body)?;
+            let exchange = exchange(service, body, authorization);
+            let timed = tokio::time::timeout(EXCHANGE_TIME_MAX, exchange).await;
+            let (answer, headers) = timed.map_err(|_| HttpError::TimedOut)??;
+            match answer.status {
+                StatusCode::UNAUTHORIZED => self.take_challenge(&headers)?,
+                status if status.is_redirection() => return Err(HttpError::Redirect(status)),
+                _ => return Ok(answer),
+            }
+        }
+        self.digest = None;
+        Err(HttpError::Refused)
+    }
+
+    fn authorization(
+        &mut self,
+        service: &ServiceAddress,
+        body: &str,
+    ) -> Result<Option<HeaderValue>, HttpError> {
+        let (Some(digest), Some(credentials)) = (&mut self.digest, &self.credentials) else {
+            return Ok(None);
+        };
+        let params = PasswordParams {
+            username: credentials.user(),
+            password: credentials.password(),
+            uri: service.path(),
+            method: Method::POST.as_str(),
+            body: Some(body.as_bytes()),
+        };
+        let answer = digest.respond(&params).map_err(HttpError::Challenge)?;
+        let mut value =
+            HeaderValue::try_from(answer).map_err(|error| HttpError::Challenge(error.to_string()))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
+    /// Takes a question for the password. Only digests are given: `Basic` would give the password itself to whoever listens.
+    fn take_challenge(&mut self, headers: &HeaderMap) -> Result<(), HttpError> {
+        if self.credentials.is_none() {
+            return Err(HttpError::NoCredentials);
+        }
+        let questions = headers.get_all(WWW_AUTHENTICATE);
+        if questions.iter().next().is_none() {
+            return Err(HttpError::Refused);
+        }
+        let mut builder = PasswordClient::builder();
+        for question in questions {
+            let text = question.to_str().map_err(|error| HttpError::Challenge(error.to_string()))?;
+            builder = builder.challenges(text);
+        }
+        self.digest = Some(builder.build().map_err(HttpError::Challenge)?);
+        Ok(())
+    }
+}
+
+/// One connection, one request, one answer.
+async fn exchange(
+    service: &ServiceAddress,
+    body: String,
+    authorization: Option<HeaderValue>,
+) -> Result<(Answer, HeaderMap), HttpError> {
+    let stream =
+        TcpStream::connect((service.host(), service.port())).await.map_err(HttpError::Unreachable)?;
+    if !service.is_tls() {
+        return talk(stream, service, body, authorization).await;
+    }
+    let invalid = |error| HttpError::Unreachable(io::Error::new(io::ErrorKind::InvalidInput, error));
+    let name = ServerName::try_from(service.host().to_owned()).map_err(invalid)?;
+    let stream = TlsConnector::from(tls()?).connect(name, stream).await.map_err(HttpError::Unreachable)?;
+    talk(stream, service, body, authorization).await
+}
+
+async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    service: &ServiceAddress,
+    body: String,
+    authorization: Option<HeaderValue>,
+) -> Result<(Answer, HeaderMap), HttpError> {
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(HEAD_BYTES_MAX).max_headers(HEADERS_MAX);
+    let (mut sender, connection) =
+        builder.handshake(TokioIo::new(stream)).await.map_err(HttpError::Broken)?;
+    let mut request = Request::post(service.path())
+        .header(HOST, service.authority())
+        .header(CONTENT_TYPE, SOAP)
+        .header(CONNECTION, "close")
+        .body(Full::new(Bytes::from(body)))
+        .expect("a path, a host and fixed fields are a request");
+    if let Some(authorization) = authorization {
+        request.headers_mut().insert(AUTHORIZATION, authorization);
+    }
+    let answered = async {
+        let response = sender.send_request(request).await.map_err(HttpError::Broken)?;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(|_| HttpError::Body)?;
+        Ok((Answer { status: head.status, body: body.to_bytes() }, head.headers))
+    };
+    // The connection lives as long as the answer takes: dropping this future ends both.
+    let driven = async {
+        let _ = connection.await;
+        std::future::pending::<Infallible>().await
+    };
+    tokio::select! {
+        answer = answered => answer,
+        never = driven => match never {},
+    }
+}
+
+/// TLS towards cameras. The authorities of this host are read once.
+fn tls() -> Result<Arc<ClientConfig>, HttpError> {
+    static CONFIG: OnceLock<Option<Arc<ClientConfig>>> = OnceLock::new();
+    CONFIG.get_or_init(|| public_client_config().map(Arc::new)).clone().ok_or(HttpError::NoRoots)
+}
