@@ -38,8 +38,8 @@ pub use crate::payload::PAYLOAD_BYTES_MAX;
 pub use crate::time::{HostClock, Moment, ms, secs};
 pub use crate::world::{
     Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, Bug, By, CameraCounts, CameraId, CameraSpec,
-    CaptureTimes, Conduct, Counter, Delivered, DiskSpec, EdgeId, EdgeSpec, Failure, GroupEvent, GroupId,
-    GroupSpec, Host, Library, MediumId, MediumSpec, Member, Mishaps, Resumes, RightsId, SiteAction,
+    CaptureTimes, Conduct, Counter, Delivered, DeriveSpec, DiskSpec, EdgeId, EdgeSpec, Failure, GroupEvent,
+    GroupId, GroupSpec, Host, Library, MediumId, MediumSpec, Member, Mishaps, Resumes, RightsId, SiteAction,
     SourceVideo, Told, VisitorId, VisitorSpec, WorkerSpec, World,
 };
 

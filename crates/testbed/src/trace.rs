@@ -88,6 +88,10 @@ pub enum What {
     Settled { group: usize, frame: FrameId },
     /// A worker of a group lost its connection, died or left.
     Missed { group: usize, worker: usize },
+    /// A record of a derived stream that an application made was accepted.
+    Derived { application: usize, worker: usize, frame: FrameId },
+    /// A worker of an application publishes nothing any more.
+    StopsPublishing { application: usize, worker: usize },
     /// An application asked something of its session.
     Asks { application: usize },
 }

@@ -60,7 +60,9 @@ impl Checks {
         self.check_granted(subscription, camera, id);
         self.check_link(subscription, delivery);
         self.check_original(subscription, delivery);
-        let matching = self.matching_runs(camera, meta, &delivery.record.frame.payload, "an application got");
+        let payload = &delivery.record.frame.payload;
+        let matching = self.matching_runs(camera, meta, payload, "an application got");
+        self.check_origin(camera, meta, payload);
 
         let place = self.place(subscription, delivery, &matching)?;
         self.check_given(subscription, delivery, place.run);

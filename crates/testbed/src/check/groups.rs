@@ -153,6 +153,7 @@ impl Checks {
         let Given { member, camera, frame, attempt } = given;
         let meta = &record.frame.meta;
         self.matching_runs(camera, meta, &record.frame.payload, "a member of a group got");
+        self.check_origin(camera, meta, &record.frame.payload);
         let shared = self.shared(group);
         let options = shared.options();
         let key = (camera.clone(), *frame);

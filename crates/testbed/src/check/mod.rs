@@ -21,10 +21,10 @@
 //! | `sealed` | no pixels lie on a disk in the clear, and no key and nonce sealed two things (I11) | `ledger.rs` |
 //! | `caps` | a camera makes no frame whose rung has more bytes on average than the cap that it was told, but for that of the floor | `camera.rs` |
 //! | `holes` | a reading that asks the camera passes over no frame of the past that the camera holds, but for those of an epoch that it gave up because another start had it (I5) | `passage.rs` |
-//! | `untold` | what was published between two frames of an application, or between the beginning that it asked for and its first frame, is told by number or by time, at every moment of a restart (I5) | `passage.rs` |
+//! | `untold` | what was published between two frames of an application, or between the beginning that it asked for and its first frame, is told by number or by time, at every moment of a restart (I5) | `passage.rs`, `derived.rs` |
 //! | `filled` | an application that fills is given every frame that the camera holds, unless it is told that the camera was not heard; not what a thief was asked for in its place, who holds none of it and says so, and which is counted or told as a restart; nor frames of an epoch in which no edge took the camera in, whose names another start may have (I5) | `passage.rs` |
-//! | `granted` | nobody gets a frame, live or past, or hears of a camera, or does anything with it, without a grant for that at this moment (I10) | `grants.rs` |
-//! | `refusals` | nobody is refused what is granted, no stream ends although its grants are the same, and nobody is turned away as revoked who is on no list (I10) | `grants.rs`, `revoked.rs` |
+//! | `granted` | nobody gets a frame, live or past, or hears of a camera, or does anything with it or publishes a derived stream, without a grant for that at this moment (I10) | `grants.rs`, `derived.rs` |
+//! | `refusals` | nobody is refused what is granted, no stream ends although its grants are the same, and nobody is turned away as revoked who is on no list; whoever may not publish a derived stream is told a reason that is so (I10) | `grants.rs`, `revoked.rs`, `derived.rs` |
 //! | `revoked` | nobody whose certificate was revoked gets a frame, publishes one or is connected at an edge that has heard of it, a second after it was written there or at once where a camera has brought the list; no camera stays at an edge of which it knows that it was revoked (I10) | `revoked.rs` |
 //! | `lists` | a camera and its edge hold the same deny list half a second after one of them has had a newer one | `revoked.rs` |
 //! | `past last` | a frame of the past is begun when no live frame has bytes unsent, one at a time, and then rests | `past.rs` |
@@ -50,6 +50,10 @@
 //! | `place` | the place of a group never goes back, over restarts too, unless its members are told so; what was not synced when the power was cut may come again | `groups.rs` |
 //! | `answers` | who acknowledges a record is told whether that settled it; what it was not given nobody settles | `groups.rs` |
 //! | `account` | the account of a group is what its members saw | `groups.rs` |
+//! | `accepted` | a record of a derived stream is in the stream, and its readers are woken for it, when its publisher hears that it was accepted | `derived.rs` |
+//! | `origin` | a record of a derived stream says which frame it was made of and when that was captured, and somebody published that frame so | `derived.rs` |
+//! | `owner` | nobody publishes a derived stream while somebody else does | `derived.rs` |
+//! | `epochs` | a derived stream has one epoch in a run of its edge, and a later one in the next run | `derived.rs` |
 //! | `source` | an edge knows within half a second whether a connected camera's source gives frames | `flow.rs` |
 
 mod bursts;
@@ -57,6 +61,7 @@ mod camera;
 mod chains;
 mod contracts;
 mod deliveries;
+mod derived;
 mod flow;
 mod frames;
 mod grants;
@@ -78,6 +83,8 @@ use mez_core::frame::{Epoch, FrameId};
 use mez_core::name::CameraName;
 
 pub(crate) use self::camera::Cancelled;
+use self::derived::Stream;
+pub(crate) use self::derived::{AcceptedSeen, StreamPassage};
 pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen};
 pub(crate) use self::groups::{GroupSeen, Said, WRITTEN_AFTER};
 use self::known::{Entry, Granting, Heard, Holder, Links, Run, Shared, Use};
@@ -151,6 +158,8 @@ pub(crate) struct Checks {
     source_differs_since: BTreeMap<usize, Moment>,
     /// Groups of readers.
     groups: BTreeMap<usize, Shared>,
+    /// Derived streams.
+    streams: BTreeMap<CameraName, Stream>,
 }
 
 impl Checks {

@@ -107,12 +107,12 @@ impl Grants {
 }
 
 /// An application alone.
-fn only(place: usize) -> Grantee {
+pub(super) fn only(place: usize) -> Grantee {
     ApplicationId::nth(place).who().to_string().parse().expect("it is somebody")
 }
 
 /// Grants of everything with some cameras.
-fn all_of(cameras: &str, grantee: &Grantee) -> Vec<Grant> {
+pub(super) fn all_of(cameras: &str, grantee: &Grantee) -> Vec<Grant> {
     let grant = |verb: &Verb| Grant {
         grantee: grantee.clone(),
         verb: *verb,

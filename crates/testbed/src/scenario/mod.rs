@@ -1,8 +1,9 @@
 //! Draws worlds at random: cameras, links and applications of every kind, with faults that may overlap.
 //!
 //! `media.rs` draws what cameras share, `grants.rs` who may do what, `revoked.rs` who is revoked, `sources.rs` what cameras get from
-//! their sources, `groups.rs` groups of workers.
+//! their sources, `groups.rs` groups of workers, `derived.rs` applications that publish what they make of frames.
 
+mod derived;
 mod grants;
 mod groups;
 mod media;
@@ -20,6 +21,7 @@ use mez_core::setting::Setting;
 use mez_core::store::Durability;
 use mez_core::subscription::Deliver;
 
+pub use self::derived::deriving;
 use self::grants::Grants;
 pub use self::groups::shared;
 use self::media::{declared, medium};
@@ -73,6 +75,8 @@ pub struct Variety {
     pub revocations: bool,
     /// Whether there will be groups of workers ([`shared`]). Everybody may then do everything.
     pub groups: bool,
+    /// Whether there will be applications that publish what they make of frames ([`deriving`]). Everybody may then do everything at first.
+    pub derived: bool,
 }
 
 impl Variety {
@@ -89,6 +93,7 @@ impl Variety {
         knobs: false,
         revocations: false,
         groups: false,
+        derived: false,
     };
     /// The same, and what applications ask of their running sessions.
     pub const ASKING: Self = Self { asks: true, ..Self::ALL };
@@ -112,6 +117,8 @@ impl Variety {
     pub const REVOKED: Self = Self { revocations: true, ..Self::ALL };
     /// All that happens to brokers, with groups of workers beside the applications.
     pub const SHARED: Self = Self { groups: true, ..Self::ALL };
+    /// All that happens to brokers, with applications that publish what they make of frames.
+    pub const DERIVED: Self = Self { derived: true, ..Self::ALL };
 }
 
 /// A world drawn from a seed, with its faults planned, and how long it is to run.
@@ -130,7 +137,7 @@ pub fn random(seed: u64, variety: Variety) -> (World, Duration) {
     let disk = random.one_in(4).then(|| disk(&mut random));
     let channels = declared(seed);
     let mut granted = variety.grants.then(|| Grants::draw(seed, count));
-    let rights = grants::rights(granted.as_ref(), variety.groups, count);
+    let rights = grants::rights(granted.as_ref(), variety.groups || variety.derived, count);
     let edge = EdgeSpec { log_bytes_max, disk, channels, rights, ..EdgeSpec::default() };
     let mut world = World::seeded_with(seed, edge);
     let members = variety.revocations.then(|| Members::draw(&mut world, seed));

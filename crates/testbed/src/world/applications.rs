@@ -2,12 +2,13 @@
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::history::PastAnswer;
+use mez_core::name::CameraName;
 use mez_core::session::CameraRest;
 
 use super::World;
 use super::application::{Application, Delivered, Effect, Told};
 use super::edge::EdgeHost;
-use super::events::{Event, Took};
+use super::events::{Event, MadeRecord, Took};
 use super::spec::{ApplicationId, ApplicationSpec, Ask};
 use super::stage::{Stage, stage};
 use crate::time::Moment;
@@ -41,6 +42,16 @@ impl World {
     pub fn deliveries_since(&self, application: ApplicationId, moment: Moment) -> &[Delivered] {
         let all = self.deliveries(application);
         &all[all.partition_point(|delivered| delivered.at < moment)..]
+    }
+
+    /// How many applications there are.
+    pub(crate) fn application_count(&self) -> usize {
+        self.applications.len()
+    }
+
+    /// How many records an application has published, as far as its edge has accepted them.
+    pub fn records_published(&self, application: ApplicationId) -> u64 {
+        self.applications[application.0].records_published()
     }
 
     /// Whether an application's subscription reached its own end.
@@ -123,6 +134,15 @@ impl World {
         let updated = self
             .with_application(index, |application, edge, stage| application.handle_took(took, edge, stage));
         self.disturb_cameras_of(index, updated);
+    }
+
+    /// A record that an application has made reaches its edge.
+    pub(super) fn derived(&mut self, index: usize, made: MadeRecord) {
+        let is_camera = |stream: &CameraName| self.cameras.iter().any(|camera| camera.name == *stream);
+        let is_camera = self.applications[index].stream().is_some_and(is_camera);
+        self.with_application(index, |application, edge, stage| {
+            application.handle_made(made, is_camera, edge, stage);
+        });
     }
 
     /// The cameras that an application reads choose their rungs again, if `updated`.

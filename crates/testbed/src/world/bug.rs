@@ -145,4 +145,16 @@ pub enum Bug {
     AgainForgotten,
     /// A record that is given again comes with the bytes of another.
     AgainMixedUp,
+    /// Every tenth record of a derived stream names another frame than it was made of.
+    OriginMixedUp,
+    /// Whoever publishes goes on when that right is taken away.
+    PublishRightKept,
+    /// An edge that starts does not know how often derived streams began.
+    StreamEpochForgotten,
+    /// An edge that starts takes the derived streams on its disk for cameras.
+    StreamTakenForCamera,
+    /// A derived stream is published by whoever comes, while somebody else publishes it.
+    StreamShared,
+    /// Every tenth record of a derived stream is accepted, and thrown away.
+    AcceptedNotKept,
 }

@@ -72,8 +72,10 @@ impl World {
         for link in self.links_of(index) {
             self.network.change(link, &mut stage!(self), |link| link.lose_edge());
         }
-        for application in self.applications.iter_mut().filter(|known| known.spec.edge.0 == index) {
-            application.lose_subscription();
+        for application in 0..self.applications.len() {
+            if self.applications[application].spec.edge.0 == index {
+                self.applications[application].lose_edge(&mut stage!(self));
+            }
         }
         for group in 0..self.groups.len() {
             if self.groups[group].spec.edge.0 == index {

@@ -4,10 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::camera::Transformed;
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::monitor::TakenReport;
+use mez_core::data::Origin;
 use mez_core::frame::{Epoch, FrameId};
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::name::CameraName;
@@ -34,6 +36,16 @@ pub(super) struct Took {
     pub(super) camera: CameraName,
     pub(super) handed: Moment,
     pub(super) report: TakenReport,
+}
+
+/// A record that a program of an application has made, on its way to the edge.
+#[derive(Clone, Debug)]
+pub(super) struct MadeRecord {
+    /// Which program.
+    pub(super) worker: usize,
+    /// What it was made of.
+    pub(super) of: Origin,
+    pub(super) body: Bytes,
 }
 
 /// The answer to a question for a still.
@@ -100,6 +112,8 @@ pub(super) enum Event {
     Ask { application: usize, ask: Box<Ask> },
     /// An application has taken a frame from its client library.
     Took { application: usize, took: Box<Took> },
+    /// A record of a derived stream reaches the edge.
+    Derived { application: usize, made: Box<MadeRecord> },
     /// An attacker opens a connection.
     Attack(AttackSpec),
     /// A visitor goes on.

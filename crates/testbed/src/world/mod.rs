@@ -24,7 +24,7 @@
 //! | an edge's host, its broker, decoders and door | `edge/` | `edges.rs` |
 //! | those who come to a door and are no cameras | `visitors.rs` | `edges.rs` |
 //! | links, and what they share | [`crate::link`], `network/` | `links.rs` |
-//! | applications, and their questions for the past | `application/` | `applications.rs` |
+//! | applications, their questions for the past, and what they publish | `application/` | `applications.rs` |
 //! | groups of workers that share records | `group/` | `groups.rs` |
 //! | logs on disk, under cameras and edges | `storage.rs` | |
 //! | who has stolen a camera's identity | `thieves.rs` | `cameras.rs` |
@@ -81,9 +81,9 @@ use self::network::Network;
 use self::node::{Node, Owner, Reader, Timer, Touched};
 use self::site::Site;
 pub use self::spec::{
-    ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct, DiskSpec,
-    EdgeId, EdgeSpec, GroupId, GroupSpec, Library, MediumId, MediumSpec, Mishaps, Resumes, RightsId,
-    SourceVideo, VisitorId, VisitorSpec, WorkerSpec,
+    ApplicationId, ApplicationSpec, Ask, AttackSpec, CameraId, CameraSpec, CaptureTimes, Conduct, DeriveSpec,
+    DiskSpec, EdgeId, EdgeSpec, GroupId, GroupSpec, Library, MediumId, MediumSpec, Mishaps, Resumes,
+    RightsId, SourceVideo, VisitorId, VisitorSpec, WorkerSpec,
 };
 use self::stage::stage;
 use self::thieves::Thieves;
@@ -395,6 +395,7 @@ impl World {
             }
             Event::Ask { application, ask } => self.ask(application, *ask),
             Event::Took { application, took } => self.took(application, &took),
+            Event::Derived { application, made } => self.derived(application, *made),
             Event::Attack(spec) => self.attacked(spec),
             Event::Visit { visitor, attempt, step } => self.visited(visitor, attempt, step),
             Event::ListWritten { edge } => self.read_list(edge),

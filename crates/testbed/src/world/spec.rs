@@ -352,6 +352,39 @@ pub struct ApplicationSpec {
     pub library: Option<Library>,
     /// Whether it replies to each frame when it has done with it. Default no.
     pub replies: bool,
+    /// What it publishes of what it makes of frames. Default nothing.
+    pub derives: Option<DeriveSpec>,
+}
+
+/// What an application publishes at its edge: a derived stream with a record of each frame that it has done with.
+#[derive(Clone, Debug)]
+pub struct DeriveSpec {
+    /// The name of the stream.
+    pub stream: String,
+    /// What the stream is made of, by name.
+    pub of: Vec<String>,
+    /// How long a record is on its way to the edge.
+    pub way: RangeInclusive<Duration>,
+    /// The least and most bytes of a record.
+    pub record_bytes: RangeInclusive<u32>,
+    /// How many programs of the application publish the stream, in turn.
+    pub workers: usize,
+    /// Of so many records one is the last thing that its program does before it dies. Another one takes its place. 0: none dies.
+    pub dies_once_in: u64,
+}
+
+impl DeriveSpec {
+    /// Records of up to 2 kB, which one program publishes as `stream`.
+    pub fn new(stream: &str, of: &str) -> Self {
+        Self {
+            stream: stream.into(),
+            of: vec![of.into()],
+            way: ms(0)..=ms(3),
+            record_bytes: 20..=2_000,
+            workers: 1,
+            dies_once_in: 0,
+        }
+    }
 }
 
 impl ApplicationSpec {
@@ -372,7 +405,13 @@ impl ApplicationSpec {
             resumes: Resumes::Anew,
             library: None,
             replies: false,
+            derives: None,
         }
+    }
+
+    /// The same, and publishes what it makes of the frames.
+    pub fn deriving(self, derives: DeriveSpec) -> Self {
+        Self { derives: Some(derives), ..self }
     }
 
     /// The originals of the newest frames of `cameras`, beside whatever contracts there are.

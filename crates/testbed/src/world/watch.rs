@@ -19,7 +19,7 @@ use super::spec::Resumes;
 use super::thieves::Thieves;
 use crate::check::{
     CameraHolds, Checks, DemandSeen, GotSeen, ListsSeen, Passage, PassageCamera, PassageProcess,
-    PassageReader, Path, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen,
+    PassageReader, Path, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen, StreamPassage,
 };
 use crate::link::Side;
 use crate::time::{Moment, ms, secs};
@@ -56,6 +56,7 @@ impl View<'_> {
         for edge in self.edges {
             self.watch_edge_memory(edge, checks);
             edge.watch_connected(checks);
+            edge.process.iter().for_each(|process| checks.watch_streams(process.run));
         }
         for group in self.groups {
             group.watch(checks);
@@ -298,7 +299,7 @@ impl View<'_> {
             past_until: reader.questions.past_until,
             held_back_until: process.map(|process| process.held_back_until),
             is_up: process.is_some_and(|process| process.broker.is_up()),
-            turns: reader.spec.consumes * (self.cameras.len() as u32 + 1),
+            turns: reader.spec.consumes * self.turns(),
         };
         checks.watch_resuming(&path, &seen, &reader.spec.contract);
     }
@@ -308,7 +309,9 @@ impl View<'_> {
     fn watch_contract(&self, application: usize, camera: usize, checks: &mut Checks) {
         let (reader, host) = (&self.applications[application], &self.cameras[camera]);
         // With several cameras, the last change may have been about another one.
-        let only = self.cameras.iter().filter(|other| reader.pattern.matches(&other.name)).count() == 1;
+        let streams = self.applications.iter().filter_map(Application::stream);
+        let names = self.cameras.iter().map(|other| &other.name).chain(streams);
+        let only = names.filter(|name| reader.pattern.matches(name)).count() == 1;
         let watched = only
             && reader.reads(host.spec.edge.0, &host.name)
             && !reader.stalled
@@ -328,6 +331,7 @@ impl View<'_> {
                 self.watch_age(application, checks);
                 self.watch_holes(application, *had, checks);
                 self.watch_told(application, *had, checks);
+                self.watch_stream(application, *had, checks);
             }
             Effect::Ended => self.watch_end(application, checks),
         }
@@ -350,7 +354,7 @@ impl View<'_> {
             takes_all: reader.spec.deliver == Deliver::Every || reader.spec.chains,
             ready_since: reader.ready_since,
             past_until: reader.questions.past_until,
-            turns: reader.spec.consumes * (self.cameras.len() as u32 + 1),
+            turns: reader.spec.consumes * self.turns(),
             is_adapted: self.applications.iter().any(adapts) || host.spec.video.is_some(),
             opening_until: host.process.as_ref().and_then(|process| process.opening_until),
             behind: if host.spec.video.is_some() { BEHIND_MAX } else { Duration::ZERO },
@@ -371,6 +375,21 @@ impl View<'_> {
         let Some((camera, passage, not_held)) = self.passage(index, had) else { return };
         let Some(reader) = self.passage_reader(index, camera) else { return };
         checks.watch_told(&reader, &self.passage_camera(camera, self.edge_of(index)), &passage, not_held);
+    }
+
+    /// Shows the same of a derived stream.
+    fn watch_stream(&self, index: usize, had: Option<LastFrame>, checks: &mut Checks) {
+        let application = &self.applications[index];
+        let Some((got, before)) = application.deliveries.last() else { return };
+        let had = had.filter(|_| application.spec.resumes != Resumes::Anew);
+        let Some(last) = before.or(had.map(|had| had.id)) else { return };
+        // A span of time leaves records out on purpose.
+        let (counted, spec) = (got.skipped.total(), &application.spec);
+        if spec.begin_before.is_none() && spec.end_after_ms.is_none() {
+            let (next, not_held) = (got.frame, got.not_held);
+            let passage = StreamPassage { application: index, last, next, counted, not_held };
+            checks.watch_stream(&got.camera, &passage);
+        }
     }
 
     /// Shows the same for everything after the last frame of a reading that has ended, and what was told of that at the end.
@@ -420,6 +439,11 @@ impl View<'_> {
             misled: application.questions.misled.contains(&self.cameras[camera].name),
             frame_bytes_max: self.edges[application.spec.edge.0].spec.frame_bytes_max as usize,
         })
+    }
+
+    /// How many frames an application may take before it is the turn of a camera again.
+    fn turns(&self) -> u32 {
+        (self.cameras.len() + self.applications.iter().filter_map(Application::stream).count()) as u32 + 1
     }
 
     fn edge_of(&self, application: usize) -> usize {

@@ -181,10 +181,11 @@ impl Application {
         if self.frames != frames {
             return;
         }
-        if let Some(delivery) = self.held.take()
-            && self.spec.replies
-            && self.reading.is_some()
-        {
+        let done = self.held.take().filter(|_| self.reading.is_some());
+        if let Some(delivery) = &done {
+            self.make_record(delivery, stage);
+        }
+        if let Some(delivery) = done.filter(|_| self.spec.replies) {
             let (camera, frame) = (delivery.camera, delivery.record.frame.meta.id);
             let altered = stage.bug == Some(Bug::ReplyAltered);
             let said = if altered { ReplyResult::Opaque("something else".into()) } else { reply_to(frame) };

@@ -13,6 +13,7 @@
 //! | `hands.rs` | has a client library, which reports when it takes frames |
 //! | `past.rs` | has questions for the past answered |
 //! | `deliveries.rs` | records what it got |
+//! | `publishing.rs` | publishes what it made of frames |
 
 mod access;
 mod asks;
@@ -20,6 +21,7 @@ mod deliveries;
 mod frames;
 mod hands;
 mod past;
+mod publishing;
 mod rights;
 
 use std::collections::BTreeMap;
@@ -42,6 +44,7 @@ pub use self::deliveries::Delivered;
 use self::deliveries::Deliveries;
 pub(super) use self::frames::Effect;
 use self::past::Questions;
+use self::publishing::Publishing;
 use super::bug::Bug;
 use super::edge::EdgeHost;
 use super::events::{Event, StillMade};
@@ -100,6 +103,8 @@ pub(super) struct Application {
     pub(super) ended: bool,
     /// What it was told at the end.
     pub(super) rest: Vec<CameraRest>,
+    /// What it publishes.
+    publishing: Option<Publishing>,
 }
 
 struct Letter {
@@ -120,6 +125,7 @@ impl Application {
         now: Moment,
     ) -> Self {
         let pattern = spec.cameras.parse().expect("scenarios give applications valid patterns");
+        let publishing = spec.derives.clone().map(|derives| Publishing::new(index, derives));
         Self {
             index,
             spec,
@@ -141,6 +147,7 @@ impl Application {
             held: None,
             ended: false,
             rest: Vec::new(),
+            publishing,
         }
     }
 
@@ -162,7 +169,8 @@ impl Application {
     }
 
     /// Its edge's process is gone, and its subscription with it.
-    pub(super) fn lose_subscription(&mut self) {
+    pub(super) fn lose_edge(&mut self, stage: &mut Stage<'_>) {
+        self.publishing.iter_mut().for_each(|publishing| publishing.lose_edge(stage));
         self.reading = None;
         self.questions.lose();
         self.letters.clear();
@@ -239,6 +247,7 @@ impl Application {
         self.letters.clear();
         let reading = self.reading.take();
         self.questions.drop_all(edge, stage);
+        self.publishing.iter_mut().for_each(|publishing| publishing.end(None, edge, stage));
         edge.let_go(self.index);
         if let Some((id, _)) = reading {
             stage.checks.released(id);

@@ -12,6 +12,7 @@ impl Application {
     /// Looks at the rights of its edge, if they have changed: its stream may have to end. Returns whether it subscribes again, because it may have
     /// something else than before. One that stands still looks when it goes on, but the connection of one that was revoked is closed.
     pub(in crate::world) fn look_at_rights(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) -> bool {
+        self.look_at_publishing(edge, stage);
         if edge.process.is_none() || !self.access.have_changed(edge, stage) {
             return false;
         }

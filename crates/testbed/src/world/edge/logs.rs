@@ -1,5 +1,6 @@
 //! Keeps an edge's replica logs on its disk.
 
+use mez_core::broker::edge::KeptStream;
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
@@ -20,7 +21,7 @@ impl EdgeHost {
     pub(super) fn take_up_logs(&mut self, run: u64, stage: &mut Stage<'_>) {
         let now = self.clock.monotonic(stage.now);
         let bytes_max = self.spec.log_bytes_max / self.kept.len().max(1) as u64;
-        let (mut found, mut resumes) = (Vec::new(), Vec::new());
+        let (mut found, mut derived, mut resumes) = (Vec::new(), Vec::new(), Vec::new());
         for (camera, kept) in &mut self.kept {
             let recovered = kept.recover(now, bytes_max);
             let Some(recovery) = stage.checks.recovered(camera, recovered) else { return };
@@ -28,11 +29,16 @@ impl EdgeHost {
             // Of a start whose anchor nobody knows, the camera is asked to begin another epoch.
             let anchor = ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO };
             let start = recovery.start.filter(|(epoch, _)| *epoch >= newest).unwrap_or((newest, anchor));
-            found.push((camera.clone(), start, recovery.records));
+            let (name, records) = (camera.clone(), recovery.records);
+            match self.derived.remembered(camera, stage.bug) {
+                Some(deriving) => derived.push(KeptStream { name, deriving, start, records }),
+                None => found.push((name, start, records)),
+            }
             resumes.push((camera.clone(), recovery.resume));
         }
         let Some(process) = &mut self.process else { return };
         process.broker.restore(found);
+        process.broker.restore_derived(derived);
         for (camera, resume) in resumes {
             self.write_log(run, &camera, resume, stage);
         }

@@ -9,6 +9,7 @@
 //! | `link.rs` | tells the broker what comes over cameras' links |
 //! | `door.rs` | decides who may wait without having proved who it is |
 //! | `logs.rs` | keeps replica logs on disk |
+//! | `derived.rs` | takes in derived streams, and remembers how often each began |
 //! | `lent.rs` | accounts for what is held for applications that stand still |
 //! | `decoder.rs`, `decoding.rs` | makes stills of frames of chains |
 //! | `rights.rs` | knows who may do what |
@@ -17,6 +18,7 @@
 
 mod decoder;
 mod decoding;
+mod derived;
 mod door;
 mod lent;
 mod link;
@@ -39,6 +41,7 @@ use mez_core::wire::MessageBuffer;
 
 pub(super) use self::decoder::DiskStills;
 use self::decoder::Stills;
+use self::derived::DerivedStates;
 use self::door::Door;
 use self::lent::Lent;
 pub(super) use self::link::Opened;
@@ -66,6 +69,8 @@ pub(super) struct EdgeHost {
     pub(super) process: Option<EdgeProcess>,
     /// Its logs on disk.
     pub(super) kept: BTreeMap<CameraName, KeptLog>,
+    /// What it remembers of derived streams. A start finds the same.
+    derived: DerivedStates,
     /// Epochs that are planted in its state, beyond all bounds.
     poisoned: BTreeMap<CameraName, Epoch>,
     /// Who may do what, now. A start reads it anew, and finds the same.
@@ -144,6 +149,7 @@ impl EdgeHost {
             frozen: None,
             process: None,
             kept: BTreeMap::new(),
+            derived: DerivedStates::default(),
             poisoned: BTreeMap::new(),
             rights,
             certificate,

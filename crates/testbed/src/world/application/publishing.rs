@@ -1,0 +1,222 @@
+//! Publishes at its edge what an application made of frames: a derived stream, by one or several programs of the application.
+
+use std::time::Duration;
+
+use mez_core::broker::Published;
+use mez_core::broker::edge::{Deriving, PublisherId};
+use mez_core::data::{DataRecord, Origin};
+use mez_core::frame::{FrameId, Sequence};
+use mez_core::name::CameraName;
+use mez_core::rights::{StreamRights, Verb};
+use mez_core::subscription::Delivery;
+
+use super::Application;
+use super::access::Access;
+use crate::check::AcceptedSeen;
+use crate::payload::payload;
+use crate::time::ms;
+use crate::trace::What;
+use crate::world::bug::Bug;
+use crate::world::edge::EdgeHost;
+use crate::world::events::{Event, MadeRecord};
+use crate::world::spec::DeriveSpec;
+use crate::world::stage::Stage;
+
+/// How long a program waits for the edge's word that it may publish.
+const OPENING: Duration = ms(1);
+/// Payloads of applications have numbers from here on, so that they are not those of cameras' frames.
+const PAYLOADS: u64 = 1 << 40;
+
+/// What an application publishes.
+pub(super) struct Publishing {
+    /// Its place among the applications.
+    application: usize,
+    spec: DeriveSpec,
+    stream: CameraName,
+    of: Vec<CameraName>,
+    /// Its programs, and under which number each was let in.
+    workers: Vec<Option<PublisherId>>,
+    /// What it was granted when it began.
+    rights: Option<StreamRights>,
+    /// How often the rights of its edge and its deny list had changed when it last looked.
+    noticed: (u64, u64),
+    opened: u64,
+    made: u64,
+    accepted: u64,
+}
+
+impl Publishing {
+    pub(super) fn new(application: usize, spec: DeriveSpec) -> Self {
+        let name = |name: &String| name.parse().expect("scenarios give streams valid names");
+        let (stream, of) = (name(&spec.stream), spec.of.iter().map(name).collect());
+        let workers = vec![None; spec.workers];
+        let (rights, noticed) = (None, (0, 0));
+        Self { application, spec, stream, of, workers, rights, noticed, opened: 0, made: 0, accepted: 0 }
+    }
+
+    /// The edge's process is gone.
+    pub(super) fn lose_edge(&mut self, stage: &mut Stage<'_>) {
+        for id in self.workers.iter_mut().filter_map(Option::take) {
+            stage.checks.publisher_gone(&self.stream, id);
+        }
+    }
+
+    /// All its programs end; why, if not in good order.
+    pub(super) fn end(&mut self, reason: Option<&str>, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+        (0..self.workers.len()).for_each(|worker| self.end_worker(worker, reason, edge, stage));
+    }
+
+    fn end_worker(
+        &mut self,
+        worker: usize,
+        reason: Option<&str>,
+        edge: &mut EdgeHost,
+        stage: &mut Stage<'_>,
+    ) {
+        let Some(id) = self.workers[worker].take() else { return };
+        stage.checks.publisher_gone(&self.stream, id);
+        stage.trace.record(stage.now, What::StopsPublishing { application: self.application, worker });
+        edge.lose_publisher(id, reason.map(str::to_owned), stage);
+    }
+
+    /// Ends what it may not do any more, if rights or the deny list have changed.
+    fn look(&mut self, access: &Access, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+        let changes = (edge.rights.changes, edge.lists.changes);
+        let is_open = self.workers.iter().any(Option::is_some);
+        if edge.process.is_none() || self.noticed == changes || !is_open {
+            return;
+        }
+        self.noticed = changes;
+        if stage.bug == Some(Bug::PublishRightKept) {
+            return;
+        }
+        let is_lost = |rights: &StreamRights| rights.look(&edge.rights.now).is_err();
+        if self.rights.as_ref().is_some_and(is_lost) || access.is_turned_away(edge, stage) {
+            self.end(Some("its right was taken away"), edge, stage);
+        }
+    }
+
+    /// Asks to publish. Returns whether it may. `is_camera`: whether a camera of the world has the name of the stream.
+    fn open(
+        &mut self,
+        worker: usize,
+        access: &Access,
+        is_camera: bool,
+        edge: &mut EdgeHost,
+        stage: &mut Stage<'_>,
+    ) -> bool {
+        if access.is_turned_away(edge, stage) {
+            return false;
+        }
+        let (who, publish) = (access.who.clone(), vec![Verb::Publish]);
+        let asked = StreamRights::ask(&edge.rights.now, who.clone(), publish, (&self.stream).into());
+        stage.checks.may_do((edge.index, &who), Verb::Publish, &self.stream, asked.is_ok());
+        let Ok(rights) = asked else { return false };
+        self.opened += 1;
+        let id = PublisherId((self.application as u64) << 32 | self.opened);
+        let deriving = Deriving { owner: who.to_string(), of: self.of.clone() };
+        match edge.open_publisher((id, &self.stream), &deriving, stage) {
+            Some(Ok(begun)) => {
+                stage.checks.publisher_opened(edge.index, &self.stream, (id, &who), begun);
+                (self.rights, self.noticed) = (Some(rights), (edge.rights.changes, edge.lists.changes));
+                self.workers[worker] = Some(id);
+                true
+            }
+            Some(Err(refused)) => {
+                stage.checks.publisher_refused(&self.stream, &who, (&refused, is_camera));
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Publishes a record, and perhaps dies.
+    fn publish(&mut self, id: PublisherId, made: &MadeRecord, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+        let (application, worker) = (self.application, made.worker);
+        self.made += 1;
+        let mut of = made.of.clone();
+        if stage.bug == Some(Bug::OriginMixedUp) && self.made.is_multiple_of(10) {
+            of.frame = FrameId { sequence: Sequence(of.frame.sequence.0 + 1), ..of.frame };
+        }
+        let content_type = "application/octet-stream".parse().expect("a content type");
+        let record = DataRecord { content_type, of: Some(of), body: made.body.clone() };
+        let record = Published::data(&record, None);
+        let payload = record.payload.clone();
+        match edge.take_record((id, &self.stream), record, stage) {
+            Some(Ok(accepted)) => {
+                self.accepted += 1;
+                let (run, frame, captured) = (accepted.run, accepted.frame, accepted.captured);
+                let (payload, of, is_held) = (&payload, &made.of, accepted.is_held);
+                let seen = AcceptedSeen { publisher: id, run, frame, captured, payload, of, is_held };
+                stage.checks.accepted(edge.index, &self.stream, &seen);
+                stage.trace.record(stage.now, What::Derived { application, worker, frame });
+                if self.spec.dies_once_in > 0 && stage.random.one_in(self.spec.dies_once_in) {
+                    self.end_worker(worker, Some("it was killed"), edge, stage);
+                }
+            }
+            Some(Err(refused)) => stage.checks.record_refused(&self.stream, &refused.to_string()),
+            None => {}
+        }
+    }
+}
+
+impl Application {
+    /// The derived stream that it publishes, if it publishes one.
+    pub(in crate::world) fn stream(&self) -> Option<&CameraName> {
+        self.publishing.as_ref().map(|publishing| &publishing.stream)
+    }
+
+    /// How many of its records the edge has accepted.
+    pub(in crate::world) fn records_published(&self) -> u64 {
+        self.publishing.as_ref().map_or(0, |publishing| publishing.accepted)
+    }
+
+    /// Makes a record of a frame that it has done with, and sends it on its way.
+    pub(super) fn make_record(&mut self, done: &Delivery, stage: &mut Stage<'_>) {
+        let Some(publishing) = &self.publishing else { return };
+        if done.camera == publishing.stream {
+            return;
+        }
+        let DeriveSpec { workers, record_bytes, way, .. } = &publishing.spec;
+        let bytes = self.random.within(u64::from(*record_bytes.start())..=u64::from(*record_bytes.end()));
+        let number = PAYLOADS + (self.index as u64) * 1_000_000 + self.frames;
+        let meta = &done.record.frame.meta;
+        let made = MadeRecord {
+            worker: self.frames as usize % workers,
+            of: Origin { camera: done.camera.clone(), frame: meta.id, captured: meta.captured },
+            body: payload(number, bytes as u32),
+        };
+        let arrives = stage.now + self.random.duration(way.clone());
+        stage.events.push(arrives, Event::Derived { application: self.index, made: Box::new(made) });
+    }
+
+    /// A record reaches the edge. Its program asks first whether it may publish, if it has not; a record that finds no edge is lost, and was never
+    /// accepted.
+    pub(in crate::world) fn handle_made(
+        &mut self,
+        made: MadeRecord,
+        is_camera: bool,
+        edge: &mut EdgeHost,
+        stage: &mut Stage<'_>,
+    ) {
+        let Some(publishing) = &mut self.publishing else { return };
+        if edge.process.is_none() || edge.is_frozen() {
+            return;
+        }
+        publishing.look(&self.access, edge, stage);
+        let open = publishing.workers[made.worker];
+        if let Some(id) = open {
+            publishing.publish(id, &made, edge, stage);
+        } else if publishing.open(made.worker, &self.access, is_camera, edge, stage) {
+            let event = Event::Derived { application: self.index, made: Box::new(made) };
+            stage.events.push(stage.now + OPENING, event);
+        }
+    }
+
+    /// Looks whether it may still publish, if rights or the deny list have changed.
+    pub(super) fn look_at_publishing(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+        if let Some(publishing) = &mut self.publishing {
+            publishing.look(&self.access, edge, stage);
+        }
+    }
+}
