@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.support import deliver, picture
 from tests.test_foreign_client import client, of_kind
 from tests.test_sources import until
 from tests.test_store import store_key
+
+CHECKOUT = Path(__file__).parents[2]
 
 
 def _known(edge: mez.Edge, name: str) -> mez.CameraInfo:
@@ -243,3 +246,46 @@ def test_a_client_in_another_language_publishes_at_the_edge(edge: mez.Edge) -> N
                 done.set()
                 sending.join()
         assert _known(edge, "dock/cam1/sizes").derived_from == ("dock/cam1",)
+
+
+class _EnoughError(Exception):
+    """A program of the page has shown what it does."""
+
+
+def test_the_programs_of_the_page_run_together(edge: mez.Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they stand there: one publishes what it makes of frames, the other one reads both."""
+    page = (CHECKOUT / "docs" / "derived.md").read_text()
+    makes, joins = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.setenv("MEZ_EDGE", f"unix://{edge.socket}")
+    done = threading.Event()
+    drawn: list[tuple[tuple[int, ...], object]] = []
+
+    def detect(image: np.ndarray) -> list[list[int]]:
+        if done.is_set():
+            raise _EnoughError
+        return [list(image.shape)]
+
+    def draw(image: np.ndarray, data: object) -> None:
+        drawn.append((image.shape, data))
+        if len(drawn) == 3:
+            done.set()
+            raise _EnoughError
+
+    def run(program: str) -> None:
+        with pytest.raises(_EnoughError):
+            exec(compile(program, "docs/derived.md", "exec"), {"mez": mez, "detect": detect, "draw": draw})
+
+    programs = [threading.Thread(target=run, args=[program], daemon=True) for program in (makes, joins)]
+    with mez.publisher("dock/cam1", edge=edge) as camera:
+        camera.wait_connected(timeout=30)
+        for program in programs:
+            program.start()
+        number = 0
+        while any(program.is_alive() for program in programs) and number < 3_000:
+            camera.send(picture(number))
+            number += 1
+            time.sleep(0.01)
+    assert not any(program.is_alive() for program in programs), f"{len(drawn)} of {number} frames were drawn"
+    assert [data for _, data in drawn] == [[list(shape)] for shape, _ in drawn]
+    assert len(drawn) == 3
+    assert _known(edge, "dock/cam1/faces").derived_from == ("dock/cam1",)
