@@ -23,25 +23,29 @@ use mez_core::wire::{Hello, Message, MessageBuffer, VERSION};
 use mez_node::api::contract::Profile;
 use mez_node::api::pb;
 use mez_node::api::pb::edge_broker_client::EdgeBrokerClient;
-use mez_node::client::{Address, ClientError, ClientOptions, EdgeClient, Resume, SubscribeOptions};
+use mez_node::client::{
+    Address, ClientError, ClientOptions, DerivedStream, EdgeClient, PublisherClient, PublisherOptions,
+    Resume, SubscribeOptions,
+};
 use mez_node::clock::{monotonic_now, wall_now};
 use mez_node::edge::EdgeHandle;
-use mez_node::identity::EDGE_SERVER_NAME;
 use mez_node::identity::name::Role;
 use mez_node::identity::tls::{link_client_config, quic_client_config};
+use mez_node::identity::{Credentials, EDGE_SERVER_NAME};
 use mez_node::rights::LiveRights;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::transport::Endpoint;
 
-/// The verbs that some interface asks for, but for `publish`: whoever has that makes streams (`derived.rs`).
-const ASKED: [Verb; 8] = [
+/// The verbs that some interface asks for: all that there are.
+const ASKED: [Verb; 9] = [
     Verb::Watch,
     Verb::Read,
     Verb::Originals,
     Verb::Export,
     Verb::Reply,
+    Verb::Publish,
     Verb::Observe,
     Verb::Profile,
     Verb::Operate,
@@ -75,12 +79,14 @@ enum Request {
     Starts,
     Notes,
     Reply,
+    /// A derived stream under this name.
+    Publish,
     Reset,
     Forget,
 }
 
 impl Request {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::Newest,
         Self::Every,
         Self::Held,
@@ -96,6 +102,7 @@ impl Request {
         Self::Starts,
         Self::Notes,
         Self::Reply,
+        Self::Publish,
         // Last: after it, the camera is not the same any more.
         Self::Forget,
         Self::Reset,
@@ -103,7 +110,7 @@ impl Request {
 
     /// What it needs.
     const fn verbs(self) -> &'static [Verb] {
-        use Verb::{Export, Observe, Operate, Originals, Profile, Read, Reply, Watch};
+        use Verb::{Export, Observe, Operate, Originals, Profile, Publish, Read, Reply, Watch};
         match self {
             Self::Newest | Self::Every => &[Watch],
             Self::Held | Self::Smaller | Self::Notes => &[Read],
@@ -115,6 +122,7 @@ impl Request {
             Self::Exported => &[Read, Export],
             Self::List | Self::Starts => &[Observe],
             Self::Reply => &[Reply],
+            Self::Publish => &[Publish],
             Self::Reset | Self::Forget => &[Operate],
         }
     }
@@ -149,13 +157,37 @@ impl Request {
     }
 }
 
+/// Somebody who asks, and where.
+struct Asker {
+    client: EdgeClient,
+    address: Address,
+    credentials: Option<Credentials>,
+}
+
+impl Asker {
+    async fn connect(address: &Address, credentials: Option<Credentials>) -> Result<Self, ClientError> {
+        let addresses = vec![address.clone()];
+        let client = EdgeClient::connect(addresses, credentials.as_ref(), ClientOptions::default()).await?;
+        Ok(Self { client, address: address.clone(), credentials })
+    }
+
+    /// A stream that says nothing of what it is made of: it lies below that.
+    async fn publish(&self, name: CameraName) -> Result<PublisherClient, ClientError> {
+        let (stream, addresses) = (DerivedStream { name, of: Vec::new() }, vec![self.address.clone()]);
+        let options = PublisherOptions { patience: Duration::from_secs(1), waiting_frames_max: 1 };
+        PublisherClient::connect_to_edge(addresses, self.credentials.as_ref(), &stream, options).await
+    }
+}
+
 /// What the edge says to a request, in a word.
-async fn outcome(client: &EdgeClient, request: Request, camera: &str) -> &'static str {
+async fn outcome(asker: &Asker, request: Request, camera: &str) -> &'static str {
+    let client = &asker.client;
     let name: CameraName = camera.parse().unwrap();
     if let Some(options) = request.subscription(camera) {
         return word(client.subscribe(options).await);
     }
     match request {
+        Request::Publish => word(asker.publish(name).await),
         Request::List => word(client.cameras(Some(&camera.parse().unwrap())).await),
         Request::Starts => word(client.camera_starts(&name).await),
         Request::Notes => word(client.notes(&name, (None, None), None).await),
@@ -179,7 +211,7 @@ fn word<T>(answer: Result<T, ClientError>) -> &'static str {
             "no"
         }
         Err(ClientError::Refused(error)) if error.reason == "ONLY_ON_HOST" => "host",
-        // It came past the rights: `{}` is no profile, nobody keeps notes, the camera is there or unknown.
+        // It came past the rights: `{}` is no profile, nobody keeps notes, the camera is there or unknown, and a camera's name is no stream's.
         Ok(_) | Err(ClientError::Refused(_)) => "yes",
         Err(error) => panic!("{error}"),
     }
@@ -229,7 +261,7 @@ struct Row {
 }
 
 enum Asks {
-    Client(EdgeClient),
+    Client(Asker),
     /// In a process of another user.
     User(u32, PathBuf),
 }
@@ -237,7 +269,7 @@ enum Asks {
 impl Row {
     async fn heard(&self) -> Heard {
         match &self.asks {
-            Asks::Client(client) => everything_asked(client).await,
+            Asks::Client(asker) => everything_asked(asker).await,
             Asks::User(uid, socket) => {
                 let output = tokio::task::block_in_place(|| run_as(*uid, socket));
                 let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -263,11 +295,11 @@ impl Row {
     }
 }
 
-async fn everything_asked(client: &EdgeClient) -> Heard {
+async fn everything_asked(asker: &Asker) -> Heard {
     let mut heard = Heard::new();
     for camera in CAMERAS {
         for request in Request::ALL {
-            let word = within(outcome(client, request, camera)).await;
+            let word = within(outcome(asker, request, camera)).await;
             heard.insert((camera.into(), format!("{request:?}")), word.into());
         }
     }
@@ -293,11 +325,11 @@ fn run_as(uid: u32, socket: &Path) -> Output {
 async fn child_process_that_asks() {
     let Ok(path) = std::env::var(ASKS_AT) else { return };
     let address = Address::Unix(path.clone().into());
-    let client = match EdgeClient::connect(vec![address], None, ClientOptions::default()).await {
-        Ok(client) => client,
+    let asker = match Asker::connect(&address, None).await {
+        Ok(asker) => asker,
         Err(error) => return println!("\n{CELL}the socket: {error}"),
     };
-    for ((camera, request), word) in everything_asked(&client).await {
+    for ((camera, request), word) in everything_asked(&asker).await {
         println!("\n{CELL}{camera} {request} {word}");
     }
     for camera in CAMERAS {
@@ -318,9 +350,8 @@ async fn foreign_list(path: &str, camera: &str) -> &'static str {
     }
 }
 
-async fn client(site: &Site, address: &Address, role: Role, name: &str) -> Result<EdgeClient, ClientError> {
-    let credentials = site.credentials(role, name);
-    EdgeClient::connect(vec![address.clone()], Some(&credentials), ClientOptions::default()).await
+async fn asker(site: &Site, address: &Address, role: Role, name: &str) -> Result<Asker, ClientError> {
+    Asker::connect(address, Some(site.credentials(role, name))).await
 }
 
 /// All holders, in both roles and as users of this host; and last the edge's own user.
@@ -330,7 +361,7 @@ async fn rows(site: &Site, unix: &Address, tls: &Address) -> Vec<Row> {
     let socket = unix.as_unix().unwrap();
     for (uid, (name, verbs)) in (UID..).zip(holders()) {
         for role in [Role::App, Role::Edge] {
-            let asks = Asks::Client(client(site, tls, role, &format!("only/{name}")).await.unwrap());
+            let asks = Asks::Client(asker(site, tls, role, &format!("only/{name}")).await.unwrap());
             let (who, verbs) = (format!("{}/only/{name}", role.as_str()), Some(verbs.clone()));
             rows.push(Row { who, by: "gRPC", asks, verbs });
         }
@@ -346,7 +377,7 @@ async fn rows(site: &Site, unix: &Address, tls: &Address) -> Vec<Row> {
         println!("only root can be another user of this host: those {} rows are left out", users.len());
     }
     // The kernel says who it is. What a certificate says plays no part on the socket.
-    let asks = Asks::Client(client(site, unix, Role::App, "only/nothing").await.unwrap());
+    let asks = Asks::Client(asker(site, unix, Role::App, "only/nothing").await.unwrap());
     rows.push(Row { who: "the edge's own user".into(), by: "socket", asks, verbs: None });
     rows
 }
@@ -402,7 +433,7 @@ async fn everybody_may_ask_what_was_granted_and_nothing_else() {
         }
     }
     // A camera's certificate opens no door for applications.
-    let camera = client(&site, &tls, Role::Camera, CAMERAS[0]).await.err().expect("refused").to_string();
+    let camera = asker(&site, &tls, Role::Camera, CAMERAS[0]).await.err().expect("refused").to_string();
     writeln!(table, "{:24} {:6} {:10} {camera}", "camera/dock/cam1", "gRPC", "any").unwrap();
     println!("{table}");
     assert!(wrong.is_empty(), "{}\n{table}", wrong.join("\n"));
