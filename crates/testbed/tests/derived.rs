@@ -10,7 +10,7 @@ use mez_core::subscription::NotHeldReason;
 use mez_testbed::scenario::deriving;
 use mez_testbed::{
     Action, ApplicationId, ApplicationSpec, Bug, CameraSpec, Delivered, DeriveSpec, DiskSpec, EdgeId,
-    EdgeSpec, Failure, Host, Moment, Resumes, World, ms, secs,
+    EdgeSpec, Failure, Host, Moment, Resumes, World, secs,
 };
 
 const EDGE: EdgeId = EdgeId::FIRST;
@@ -244,6 +244,15 @@ fn every_rule_holds_where_applications_publish_in_even_worlds() {
 #[test]
 fn every_rule_holds_where_applications_publish_in_odd_worlds() {
     run_half(1);
+}
+
+/// 857: who reads all of the past and falls behind, because it reads results too, counted as getting nothing of a camera.
+#[test]
+fn worlds_with_derived_streams_that_once_broke_a_rule_keep_it() {
+    for seed in [857] {
+        let (mut world, _, length) = deriving(seed);
+        world.run(length);
+    }
 }
 
 /// Nothing comes from a real clock, a hash map's order or an address.

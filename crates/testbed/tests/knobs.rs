@@ -1,6 +1,6 @@
 //! Data records with knobs, in worlds: what knobs give a slow link, and bugs that the rules have to notice.
 
-use mez_core::contract::Contract;
+use mez_core::contract::{Contract, ContractState};
 use mez_core::frame::Rung;
 use mez_core::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
 use mez_testbed::{ApplicationSpec, Bug, CameraSpec, Failure, World, ms, secs};
@@ -57,4 +57,31 @@ fn a_failure_that_is_sent_under_the_name_of_the_rung_is_noticed() {
     run(1_000_000, true, None).unwrap_or_else(|failure| panic!("{failure}"));
     let failure = run(1_000_000, true, Some(Bug::KnobFailureHidden)).err().expect("it has to be noticed");
     assert_eq!(failure.violation.rule, "bytes", "{failure}");
+}
+
+/// A link that carries a record as it is in 1.2 seconds, where the contract allows one: by their knob records keep the contract once the link is known.
+#[test]
+fn on_a_slow_link_the_contract_of_records_is_kept() {
+    for bits_per_second in [130_000, 200_000] {
+        let mut world = World::seeded(8);
+        let spec = CameraSpec { record_once_in: 1, knobs: true, ..CameraSpec::frames(10, 160_000) };
+        world.camera("web/log1", spec.at_rate(bits_per_second));
+        let profile = world.profile(profile());
+        let contract = Contract {
+            latency_bound: Some(secs(1)),
+            accuracy_floor: Some(0.5),
+            profile: Some(profile),
+            ..Contract::default()
+        };
+        let reader = world.application(ApplicationSpec { contract, ..ApplicationSpec::newest("**") });
+        world.codecs_fail(false).run(secs(10));
+        let from = world.now();
+        world.run(secs(30));
+        let got = world.deliveries_since(reader, from);
+        let is_kept = |state| state == Some(ContractState::Ok);
+        let kept =
+            got.iter().filter(|got| is_kept(got.verdict.as_ref().map(|verdict| verdict.state))).count();
+        assert!(got.len() > 150, "{} records in 30 s at {bits_per_second} bit/s", got.len());
+        assert!(kept * 10 >= got.len() * 9, "the contract was kept for {kept} of {}", got.len());
+    }
 }

@@ -205,3 +205,62 @@ fn a_cap_that_is_not_kept_is_noticed() {
     let failure = run(Some(Bug::ShareUntold)).expect_err("it went unnoticed");
     assert_eq!(failure.violation.rule, "caps", "{failure}");
 }
+
+/// A stream of records with a knob and a camera on one channel, of which neither leaves room for the other as it is: both keep their floors and their
+/// bound, and the records take part in the division.
+#[test]
+fn records_with_knobs_share_a_channel_with_a_camera() {
+    let mut world = World::seeded_with(79, edge(&["hall=dock/*"]));
+    let medium = MediumSpec::Queue { bits_per_second: mbps(3), queue_bytes_max: 64 << 10, cameras: 2 };
+    let medium = Some(world.medium(medium));
+    world.camera("dock/cam0", CameraSpec { medium, ..CameraSpec::frames(FPS, 60_000) });
+    // Records of 20 kB: ten in a second are 1.6 Mbit/s. The camera's best rung takes 7.2.
+    let records = CameraSpec { record_once_in: 1, knobs: true, ..CameraSpec::frames(10, 160_000) };
+    world.camera("dock/log0", CameraSpec { medium, ..records });
+    let (camera, records) = (world.profile(plain()), world.profile(of_records()));
+    let asked = [("dock/cam0", camera, 0.8, FPS), ("dock/log0", records, 0.65, 10)];
+    let readers = asked.map(|(name, profile, floor, fps)| {
+        let contract = Contract {
+            latency_bound: Some(BOUND),
+            accuracy_floor: Some(floor),
+            profile: Some(profile),
+            on_time_share: 0.9,
+            ..Contract::default()
+        };
+        let reader = ApplicationSpec { contract, ..ApplicationSpec::newest(name) };
+        (world.application(reader), 20 * fps as usize)
+    });
+    world.codecs_fail(false).run(secs(5));
+    let from = world.now();
+    world.run(secs(20));
+    for (reader, published) in readers {
+        let got = world.deliveries_since(reader, from);
+        let is_kept = |got: &&mez_testbed::Delivered| {
+            got.age() <= BOUND && got.verdict.as_ref().is_some_and(|verdict| !verdict.infeasible)
+        };
+        let kept = got.iter().filter(is_kept).count();
+        assert!(kept * 10 >= published * 9, "{kept} of {published} frames of {}", got[0].camera);
+        // Alone, each would take its best.
+        let best = got.iter().filter(|got| got.rung.as_str() == "original").count();
+        assert!(best * 10 <= got.len(), "{best} of {} frames of {} as they are", got.len(), got[0].camera);
+    }
+}
+
+/// Records of 20 kB of which a world's knob keeps some percent.
+fn of_records() -> SizedProfile {
+    let rung = |(name, bytes, accuracy): (&str, f64, f64)| RungProfile {
+        rung: Rung::new(name).expect("the name of a rung"),
+        bytes: ByteSizes::around(bytes, 0.05),
+        accuracy,
+        camera_time: ms(2),
+        detector_time: None,
+    };
+    let rungs = [
+        ("data/keep=10", 2e3, 0.7),
+        ("data/keep=25", 5e3, 0.85),
+        ("data/keep=50", 10e3, 0.93),
+        ("original", 20e3, 1.0),
+    ];
+    let profile = Profile::new(rungs.map(rung).to_vec()).expect("sizes and accuracies of a profile");
+    SizedProfile { size: (0, 0), interval: None, profile }
+}

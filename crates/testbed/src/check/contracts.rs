@@ -61,12 +61,12 @@ impl Checks {
         kept.states.insert(camera.clone(), verdict.state);
         let misses = kept.misses_floor(camera, now);
         let (taken, taken_late) = kept.takes_late(camera, now);
-        let in_hand_late = taken_late as f64 > (1.0 - kept.contract.on_time_share) * taken as f64;
+        let in_hand_late = is_too_late(taken_late, taken, kept);
         self.expect(!in_hand_late || verdict.state != ContractState::Ok, "contract", || {
             format!("{taken_late} of {taken} frames were taken late, and {frame} says that all is well: {verdict:?}")
         });
         let Some(kept) = self.contracts.get_mut(&id) else { return };
-        let too_late = lates as f64 > (1.0 - kept.contract.on_time_share) * frames as f64;
+        let too_late = is_too_late(lates, frames, kept);
         self.expect(!below || verdict.infeasible, "floor", || {
             format!("{frame} lies below the floor {floor:?} and is not marked: {verdict:?}")
         });
@@ -127,4 +127,10 @@ impl Checks {
             format!("{id:?} has had no frame in time since {unkept}, and thinks that all is well")
         });
     }
+}
+
+/// Whether fewer frames are on time than a contract asks for. In this form nine of ten are nine tenths, however numbers are rounded.
+fn is_too_late(late: usize, of: usize, kept: &Kept) -> bool {
+    let on_time = of.saturating_sub(late) as f64;
+    on_time < kept.contract.on_time_share * of as f64
 }

@@ -3,8 +3,6 @@
 //! What is published of a stream is remembered as what a camera publishes is: its run is that of its edge. So the rules about bytes, order, gaps and
 //! reasons hold for its readers as well. In a world, one edge has derived streams.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use mez_core::broker::edge::{PublisherId, PublisherRefused};
 use mez_core::data::{DataRecord, Origin};
@@ -15,19 +13,6 @@ use mez_core::subscription::NotHeld;
 use mez_core::units::Timestamp;
 
 use super::Checks;
-
-/// A derived stream as its publishers see it.
-#[derive(Default)]
-pub(super) struct Stream {
-    /// Who publishes it now.
-    publishers: BTreeMap<PublisherId, Bearer>,
-    /// The newest epoch, and the run of the edge in which it began.
-    begun: Option<(Epoch, u64)>,
-    /// What each record was made of.
-    made_of: BTreeMap<FrameId, Origin>,
-    /// The newest record.
-    newest: Option<(FrameId, Timestamp)>,
-}
 
 /// A record of which its publisher heard that it is in the stream.
 pub(crate) struct AcceptedSeen<'a> {

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mez_core::broker::LinkId;
+use mez_core::broker::edge::PublisherId;
 use mez_core::contract::{Contract, ContractState};
+use mez_core::data::Origin;
 use mez_core::frame::{Encoding, Epoch, FrameId, FrameMeta, Quality, Rung, Sequence};
 use mez_core::group::session::PlaceTold;
 use mez_core::group::{Account, GroupOptions, MemberId};
@@ -210,6 +212,21 @@ impl Shared {
     pub(super) fn open(&self) -> usize {
         self.records.values().filter(|fate| fate.ended.is_none()).count()
     }
+}
+
+// ---- derived streams --------------------------------------------------------------------------------------
+
+/// A derived stream as its publishers see it.
+#[derive(Default)]
+pub(super) struct Stream {
+    /// Who publishes it now.
+    pub(super) publishers: BTreeMap<PublisherId, Bearer>,
+    /// The newest epoch, and the run of the edge in which it began.
+    pub(super) begun: Option<(Epoch, u64)>,
+    /// What each record was made of.
+    pub(super) made_of: BTreeMap<FrameId, Origin>,
+    /// The newest record.
+    pub(super) newest: Option<(FrameId, Timestamp)>,
 }
 
 // ---- contracts --------------------------------------------------------------------------------------------

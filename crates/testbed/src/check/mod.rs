@@ -83,11 +83,10 @@ use mez_core::frame::{Epoch, FrameId};
 use mez_core::name::CameraName;
 
 pub(crate) use self::camera::Cancelled;
-use self::derived::Stream;
 pub(crate) use self::derived::{AcceptedSeen, StreamPassage};
 pub(crate) use self::flow::{DemandSeen, GotSeen, PresenceSeen, ReaderSeen, SilenceSeen, SourceSeen};
 pub(crate) use self::groups::{GroupSeen, Said, WRITTEN_AFTER};
-use self::known::{Entry, Granting, Heard, Holder, Links, Run, Shared, Use};
+use self::known::{Entry, Granting, Heard, Holder, Links, Run, Shared, Stream, Use};
 pub(crate) use self::known::{Kept, Reading};
 pub(crate) use self::ledger::Ledger;
 pub(crate) use self::memory::{CameraHolds, DoorHolds};

@@ -292,6 +292,7 @@ impl View<'_> {
                 && self.edges[reader.spec.edge.0].lists.denies(&reader.access.certificate).is_none()
                 && reader.spec.end_after_ms.is_none()
                 && reader.questions.are_answered()
+                && !self.is_behind(reader, &host.name)
                 && !reader.stalled,
             is_silenced: process.is_some_and(|process| process.is_silenced()),
             last: reader.deliveries.last_at(&host.name),
@@ -439,6 +440,17 @@ impl View<'_> {
             misled: application.questions.misled.contains(&self.cameras[camera].name),
             frame_bytes_max: self.edges[application.spec.edge.0].spec.frame_bytes_max as usize,
         })
+    }
+
+    /// Whether an application that takes every frame is far behind with a camera, because it takes the records of derived streams too. These are small,
+    /// so the edge holds more of them than such an application can ever take, and stills of frames so old are made anew for it alone.
+    fn is_behind(&self, reader: &Application, camera: &CameraName) -> bool {
+        let mut streams = self.applications.iter().filter_map(Application::stream);
+        let takes_all = reader.spec.deliver == Deliver::Every || reader.spec.chains;
+        takes_all && streams.any(|stream| reader.pattern.matches(stream)) && {
+            let last = reader.deliveries.all().iter().rev().find(|got| got.camera == *camera);
+            last.is_some_and(|got| got.age() > BEHIND_MAX)
+        }
     }
 
     /// How many frames an application may take before it is the turn of a camera again.
