@@ -5,7 +5,7 @@ use super::*;
 use crate::frame::{ChainLink, FrameMeta};
 use crate::history::{PastAnswer, PastQuery, Tier};
 use crate::setting::{DeclaredKnobs, Form, KnobValue};
-use crate::wire::{HistoryCode, HistoryRequest, ProfileUse};
+use crate::wire::{HistoryCode, HistoryRequest, ProfileUse, Share};
 
 const INTERVAL: Duration = Duration::from_millis(100);
 const BOUND: Duration = Duration::from_millis(150);
@@ -361,4 +361,29 @@ fn the_past_is_given_at_rungs_of_the_stream_and_no_other() {
     rig.sent(1, picture);
     rig.take();
     assert!(asked_of_the_past(&mut rig, "data/top=10").expect("the rung is known").is_none());
+}
+
+/// A stream with knobs on a channel: the edge is told what its rungs cost, and records keep to the cap as pictures do.
+#[test]
+fn a_stream_with_knobs_takes_part_in_a_channel() {
+    let mut rig = rig(true, profile(true));
+    run(&mut rig, Duration::from_secs(3), 5_000.0, |_| Function::Works);
+    rig.message(1, Message::Share(Share::Free));
+    run(&mut rig, Duration::from_secs(3), 5_000.0, |_| Function::Works);
+    let claim = rig.broker.negotiation.told_claim().expect("it was told");
+    let accuracies: Vec<f64> = claim.steps.iter().map(|step| step.accuracy).collect();
+    assert_eq!(accuracies, [0.85, 0.93, 1.0], "rungs that the stream does not have are left out");
+    assert_eq!((claim.latency_bound, claim.floor), (BOUND, 0));
+    assert!(claim.steps.windows(2).all(|steps| steps[0].bytes < steps[1].bytes), "{:?}", claim.steps);
+    // Room for a hundred rows, and then for ten.
+    for (frame_bytes_max, rung) in [(8_000, "data/top=100"), (1_000, "data/top=10")] {
+        let mut sent = Vec::new();
+        for _ in 0..40 {
+            let lifetime = Duration::from_millis(300);
+            rig.message(1, Message::Share(Share::Cap { frame_bytes_max, lifetime }));
+            sent.extend(run(&mut rig, INTERVAL, 5_000.0, |_| Function::Works).0);
+        }
+        assert!(sent.len() > 30, "{} records in four seconds", sent.len());
+        assert!(share(&sent[2..], rung) == 1.0, "{frame_bytes_max}: {sent:?}");
+    }
 }
