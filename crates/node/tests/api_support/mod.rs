@@ -227,6 +227,10 @@ pub async fn slow_link(edge: SocketAddr, bits_per_second: u64) -> SocketAddr {
     tokio::spawn(async move {
         while let Ok((camera, _)) = listener.accept().await {
             let edge = TcpStream::connect(edge).await.unwrap();
+            // Otherwise the kernel keeps pieces back until earlier ones are acknowledged, and gives several at once.
+            for end in [&camera, &edge] {
+                end.set_nodelay(true).unwrap();
+            }
             let ((from_camera, to_camera), (from_edge, to_edge)) = (camera.into_split(), edge.into_split());
             tokio::spawn(carry(from_camera, to_edge, bits_per_second));
             tokio::spawn(carry(from_edge, to_camera, bits_per_second));

@@ -247,9 +247,9 @@ impl<R: AsyncRead + Unpin> Receiver<'_, R> {
                     if (&mut self.reader).take(missing).read_buf(&mut **payload).await? == 0 {
                         return Err(ReadRecordError::Ended.into());
                     }
-                }
-                if *history == 0 {
-                    report_progress(self.link, *frame, payload.len(), reported, self.events).await;
+                    if *history == 0 {
+                        report_progress(self.link, *frame, payload.len(), reported, self.events).await;
+                    }
                 }
                 Ok(())
             }

@@ -23,6 +23,11 @@ use crate::link::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender, UNSENT_IN
 
 /// Records written with one system call while the connection takes them without waiting.
 const RECORDS_AT_ONCE_MAX: usize = 4;
+/// The most bytes of a TLS record while little is written: what the controller takes for a packet. A record can be read when its last byte is there. In one
+/// record, a small frame would be there all at once, and its times would say nothing about the link.
+const PACKET_BYTES: usize = 1_200;
+/// More than this in one piece has several records in any case, and is measured by them.
+const LITTLE_BYTES_MAX: usize = RECORD_BYTES_MAX + 256;
 /// Commands that may wait for a write to finish. Beyond that they wait in their channel.
 const WAITING_MAX: usize = 64;
 /// Streams that the edge has stopped and that are not dropped yet.
@@ -276,9 +281,11 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Writes all records that wait into the kernel. True if it had to wait for room.
+    /// Writes all records that wait into the kernel, each of the [`pieces`] as a TLS record of its own. True if it had to wait for room.
     async fn write_out(&mut self) -> io::Result<bool> {
-        self.writer.write_all(&self.out).await?;
+        for piece in pieces(&self.out) {
+            self.writer.write_all(piece).await?;
+        }
         self.out.clear();
         let mut waited = false;
         poll_fn(|context| {
@@ -288,5 +295,22 @@ impl Sender<'_> {
         })
         .await?;
         Ok(waited)
+    }
+}
+
+/// What becomes a TLS record each, of what is written at once.
+fn pieces(out: &[u8]) -> std::slice::Chunks<'_, u8> {
+    out.chunks(if out.len() <= LITTLE_BYTES_MAX { PACKET_BYTES } else { out.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_is_cut_into_packets_and_much_is_not() {
+        assert_eq!(pieces(&[]).count(), 0);
+        assert_eq!(pieces(&[7; 3_000]).map(<[u8]>::len).collect::<Vec<_>>(), [1_200, 1_200, 600]);
+        assert_eq!(pieces(&[7; 4 * RECORD_BYTES_MAX]).count(), 1);
     }
 }
