@@ -13,7 +13,8 @@
 //! | `hands.rs` | has a client library, which reports when it takes frames |
 //! | `past.rs` | has questions for the past answered |
 //! | `deliveries.rs` | records what it got |
-//! | `publishing.rs` | publishes what it made of frames |
+//! | `records.rs` | makes records of frames |
+//! | `publishing.rs` | publishes them |
 
 mod access;
 mod asks;
@@ -22,6 +23,7 @@ mod frames;
 mod hands;
 mod past;
 mod publishing;
+mod records;
 mod rights;
 
 use std::collections::BTreeMap;

@@ -1,48 +1,38 @@
 //! Publishes at its edge what an application made of frames: a derived stream, by one or several programs of the application.
 
-use std::time::Duration;
-
 use mez_core::broker::Published;
 use mez_core::broker::edge::{Deriving, PublisherId};
-use mez_core::data::{DataRecord, Origin};
+use mez_core::data::DataRecord;
 use mez_core::frame::{FrameId, Sequence};
 use mez_core::name::CameraName;
 use mez_core::rights::{StreamRights, Verb};
-use mez_core::subscription::Delivery;
 
-use super::Application;
 use super::access::Access;
 use crate::check::AcceptedSeen;
-use crate::payload::payload;
-use crate::time::ms;
 use crate::trace::What;
 use crate::world::bug::Bug;
 use crate::world::edge::EdgeHost;
-use crate::world::events::{Event, MadeRecord};
+use crate::world::events::MadeRecord;
 use crate::world::spec::DeriveSpec;
 use crate::world::stage::Stage;
-
-/// How long a program waits for the edge's word that it may publish.
-const OPENING: Duration = ms(1);
-/// Payloads of applications have numbers from here on, so that they are not those of cameras' frames.
-const PAYLOADS: u64 = 1 << 40;
 
 /// What an application publishes.
 pub(super) struct Publishing {
     /// Its place among the applications.
     application: usize,
-    spec: DeriveSpec,
-    stream: CameraName,
+    pub(super) spec: DeriveSpec,
+    pub(super) stream: CameraName,
     of: Vec<CameraName>,
     /// Its programs, and under which number each was let in.
-    workers: Vec<Option<PublisherId>>,
+    pub(super) workers: Vec<Option<PublisherId>>,
     /// What it was granted when it began.
     rights: Option<StreamRights>,
     /// How often the rights of its edge and its deny list had changed when it last looked.
     noticed: (u64, u64),
     opened: u64,
     made: u64,
-    accepted: u64,
+    /// How many records the edge has accepted.
+    pub(super) accepted: u64,
 }
 
 impl Publishing {
@@ -80,7 +70,7 @@ impl Publishing {
     }
 
     /// Ends what it may not do any more, if rights or the deny list have changed.
-    fn look(&mut self, access: &Access, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+    pub(super) fn look(&mut self, access: &Access, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
         let changes = (edge.rights.changes, edge.lists.changes);
         let is_open = self.workers.iter().any(Option::is_some);
         if edge.process.is_none() || self.noticed == changes || !is_open {
@@ -97,7 +87,7 @@ impl Publishing {
     }
 
     /// Asks to publish. Returns whether it may. `is_camera`: whether a camera of the world has the name of the stream.
-    fn open(
+    pub(super) fn open(
         &mut self,
         worker: usize,
         access: &Access,
@@ -131,7 +121,13 @@ impl Publishing {
     }
 
     /// Publishes a record, and perhaps dies.
-    fn publish(&mut self, id: PublisherId, made: &MadeRecord, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
+    pub(super) fn publish(
+        &mut self,
+        id: PublisherId,
+        made: &MadeRecord,
+        edge: &mut EdgeHost,
+        stage: &mut Stage<'_>,
+    ) {
         let (application, worker) = (self.application, made.worker);
         self.made += 1;
         let mut of = made.of.clone();
@@ -156,67 +152,6 @@ impl Publishing {
             }
             Some(Err(refused)) => stage.checks.record_refused(&self.stream, &refused.to_string()),
             None => {}
-        }
-    }
-}
-
-impl Application {
-    /// The derived stream that it publishes, if it publishes one.
-    pub(in crate::world) fn stream(&self) -> Option<&CameraName> {
-        self.publishing.as_ref().map(|publishing| &publishing.stream)
-    }
-
-    /// How many of its records the edge has accepted.
-    pub(in crate::world) fn records_published(&self) -> u64 {
-        self.publishing.as_ref().map_or(0, |publishing| publishing.accepted)
-    }
-
-    /// Makes a record of a frame that it has done with, and sends it on its way.
-    pub(super) fn make_record(&mut self, done: &Delivery, stage: &mut Stage<'_>) {
-        let Some(publishing) = &self.publishing else { return };
-        if done.camera == publishing.stream {
-            return;
-        }
-        let DeriveSpec { workers, record_bytes, way, .. } = &publishing.spec;
-        let bytes = self.random.within(u64::from(*record_bytes.start())..=u64::from(*record_bytes.end()));
-        let number = PAYLOADS + (self.index as u64) * 1_000_000 + self.frames;
-        let meta = &done.record.frame.meta;
-        let made = MadeRecord {
-            worker: self.frames as usize % workers,
-            of: Origin { camera: done.camera.clone(), frame: meta.id, captured: meta.captured },
-            body: payload(number, bytes as u32),
-        };
-        let arrives = stage.now + self.random.duration(way.clone());
-        stage.events.push(arrives, Event::Derived { application: self.index, made: Box::new(made) });
-    }
-
-    /// A record reaches the edge. Its program asks first whether it may publish, if it has not; a record that finds no edge is lost, and was never
-    /// accepted.
-    pub(in crate::world) fn handle_made(
-        &mut self,
-        made: MadeRecord,
-        is_camera: bool,
-        edge: &mut EdgeHost,
-        stage: &mut Stage<'_>,
-    ) {
-        let Some(publishing) = &mut self.publishing else { return };
-        if edge.process.is_none() || edge.is_frozen() {
-            return;
-        }
-        publishing.look(&self.access, edge, stage);
-        let open = publishing.workers[made.worker];
-        if let Some(id) = open {
-            publishing.publish(id, &made, edge, stage);
-        } else if publishing.open(made.worker, &self.access, is_camera, edge, stage) {
-            let event = Event::Derived { application: self.index, made: Box::new(made) };
-            stage.events.push(stage.now + OPENING, event);
-        }
-    }
-
-    /// Looks whether it may still publish, if rights or the deny list have changed.
-    pub(super) fn look_at_publishing(&mut self, edge: &mut EdgeHost, stage: &mut Stage<'_>) {
-        if let Some(publishing) = &mut self.publishing {
-            publishing.look(&self.access, edge, stage);
         }
     }
 }

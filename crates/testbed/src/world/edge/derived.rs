@@ -1,6 +1,4 @@
-//! Takes in derived streams, as the edge's driver does, and remembers of each how often it began and whose it is.
-
-use std::collections::BTreeMap;
+//! Takes in derived streams, as the edge's driver does.
 
 use mez_core::broker::Published;
 use mez_core::broker::edge::{DerivedError, Deriving, PublisherId, PublisherRefused};
@@ -11,29 +9,6 @@ use mez_core::units::Timestamp;
 use super::EdgeHost;
 use crate::world::bug::Bug;
 use crate::world::stage::Stage;
-
-/// What outlives a process, whether or not logs are kept on disk.
-#[derive(Default)]
-pub(super) struct DerivedStates {
-    kept: BTreeMap<CameraName, (Epoch, Deriving)>,
-}
-
-impl DerivedStates {
-    /// Begins the next epoch of a stream.
-    fn begin(&mut self, stream: &CameraName, deriving: &Deriving, above: Epoch, bug: Option<Bug>) -> Epoch {
-        let last = self.kept.get(stream).map_or(Epoch(0), |(epoch, _)| *epoch);
-        let last = if bug == Some(Bug::StreamEpochForgotten) { Epoch(0) } else { last };
-        let epoch = Epoch(above.max(last).0 + 1);
-        self.kept.insert(stream.clone(), (epoch, deriving.clone()));
-        epoch
-    }
-
-    /// Whose a stream on disk is, and what it is made of. `None`: it is a camera.
-    pub(super) fn remembered(&self, name: &CameraName, bug: Option<Bug>) -> Option<Deriving> {
-        let kept = self.kept.get(name).filter(|_| bug != Some(Bug::StreamTakenForCamera));
-        kept.map(|(_, deriving)| deriving.clone())
-    }
-}
 
 /// What a publisher hears of a record that was accepted.
 pub(in crate::world) struct Accepted {

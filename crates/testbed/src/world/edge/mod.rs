@@ -9,13 +9,15 @@
 //! | `link.rs` | tells the broker what comes over cameras' links |
 //! | `door.rs` | decides who may wait without having proved who it is |
 //! | `logs.rs` | keeps replica logs on disk |
-//! | `derived.rs` | takes in derived streams, and remembers how often each began |
+//! | `derived.rs` | takes in derived streams |
+//! | `begun.rs` | remembers how often each of them began |
 //! | `lent.rs` | accounts for what is held for applications that stand still |
 //! | `decoder.rs`, `decoding.rs` | makes stills of frames of chains |
 //! | `rights.rs` | knows who may do what |
 //! | `lists.rs` | knows who was revoked |
 //! | `reset.rs` | takes up a state that no broker wrote, and resets cameras |
 
+mod begun;
 mod decoder;
 mod decoding;
 mod derived;
@@ -39,9 +41,9 @@ use mez_core::revocation::Certificate;
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::MessageBuffer;
 
+use self::begun::DerivedStates;
 pub(super) use self::decoder::DiskStills;
 use self::decoder::Stills;
-use self::derived::DerivedStates;
 use self::door::Door;
 use self::lent::Lent;
 pub(super) use self::link::Opened;
