@@ -96,7 +96,7 @@ impl H264Decoder {
         number: u64,
         refers: Option<u64>,
     ) -> Result<&Yuv420, H264Error> {
-        self.copy_planes(payload, number, refers, Samples::Ours)
+        self.copy_planes(payload, number, refers, None)
     }
 
     /// Decodes a frame that others need, and shows it to nobody.
@@ -115,20 +115,20 @@ impl H264Decoder {
         number: u64,
         refers: Option<u64>,
     ) -> Result<&Yuv420, H264Error> {
-        self.copy_planes(payload, number, refers, Samples::AsCoded)
+        self.copy_planes(payload, number, refers, Some(Colour::OURS))
     }
 
+    /// Copies the planes. `meaning`: what their samples are taken to mean, whatever the stream says.
     fn copy_planes(
         &mut self,
         payload: &[u8],
         number: u64,
         refers: Option<u64>,
-        samples: Samples,
+        meaning: Option<Colour>,
     ) -> Result<&Yuv420, H264Error> {
         let mut copy = std::mem::take(&mut self.planes);
         let decoded = self.show(payload, number, refers, |planes, size, colour| {
-            let colour = if samples == Samples::Ours { colour } else { Colour::OURS };
-            to_ours(planes, size, colour, &mut copy);
+            to_ours(planes, size, meaning.unwrap_or(colour), &mut copy);
         });
         self.planes = copy;
         decoded?;
@@ -253,15 +253,6 @@ impl H264Decoder {
         let (unit, None) = (units.next()?, units.next()) else { return None };
         slice::predicted(unit, self.frame_num_bits?)?.place()
     }
-}
-
-/// What the samples of decoded pictures are to mean.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Samples {
-    /// Full range, BT.601.
-    Ours,
-    /// What they mean in the stream.
-    AsCoded,
 }
 
 /// Where a frame is kept that was decoded.
