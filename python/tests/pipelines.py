@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import mez
 from mez.pipeline import record as records
 from mez.pipeline.bus import Bus, Delivery, Made, Reader, Standing, Terms
+from mez.pipeline.file import KafkaSettings
 from mez.pipeline.record import Hop, Record
+from tests.pipelines_kafka import Kafka
 
 PATIENCE_S = 60.0
 
@@ -32,6 +34,24 @@ def made(number: int, camera: str = "dock/cam1", payload: object = None, **heade
     start.mark("found")
     one = start.derive({"number": number} if payload is None else payload, headers=headers)
     return records.finish(start, one, "detect", 0, "detect-0@host")
+
+
+def settings(kafka: Kafka, **other: Any) -> KafkaSettings:  # noqa: ANN401, fields of the settings
+    """The table `kafka` of a pipeline file."""
+    plain = KafkaSettings(
+        servers=(kafka.server,),
+        tls=False,
+        ca=None,
+        certificate=None,
+        key=None,
+        sasl=None,
+        credentials=None,
+        partitions=4,
+        replication=1,
+        retention_s=600.0,
+        record_bytes_max=8 << 20,
+    )
+    return replace(plain, **other)
 
 
 @dataclass
@@ -75,16 +95,3 @@ def until(call: Callable[[], T], condition: Callable[[T], bool], what: str) -> T
             return value
         assert time.monotonic() < end, f"{what}: {value!r}"
         time.sleep(0.02)
-
-
-class Kafka:
-    """A cluster of this session, and names of topics that no other test has."""
-
-    def __init__(self, server: str) -> None:
-        self.server = server
-        self._names = 0
-
-    def name(self) -> str:
-        """A name for a pipeline that no other test has."""
-        self._names += 1
-        return f"faces{self._names}"

@@ -8,16 +8,23 @@ import pytest
 import mez
 from mez.pipeline.bus import Bus
 from mez.pipeline.errors import RecordTooLargeError
+from mez.pipeline.kafka_bus import KafkaBus
 from mez.pipeline.mez_bus import MezBus
-from tests.pipelines import Site, made, taken, until
+from tests.pipelines import Site, made, settings, taken, until
+from tests.pipelines_kafka import Kafka
 
 
-@pytest.fixture(params=["mez"])
+@pytest.fixture(params=["mez", "kafka"])
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     """A bus of this test alone."""
-    edge: mez.Edge = request.getfixturevalue("edge")
-    bus: Bus = MezBus("faces", (f"unix://{edge.socket}",))
-    bus.prepare({"detect": ["embed"]})
+    bus: Bus
+    if request.param == "mez":
+        edge: mez.Edge = request.getfixturevalue("edge")
+        bus = MezBus("faces", (f"unix://{edge.socket}",))
+    else:
+        kafka: Kafka = request.getfixturevalue("kafka")
+        bus = KafkaBus(kafka.name(), settings(kafka))
+    bus.prepare({"detect": ["embed", "count"]})
     yield Site(request.param, bus)
     bus.close()
 

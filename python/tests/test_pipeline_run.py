@@ -15,7 +15,8 @@ import pytest
 import mez
 from mez.pipeline import envelope
 from mez.pipeline.record import Record
-from tests.pipelines import Kafka, until
+from tests.pipelines import until
+from tests.pipelines_kafka import Kafka
 from tests.support import picture
 
 STAGES = '''
@@ -163,7 +164,7 @@ def publish(camera: mez.Publisher, count: int) -> None:
         assert sent is not None
 
 
-BOTH = pytest.mark.parametrize("running", ["mez"], indirect=True)
+BOTH = pytest.mark.parametrize("running", ["mez", "kafka"], indirect=True)
 
 
 @BOTH

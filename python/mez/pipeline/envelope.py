@@ -42,6 +42,12 @@ def fields(record: Record) -> dict[str, str]:
     return {**record.headers, **told}
 
 
+def plain_fields(record: Record) -> dict[str, str]:
+    """What a record without an envelope says: what its bytes are, and the frame that it goes back to."""
+    told = fields(record)
+    return {name: told[name] for name in ("content-type", "mez-camera", "mez-frame", "mez-captured-ns")}
+
+
 def opened(told: Mapping[str, str], payload: memoryview, attempt: int) -> Record:
     """The record that says this.
 

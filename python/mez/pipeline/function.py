@@ -37,9 +37,10 @@ class Function:
         self._called: Callable[..., Any] = named
         if inspect.isclass(named):
             try:
-                self._called = named(**options)
+                made: Any = named(**options)
             except Exception as error:
                 raise PipelineError(f"{run} cannot be made: {told(error)}") from error
+            self._called = made
         else:
             self._options = options
 

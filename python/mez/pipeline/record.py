@@ -288,30 +288,32 @@ def arrived(record: Record, at: Mapping[str, int]) -> Record:
 
 def of_frame(frame: "Frame") -> Record:
     """A record of a camera's frame, or of a data record that has no envelope."""
-    origin = frame.of or frame.origin
     content_type = frame.content_type or _MEDIA.get(frame.encoding, f"image/x-{frame.encoding}")
-    record = Record(
+    record = start(frame.of or frame.origin, frame.payload, content_type, max(1, frame.attempt))
+    record._origin = frame
+    if frame.content_type is None:
+        record.published_size = frame.published_size
+    exact_ns = frame._captured_monotonic_ns
+    if exact_ns is not None and frame.of is None:
+        error_ns = None if frame.age_error_ms is None else round(frame.age_error_ms * 1e6)
+        record.hops = (replace(record.hops[0], at={"captured": exact_ns}, error_ns=error_ns),)
+    return arrived(record, bus_stamps(frame))
+
+
+def start(origin: Origin, payload: memoryview, content_type: str, attempt: int) -> Record:
+    """A record without an envelope. When its frame was captured is as exact as the wall clocks agree."""
+    offset_ns = wall_ns()
+    at = {"captured": origin.captured_ns - offset_ns}
+    return Record(
         id=f"{origin.camera}@{origin.id.epoch}-{origin.id.sequence}",
         camera=origin.camera,
         frame=origin.id,
         captured_ns=origin.captured_ns,
-        payload=frame.payload,
+        payload=payload,
         content_type=content_type,
-        published_size=None if frame.content_type else frame.published_size,
-        attempt=max(1, frame.attempt),
-        _origin=frame,
+        hops=(Hop(CAMERA, "", clock(), offset_ns, at, len(payload)),),
+        attempt=attempt,
     )
-    offset = wall_ns()
-    exact = frame._captured_monotonic_ns if frame.of is None else None
-    began = origin.captured_ns - offset if exact is None else exact
-    # The stamps of the bus belong to the hop that takes the record.
-    stamps = bus_stamps(frame)
-    error = None
-    if exact is not None and frame.age_error_ms is not None:
-        error = round(frame.age_error_ms * 1e6)
-    hop = Hop(CAMERA, "", clock(), offset, {"captured": began}, len(record.payload), 0, error)
-    record.hops = (hop,)
-    return arrived(record, stamps)
 
 
 def bus_stamps(frame: "Frame") -> dict[str, int]:
