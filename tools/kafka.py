@@ -13,6 +13,7 @@ import os
 import secrets
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -98,8 +99,12 @@ def fetch() -> Path:
         if found != wanted:
             odd = sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
             raise KafkaError(f"these are not the jars that {SUMS.name} lists: {', '.join(odd)}")
-        if not place.exists():
+        try:
             jars.rename(place)
+        except OSError:
+            # Somebody else was faster.
+            if not place.is_dir():
+                raise
     return place
 
 
@@ -149,8 +154,7 @@ def make_secrets(folder: Path, cluster: Cluster) -> None:
     keytool += ["-alias", "broker"]
     made = ["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "30"]
     made += ["-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1", "-ext", "bc:critical=ca:true"]
-    for words in (made, ["-exportcert", "-rfc", "-file", cluster.ca]):
-        subprocess.run([*keytool, *words], check=True, capture_output=True)
+    subprocess.run([*keytool, *made], check=True, capture_output=True)
     private(Path(cluster.credentials), f'username = "{USERNAME}"\npassword = "{secrets.token_urlsafe(24)}"\n')
 
 
@@ -208,12 +212,12 @@ def run(folder: Path, brokers: int, is_secure: bool) -> int:
     processes = [start(folder, jars, number) for number in range(1, len(cluster.ports) + 1)]
     try:
         await_ready(folder, cluster, processes, ended)
+        if cluster.secure and not ended:
+            # The certificate is its own authority.
+            Path(cluster.ca).write_text(ssl.get_server_certificate(("127.0.0.1", cluster.ports[0].secure)))
+            print(f"with TLS and SASL {cluster.secure}: ca {cluster.ca}, credentials {cluster.credentials}")
         if not ended:
             print(f"ready {cluster.servers}", flush=True)
-            if cluster.secure:
-                print(
-                    f"with TLS and SASL {cluster.secure}: ca {cluster.ca}, credentials {cluster.credentials}"
-                )
         while not ended:
             fail_if_ended(folder, processes)
             time.sleep(0.1)

@@ -42,8 +42,10 @@ class Kafka:
             words, stdout=subprocess.PIPE, text=True, env={"HOME": self._home, "PATH": os.environ["PATH"]}
         )
         assert self._process.stdout is not None
-        said = self._process.stdout.readline()
-        assert said.startswith("ready"), f"Kafka does not run: {said}"
+        said = ""
+        while not said.startswith("ready"):
+            said = self._process.stdout.readline()
+            assert said, f"Kafka does not run: status {self._process.wait()}"
 
     def stop(self) -> None:
         """Stop it in order."""

@@ -1,15 +1,18 @@
 """What every bus promises: one set of tests, for Mez's own and for a real Kafka."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import mez
-from mez.pipeline.bus import Bus
-from mez.pipeline.errors import RecordTooLargeError
+from mez.pipeline.bus import Bus, Writer
+from mez.pipeline.errors import BusAwayError, BusError, RecordTooLargeError
 from mez.pipeline.kafka_bus import KafkaBus
 from mez.pipeline.mez_bus import MezBus
+from mez.pipeline.record import Record
 from tests.pipelines import Site, made, settings, taken, until
 from tests.pipelines_kafka import Kafka
 
@@ -177,3 +180,103 @@ def test_plain_records_are_for_programs_that_know_nothing_of_pipelines(site: Sit
     assert (got.camera, got.content_type, got.headers) == ("dock/cam1", "application/json", {})
     assert [hop.stage for hop in got.hops] == ["camera"]
     reader.close()
+
+
+def test_kafka_a_record_whose_worker_died_is_tried_so_often(kafka: Kafka) -> None:
+    """Who takes up a dead worker's place goes one record at a time, and counts."""
+    bus = KafkaBus(kafka.name(), settings(kafka))
+    site = Site("kafka", bus)
+    bus.prepare({"detect": ["embed"]})
+    bus.writer("detect").send([made(1), made(2), made(3)])
+    # None is closed: the next of the same number takes its place, as after a death.
+    dead = [bus.reader(site.source(), site.terms(tries=2))]
+    taken(dead[0]).done()
+    assert taken(dead[0]).record.id == made(2).id
+    for attempt in (1, 2):
+        dead.append(bus.reader(site.source(), site.terms(tries=2)))
+        delivery = taken(dead[-1])
+        assert (delivery.record.id, delivery.record.attempt) == (made(2).id, attempt)
+    last = bus.reader(site.source(), site.terms(tries=2))
+    delivery = taken(last)
+    assert delivery.record.id == made(3).id
+    delivery.done()
+    site.standing(lambda standing: standing.dead == 1 and standing.waiting == 0)
+    (letter,) = bus.dead_letters("embed")
+    assert (letter.record, letter.tries) == (made(2).id, 2)
+    assert letter.error == "its worker died in each try"
+    for reader in (last, *dead):
+        reader.close()
+
+
+def test_kafka_records_flow_again_after_a_restart_of_the_brokers(kafka: Kafka) -> None:
+    """With the clients as they were; meanwhile it is told that the bus is away."""
+    bus = KafkaBus(kafka.name(), settings(kafka))
+    site = Site("kafka", bus)
+    bus.prepare({"detect": ["embed"]})
+    writer, reader = bus.writer("detect"), bus.reader(site.source(), site.terms())
+    writer.send([made(1)])
+    taken(reader).done()
+    kafka.stop()
+    with pytest.raises(BusAwayError, match=r"Kafka at 127\.0\.0\.1:\d+ does not answer"):
+        bus.prepare({})
+    assert reader.next(0.1) is None
+    kafka.start()
+    until(lambda: _is_sent(writer, made(2)), bool, "it takes records")
+    delivery = taken(reader)
+    assert delivery.record.id == made(2).id
+    delivery.done()
+    reader.close()
+
+
+def _is_sent(writer: Writer, record: Record) -> bool:
+    try:
+        writer.send([record])
+    except BusAwayError:
+        return False
+    return True
+
+
+def test_kafka_with_tls_and_a_password_out_of_a_file(kafka: Kafka, tmp_path: Path) -> None:
+    """Round trip; a wrong password and a wrong authority are told with the field to look at."""
+    secure = settings(
+        kafka,
+        servers=(kafka.cluster["secure"],),
+        tls=True,
+        sasl="PLAIN",
+        ca=Path(kafka.cluster["ca"]),
+        credentials=Path(kafka.cluster["credentials"]),
+    )
+    name = kafka.name()
+    bus = KafkaBus(name, secure)
+    site = Site("kafka", bus)
+    bus.prepare({"detect": ["embed"]})
+    bus.writer("detect").send([made(1)])
+    reader = bus.reader(site.source(), site.terms())
+    delivery = taken(reader)
+    assert delivery.record.id == made(1).id
+    delivery.done()
+    reader.close()
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text('username = "mez"\npassword = "guess"\n')
+    wrong.chmod(0o600)
+    with pytest.raises(BusError, match=r"see kafka\.credentials"):
+        KafkaBus(name, replace(secure, credentials=wrong)).prepare({})
+    with pytest.raises(BusError, match=r"see kafka\.ca"):
+        KafkaBus(name, replace(secure, ca=None)).prepare({})
+
+
+def test_kafka_secrets_that_others_can_read_are_refused(
+    kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And missing ones are named, with where they may come from."""
+    secrets = tmp_path / "kafka-secrets.toml"
+    secrets.write_text('username = "mez"\npassword = "guess"\n')
+    secrets.chmod(0o644)
+    secure = settings(kafka, sasl="PLAIN", credentials=secrets)
+    with pytest.raises(BusError, match=r"others can read .*; run: chmod 600"):
+        KafkaBus("faces", secure)
+    with pytest.raises(BusError, match=r"kafka\.sasl needs username; .*MEZ_KAFKA_USERNAME"):
+        KafkaBus("faces", replace(secure, credentials=None))
+    monkeypatch.setenv("MEZ_KAFKA_USERNAME", "mez")
+    monkeypatch.setenv("MEZ_KAFKA_PASSWORD", "guess")
+    KafkaBus("faces", replace(secure, credentials=None)).close()

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 CONFIRM_S_MAX: Final = 10.0
 """How long brokers may take to confirm a record, in seconds."""
 
+LOOK_S: Final = 0.5
+"""How often it is looked whether the cluster refuses this client, in seconds."""
+
 DEAD_LETTERS_MAX: Final = 100
 
 
@@ -148,14 +151,19 @@ class KafkaBus:
         return self._client
 
     def _topics(self) -> Mapping[str, Any]:
-        try:
-            found: Mapping[str, Any] = self._admin.list_topics(timeout=ANSWER_S_MAX / 2).topics
-        except KafkaException as error:
-            # What TLS or SASL said comes by the callback.
-            self._admin.poll(0)
-            raise self._link.failed("the topics", error) from error
-        self._link.reached()
-        return found
+        until_s = time.monotonic() + ANSWER_S_MAX / 2
+        while True:
+            try:
+                found: Mapping[str, Any] = self._admin.list_topics(timeout=LOOK_S).topics
+            except KafkaException as error:
+                # What TLS or SASL said comes by the callback.
+                self._admin.poll(0)
+                failed = self._link.failed("the topics", error)
+                if isinstance(failed, BusAwayError) and time.monotonic() < until_s:
+                    continue
+                raise failed from error
+            self._link.reached()
+            return found
 
     def _offsets(self, known: Mapping[str, Any], topic: str) -> tuple[dict[int, int], dict[int, int]]:
         """The first offset of each partition, and the one behind the last."""
