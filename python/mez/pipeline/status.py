@@ -118,14 +118,16 @@ def folder(name: str, state: Path | None = None) -> Path:
     Args:
         name: The pipeline's name.
         state: The folder for state. Default: `MEZ_STATE`, else `/var/lib/mez` for root, else
-            `~/.local/state/mez`.
+            `mez` in `XDG_STATE_HOME` or `~/.local/state`.
     """
     if state is None:
-        given = os.environ.get("MEZ_STATE")
+        given, local = os.environ.get("MEZ_STATE"), os.environ.get("XDG_STATE_HOME")
         if given:
             state = Path(given)
+        elif os.geteuid() == 0:
+            state = Path("/var/lib/mez")
         else:
-            state = Path("/var/lib/mez") if os.geteuid() == 0 else Path.home() / ".local/state/mez"
+            state = (Path(local) if local else Path.home() / ".local/state") / "mez"
     return state / "pipelines" / name
 
 
