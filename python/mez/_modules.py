@@ -8,7 +8,11 @@ from types import ModuleType
 
 
 class LoadError(Exception):
-    """It is not there, or cannot be imported. The message says what, without what to do."""
+    """It cannot be imported, because of its cause. The message says what, without what to do."""
+
+
+class NoFileError(LoadError):
+    """There is no such file."""
 
 
 def module(name: str, folder: Path | None = None) -> ModuleType:
@@ -30,7 +34,7 @@ def module(name: str, folder: Path | None = None) -> ModuleType:
         path = (folder / name if folder is not None else Path(name)).resolve()
         found = importlib.util.spec_from_file_location(path.stem, path)
         if found is None or found.loader is None or not path.is_file():
-            raise LoadError(f"there is no file {path}")
+            raise NoFileError(f"there is no file {path}")
         loaded = importlib.util.module_from_spec(found)
         sys.modules[path.stem] = loaded
         found.loader.exec_module(loaded)

@@ -30,7 +30,6 @@ class Function:
     """
 
     def __init__(self, run: str, folder: Path, options: Mapping[str, Any]) -> None:
-        self._run = run
         named = _named(run, folder)
         _check(named, options, run)
         self._options: Mapping[str, Any] = {}

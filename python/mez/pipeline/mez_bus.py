@@ -4,7 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,18 +12,7 @@ from typing import Any, Final
 import mez
 from mez import _native
 from mez._frame import Frame
-from mez.errors import (
-    BrokerError,
-    BusyError,
-    ConnectError,
-    DataError,
-    EndedError,
-    Error,
-    FrameTooLargeError,
-    KeysError,
-    PermissionDenied,
-    WaitTimeoutError,
-)
+from mez.errors import BusyError, ConnectError, DataError, Error, FrameTooLargeError, WaitTimeoutError
 from mez.pipeline import envelope
 from mez.pipeline import record as records
 from mez.pipeline.bus import Cameras, DeadLetter, Made, Standing, Terms
@@ -241,7 +230,7 @@ class MezWriter:
 
 
 @contextlib.contextmanager
-def _told(what: str) -> Any:  # noqa: ANN401, a context manager
+def _told(what: str) -> Iterator[None]:
     """Turn errors of Mez into those of a bus."""
     try:
         yield
@@ -251,5 +240,5 @@ def _told(what: str) -> Any:  # noqa: ANN401, a context manager
         raise RecordTooLargeError(f"{what}: {error}") from error
     except (ConnectError, BusyError) as error:
         raise BusAwayError(f"{what}: {error}") from error
-    except (PermissionDenied, KeysError, BrokerError, EndedError, Error) as error:
+    except Error as error:
         raise BusError(f"{what}: {error}") from error

@@ -103,7 +103,7 @@ class Worker:
     ) -> None:
         self.report = Report()
         self.wished = False
-        self._stage = stage
+        self.stage = stage
         self._name = f"{name}@{socket.gethostname()}"
         self._function = function
         self._hand = hand
@@ -144,7 +144,7 @@ class Worker:
         report = self.report
         began_ns = time.monotonic_ns()
         try:
-            made = self._function(record, self._stage.name, self._name)
+            made = self._function(record, self.stage.name, self._name)
         except Exception as error:
             self._fail(delivery, told(error))
             return
@@ -159,7 +159,7 @@ class Worker:
         report.done += 1
         report.made += len(made)
         if self._events is not None and (self._is_last or not made):
-            self._events.ended(record, made, self._stage.name, self._name)
+            self._events.ended(record, made, self.stage.name, self._name)
 
     def _fail(self, delivery: Delivery, error: str) -> None:
         self.report.failed += 1
@@ -190,7 +190,7 @@ class Worker:
 
     def is_too_large(self) -> bool:
         """Whether it has more memory than its stage may have."""
-        limit = self._stage.memory_mib_max
+        limit = self.stage.memory_mib_max
         return limit is not None and _memory_mib() > limit
 
     def line(self) -> str:
@@ -233,7 +233,7 @@ def main(pipeline: Pipeline, name: str, number: int, hand: Path) -> int:
 def _run(
     worker: Worker, pipeline: Pipeline, number: int, reports: IO[str], open_ones: contextlib.ExitStack
 ) -> None:
-    stage = worker._stage
+    stage = worker.stage
     read_on, bus = buses.of(pipeline, stage.reads_on), buses.of(pipeline, stage.bus)
     for one in (read_on, bus):
         open_ones.callback(one.close)
