@@ -29,8 +29,8 @@ SUMS: Final = ROOT / "tools/kafka/jars.sha256"
 JARS: Final = ROOT / ".cache/kafka"
 LEASH: Final = ROOT / "python/mez/_leash.py"
 
-READY_S_MAX: Final = 60.0
-"""How long brokers may take to accept connections. They take three seconds."""
+READY_S_MAX: Final = 180.0
+"""How long brokers may take to accept connections. One takes three seconds on an idle machine."""
 
 RECORD_BYTES_MAX: Final = 10 << 20
 """The largest record that brokers take, in bytes."""

@@ -1,6 +1,7 @@
 """Pipeline files: what they say, and what is refused with the field and what to do."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -222,3 +223,16 @@ def test_what_a_record_does_not_take_is_refused(call: "object", field: str) -> N
     with pytest.raises(mez.Error) as refused:
         call(made(1))
     assert refused.value.field == field
+
+
+def test_the_page_about_pipelines_shows_files_that_are_right(tmp_path: Path) -> None:
+    """And its table has every key of a stage."""
+    page = (CHECKOUT / "docs" / "pipelines.md").read_text()
+    whole, kafka = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    pipeline = file.read(written(tmp_path, whole.replace("[pipeline]", '[pipeline]\nbus = "kafka"') + kafka))
+    assert list(pipeline.stages) == ["detect", "embed"] and pipeline.kafka is not None
+    told = json.loads(file.schema())["properties"]["stage"]["additionalProperties"]["properties"]
+    table = page[page.index("| `[stage.NAME]` |") : page.index("`[pipeline]` has")]
+    assert set(
+        re.findall(r"`([a-z_]+)`", "".join(line.split("|")[1] for line in table.splitlines()[2:] if line))
+    ) == set(told)

@@ -234,7 +234,6 @@ def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(running: R
     assert len(deaths) == 2 and "started again in 0.2 s" in deaths[0]
 
 
-@BOTH
 def test_a_poison_record_is_a_dead_letter(running: Running) -> None:
     """Its error is told; the others go on."""
     running.usual(more="options.poison = 1\ntries = 2\n")
