@@ -260,13 +260,14 @@ def java(folder: Path, jars: Path) -> list[str]:
 def await_ready(
     folder: Path, cluster: Cluster, processes: "list[subprocess.Popen[bytes]]", ended: list[int]
 ) -> None:
-    """Wait until every broker accepts connections."""
+    """Wait until every broker accepts connections, on all its ports for clients."""
     end = time.monotonic() + READY_S_MAX
-    for ports in cluster.ports:
+    # A broker opens its ports one after the other.
+    for port in [port for of in cluster.ports for port in (of.plain, of.secure) if port]:
         while not ended:
             fail_if_ended(folder, processes)
             try:
-                socket.create_connection(("127.0.0.1", ports.plain), 1).close()
+                socket.create_connection(("127.0.0.1", port), 1).close()
                 break
             except OSError:
                 if time.monotonic() > end:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mez._processes import LEASH
+
 TOOL = Path(__file__).parents[2] / "tools" / "kafka.py"
 
 
@@ -37,7 +39,20 @@ class Kafka:
 
     def start(self) -> None:
         """Start it, and wait until it accepts connections."""
-        words = [sys.executable, str(TOOL), "run", "--secure", "--folder", str(self._folder)]
+        # It ends with the tests, however they end.
+        words = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(LEASH),
+            str(os.getpid()),
+            sys.executable,
+            str(TOOL),
+            "run",
+            "--secure",
+            "--folder",
+            str(self._folder),
+        ]
         self._process = subprocess.Popen(
             words, stdout=subprocess.PIPE, text=True, env={"HOME": self._home, "PATH": os.environ["PATH"]}
         )

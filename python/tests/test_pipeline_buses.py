@@ -16,6 +16,9 @@ from mez.pipeline.record import Record
 from tests.pipelines import Site, made, settings, taken, until
 from tests.pipelines_kafka import Kafka
 
+# On a busy machine Kafka, and a handful of interpreters, take their time to start.
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture(params=["mez", "kafka"])
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:

@@ -23,6 +23,9 @@ STAGES = '''
 import os, signal, time
 from pathlib import Path
 
+# On a busy machine Kafka, and a handful of interpreters, take their time to start.
+pytestmark = pytest.mark.timeout(300)
+
 
 def detect(record):
     """Two records of each frame: where something is, and a crop."""
