@@ -29,7 +29,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-CONFIRM_S_MAX: Final = 10.0
+CONFIRM_S_MAX: Final = 20.0
 """How long brokers may take to confirm a record, in seconds."""
 
 LOOK_S: Final = 0.5
