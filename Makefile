@@ -20,7 +20,7 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build wheel test test-rust test-x264 test-model test-python prove demo demo-video profile bench docs lint fmt fuzz clean
+.PHONY: help setup build wheel test test-rust test-x264 test-model test-python setup-tests kafka prove demo demo-video profile bench docs lint fmt fuzz clean
 
 help: ## list the targets
 	@echo 'Mez: camera frames for vision applications, on time. First: make demo, make test.'
@@ -31,6 +31,9 @@ help: ## list the targets
 
 setup: ## install what is missing: system packages, Rust, .venv
 	@tools/setup
+
+setup-tests:
+	@tools/setup --tests
 
 build: setup ## build everything; afterwards .venv/bin/mez is the command
 	@tools/build $(LOCKED)
@@ -57,7 +60,7 @@ test-model: export LOOM_MAX_PREEMPTIONS ?= 3
 test-model: setup ## run the log's readers against its writer in more orders than make test
 	cargo test -p mez-core --release --test ring_model $(LOCKED)
 
-test-python: build ## run the tests of the Python package
+test-python: build setup-tests ## run the tests of the Python package
 	.venv/bin/python -m pytest -n 2 --dist loadfile
 
 # The same tests, so often that what they did not find is unlikely to be there.
@@ -70,6 +73,9 @@ prove: setup ## run the random tests at length: 10,000 worlds and streams, 5,000
 	cargo test --release -p mez-media $(FEATURES_FOUND) --test stream $(LOCKED)
 	cargo test --release -p mez-testbed --test seeds --test power_cuts --test damaged_logs --test verified_logs --test planted $(LOCKED) -- --nocapture
 	cargo test -p mez-cli --features bench --test logs $(LOCKED) -- --nocapture
+
+kafka: setup-tests ## run a real Kafka on loopback, to try pipelines on it: ARGS="--brokers 3"
+	@.venv/bin/python tools/kafka.py run $(ARGS)
 
 demo: build $(if $(findstring --video,$(ARGS)),,demo-video) ## run cameras, edge and a people detector on a real video
 	.venv/bin/mez demo $(ARGS)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
-from mez.demo.processes import LEASH, mez_command
+from mez._processes import LEASH, mez_command
 from mez_bench.errors import ExperimentError
 
 READY_SECONDS_MAX: Final = 20.0

@@ -11,7 +11,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from mez.demo.processes import ProcessError
+from mez._processes import ProcessError
 from mez_bench import machine, report
 from mez_bench.errors import ExperimentError
 from mez_bench.experiment import Experiment

@@ -1,11 +1,16 @@
 """What tests share: surroundings of their own, and an edge broker inside the test's process."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import mez
+from tests.pipelines_kafka import Kafka
+
+# That of whoever runs the tests, before `surroundings` gives each test its own.
+HOME = os.environ["HOME"]
 
 
 @pytest.fixture(autouse=True)
@@ -15,6 +20,14 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("MEZ_STATE", str(tmp_path / "state"))
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A real Kafka on loopback, for all tests of this process. It takes about three seconds to start."""
+    kafka = Kafka(tmp_path_factory.mktemp("kafka"), HOME)
+    yield kafka
+    kafka.stop()
 
 
 @pytest.fixture

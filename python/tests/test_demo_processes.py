@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from mez._processes import LEASH, Child, ProcessError, free_port, run_to_end
 from mez.demo import supervise
-from mez.demo.processes import LEASH, Broker, ProcessError, free_port, run_to_end
 from mez.demo.supervise import Supervisor
 from mez.demo.usage import UsageMeter
 
@@ -41,16 +41,16 @@ def gone(pid: int) -> bool:
         return True
 
 
-Make = Callable[[str, str], Broker]
+Make = Callable[[str, str], Child]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
     """Make brokers out of names and programs; end them afterwards."""
-    made: list[Broker] = []
+    made: list[Child] = []
 
-    def one(name: str, program: str) -> Broker:
-        broker = Broker(name, [sys.executable, "-c", program], tmp_path / f"{name}.log")
+    def one(name: str, program: str) -> Child:
+        broker = Child(name, [sys.executable, "-c", program], tmp_path / f"{name}.log")
         made.append(broker)
         return broker
 
@@ -60,7 +60,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         broker.close()
 
 
-def start(broker: Broker) -> int:
+def start(broker: Child) -> int:
     """Start it, wait until it serves, and return its number."""
     broker.start()
     broker.await_ready(lambda: False)
@@ -122,8 +122,8 @@ def test_what_a_broker_started_ends_with_it(make: Make) -> None:
 def test_brokers_end_when_the_demo_is_killed(tmp_path: Path) -> None:
     """By the kernel, since nobody else is left to do it."""
     program = (
-        "import sys, time; from pathlib import Path; from mez.demo.processes import Broker; "
-        f"broker = Broker('edge', [sys.executable, '-c', {SERVES!r}], Path({str(tmp_path / 'log')!r})); "
+        "import sys, time; from pathlib import Path; from mez._processes import Child; "
+        f"broker = Child('edge', [sys.executable, '-c', {SERVES!r}], Path({str(tmp_path / 'log')!r})); "
         "broker.start(); broker.await_ready(lambda: False); print(broker.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as demo:
@@ -166,7 +166,7 @@ def test_free_ports_can_be_listened_on() -> None:
     assert 1024 < free_port() < 65536
 
 
-def supervised(make: Make) -> tuple[Supervisor, Broker, Broker]:
+def supervised(make: Make) -> tuple[Supervisor, Child, Child]:
     """Start an edge and a camera, and watch them."""
     edge, camera = make("edge", SERVES), make("cam", SERVES)
     start(edge)

@@ -18,13 +18,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 from mez import CameraInfo
+from mez._processes import Exit
 from mez.apps import pedestrian_hog
 from mez.demo.account import Delivery, Ledger, Totals
 from mez.demo.application import Asked, Replies
 from mez.demo.detector import DetectorTotals, Finding
 from mez.demo.options import Options, parse
 from mez.demo.pictures import PICTURES_PER_CAMERA, Gallery, annotate
-from mez.demo.processes import Exit
 from mez.demo.report import Process, Results, write_json
 from mez.demo.supervise import Incident
 from mez.demo.table import ContractRow, ProcessRow, Snapshot, line, reasons, render

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from mez._processes import ProcessError, free_port
 from mez.demo.channel import Channel, Link, Scenario
 from mez.demo.contract import Kept, account
-from mez.demo.processes import ProcessError, free_port
 
 CHECKOUT = Path(__file__).parents[2]
 

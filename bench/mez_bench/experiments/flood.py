@@ -17,7 +17,7 @@ from rich.table import Table
 
 import mez as mez_client
 from mez import _native
-from mez.demo.processes import run_to_end
+from mez._processes import run_to_end
 from mez_bench import attackers
 from mez_bench.arms import in_turn
 from mez_bench.attackers import DRIBBLE, HANDSHAKE, IDLE, KINDS

@@ -19,7 +19,7 @@ import numpy as np
 from rich.table import Table
 
 import mez as mez_client
-from mez.demo.processes import run_to_end
+from mez._processes import run_to_end
 from mez_bench.arms import in_turn
 from mez_bench.children import mez
 from mez_bench.errors import ExperimentError

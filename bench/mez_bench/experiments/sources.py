@@ -9,7 +9,7 @@ from typing import Final
 
 from rich.table import Table
 
-from mez.demo.processes import mez_command
+from mez._processes import mez_command
 from mez.profile import shipped
 from mez_bench.errors import ExperimentError
 from mez_bench.experiment import Cell, Experiment, Outcome, Target

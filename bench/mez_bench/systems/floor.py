@@ -1,6 +1,6 @@
 """The floor: the same hops and copies with the same TLS library, and nothing else."""
 
-from mez.demo.processes import free_port, run_to_end
+from mez._processes import free_port, run_to_end
 from mez_bench.bursts import System
 from mez_bench.peers import cargo_program
 from mez_bench.run import Run

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from mez.demo.processes import run_to_end
+from mez._processes import run_to_end
 from mez_bench.bursts import System
 from mez_bench.children import Child, mez
 from mez_bench.footage import FPS

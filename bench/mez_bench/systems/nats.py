@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from mez.demo.processes import free_port, run_to_end
+from mez._processes import free_port, run_to_end
 from mez_bench.bursts import System
 from mez_bench.children import Child
 from mez_bench.peers import NATS_SERVER_VERSION, cargo_program, nats_server

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mez.demo.processes import free_port, run_to_end
+from mez._processes import free_port, run_to_end
 from mez_bench.bursts import System
 from mez_bench.peers import cargo_program
 from mez_bench.run import Run

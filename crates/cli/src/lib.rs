@@ -74,6 +74,9 @@ enum Command {
     /// Measure how far frames can be compressed before your detector misses objects (needs the Python package)
     #[command(disable_help_flag = true)]
     Profile(PythonArgs),
+    /// Run stages that work on frames, each in processes of its own (needs the Python package)
+    #[command(disable_help_flag = true)]
+    Pipeline(PythonArgs),
     /// Run an experiment (needs the Python package and a checkout)
     #[command(disable_help_flag = true)]
     Bench(PythonArgs),
@@ -155,6 +158,7 @@ fn dispatch(cli: Cli, matches: &ArgMatches, itself: Itself) -> Result<(), Failur
         Command::Keys(args) => keys::run(args),
         Command::Demo(_) => Err(in_python("demo")),
         Command::Profile(_) => Err(in_python("profile")),
+        Command::Pipeline(_) => Err(in_python("pipeline")),
         Command::Bench(_) => Err(in_python("bench")),
         Command::DecodePictures => decode_pictures(),
         #[cfg(feature = "emulator")]

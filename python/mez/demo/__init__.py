@@ -3,7 +3,6 @@
 | module | idea |
 | --- | --- |
 | `options` | reads the command line |
-| `processes`, `leash` | run a broker as a child process that cannot outlive the demo |
 | `supervise` | starts a broker again when it dies, and measures how long frames stayed away |
 | `account` | checks that every published frame is delivered or explained |
 | `application`, `detector` | what a user of Mez would write: take frames, check them, find people, reply |
@@ -12,7 +11,7 @@
 | `usage` | reads processor time and memory of a process |
 | `table` | the live table |
 | `report`, `pictures`, `course` | the summary, pictures of people, and a plot of a scenario over time |
-| `interrupt`, `tell` | end the demo, early on Ctrl-C, with a summary |
+| `tell` | ends the demo, with a summary |
 | `run` | puts all of it together |
 """
 

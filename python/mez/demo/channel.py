@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from mez.demo.processes import LEASH, ProcessError, mez_command
+from mez._processes import LEASH, ProcessError, mez_command
 
 ANSWER_SECONDS_MAX: Final = 10.0
 

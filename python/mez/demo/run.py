@@ -19,6 +19,8 @@ from rich.progress import Progress
 
 import mez
 from mez import _checkout
+from mez._interrupt import EndedEarlyError, Interrupt
+from mez._processes import Child, ProcessError, free_port, mez_command, run_to_end
 from mez.apps.boxes import Box
 from mez.demo.account import Ledger
 from mez.demo.accuracy import Accuracy, Originals, Samples
@@ -26,10 +28,8 @@ from mez.demo.application import Application, Asked, Watched
 from mez.demo.channel import Channel
 from mez.demo.contract import Diary, Shares, account
 from mez.demo.detector import Detector, Finding
-from mez.demo.interrupt import EndedEarlyError, Interrupt
 from mez.demo.options import APP, CAMERA_LOG_MIB, EDGE_LOG_MIB, LATENCY_MS, Options, parse
 from mez.demo.pictures import Gallery
-from mez.demo.processes import Broker, ProcessError, free_port, mez_command, run_to_end
 from mez.demo.report import Process, Results, ScenarioResults
 from mez.demo.supervise import Supervisor
 from mez.demo.table import ContractRow, ProcessRow, Snapshot, line, render
@@ -136,9 +136,9 @@ class Demo:
         self._live = console.is_terminal and not options.headless
         self._keys = work / "keys"
         self._socket = work / "edge.sock"
-        self._edge = Broker("edge", self._edge_command(port), work / "edge.log")
+        self._edge = Child("edge", self._edge_command(port), work / "edge.log")
         self._cameras = {
-            name: Broker(
+            name: Child(
                 name,
                 self._camera_command(
                     name,
@@ -462,7 +462,7 @@ class Demo:
         for broker in (*self._cameras.values(), self._edge):
             self._stopped_in_order[broker.name] = broker.stop()
 
-    def _process(self, broker: Broker) -> Process:
+    def _process(self, broker: Child) -> Process:
         meter = self._meters[broker.name]
         return Process(
             name=broker.name,
@@ -473,7 +473,7 @@ class Demo:
         )
 
 
-def _state(broker: Broker) -> str:
+def _state(broker: Child) -> str:
     if broker.exited is not None:
         return f"down: {broker.exited}"
     return "serving" if broker.ready else "starting"

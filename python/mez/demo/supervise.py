@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mez.demo.processes import Broker, Exit, ProcessError
+from mez._processes import Child, Exit, ProcessError
 
 RESTART_AFTER_S: Final = 1.0
 """Pause before a broker is started again, as a service manager makes it."""
@@ -56,7 +56,7 @@ class Incident:
 
 @dataclass(slots=True)
 class _Charge:
-    broker: Broker
+    broker: Child
     cameras: frozenset[str]
     restart_at_s: float | None = None
     failed_starts: int = 0
@@ -74,7 +74,7 @@ class Supervisor:
         cameras: Camera brokers by the names of their cameras.
     """
 
-    def __init__(self, edge: Broker, cameras: dict[str, Broker]) -> None:
+    def __init__(self, edge: Child, cameras: dict[str, Child]) -> None:
         everything = frozenset(cameras)
         self._charges = [_Charge(edge, everything)]
         self._charges += [_Charge(broker, frozenset([name])) for name, broker in cameras.items()]

@@ -1,11 +1,8 @@
 """Loads the application that is profiled, and runs it: image in, boxes with scores out."""
 
 import hashlib
-import importlib
-import importlib.util
 import inspect
 import math
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +13,7 @@ from typing import Any, Final
 import cv2
 import numpy as np
 
-from mez import ArgumentError, ArgumentTypeError, _detections
+from mez import ArgumentError, ArgumentTypeError, _detections, _modules
 from mez._detections import Detections
 from mez.apps.boxes import Box
 from mez.profile.errors import AppError
@@ -210,23 +207,13 @@ def _built_in(
 
 def _module(name: str, spec: str) -> ModuleType:
     try:
-        if name.endswith(".py"):
-            path = Path(name).resolve()
-            found = importlib.util.spec_from_file_location(path.stem, path)
-            if found is None or found.loader is None or not path.is_file():
-                raise AppError(f"there is no file {name}; --app takes {SPECS}")
-            module = importlib.util.module_from_spec(found)
-            sys.modules[path.stem] = module
-            found.loader.exec_module(module)
-            return module
-        if "" not in sys.path:
-            sys.path.insert(0, "")  # where the user stands, as `python -m` does
-        return importlib.import_module(name)
-    except AppError:
-        raise
-    except Exception as error:
+        return _modules.module(name)
+    except _modules.NoFileError as error:
+        raise AppError(f"there is no file {name}; --app takes {SPECS}") from error
+    except _modules.LoadError as error:
+        cause = error.__cause__
         raise AppError(
-            f"the application {spec} cannot be imported ({type(error).__name__}: {error}); try: "
+            f"the application {spec} cannot be imported ({type(cause).__name__}: {cause}); try: "
             f"python -c 'import {name}'"
         ) from error
 

@@ -9,11 +9,14 @@ use super::setting::Role;
 const PREFIX: &str = "MEZ_";
 
 /// Variables that are no settings. A new one belongs here, else whoever sets it is warned.
-const OTHERS: [&str; 16] = [
+const OTHERS: [&str; 19] = [
     // They hold a secret itself, for which a setting names a file.
     "MEZ_SOURCE_CREDENTIALS",
     "MEZ_STORE_KEY",
-    // The Python package.
+    // The Python package: the first three are secrets of pipelines.
+    "MEZ_KAFKA_KEY_PASSWORD",
+    "MEZ_KAFKA_PASSWORD",
+    "MEZ_KAFKA_USERNAME",
     "MEZ_PROFILE_CACHE",
     // Tests and experiments.
     "MEZ_BENCH_BINARY",

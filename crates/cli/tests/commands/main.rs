@@ -211,6 +211,7 @@ fn what_cannot_be_done_is_said_with_the_remedy() {
         (&["cameras", "--edge", "unix:///nowhere/edge.sock"], "/nowhere/edge.sock"),
         (&["demo"], "make build"),
         (&["profile", "run", "--app", "faces"], "make build"),
+        (&["pipeline", "run", "faces.toml"], "make build"),
         (&["edge", "--memory-bytes", "many"], "512MiB"),
         (&["edge", "--channel", "hall"], "write NAME=PATTERN"),
         (&["edge", "--channel", "hall=dock/*", "--channel", "hall=yard/*"], "declared twice"),

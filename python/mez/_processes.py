@@ -1,4 +1,4 @@
-"""Runs a broker as a child process that cannot outlive the demo."""
+"""Runs brokers and workers as child processes that cannot outlive this one."""
 
 import contextlib
 import os
@@ -8,21 +8,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-LEASH: Final = Path(__file__).with_name("leash.py")
+LEASH: Final = Path(__file__).with_name("_leash.py")
 
 READY_WORD: Final = "ready"
-"""The first word of the line that a broker prints once it serves."""
+"""The first word of the line that a child prints once it serves."""
 
 READY_SECONDS_MAX: Final = 20.0
-"""How long a broker may take to become ready. It takes tenths of a second."""
+"""How long a child may take to become ready. It takes tenths of a second."""
 
 STOP_SECONDS_MAX: Final = 5.0
-"""How long a broker may take to stop before it is killed."""
+"""How long a child may take to stop before it is killed."""
 
 LOG_LINES_SHOWN: Final = 6
 LOG_BYTES_SHOWN_MAX: Final = 4096
@@ -103,24 +103,37 @@ def free_port() -> int:
             return port
 
 
-class Broker:
-    """A broker in a process of its own, started once or, after its death, again.
+class Child:
+    """A process of its own, started once or, after its death, again.
 
-    It must be started from a thread that lives as long as the demo: the kernel ends the process together with
-    the *thread* that started it.
+    It must be started from a thread that lives as long as this process: the kernel ends the child together
+    with the *thread* that started it.
 
     Args:
-        name: For people: `edge` or the camera's name.
+        name: For people: `edge`, the camera's name, `detect-0`.
         command: Program and arguments.
         log: File that its log is appended to.
+        environment: Its environment. Default: that of this process without `MEZ_…`, because what configures
+            this user's own brokers is not meant for brokers of a demo.
+        on_line: Called with each line that it prints after `ready`, by a thread.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        on_line: Callable[[str], object] | None = None,
+    ) -> None:
         self.name = name
         self.log = log
         self.started_at_s: float | None = None
         self.exited: Exit | None = None
         self._command = list(command)
+        self._environment = environment
+        self._on_line = on_line
         self._ready = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._pidfd: int | None = None
@@ -143,9 +156,8 @@ class Broker:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     text=True,
-                    # What configures this user's own brokers is not meant for these.
-                    env={name: value for name, value in os.environ.items() if not name.startswith("MEZ_")},
-                    # Ctrl-C is for the demo, which then stops its brokers in order.
+                    env=_without_ours() if self._environment is None else dict(self._environment),
+                    # Ctrl-C is for this process, which then stops its children in order.
                     process_group=0,
                 )
         except OSError as error:
@@ -156,7 +168,7 @@ class Broker:
         assert process.stdout is not None, "asked for above"
         threading.Thread(
             target=_watch_output,
-            args=(process.stdout, self._ready),
+            args=(process.stdout, self._ready, self._on_line),
             name=f"output of {self.name}",
             daemon=True,
         ).start()
@@ -258,9 +270,15 @@ class Broker:
         self.exited = Exit(time.monotonic(), process.wait())
 
 
-def _watch_output(output: IO[str], ready: threading.Event) -> None:
+def _without_ours() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("MEZ_")}
+
+
+def _watch_output(output: IO[str], ready: threading.Event, on_line: Callable[[str], object] | None) -> None:
     """Wait for the line that says ready, and keep the pipe empty afterwards."""
     with output:
         for line in output:
             if line.startswith(READY_WORD):
                 ready.set()
+            elif on_line is not None:
+                on_line(line)

@@ -1,6 +1,6 @@
 """Runs a command that the kernel kills when the process that started this one ends, however it ends.
 
-Run by its path, as a script: `python -I -S leash.py PARENT_PID COMMAND [ARGUMENT…]`. Not in the parent
+Run by its path, as a script: `python -I -S _leash.py PARENT_PID COMMAND [ARGUMENT…]`. Not in the parent
 between fork and exec, where no Python may run in a process with threads.
 """
 

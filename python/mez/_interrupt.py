@@ -1,4 +1,4 @@
-"""Handles Ctrl-C and SIGTERM: the first asks for an early end, the second ends the demo at once."""
+"""Handles Ctrl-C and SIGTERM: the first asks for an early end, the second ends the program at once."""
 
 import signal
 from types import FrameType
@@ -29,7 +29,7 @@ class Interrupt:
             signal.signal(number, handler)
 
     def __call__(self) -> bool:
-        """Tell whether the demo should end."""
+        """Tell whether the program should end."""
         return self.wished
 
     def _handle(self, number: int, _: FrameType | None) -> None:

@@ -1,0 +1,200 @@
+"""The command `mez pipeline`."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from mez._interrupt import Interrupt
+from mez.errors import Error
+from mez.pipeline import buses, file, function, status, worker
+from mez.pipeline.errors import FileError, StageError
+from mez.pipeline.file import Pipeline
+from mez.pipeline.status import StageStatus, Status
+
+_EXAMPLES: Final = """\
+Examples:
+  mez pipeline check faces.toml           is the file right, are functions there, do the buses answer?
+  mez pipeline run faces.toml             run it on this host, until Ctrl-C
+  mez pipeline status faces.toml --watch  rates, and what waits where
+  mez pipeline dead faces.toml embed      dead letters of a stage, with their errors
+
+docs/pipelines.md describes stages, the file, and what is promised.
+"""
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command line, and return the exit status."""
+    options = _parser().parse_args(words)
+    action: Callable[[argparse.Namespace], int] = options.action
+    try:
+        return action(options)
+    except Error as error:
+        print(f"mez pipeline: {error}", file=sys.stderr)
+        return (
+            worker.REFUSED if isinstance(error, StageError | FileError) and options.command == "worker" else 1
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mez pipeline",
+        description="Run stages that work on records of cameras, each in processes of its own.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, action: Callable[[argparse.Namespace], int], says: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.")
+        command.set_defaults(action=action)
+        return command
+
+    def add_file(command: argparse.ArgumentParser) -> None:
+        command.add_argument("file", type=Path, metavar="FILE", help="the pipeline file (TOML)")
+
+    def add_state(command: argparse.ArgumentParser) -> None:
+        command.add_argument(
+            "--state",
+            type=Path,
+            metavar="DIR",
+            help="folder for status and logs [MEZ_STATE; else /var/lib/mez (root), ~/.local/state/mez]",
+        )
+
+    running = add("run", _run, "run a pipeline on this host until Ctrl-C, which drains it")
+    add_file(running)
+    add_state(running)
+    checking = add("check", _check, "check a pipeline file, its functions, and whether the buses answer")
+    add_file(checking)
+    checking.add_argument("--file-only", action="store_true", help="ask no bus")
+    standing = add("status", _status, "show rates, what waits, failures and restarts, by stage")
+    add_file(standing)
+    add_state(standing)
+    standing.add_argument("--json", action="store_true", help="print a line of JSON")
+    standing.add_argument("--watch", action="store_true", help="show it anew each second, until Ctrl-C")
+    dead = add("dead", _dead, "list the newest dead letters of a stage with their errors")
+    add_file(dead)
+    dead.add_argument("stage", metavar="STAGE", help="the stage that could not work on them")
+    add("schema", _schema, "print the JSON schema of pipeline files, for editors")
+    # What `run` starts.
+    working = commands.add_parser("worker")
+    add_file(working)
+    working.add_argument("stage")
+    working.add_argument("number", type=int)
+    working.add_argument("hand", type=Path)
+    working.set_defaults(action=_worker)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    from mez.pipeline.run import Run
+
+    pipeline = file.read(options.file)
+    place = status.folder(pipeline.name, options.state)
+
+    def tell(sentence: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {sentence}", flush=True)
+
+    with status.lock(place), Interrupt() as end:
+        try:
+            return Run(pipeline, place, tell).run(end)
+        except KeyboardInterrupt:
+            tell("ended at once; what was in hand is given again")
+            return 130
+
+
+def _check(options: argparse.Namespace) -> int:
+    pipeline = file.read(options.file)
+    for stage in pipeline.stages.values():
+        if stage.run is not None:
+            function.check(stage.run, pipeline.path.parent, stage.options)
+    print(f"{options.file}: {_way(pipeline)}")
+    if options.file_only:
+        return 0
+    for name in sorted({stage.bus for stage in pipeline.stages.values()} | {"mez"}):
+        bus = buses.of(pipeline, name)
+        try:
+            bus.prepare({})
+            print(f"the bus {name} answers")
+        finally:
+            bus.close()
+    return 0
+
+
+def _way(pipeline: Pipeline) -> str:
+    """The stages in a line: `dock/* -mez-> detect x2 -kafka-> embed x4`."""
+    parts = []
+    for stage in pipeline.stages.values():
+        source = stage.after or pipeline.stages[stage.name].source.pattern
+        workers = f"x{stage.workers}" if stage.run else "by a program of your own"
+        parts.append(f"{source} -{stage.reads_on}-> {stage.name} {workers}")
+    return "; ".join(parts)
+
+
+def _status(options: argparse.Namespace) -> int:
+    pipeline = file.read(options.file)
+    place = status.folder(pipeline.name, options.state)
+    if options.json:
+        print(_now(pipeline, place).to_json())
+        return 0
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    if not options.watch:
+        console.print(status.shown(_now(pipeline, place)))
+        return 0
+    with Interrupt() as end, Live(console=console, auto_refresh=False) as live:
+        while not end():
+            live.update(status.shown(_now(pipeline, place)), refresh=True)
+            time.sleep(1.0)
+    return 0
+
+
+def _now(pipeline: Pipeline, place: Path) -> Status:
+    """What the runner on this host says; without one, what the buses say."""
+    told = status.read(place)
+    if told is not None:
+        return told
+    from mez.pipeline.run import standings
+
+    told = Status(pipeline.name, str(pipeline.path), "not running on this host")
+    found = standings(pipeline)
+    for name in pipeline.stages:
+        of = told.stages[name] = StageStatus()
+        if name in found:
+            of.stand(found[name])
+    return told
+
+
+def _dead(options: argparse.Namespace) -> int:
+    pipeline = file.read(options.file)
+    stage = pipeline.stages.get(options.stage)
+    if stage is None:
+        known = ", ".join(pipeline.stages)
+        raise StageError(f"there is no stage {options.stage} in {options.file}; there are {known}")
+    bus = buses.of(pipeline, stage.reads_on)
+    try:
+        letters = bus.dead_letters(stage.name)
+    finally:
+        bus.close()
+    for letter in letters:
+        print(f"{letter.record} after {letter.tries} tries: {letter.error}")
+    if not letters:
+        print(f"{stage.name} has no dead letters")
+    return 0
+
+
+def _schema(_: argparse.Namespace) -> int:
+    print(file.schema(), end="")
+    return 0
+
+
+def _worker(options: argparse.Namespace) -> int:
+    ended = worker.main(file.read(options.file), options.stage, options.number, options.hand)
+    # Threads of clients may not end by themselves; everything that matters is settled.
+    sys.stderr.flush()
+    os._exit(ended)

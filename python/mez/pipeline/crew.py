@@ -1,0 +1,215 @@
+"""Keeps workers running: starts them, starts them again with back-off, kills those that hang."""
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from mez._processes import Child, Exit, mez_command
+from mez.pipeline.errors import StageError
+from mez.pipeline.file import Pipeline, Stage
+from mez.pipeline.hand import held
+from mez.pipeline.worker import REFUSED, TOO_LARGE, Report
+
+BACKOFF_FIRST_S: Final = 0.2
+"""The pause before a worker is started again, the first time."""
+
+BACKOFF_S_MAX: Final = 10.0
+"""The longest pause. It doubles with each life in which a worker did nothing."""
+
+SILENT_S_MAX: Final = 5.0
+"""How much longer than a record may take a worker may be silent before it counts as hung."""
+
+STOP_S_MAX: Final = 2.0
+"""How long a worker that was asked to end may take once nobody waits for its record any more."""
+
+# What adds up over the lives of a worker.
+_COUNTS: Final = ("taken", "done", "failed", "made", "work_ns", "waited", "waited_ns")
+
+
+@dataclass(slots=True)
+class Post:
+    """A worker's place: the process, and what became of it.
+
+    Attributes:
+        stage: The stage.
+        number: Which of its workers, from 0.
+        child: The process.
+        hand: The page that says what it has in hand.
+        report: What it last said.
+        reported_at_s: When that was, by `time.monotonic`.
+        restarts: How often it was started again.
+        note: Why it last ended, for people; empty: it never did.
+    """
+
+    stage: Stage
+    number: int
+    child: Child
+    hand: Path
+    report: Report = field(default_factory=Report)
+    reported_at_s: float = 0.0
+    restarts: int = 0
+    note: str = ""
+    idle_lives: int = 0
+    restart_at_s: float | None = None
+    why_killed: str = ""
+    before: dict[str, int] = field(default_factory=dict)
+
+    def count(self, name: str) -> int:
+        """A count of the report, of all lives together."""
+        value: int = getattr(self.report, name)
+        return self.before.get(name, 0) + value
+
+    def hear(self, line: str) -> None:
+        """Take a report. What is none was printed before the worker could take its output away."""
+        try:
+            told: dict[str, Any] = json.loads(line)
+            self.report = Report(**{of.name: told[of.name] for of in fields(Report)})
+        except (ValueError, TypeError, KeyError):
+            return
+        self.reported_at_s = time.monotonic()
+
+    def end_life(self) -> None:
+        """Add up what this life did, and begin anew."""
+        if self.report.done or self.report.failed:
+            self.idle_lives = 0
+        for name in _COUNTS:
+            self.before[name] = self.count(name)
+        self.report = Report()
+
+
+class Crew:
+    """The workers of a pipeline on this host.
+
+    All calls come from one thread, which lives as long as the workers: they end with it.
+
+    Args:
+        pipeline: The pipeline.
+        logs: The folder for what workers log, a file for each.
+        tell: Told what people should know: a sentence.
+    """
+
+    def __init__(self, pipeline: Pipeline, logs: Path, tell: Callable[[str], object]) -> None:
+        logs.mkdir(parents=True, exist_ok=True)
+        self._tell = tell
+        self._again = True
+        self.posts = [
+            self._post(pipeline, stage, number, logs)
+            for stage in pipeline.stages.values()
+            for number in range(stage.workers)
+        ]
+
+    def _post(self, pipeline: Pipeline, stage: Stage, number: int, logs: Path) -> Post:
+        name = f"{stage.name}-{number}"
+        hand = logs / f"{name}.hand"
+        command = mez_command("pipeline", "worker", str(pipeline.path), stage.name, str(number), str(hand))
+        post: Post
+
+        def hear(line: str) -> None:
+            post.hear(line)
+
+        child = Child(name, command, logs / f"{name}.log", environment=os.environ, on_line=hear)
+        post = Post(stage, number, child, hand)
+        return post
+
+    def of(self, stages: Iterable[str]) -> list[Post]:
+        """The workers of these stages."""
+        wanted = set(stages)
+        return [post for post in self.posts if post.stage.name in wanted]
+
+    def start(self, posts: Sequence[Post]) -> None:
+        """Start workers that were not started yet."""
+        for post in posts:
+            self._start(post)
+
+    def _start(self, post: Post) -> None:
+        post.restart_at_s = None
+        post.reported_at_s = time.monotonic()
+        post.child.start()
+
+    def watch(self, seconds: float) -> None:
+        """Wait, at most so long; return early if a worker ended. Start again what is due.
+
+        Raises:
+            StageError: A stage's function cannot be used. Starting it again does not help.
+        """
+        now = time.monotonic()
+        due = [post.restart_at_s for post in self.posts if post.restart_at_s is not None]
+        alive = [post.child for post in self.posts if post.child.pid is not None]
+        select.select(alive, [], [], max(0.0, min([now + seconds, *due]) - now))
+        for post in self.posts:
+            if post.child.pid is not None:
+                exited = post.child.poll()
+                if exited is not None:
+                    self._ended(post, exited)
+                else:
+                    self._kill_if_hung(post)
+            elif post.restart_at_s is not None and time.monotonic() >= post.restart_at_s:
+                post.restarts += 1
+                self._start(post)
+
+    def _ended(self, post: Post, exited: Exit) -> None:
+        name = post.child.name
+        if not self._again:
+            post.end_life()
+            return
+        if exited.status == REFUSED:
+            raise StageError(f"{name} cannot work.{post.child.last_words()}")
+        in_hand = held(post.hand)
+        post.hand.unlink(missing_ok=True)
+        post.idle_lives += 1
+        post.end_life()
+        pause_s = min(BACKOFF_FIRST_S * 2 ** (post.idle_lives - 1 if post.idle_lives else 0), BACKOFF_S_MAX)
+        post.restart_at_s = exited.at_s + pause_s
+        if exited.status == TOO_LARGE:
+            post.note = f"had more than {post.stage.memory_mib_max} MiB"
+        else:
+            post.note = post.why_killed or str(exited)
+        post.why_killed = ""
+        at = f" while it worked on {in_hand}" if in_hand else ""
+        said = post.child.last_words() if exited.status > 0 and exited.status != TOO_LARGE else ""
+        self._tell(f"{name} {post.note}{at}; it is started again in {pause_s:g} s.{said}")
+
+    def _kill_if_hung(self, post: Post) -> None:
+        limit_s = post.stage.again_after_s
+        silent_s = time.monotonic() - post.reported_at_s
+        if post.report.in_hand_s > limit_s:
+            post.why_killed = f"worked for more than {limit_s:g} s on {post.report.in_hand}, and was killed"
+        elif silent_s > limit_s + SILENT_S_MAX and post.child.ready:
+            post.why_killed = f"said nothing for {silent_s:.0f} s, and was killed"
+        else:
+            return
+        pid = post.child.pid
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+
+    def leave_ended(self) -> None:
+        """From now on start nothing again: the pipeline ends."""
+        self._again = False
+        for post in self.posts:
+            post.restart_at_s = None
+
+    def stop(self, posts: Sequence[Post], until_s: float) -> list[Post]:
+        """Have workers finish their records and end.
+
+        Args:
+            posts: The workers.
+            until_s: By `time.monotonic`: then, and `STOP_S_MAX`, they are killed.
+
+        Returns:
+            Those that had to be killed.
+        """
+        for post in posts:
+            post.child.ask_to_stop()
+        killed = []
+        until_s = max(until_s, time.monotonic()) + STOP_S_MAX
+        for post in posts:
+            if not post.child.stop(max(until_s - time.monotonic(), 0.0)):
+                killed.append(post)
+            post.child.close()
+        return killed

@@ -1,0 +1,59 @@
+"""Writes down the ways of records that leave the pipeline, a line of JSON each."""
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from mez.pipeline import record as records
+from mez.pipeline.record import Hop, Record
+
+BYTES_MAX: Final = 256 << 20
+"""The most bytes of a worker's file. Nothing is written beyond, which the log says once."""
+
+_log = logging.getLogger("mez")
+
+
+class Events:
+    """A worker's file of events, `FOLDER/STAGE-N.jsonl`. Lines are appended.
+
+    A line has `id`, `camera`, `frame`, `captured_ns` and `hops`, as envelopes have them. The last hop has the
+    step `confirmed`: when its bus had what was made.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / f"{name}.jsonl"
+        self._file = self._path.open("a", buffering=1)
+        self._bytes = self._path.stat().st_size
+        self._is_full = False
+
+    def ended(self, record: Record, made: Sequence[Record], stage: str, worker: str) -> None:
+        """Write down what a last stage made of a record; the record itself, if it made nothing."""
+        confirmed_ns = time.monotonic_ns()
+        for one in made or (records.finish(record, record, stage, 0, worker),):
+            last: Hop = one.hops[-1]
+            last.at["confirmed"] = confirmed_ns
+            self._write(one if made else record, one.hops)
+
+    def _write(self, record: Record, hops: Sequence[Hop]) -> None:
+        told: dict[str, Any] = {
+            "id": record.id,
+            "camera": record.camera,
+            "frame": f"{record.frame.epoch}-{record.frame.sequence}",
+            "captured_ns": record.captured_ns,
+            "hops": [hop.plain() for hop in hops],
+        }
+        line = json.dumps(told, separators=(",", ":")) + "\n"
+        self._bytes += len(line)
+        if self._bytes <= BYTES_MAX:
+            self._file.write(line)
+        elif not self._is_full:
+            self._is_full = True
+            _log.warning("%s has %d bytes; no more events are written, move it away", self._path, BYTES_MAX)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,425 @@
+"""The pipeline file: which stages there are, how many workers, on which bus. Read, checked, or refused."""
+
+import ipaddress
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mez.pipeline import keys
+from mez.pipeline.bus import Cameras, Made
+from mez.pipeline.errors import FileError
+from mez.pipeline.keys import Key
+from mez.pipeline.record import CAMERA, HOPS_MAX
+
+BUSES: Final = ("mez", "kafka")
+WORKERS_MAX: Final = 256
+STAGES_MAX: Final = HOPS_MAX - 1
+
+_PIPELINE: Final = (
+    Key("name", "text", "The pipeline's name: small letters, digits, _ and -; at most 31", needed=True),
+    Key("bus", "text", "The bus on which stages put what they make", "mez", choices=BUSES),
+    Key(
+        "drain_s", "number", "How long Ctrl-C waits for what is under way, in seconds", 10.0, low=0, high=3600
+    ),
+    Key("events", "text", "A folder for the ways of records that leave the pipeline, a line of JSON each"),
+)
+_MEZ: Final = (
+    Key("edge", "texts", "The edge, or up to eight in order of preference, as in mez.subscribe"),
+    Key("keys", "text", "The folder of keys, for an edge on another host"),
+)
+_KAFKA: Final = (
+    Key("servers", "texts", "Brokers to begin with, HOST:PORT", needed=True),
+    Key(
+        "security",
+        "text",
+        "tls, or plaintext. Default: plaintext if all servers are on loopback, else tls",
+        choices=("tls", "plaintext"),
+    ),
+    Key(
+        "ca", "text", "The file with the authority of the brokers' certificates (PEM). Default: the system's"
+    ),
+    Key("certificate", "text", "The file with this client's certificate (PEM)"),
+    Key("key", "text", "The file with its key (PEM)"),
+    Key("sasl", "text", "How the client says who it is", choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+    Key(
+        "credentials",
+        "text",
+        "The file with username, password and key_password (TOML), for its owner alone. "
+        "Else MEZ_KAFKA_USERNAME, MEZ_KAFKA_PASSWORD and MEZ_KAFKA_KEY_PASSWORD",
+    ),
+    Key(
+        "partitions",
+        "whole",
+        "Partitions of topics that are made: so many workers of a stage have work",
+        12,
+        low=1,
+        high=10_000,
+    ),
+    Key("replication", "whole", "Copies of each partition of topics that are made", 1, low=1, high=32),
+    Key(
+        "retention_s",
+        "number",
+        "How long topics that are made keep records, in seconds",
+        86_400.0,
+        low=1,
+        high=1e9,
+    ),
+    Key(
+        "record_bytes_max",
+        "whole",
+        "The largest record, in bytes; the brokers have to take it",
+        8 << 20,
+        low=1 << 10,
+        high=1 << 28,
+    ),
+)
+_STAGE: Final = (
+    Key("run", "text", "The function or class: FILE.py:NAME, or MODULE:NAME. Without it a program of your "
+        "own does this stage"),
+    Key("cameras", "text", "The cameras whose frames it takes: dock/*"),
+    Key("after", "text", "The stage whose records it takes"),
+    Key("workers", "whole", "Processes on this host", 1, low=1, high=WORKERS_MAX),
+    Key("bus", "text", "The bus for what it makes. Default: that of the pipeline", choices=BUSES),
+    Key("plain", "switch", "Put payload and content type alone on the bus, for programs that know "
+        "nothing of pipelines", False),
+    Key("deliver", "text", "every: each frame at least once. newest: the newest of each camera, once",
+        "every", choices=("every", "newest")),
+    Key("ordered", "switch", "Work on the records of a camera one after the other", False),
+    Key("tries", "whole", "How often a record is given before it is a dead letter", 5, low=1, high=100),
+    Key("again_after_s", "number", "How long a worker may work on a record, in seconds. Then it counts as "
+        "hung, and is started again", 30.0, low=1, high=3600),
+    Key("memory_mib_max", "whole", "Memory of a worker in MiB, above which it is started again", low=16,
+        high=1 << 24),
+    Key("latency_ms", "number", "Of cameras: the latency bound, as in mez.subscribe", low=1, high=1e6),
+    Key("accuracy", "number", "Of cameras: the accuracy floor, as in mez.subscribe", low=0, high=1),
+    Key("profile", "text", "Of cameras: the profile of the detector, as in mez.subscribe"),
+    Key("options", "table", "Arguments for the function or class, by name"),
+)  # fmt: skip
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}")
+_OF_CAMERAS: Final = ("latency_ms", "accuracy", "profile")
+_SECRETS: Final = ("username", "password", "key_password", "sasl_password", "sasl_username")
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """The table `kafka`. Paths are absolute."""
+
+    servers: tuple[str, ...]
+    tls: bool
+    ca: Path | None
+    certificate: Path | None
+    key: Path | None
+    sasl: str | None
+    credentials: Path | None
+    partitions: int
+    replication: int
+    retention_s: float
+    record_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A table `stage.NAME`.
+
+    Attributes:
+        name: Its name.
+        run: What its workers run; `None`: a program of somebody else does its work.
+        source: What it reads.
+        reads_on: The bus on which that is.
+        bus: The bus on which it puts what it makes.
+        workers: Processes on this host.
+        plain: Whether its records go without their envelope.
+        ordered: Whether a camera's records are worked on one after the other.
+        tries: How often a record is given.
+        again_after_s: How long a worker may work on a record, in seconds.
+        memory_mib_max: Memory above which a worker is started again, in MiB.
+        options: Arguments for the function or class.
+    """
+
+    name: str
+    run: str | None
+    source: Cameras | Made
+    reads_on: str
+    bus: str
+    workers: int
+    plain: bool
+    ordered: bool
+    tries: int
+    again_after_s: float
+    memory_mib_max: int | None
+    options: Mapping[str, Any]
+
+    @property
+    def after(self) -> str | None:
+        """The stage whose records it takes; `None`: it takes frames of cameras."""
+        return self.source.stage if isinstance(self.source, Made) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pipeline file that was checked.
+
+    Attributes:
+        path: The file. Paths in it are relative to its folder.
+        name: The pipeline's name.
+        drain_s: How long the end waits for what is under way, in seconds.
+        events: The folder for the ways of records.
+        edge: The edges of the bus `mez`; empty: its defaults.
+        keys: The folder of keys.
+        kafka: The bus `kafka`, if a stage uses it.
+        stages: The stages by name, each behind the one that it reads.
+    """
+
+    path: Path
+    name: str
+    drain_s: float
+    events: Path | None
+    edge: tuple[str, ...]
+    keys: Path | None
+    kafka: KafkaSettings | None
+    stages: Mapping[str, Stage]
+
+    def readers(self, stage: str) -> list[str]:
+        """The stages that read what a stage makes."""
+        return [name for name, other in self.stages.items() if other.after == stage]
+
+
+def read(path: Path) -> Pipeline:
+    """Read a pipeline file and check all of it.
+
+    Raises:
+        FileError: It cannot be read, or something in it is wrong. The message has a line for each fault.
+    """
+    try:
+        told = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise FileError(
+            path, [("", f"cannot be read ({error.strerror}); give the path of a file")]
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FileError(path, [("", f"is no TOML: {error}; see docs/pipelines.md for an example")]) from error
+    faults: list[tuple[str, str]] = []
+    pipeline = _Reading(path.resolve(), told, faults).pipeline()
+    if faults or pipeline is None:
+        raise FileError(path, faults)
+    return pipeline
+
+
+def schema() -> str:
+    """The JSON schema of pipeline files."""
+    tables = {"pipeline": _PIPELINE, "mez": _MEZ, "kafka": _KAFKA}
+    told = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Pipelines of Mez",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["pipeline", "stage"],
+        "properties": {
+            **{name: keys.schema(of) for name, of in tables.items()},
+            "stage": {
+                "type": "object",
+                "description": "The stages by name",
+                "additionalProperties": keys.schema(_STAGE),
+            },
+        },
+    }
+    return json.dumps(told, indent=2, sort_keys=True) + "\n"
+
+
+class _Reading:
+    """Reads one file, and notes what is wrong with it."""
+
+    def __init__(self, path: Path, told: dict[str, Any], faults: list[tuple[str, str]]) -> None:
+        self._path = path
+        self._told = told
+        self._faults = faults
+
+    def pipeline(self) -> Pipeline | None:
+        for name in self._told.keys() - {"pipeline", "mez", "kafka", "stage"}:
+            self._wrong(name, "there is no such table; there are pipeline, mez, kafka and stage.NAME")
+        own = keys.read(self._told.get("pipeline", {}), _PIPELINE, "pipeline", self._faults)
+        edge = keys.read(self._told.get("mez", {}), _MEZ, "mez", self._faults)
+        self._named("pipeline.name", own["name"])
+        stages = self._stages(own["bus"])
+        used = {stage.bus for stage in stages.values()} | {stage.reads_on for stage in stages.values()}
+        kafka = None
+        if "kafka" in self._told:
+            kafka = self._kafka(self._told["kafka"])
+        elif "kafka" in used:
+            self._wrong("kafka", 'is missing, and a stage has bus = "kafka"; give [kafka] with servers')
+        if self._faults:
+            return None
+        return Pipeline(
+            path=self._path,
+            name=own["name"],
+            drain_s=float(own["drain_s"]),
+            events=self._file(own["events"]),
+            edge=_several(edge["edge"]),
+            keys=self._file(edge["keys"]),
+            kafka=kafka,
+            stages=stages,
+        )
+
+    def _stages(self, bus: str) -> dict[str, Stage]:
+        tables = self._told.get("stage")
+        if not isinstance(tables, dict) or not tables:
+            self._wrong("stage", "there is no stage; give at least one table [stage.NAME]")
+            return {}
+        if len(tables) > STAGES_MAX:
+            self._wrong("stage", f"there are {len(tables)} stages; give at most {STAGES_MAX}")
+            return {}
+        values = {}
+        for name, table in tables.items():
+            place = f"stage.{name}"
+            self._named(place, name)
+            if name == CAMERA:
+                self._wrong(place, "the name stands for the way from the camera; give another")
+            values[name] = keys.read(table, _STAGE, place, self._faults)
+            self._agree(place, values[name], table if isinstance(table, dict) else {})
+        if self._faults:
+            return {}
+        return self._in_order(values, bus)
+
+    def _agree(self, place: str, values: dict[str, Any], given: dict[str, Any]) -> None:
+        """What keys of a stage say together."""
+        if (values["cameras"] is None) == (values["after"] is None):
+            self._wrong(place, "give either cameras (a pattern of cameras) or after (the name of a stage)")
+        if values["cameras"] is not None and "**" in values["cameras"]:
+            self._wrong(
+                f"{place}.cameras", "** would match what the stages publish too; give * for each segment"
+            )
+        if values["cameras"] is None:
+            for name in (*_OF_CAMERAS, "deliver"):
+                if name in given:
+                    self._wrong(f"{place}.{name}", "is for stages that take frames of cameras; leave it out")
+        if values["deliver"] == "newest":
+            for name in ("tries", "ordered"):
+                if name in given:
+                    self._wrong(
+                        f"{place}.{name}", 'a newest frame is given once; leave it out, or deliver "every"'
+                    )
+        if values["run"] is None:
+            for name in ("workers", "options", "memory_mib_max"):
+                if name in given:
+                    self._wrong(f"{place}.{name}", "is for stages with run; leave it out, or give run")
+        elif not all(values["run"].rpartition(":")[::2]):
+            self._wrong(f"{place}.run", f"is {values['run']!r}; give FILE.py:NAME or MODULE:NAME")
+
+    def _in_order(self, values: dict[str, dict[str, Any]], bus: str) -> dict[str, Stage]:
+        """The stages, each behind the one that it reads."""
+        stages: dict[str, Stage] = {}
+        left = dict(values)
+        for name, of in values.items():
+            if of["after"] is not None and of["after"] not in values:
+                known = ", ".join(other for other in values if other != name)
+                self._wrong(
+                    f"stage.{name}.after",
+                    f"there is no stage {of['after']}; there are {known or 'no others'}",
+                )
+                return {}
+        while left:
+            ready = [name for name, of in left.items() if of["after"] is None or of["after"] in stages]
+            if not ready:
+                circle = ", ".join(left)
+                self._wrong(
+                    "stage", f"{circle} wait for each other; one of them has to take frames of cameras"
+                )
+                return {}
+            for name in ready:
+                stages[name] = self._stage(name, left.pop(name), stages, bus)
+        return stages
+
+    def _stage(self, name: str, of: dict[str, Any], before: Mapping[str, Stage], bus: str) -> Stage:
+        source: Cameras | Made
+        if of["after"] is None:
+            contract = {key: of[key] for key in _OF_CAMERAS}
+            if contract["profile"] is not None and "/" in contract["profile"]:
+                contract["profile"] = str(self._file(contract["profile"]))
+            source = Cameras(of["cameras"], of["deliver"] == "newest", **contract)
+            reads_on = "mez"
+        else:
+            source = Made(of["after"], before[of["after"]].source.pattern)
+            reads_on = before[of["after"]].bus
+        return Stage(
+            name=name,
+            run=of["run"],
+            source=source,
+            reads_on=reads_on,
+            bus=of["bus"] or bus,
+            workers=of["workers"] if of["run"] is not None else 0,
+            plain=of["plain"],
+            ordered=of["ordered"],
+            tries=of["tries"],
+            again_after_s=float(of["again_after_s"]),
+            memory_mib_max=of["memory_mib_max"],
+            options=of["options"] or {},
+        )
+
+    def _kafka(self, table: object) -> KafkaSettings | None:
+        if isinstance(table, dict):
+            for name in _SECRETS:
+                if name in table:
+                    self._wrong(
+                        f"kafka.{name}",
+                        "secrets do not belong into this file; put them into a file for its owner alone, "
+                        "and name that in kafka.credentials",
+                    )
+            table = {name: value for name, value in table.items() if name not in _SECRETS}
+        of = keys.read(table, _KAFKA, "kafka", self._faults)
+        servers = _several(of["servers"])
+        near = bool(servers) and all(_is_loopback(server) for server in servers)
+        tls = of["security"] != "plaintext" if of["security"] is not None else not near
+        if not tls and not near and of["sasl"] is not None:
+            self._wrong("kafka.security", "a password would go over the network in the clear; give tls")
+        if (of["certificate"] is None) != (of["key"] is None):
+            self._wrong("kafka.key", "certificate and key go together; give both, or none")
+        if not tls and (of["certificate"] or of["ca"]):
+            self._wrong("kafka.security", 'certificates are for TLS; give security = "tls"')
+        if of["credentials"] is not None and of["sasl"] is None and of["key"] is None:
+            self._wrong("kafka.credentials", "nothing asks for credentials; give sasl, or leave it out")
+        if self._faults:
+            return None
+        return KafkaSettings(
+            servers=servers,
+            tls=tls,
+            ca=self._file(of["ca"]),
+            certificate=self._file(of["certificate"]),
+            key=self._file(of["key"]),
+            sasl=of["sasl"],
+            credentials=self._file(of["credentials"]),
+            partitions=of["partitions"],
+            replication=of["replication"],
+            retention_s=float(of["retention_s"]),
+            record_bytes_max=of["record_bytes_max"],
+        )
+
+    def _named(self, field: str, name: object) -> None:
+        if isinstance(name, str) and not _NAME.fullmatch(name):
+            self._wrong(field, f"{name!r} is no name; give small letters, digits, _ and -, at most 31")
+
+    def _file(self, name: str | None) -> Path | None:
+        return None if name is None else self._path.parent / Path(name).expanduser()
+
+    def _wrong(self, field: str, says: str) -> None:
+        self._faults.append((field, says))
+
+
+def _several(value: str | list[str] | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+
+
+def _is_loopback(server: str) -> bool:
+    host = server.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,345 @@
+"""Reads a topic as a member of a consumer group, and counts the tries of each record.
+
+Kafka knows how far a group has come, not how often a record was tried. A failed try is repeated here, at
+once. A try that kills its worker leaves no word, so the metadata of the committed offset tells of it:
+
+| metadata | meaning | what the next worker does |
+| --- | --- | --- |
+| empty | the last one left in order | works, and commits behind its back |
+| `open` | somebody worked on this partition | if it did not leave in order, it died: one record at a time |
+| `try N` | the record at this offset was begun N times | tries once more, or makes it a dead letter |
+
+One at a time means that `try N` is committed, and confirmed, before each record, until as many records are
+done as may have been under way when the worker died.
+"""
+
+import logging
+import re
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from mez._data import Origin
+from mez._frame_id import FrameId
+from mez.errors import DataError
+from mez.pipeline import envelope
+from mez.pipeline import record as records
+from mez.pipeline.bus import Terms
+from mez.pipeline.errors import BusAwayError
+from mez.pipeline.kafka_client import ANSWER_S_MAX, HEAD_BYTES, Link, headers
+from mez.pipeline.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WINDOW: Final = 100
+"""The most records of a partition that are done and whose commit is not confirmed."""
+
+SESSION_S: Final = 6.0
+"""After how long without a word a worker's partitions go to others, in seconds."""
+
+_OPEN: Final = "open"
+_TRY: Final = re.compile(r"try (\d+)")
+_ERROR_BYTES_MAX: Final = 500
+
+_log = logging.getLogger("mez")
+
+
+class Letters(Protocol):
+    """Where dead letters go."""
+
+    def send_packed(self, packed: "Sequence[tuple[str, bytes, Mapping[str, str]]]") -> None:
+        """Send keys, values and headers."""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
+@dataclass(slots=True)
+class Lane:
+    """A partition that this worker has.
+
+    Attributes:
+        next: The offset behind the last record that is settled.
+        careful_until: Records before this offset are begun one at a time, because a worker died here.
+        tries: How often the record at `next` was begun by workers that died.
+        unconfirmed: Records settled since a commit was last confirmed.
+    """
+
+    next: int
+    careful_until: int = 0
+    tries: int = 0
+    unconfirmed: int = 0
+
+
+@dataclass(slots=True)
+class Taken:
+    """A message in this worker's hands."""
+
+    message: Message
+    lane: Lane
+    attempt: int = 1
+    error: str = ""
+    is_dead: bool = False
+
+
+@dataclass(slots=True)
+class KafkaDelivery:
+    """A record of a topic."""
+
+    record: Record
+    _reader: "KafkaReader" = field(repr=False)
+    _taken: Taken = field(repr=False)
+
+    def done(self) -> None:
+        """Commit behind it."""
+        self._reader.settle(self._taken)
+
+    def failed(self, error: str) -> None:
+        """Have it given again, or make it a dead letter."""
+        self._reader.fail(self._taken, error)
+
+
+class KafkaReader:
+    """A member of a consumer group."""
+
+    def __init__(self, link: Link, topic: str, group: str, terms: Terms, dead: Letters) -> None:
+        self._link = link
+        self._topic = topic
+        self._tries = terms.tries
+        self._dead = dead
+        self._lanes: dict[int, Lane] = {}
+        # What could not be given yet, or is given again.
+        self._held: Taken | None = None
+        poll_s = max(terms.again_after_s, SESSION_S) + SESSION_S
+        self._consumer = Consumer(
+            link.client(
+                group_id=group,
+                # A worker that is started again takes its partitions up at once, without a rebalance.
+                group_instance_id=f"{group}.{socket.gethostname()}.{terms.number}",
+                enable_auto_commit=False,
+                auto_offset_reset="earliest",
+                partition_assignment_strategy="cooperative-sticky",
+                session_timeout_ms=round(SESSION_S * 1000),
+                heartbeat_interval_ms=1000,
+                max_poll_interval_ms=round(poll_s * 1000),
+                fetch_message_max_bytes=link.settings.record_bytes_max + HEAD_BYTES,
+                queued_max_messages_kbytes=max(16 << 10, 4 * link.settings.record_bytes_max >> 10),
+                topic_metadata_refresh_interval_ms=5000,
+                allow_auto_create_topics=False,
+            )
+        )
+        self._consumer.subscribe(
+            [topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def next(self, timeout_s: float) -> KafkaDelivery | None:
+        """Wait for a record. Dead letters are sent, and commits repeated, from here."""
+        until_s = time.monotonic() + timeout_s
+        while True:
+            taken, self._held = self._held, None
+            if taken is None:
+                taken = self._poll(max(0.0, until_s - time.monotonic()))
+            if taken is None:
+                return None
+            try:
+                delivery = self._give(taken)
+            except BusAwayError as error:
+                _log.warning("%s", error)
+                self._held = taken
+                time.sleep(max(0.0, until_s - time.monotonic()))
+                return None
+            if delivery is not None:
+                return delivery
+
+    def _poll(self, timeout_s: float) -> Taken | None:
+        message = self._consumer.poll(timeout_s)
+        if message is None:
+            return None
+        error = message.error()
+        if error is not None:
+            # Whatever is not refused comes right by itself: the client connects again.
+            failed = self._link.failed(self._topic, error)
+            if not isinstance(failed, BusAwayError) and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise failed
+            return None
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None and offset is not None, "messages without an error have a place"
+        lane = self._lanes.get(partition)
+        if lane is None or lane.next > offset:
+            lane = self._lanes[partition] = self._opened(partition, offset)
+        lane.next = offset
+        return Taken(message, lane)
+
+    def _opened(self, partition: int, offset: int) -> Lane:
+        """A partition that came to this worker: did the one before leave in order?"""
+        try:
+            (told,) = self._consumer.committed([TopicPartition(self._topic, partition)], ANSWER_S_MAX)
+        except KafkaException:
+            # It is not known: then as if somebody had died.
+            return Lane(offset, offset + WINDOW)
+        metadata = told.metadata or ""
+        tried = _TRY.fullmatch(metadata)
+        if tried and told.offset == offset:
+            return Lane(offset, offset + WINDOW, int(tried[1]))
+        return Lane(offset, offset + WINDOW if metadata else 0)
+
+    def _give(self, taken: Taken) -> KafkaDelivery | None:
+        """The record, or `None` if it became a dead letter.
+
+        Raises:
+            BusAwayError: The cluster did not take what has to be there before.
+        """
+        lane = taken.lane
+        if lane.tries >= self._tries and not taken.is_dead:
+            taken.is_dead, taken.error = True, "its worker died in each try"
+            taken.attempt = lane.tries
+        if not taken.is_dead:
+            self._begin(taken)
+            taken.attempt = max(taken.attempt, lane.tries)
+            try:
+                record = _record(taken.message, taken.attempt)
+            except DataError as error:
+                taken.is_dead, taken.error = True, f"DataError: {error}"
+            else:
+                return KafkaDelivery(record, self, taken)
+        self._dead.send_packed([_letter(taken)])
+        self.settle(taken)
+        return None
+
+    def _begin(self, taken: Taken) -> None:
+        """Have the cluster know that the record is begun, where a worker may die of it."""
+        lane = taken.lane
+        if taken.attempt > 1 and lane.tries:
+            return
+        if lane.next < lane.careful_until:
+            lane.tries += 1
+            try:
+                self._commit(taken.message, lane.next, f"try {lane.tries}", is_confirmed=True)
+            except BusAwayError:
+                lane.tries -= 1
+                raise
+        elif lane.careful_until >= 0:
+            # Once for each partition: from now on a death is noticed.
+            self._commit(taken.message, lane.next, _OPEN, is_confirmed=True)
+            lane.careful_until = -1
+
+    def settle(self, taken: Taken) -> None:
+        """Go on behind a record. That is committed at once, and confirmed now and then."""
+        lane = taken.lane
+        lane.next += 1
+        lane.tries = 0
+        lane.unconfirmed += 1
+        is_confirmed = lane.unconfirmed >= WINDOW
+        try:
+            self._commit(taken.message, lane.next, _OPEN, is_confirmed=is_confirmed)
+        except BusAwayError as error:
+            _log.warning("%s", error)
+        if is_confirmed:
+            lane.unconfirmed = 0
+
+    def fail(self, taken: Taken, error: str) -> None:
+        """Try a record again, or make it a dead letter at the next call of `next`."""
+        taken.error = error
+        if taken.attempt >= self._tries:
+            taken.is_dead = True
+        else:
+            taken.attempt += 1
+        self._held = taken
+
+    def _commit(self, message: Message, offset: int, metadata: str, *, is_confirmed: bool) -> None:
+        place = TopicPartition(self._topic, message.partition() or 0, offset, metadata)
+        try:
+            if is_confirmed:
+                self._consumer.commit(offsets=[place], asynchronous=False)
+            else:
+                self._consumer.commit(offsets=[place], asynchronous=True)
+        except KafkaException as error:
+            if error.args[0].code() in _NOT_OURS:
+                # The partition is somebody else's by now, who is given the record again.
+                return
+            raise self._link.failed(f"commit of {self._topic}", error) from error
+
+    def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:  # noqa: ANN401
+        for place in partitions:
+            self._lanes.pop(place.partition, None)
+
+    def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:  # noqa: ANN401
+        self._leave([place.partition for place in partitions])
+
+    def _on_lost(self, _: Any, partitions: list[TopicPartition]) -> None:  # noqa: ANN401
+        for place in partitions:
+            self._forget(place.partition)
+
+    def _leave(self, partitions: Sequence[int]) -> None:
+        """Say of partitions that nobody died on them."""
+        places = []
+        for partition in partitions:
+            lane = self._forget(partition)
+            if lane is not None:
+                places.append(TopicPartition(self._topic, partition, lane.next, ""))
+        if places:
+            try:
+                self._consumer.commit(offsets=places, asynchronous=False)
+            except KafkaException as error:
+                _log.warning("%s: the place was not committed (%s); records come again", self._topic, error)
+
+    def _forget(self, partition: int) -> Lane | None:
+        if self._held is not None and self._held.message.partition() == partition:
+            self._held = None
+        return self._lanes.pop(partition, None)
+
+    def close(self) -> None:
+        """Leave. What is not settled is given again."""
+        self._leave(list(self._lanes))
+        self._consumer.close()
+        self._dead.close()
+
+
+_NOT_OURS: Final = (
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError._ASSIGNMENT_LOST,
+    KafkaError._STATE,
+    KafkaError._NO_OFFSET,
+)
+
+
+def _record(message: Message, attempt: int) -> Record:
+    """The record of a message, with its envelope or without.
+
+    Raises:
+        DataError: Its headers cannot be read.
+    """
+    payload = memoryview(message.value() or b"")
+    try:
+        told = headers(message)
+        if "mez-version" in told:
+            return envelope.opened(told, payload, attempt)
+        key = str(message.key() or b"", "utf-8")
+        camera = told.get("mez-camera", key) or "unknown"
+        place = f"{message.partition()}-{message.offset()}"
+        frame = told.get("mez-frame", place)
+        epoch, sequence = map(int, frame.split("-"))
+        captured_ns = int(told.get("mez-captured-ns", message.timestamp()[1] * 1_000_000))
+    except (UnicodeDecodeError, ValueError) as error:
+        raise DataError(f"the headers of the message cannot be read ({error})") from error
+    content_type = told.get("content-type", "application/octet-stream")
+    origin = Origin(camera, FrameId(epoch, sequence), captured_ns)
+    return records.start(origin, payload, content_type, attempt)
+
+
+def _letter(taken: Taken) -> tuple[str, bytes, dict[str, str]]:
+    """A dead letter: the message as it was, with the error and the tries beside its headers."""
+    message = taken.message
+    told = headers(message, "replace")
+    told.setdefault("mez-id", f"{message.topic()}@{message.partition()}-{message.offset()}")
+    error = taken.error.encode()[:_ERROR_BYTES_MAX].decode(errors="ignore")
+    told |= {"mez-error": error, "mez-tries": str(taken.attempt)}
+    return str(message.key() or b"", "utf-8", "replace"), message.value() or b"", told

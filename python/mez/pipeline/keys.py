@@ -1,0 +1,145 @@
+"""Reads tables of TOML by a list of their keys, which is also what the schema is made of."""
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+Kind = Literal["text", "texts", "whole", "number", "switch", "table"]
+
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "text": (str,),
+    "texts": (str, list),
+    "whole": (int,),
+    "number": (int, float),
+    "switch": (bool,),
+    "table": (dict,),
+}
+_WORDS: Final = {
+    "text": "a text",
+    "texts": "a text, or a list of texts",
+    "whole": "a whole number",
+    "number": "a number",
+    "switch": "true or false",
+    "table": "a table",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key of a table.
+
+    Attributes:
+        name: Its name.
+        kind: What its value is.
+        says: What it means, for people: a sentence without its default.
+        default: The value where the key is missing.
+        needed: Whether it has to be there.
+        low: The least number.
+        high: The greatest number.
+        choices: The texts that it may be.
+    """
+
+    name: str
+    kind: Kind
+    says: str
+    default: Any = None
+    needed: bool = False
+    low: float = -math.inf
+    high: float = math.inf
+    choices: tuple[str, ...] = ()
+
+    def fault(self, value: object) -> str | None:
+        """Say what is wrong with a value and what to do; `None`: nothing."""
+        right = isinstance(value, _KINDS[self.kind]) and (
+            self.kind == "switch" or not isinstance(value, bool)
+        )
+        if right and isinstance(value, list):
+            right = bool(value) and all(isinstance(item, str) for item in value)
+        if not right:
+            return f"is {value!r}; give {_WORDS[self.kind]}{self._range()}"
+        if isinstance(value, int | float) and not self.low <= value <= self.high:
+            return f"is {value}; give {_WORDS[self.kind]}{self._range()}"
+        if self.choices and value not in self.choices:
+            return f"is {value!r}; give {' or '.join(map(repr, self.choices))}"
+        return None
+
+    def _range(self) -> str:
+        if math.isinf(self.low) and math.isinf(self.high):
+            return ""
+        return f" from {self.low:g} to {self.high:g}"
+
+    def schema(self) -> dict[str, Any]:
+        """As a JSON schema."""
+        text: dict[str, Any] = {"type": "string"}
+        kinds: dict[str, dict[str, Any]] = {
+            "text": text,
+            "texts": {"type": ["array", "string"], "items": {"type": "string"}},
+            "whole": {"type": "integer"},
+            "number": {"type": "number"},
+            "switch": {"type": "boolean"},
+            "table": {"type": "object"},
+        }
+        told = dict(kinds[self.kind])
+        told["description"] = self.says + (
+            "" if self.default is None else f". Default: {_shown(self.default)}"
+        )
+        if self.choices:
+            told["enum"] = list(self.choices)
+        for word, bound in (("minimum", self.low), ("maximum", self.high)):
+            if not math.isinf(bound):
+                told[word] = bound
+        return told
+
+
+def read(table: object, keys: Sequence[Key], place: str, faults: list[tuple[str, str]]) -> dict[str, Any]:
+    """The values of a table, with defaults for what is missing or wrong.
+
+    Args:
+        table: What the file has there.
+        keys: What may be there.
+        place: The table's name, for errors.
+        faults: What is wrong is appended: the field, and a sentence.
+    """
+    values = {key.name: key.default for key in keys}
+    if not isinstance(table, Mapping):
+        faults.append((place, f"is {table!r}; give a table: [{place}]"))
+        return values
+    known = {key.name: key for key in keys}
+    for name, value in table.items():
+        key = known.get(name)
+        field = f"{place}.{name}"
+        if key is None:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            faults.append((field, f"there is no such key; {meant}"))
+            continue
+        fault = key.fault(value)
+        if fault is None:
+            values[name] = value
+        else:
+            faults.append((field, fault))
+    for key in keys:
+        if key.needed and key.name not in table:
+            faults.append((f"{place}.{key.name}", f"is missing; give {_WORDS[key.kind]}: {key.says}"))
+    return values
+
+
+def schema(keys: Sequence[Key]) -> dict[str, Any]:
+    """A table as a JSON schema."""
+    told: dict[str, Any] = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {key.name: key.schema() for key in keys},
+    }
+    needed = [key.name for key in keys if key.needed]
+    if needed:
+        told["required"] = needed
+    return told
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    return f"{default:g}" if isinstance(default, float) else str(default)

@@ -1,0 +1,217 @@
+"""What a pipeline says of itself: a file that `run` writes each second, and the table that people read."""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from mez.pipeline.bus import Standing
+from mez.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+FILE: Final = "status.json"
+
+_HEADS: Final = (
+    "WORKERS", "IN/S", "OUT/S", "WAITING", "OPEN", "WAIT MS", "WORK MS", "FAILED", "DEAD", "LOST",
+    "AGAIN", "MIB",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class StageStatus:
+    """How a stage does.
+
+    Attributes:
+        workers: Workers on this host.
+        ready: Those that have joined their group.
+        taken_per_s: Records that they were given, each second of the last five.
+        made_per_s: Records that they put on the bus.
+        waiting: Records that wait on the bus for a worker of this stage, of all hosts; `None`: nobody knows.
+        open: Records that were given to workers of all hosts and are not settled; `None`: part of `waiting`.
+        work_ms: The mean time in the stage's function, in milliseconds; `None` before the first record.
+        waited_ms: The mean time for which records waited for a worker; `None` where no clock tells.
+        taken: Records that they were given since the pipeline was started.
+        made: Records that they put on the bus.
+        failed: Tries that failed.
+        dead: Dead letters.
+        lost: Records that the bus no longer held when their turn came.
+        restarts: How often workers were started again.
+        memory_mib: The memory of all its workers.
+        note: What people should know; empty: nothing.
+    """
+
+    workers: int = 0
+    ready: int = 0
+    taken_per_s: float = 0.0
+    made_per_s: float = 0.0
+    waiting: int | None = None
+    open: int | None = None
+    work_ms: float | None = None
+    waited_ms: float | None = None
+    taken: int = 0
+    made: int = 0
+    failed: int = 0
+    dead: int = 0
+    lost: int = 0
+    restarts: int = 0
+    memory_mib: float = 0.0
+    note: str = ""
+
+    def stand(self, standing: Standing) -> None:
+        """Take over what the bus says."""
+        self.waiting, self.open = standing.waiting, standing.open
+        self.dead, self.lost = standing.dead, standing.lost
+
+
+@dataclass(slots=True)
+class Status:
+    """How a pipeline does.
+
+    Attributes:
+        pipeline: Its name.
+        path: Its file.
+        state: `starting`, `running`, `draining`, `ended`; `not running`: no `mez pipeline run` on this host.
+        pid: The process that runs it; 0: none.
+        at_ns: When this was so, in nanoseconds since 1970-01-01 UTC.
+        stages: Its stages, in the order in which records pass them.
+    """
+
+    pipeline: str
+    path: str
+    state: str
+    pid: int = 0
+    at_ns: int = field(default_factory=time.time_ns)
+    stages: dict[str, StageStatus] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """As a line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Status":
+        """What `to_json` gave.
+
+        Raises:
+            ValueError: It is something else, perhaps of another version.
+        """
+        told: Mapping[str, Any] = json.loads(text)
+        try:
+            known = {of.name for of in fields(StageStatus)}
+            stages = {
+                name: StageStatus(**{key: value for key, value in of.items() if key in known})
+                for name, of in told["stages"].items()
+            }
+            return cls(told["pipeline"], told["path"], told["state"], told["pid"], told["at_ns"], stages)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no status: {error}") from error
+
+
+def folder(name: str, state: Path | None = None) -> Path:
+    """Where a pipeline keeps its status and its logs.
+
+    Args:
+        name: The pipeline's name.
+        state: The folder for state. Default: `MEZ_STATE`, else `/var/lib/mez` for root, else
+            `mez` in `XDG_STATE_HOME` or `~/.local/state`.
+    """
+    if state is None:
+        given, local = os.environ.get("MEZ_STATE"), os.environ.get("XDG_STATE_HOME")
+        if given:
+            state = Path(given)
+        elif os.geteuid() == 0:
+            state = Path("/var/lib/mez")
+        else:
+            state = (Path(local) if local else Path.home() / ".local/state") / "mez"
+    return state / "pipelines" / name
+
+
+def write(place: Path, status: Status) -> None:
+    """Write the status; whoever reads it finds the old one or the new one."""
+    unfinished = place / f".{FILE}"
+    unfinished.write_text(status.to_json() + "\n")
+    unfinished.replace(place / FILE)
+
+
+def read(place: Path) -> Status | None:
+    """The status of a pipeline that runs on this host; `None`: none does."""
+    try:
+        with (place / "lock").open() as lock:
+            if _taken(lock):
+                return None
+        return Status.from_json((place / FILE).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def lock(place: Path) -> IO[str]:
+    """Be the one that runs the pipeline on this host, until the file is closed.
+
+    Raises:
+        PipelineError: Somebody runs it already, or the folder cannot be used.
+    """
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        file = (place / "lock").open("a")
+    except OSError as error:
+        raise PipelineError(f"{place}: {error.strerror}; give another folder with --state") from error
+    if not _taken(file):
+        file.close()
+        raise PipelineError(
+            f"the pipeline {place.name} runs on this host already; stop it first, or give this one "
+            "another name"
+        )
+    return file
+
+
+def _taken(file: IO[str]) -> bool:
+    """Take the lock, if nobody has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def shown(status: Status) -> "Group":
+    """The status as a table for people, 80 columns wide, and what they should know below it."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    title = f"pipeline {status.pipeline}: {status.state}"
+    table = Table(title=title, title_justify="left", box=None, header_style="bold", padding=(0, 1, 0, 0))
+    table.add_column("STAGE", no_wrap=True)
+    for head in _HEADS:
+        table.add_column(head, justify="right", no_wrap=True)
+    for name, of in status.stages.items():
+        table.add_row(
+            name,
+            f"{of.ready}/{of.workers}" if of.workers else "-",
+            f"{of.taken_per_s:.1f}",
+            f"{of.made_per_s:.1f}",
+            _whole(of.waiting),
+            _whole(of.open),
+            _decimal(of.waited_ms),
+            _decimal(of.work_ms),
+            str(of.failed),
+            str(of.dead),
+            str(of.lost),
+            str(of.restarts),
+            f"{of.memory_mib:.0f}",
+        )
+    notes = [Text(f"{name}: {of.note}") for name, of in status.stages.items() if of.note]
+    return Group(table, *notes)
+
+
+def _whole(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _decimal(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

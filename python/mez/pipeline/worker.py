@@ -1,0 +1,278 @@
+"""A worker: a process that takes records of one stage, works on them, and passes on what it made.
+
+The order is what makes it at least once: a record is settled only after the bus has confirmed everything that
+was made of it. Whatever ends the process before that has the record given again.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Final, TypeVar
+
+from mez._processes import READY_WORD
+from mez.pipeline import buses
+from mez.pipeline import record as records
+from mez.pipeline.bus import Delivery, Reader, Terms, Writer
+from mez.pipeline.errors import BusAwayError, RecordTooLargeError
+from mez.pipeline.events import Events
+from mez.pipeline.file import Pipeline, Stage
+from mez.pipeline.function import Function, told
+from mez.pipeline.hand import Hand
+from mez.pipeline.record import Record
+
+REPORT_S: Final = 0.5
+"""How often a worker reports, in seconds."""
+
+LOOK_S: Final = 0.2
+"""How long a worker waits for a record before it looks whether it should end, in seconds."""
+
+AWAY_PAUSE_S: Final = 0.25
+"""The pause between tries while a bus is away, in seconds."""
+
+TOO_LARGE: Final = 75
+"""The exit status of a worker that has more memory than it may, and asks to be started again."""
+
+REFUSED: Final = 76
+"""The exit status of a worker whose file or function cannot be used: starting it again does not help."""
+
+_log = logging.getLogger("mez")
+
+T = TypeVar("T")
+
+
+class GivenUpError(Exception):
+    """An end was wished while a bus was away. The record in hand is not settled, and is given again."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a worker has done since it was started.
+
+    Attributes:
+        taken: Records that it was given.
+        done: Records that it settled.
+        failed: Tries that failed.
+        made: Records that its bus has confirmed.
+        work_ns: Time in the stage's function.
+        waited: Records of which it is known how long they waited for this worker.
+        waited_ns: That time, of all of them.
+        in_hand: The record that it works on; empty: none.
+        in_hand_s: Since when, in seconds.
+        away: Why it waits for a bus; empty: it does not.
+        memory_mib: Its memory.
+        last_error: How the last failed try ended.
+    """
+
+    taken: int = 0
+    done: int = 0
+    failed: int = 0
+    made: int = 0
+    work_ns: int = 0
+    waited: int = 0
+    waited_ns: int = 0
+    in_hand: str = ""
+    in_hand_s: float = 0.0
+    away: str = ""
+    memory_mib: float = 0.0
+    last_error: str = ""
+
+
+class Worker:
+    """Works on the records of a stage until it is asked to end.
+
+    Args:
+        stage: The stage.
+        name: Its name, for hops and people: `detect-0`.
+        function: What the stage does.
+        hand: Where it writes down what it has in hand.
+        events: Where the ways of records that end here go; `None`: nowhere.
+        is_last: Whether no other stage reads what this one makes.
+    """
+
+    def __init__(
+        self, stage: Stage, name: str, function: Function, hand: Hand, events: Events | None, is_last: bool
+    ) -> None:
+        self.report = Report()
+        self.wished = False
+        self.stage = stage
+        self._name = f"{name}@{socket.gethostname()}"
+        self._function = function
+        self._hand = hand
+        self._events = events
+        self._is_last = is_last
+        self._since_s = 0.0
+
+    def work(self, reader: Reader, writer: Writer) -> None:
+        """Take records until an end is wished, or the worker has too much memory.
+
+        Raises:
+            BusError: A bus refuses. The record in hand is given again.
+        """
+        while not self.wished and not self.is_too_large():
+            delivery = reader.next(LOOK_S)
+            if delivery is not None:
+                self.handle(delivery, writer)
+
+    def handle(self, delivery: Delivery, writer: Writer) -> None:
+        """Work on one record, and settle it."""
+        record, report = delivery.record, self.report
+        records.begin(record)
+        report.taken += 1
+        waited_ns = records.waited_ns(record)
+        if waited_ns is not None:
+            report.waited += 1
+            report.waited_ns += waited_ns
+        self._since_s = time.monotonic()
+        report.in_hand = record.id
+        self._hand.hold(record.id)
+        try:
+            self._try(record, delivery, writer)
+        finally:
+            report.in_hand = ""
+            self._hand.hold("")
+
+    def _try(self, record: Record, delivery: Delivery, writer: Writer) -> None:
+        report = self.report
+        began_ns = time.monotonic_ns()
+        try:
+            made = self._function(record, self.stage.name, self._name)
+        except Exception as error:
+            self._fail(delivery, told(error))
+            return
+        finally:
+            report.work_ns += time.monotonic_ns() - began_ns
+        try:
+            self.patiently(lambda: writer.send(made), "what was made waits for the bus")
+        except RecordTooLargeError as error:
+            self._fail(delivery, str(error))
+            return
+        delivery.done()
+        report.done += 1
+        report.made += len(made)
+        if self._events is not None and (self._is_last or not made):
+            self._events.ended(record, made, self.stage.name, self._name)
+
+    def _fail(self, delivery: Delivery, error: str) -> None:
+        self.report.failed += 1
+        self.report.last_error = error
+        _log.warning("%s: try %d failed: %s", delivery.record.id, delivery.record.attempt, error)
+        delivery.failed(error)
+
+    def patiently(self, call: Callable[[], T], what: str) -> T:
+        """Try until the bus is there.
+
+        Raises:
+            GivenUpError: An end is wished while the bus is away.
+            BusError: The bus refuses.
+        """
+        while True:
+            try:
+                answer = call()
+            except BusAwayError as error:
+                if not self.report.away:
+                    _log.warning("%s: %s", what, error)
+                self.report.away = str(error)
+                if self.wished:
+                    raise GivenUpError from error
+                time.sleep(AWAY_PAUSE_S)
+                continue
+            self.report.away = ""
+            return answer
+
+    def is_too_large(self) -> bool:
+        """Whether it has more memory than its stage may have."""
+        limit = self.stage.memory_mib_max
+        return limit is not None and _memory_mib() > limit
+
+    def line(self) -> str:
+        """The report as a line of JSON."""
+        report = self.report
+        report.memory_mib = round(_memory_mib(), 1)
+        report.in_hand_s = round(time.monotonic() - self._since_s, 3) if report.in_hand else 0.0
+        return json.dumps(asdict(report))
+
+
+def main(pipeline: Pipeline, name: str, number: int, hand: Path) -> int:
+    """Be worker `number` of a stage, as a process of its own.
+
+    It prints `ready` once it has joined its group, then its report twice a second. What the stage's function
+    prints goes to the log.
+
+    Returns:
+        The exit status: 0 if it was asked to end, `TOO_LARGE`, or 1 with the reason in the log.
+    """
+    reports = _take_output()
+    stage = pipeline.stages[name]
+    assert stage.run is not None, "only stages with run have workers"
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    events = None if pipeline.events is None else Events(pipeline.events, f"{name}-{number}")
+    function = Function(stage.run, pipeline.path.parent, stage.options)
+    is_last = not pipeline.readers(name)
+    worker = Worker(stage, f"{name}-{number}", function, Hand(hand), events, is_last)
+
+    def wish(*_: object) -> None:
+        worker.wished = True
+
+    signal.signal(signal.SIGTERM, wish)
+    threading.Thread(target=_report, args=(worker, reports), name="reports", daemon=True).start()
+    with contextlib.closing(function), contextlib.ExitStack() as open_ones, contextlib.suppress(GivenUpError):
+        _run(worker, pipeline, number, reports, open_ones)
+    _say(reports, worker.line())
+    return TOO_LARGE if worker.is_too_large() and not worker.wished else 0
+
+
+def _run(
+    worker: Worker, pipeline: Pipeline, number: int, reports: IO[str], open_ones: contextlib.ExitStack
+) -> None:
+    stage = worker.stage
+    read_on, bus = buses.of(pipeline, stage.reads_on), buses.of(pipeline, stage.bus)
+    for one in (read_on, bus):
+        open_ones.callback(one.close)
+    writer = worker.patiently(lambda: bus.writer(stage.name, plain=stage.plain), "the bus is away")
+    terms = Terms(stage.name, number, stage.tries, stage.again_after_s, stage.ordered)
+    reader = worker.patiently(lambda: read_on.reader(stage.source, terms), "the bus is away")
+    open_ones.callback(writer.close)
+    # Closed first, so that a record that is not settled is given to another worker at once.
+    open_ones.callback(reader.close)
+    _say(reports, READY_WORD)
+    worker.work(reader, writer)
+
+
+def _take_output() -> IO[str]:
+    """The standard output for reports alone; what the stage prints goes where errors go."""
+    sys.stdout.flush()
+    reports = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return reports
+
+
+_saying = threading.Lock()
+
+
+def _say(reports: IO[str], line: str) -> None:
+    with _saying, contextlib.suppress(BrokenPipeError):
+        reports.write(line + "\n")
+        reports.flush()
+
+
+def _report(worker: Worker, reports: IO[str]) -> None:
+    while True:
+        time.sleep(REPORT_S)
+        _say(reports, worker.line())
+
+
+def _memory_mib() -> float:
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)

@@ -1,0 +1,392 @@
+"""Pipelines as people run them: `mez pipeline`, with workers in processes of their own."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mez
+from mez.pipeline import envelope
+from mez.pipeline.record import Record
+from tests.pipelines import until
+from tests.pipelines_kafka import Kafka
+from tests.support import picture
+
+STAGES = '''
+import os, signal, time
+from pathlib import Path
+
+# On a busy machine Kafka, and a handful of interpreters, take their time to start.
+pytestmark = pytest.mark.timeout(300)
+
+
+def detect(record):
+    """Two records of each frame: where something is, and a crop."""
+    print("what a stage prints is no report")
+    record.mark("found")
+    yield record.derive({"number": record.frame.sequence}, headers={"half": "0"})
+    yield record.picture(record.image[:8, :8], headers={"half": "1"})
+
+
+class Count:
+    """Knows how many it has seen, and misbehaves where a test asks for it."""
+
+    def __init__(self, folder, poison=-1):
+        self.folder, self.poison = Path(folder), poison
+
+    def __call__(self, record):
+        number = record.frame.sequence
+        once = self.folder / f"once-{number}"
+        if (self.folder / f"die-{number}").exists() and not once.exists():
+            once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if (self.folder / f"deadly-{number}").exists() and record.headers["half"] == "0":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if (self.folder / f"hang-{number}").exists() and not once.exists():
+            once.touch()
+            time.sleep(3600)
+        if number == self.poison:
+            raise ValueError("no face in it")
+        while (self.folder / "wait").exists():
+            time.sleep(0.01)
+        return record.derive({"number": number, "half": record.headers["half"], "pid": os.getpid()})
+
+
+def hog(record, folder):
+    """Needs more memory with every record."""
+    hog.held.append(bytearray(os.urandom(1 << 20) * 64))
+    return record.derive(os.getpid())
+
+
+hog.held = []
+'''
+
+
+class Running:
+    """A pipeline that runs, its cameras and what it makes."""
+
+    def __init__(self, tmp_path: Path, edge: mez.Edge, kafka: "Kafka | None") -> None:
+        self.folder = tmp_path
+        self.edge = edge
+        self.kafka = kafka
+        self.file = tmp_path / "faces.toml"
+        self.said: list[str] = []
+        # Of this test alone: topics of one cluster are shared by all tests.
+        self.name = "faces" if kafka is None else kafka.name()
+        (tmp_path / "stages.py").write_text(STAGES)
+
+    def write(self, stages: str, head: str = "") -> Path:
+        """The file: `count` behind `detect`, on the bus of this test; what they make goes to the edge."""
+        bus = ""
+        if self.kafka is not None:
+            bus = f'[kafka]\nservers = ["{self.kafka.server}"]\npartitions = 4\n'
+        text = f'[pipeline]\nname = "{self.name}"\n{head}\n[mez]\nedge = "unix://{self.edge.socket}"\n{bus}{stages}'
+        self.file.write_text(text)
+        return self.file
+
+    def usual(self, more: str = "", head: str = "") -> Path:
+        """Two stages. What the last one makes is plain, on the edge."""
+        first = "mez" if self.kafka is None else "kafka"
+        return self.write(
+            f"""
+[stage.detect]
+run = "stages.py:detect"
+cameras = "dock/*"
+bus = "{first}"
+
+[stage.count]
+run = "stages.py:Count"
+after = "detect"
+workers = 2
+bus = "mez"
+plain = true
+options.folder = "{self.folder}"
+{more}""",
+            head,
+        )
+
+    def command(self, *words: str) -> list[str]:
+        """A command about it."""
+        return [sys.executable, "-P", "-m", "mez", "pipeline", words[0], str(self.file), *words[1:]]
+
+    def ask(self, *words: str) -> str:
+        """What a command says."""
+        done = subprocess.run(self.command(*words), capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def status(self) -> dict[str, Any]:
+        """What `mez pipeline status --json` reads, without the start of an interpreter."""
+        found = self.folder / "state" / "pipelines" / self.name / "status.json"
+        told: dict[str, Any] = (
+            json.loads(found.read_text()) if found.exists() else {"state": "", "pid": 0, "stages": {}}
+        )
+        return told
+
+    @contextlib.contextmanager
+    def run(self, expect: int = 0) -> Iterator[subprocess.Popen[str]]:
+        """Run it until Ctrl-C at the end of the `with`, unless it was killed before."""
+        with subprocess.Popen(self.command("run"), stdout=subprocess.PIPE, text=True) as process:
+            try:
+                until(
+                    self.status,
+                    lambda told: (told["state"], told["pid"]) == ("running", process.pid),
+                    "it runs",
+                )
+                yield process
+                if process.poll() is None:
+                    process.send_signal(signal.SIGINT)
+                    assert process.stdout is not None
+                    self.said = process.stdout.read().splitlines()
+                    assert process.wait(60) == expect, self.said
+            finally:
+                process.kill()
+
+    def counted(self, results: mez.Subscription, count: int) -> list[dict[str, Any]]:
+        """The next results of the last stage."""
+        return [results.next(timeout=60).data for _ in range(count)]
+
+
+@pytest.fixture
+def running(request: pytest.FixtureRequest, tmp_path: Path, edge: mez.Edge) -> Running:
+    """A pipeline on the bus that the test asks for; by default Mez's own."""
+    kafka = request.getfixturevalue("kafka") if getattr(request, "param", "mez") == "kafka" else None
+    return Running(tmp_path, edge, kafka)
+
+
+def publish(camera: mez.Publisher, count: int) -> None:
+    """Frames, one after the other, each once the one before has crossed."""
+    camera.wait_connected(timeout=30)
+    for _ in range(count):
+        sent = camera.send(picture(camera.published % 90))
+        assert sent is not None
+
+
+BOTH = pytest.mark.parametrize("running", ["mez", "kafka"], indirect=True)
+
+
+@BOTH
+def test_frames_go_through_all_stages_and_ctrl_c_drains(running: Running) -> None:
+    """Every frame makes two results, which know their frame; the table says so; nothing waits in the end."""
+    running.usual(head='events = "events"')
+    with (
+        mez.publisher("dock/cam1", edge=running.edge) as camera,
+        mez.publisher("dock/cam2", edge=running.edge) as other,
+        running.edge.subscribe("dock/*/count", deliver="every") as results,
+        running.run(),
+    ):
+        for _ in range(5):
+            publish(camera, 1)
+            publish(other, 1)
+            found = [results.next(timeout=60) for _ in range(4)]
+            numbers = {
+                (frame.of.camera, frame.data["number"], frame.data["half"]) for frame in found if frame.of
+            }
+            assert len(numbers) == 4
+            assert all(frame.of and frame.of.id.sequence == frame.data["number"] for frame in found)
+        told = until(
+            running.status,
+            lambda told: told["stages"]["count"]["taken"] == 20 and told["stages"]["count"]["waiting"] == 0,
+            "the status has all",
+        )
+        assert told["stages"]["detect"]["made"] == 20
+        assert (told["stages"]["count"]["ready"], told["stages"]["count"]["workers"]) == (2, 2)
+        table = running.ask("status")
+        assert "detect" in table and "running" in table
+    assert "ended; nothing waits" in running.said[-1]
+    lines = [
+        line for file in (running.folder / "events").glob("*.jsonl") for line in file.read_text().splitlines()
+    ]
+    ways = [json.loads(line) for line in lines]
+    assert len({way["id"] for way in ways}) == 20
+    for way in ways:
+        hops = {hop["stage"]: hop["at"] for hop in way["hops"]}
+        assert list(hops) == ["camera", "detect", "count"]
+        assert {"captured"} <= hops["camera"].keys()
+        assert {"fetched", "found", "made", "sent"} <= hops["detect"].keys()
+        assert {"fetched", "made", "sent", "confirmed"} <= hops["count"].keys()
+        stamps = [stamp for at in hops.values() for stamp in at.values()]
+        assert stamps[1:] == sorted(stamps[1:])
+    assert running.ask("status").startswith(f"pipeline {running.name}: not running")
+
+
+@BOTH
+def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(running: Running) -> None:
+    """In the middle of a record, twice; it is told."""
+    running.usual()
+    for number in (2, 4):
+        (running.folder / f"die-{number}").touch()
+    with (
+        mez.publisher("dock/cam1", edge=running.edge) as camera,
+        running.edge.subscribe("dock/*/count", deliver="every") as results,
+        running.run(),
+    ):
+        for number in range(6):
+            publish(camera, 1)
+            found = running.counted(results, 2)
+            assert {(one["number"], one["half"]) for one in found} == {(number, "0"), (number, "1")}
+        until(running.status, lambda told: told["stages"]["count"]["restarts"] == 2, "both are told")
+    deaths = [line for line in running.said if "killed by SIGKILL while it worked on" in line]
+    assert len(deaths) == 2 and "started again in 0.2 s" in deaths[0]
+
+
+def test_a_poison_record_is_a_dead_letter(running: Running) -> None:
+    """Its error is told; the others go on."""
+    running.usual(more="options.poison = 1\ntries = 2\n")
+    with (
+        mez.publisher("dock/cam1", edge=running.edge) as camera,
+        running.edge.subscribe("dock/*/count", deliver="every") as results,
+        running.run(),
+    ):
+        for number in range(4):
+            publish(camera, 1)
+            if number != 1:
+                assert {one["number"] for one in running.counted(results, 2)} == {number}
+        until(
+            running.status, lambda told: told["stages"]["count"]["dead"] == 2, "both halves are dead letters"
+        )
+        said = running.ask("dead", "count")
+        assert said.count("after 2 tries: ValueError: no face in it (stages.py:") == 2
+
+
+@BOTH
+def test_a_record_that_kills_its_worker_each_time_is_a_dead_letter(running: Running) -> None:
+    """After its tries, though no worker was left to say so. The others go on."""
+    running.usual(more="tries = 2\n")
+    (running.folder / "deadly-1").touch()
+    with (
+        mez.publisher("dock/cam1", edge=running.edge) as camera,
+        running.edge.subscribe("dock/*/count", deliver="every") as results,
+        running.run(),
+    ):
+        for number in range(3):
+            publish(camera, 1)
+            halves = [one["half"] for one in running.counted(results, 1 if number == 1 else 2)]
+            assert sorted(halves) == (["1"] if number == 1 else ["0", "1"])
+        until(running.status, lambda told: told["stages"]["count"]["dead"] == 1, "it is a dead letter")
+        assert "after 2 tries: " in running.ask("dead", "count")
+    assert sum("while it worked on dock/cam1@1-1/detect.0" in line for line in running.said) >= 2
+
+
+def test_a_worker_that_hangs_is_killed_and_its_record_is_given_again(running: Running) -> None:
+    """After `again_after_s`."""
+    running.usual(more="again_after_s = 1\n")
+    (running.folder / "hang-0").touch()
+    with (
+        mez.publisher("dock/cam1", edge=running.edge) as camera,
+        running.edge.subscribe("dock/*/count", deliver="every") as results,
+        running.run(),
+    ):
+        publish(camera, 1)
+        assert {one["half"] for one in running.counted(results, 2)} == {"0", "1"}
+        until(running.status, lambda told: told["stages"]["count"]["restarts"] >= 1, "it is told")
+    assert any("worked for more than 1 s on dock/cam1@" in line for line in running.said)
+
+
+def test_a_worker_that_leaks_is_started_again_between_records(running: Running) -> None:
+    """It finishes its record first, so that none is given twice."""
+    running.write(
+        f"""
+[stage.hog]
+run = "stages.py:hog"
+cameras = "dock/*"
+plain = true
+memory_mib_max = 200
+options.folder = "{running.folder}"
+"""
+    )
+    with (
+        mez.publisher("dock/cam1", edge=running.edge) as camera,
+        running.edge.subscribe("dock/*/hog", deliver="every") as results,
+        running.run(),
+    ):
+        origins, processes = [], set()
+        for _ in range(5):
+            publish(camera, 1)
+            frame = results.next(timeout=60)
+            assert frame.of is not None
+            origins.append(frame.of.id.sequence)
+            processes.add(frame.data)
+        assert origins == [0, 1, 2, 3, 4]
+        assert len(processes) > 1
+    assert any("had more than 200 MiB; it is started again" in line for line in running.said)
+
+
+def test_what_waits_at_the_end_is_told_and_waits_for_the_next_start(running: Running) -> None:
+    """The drain has its time; the groups keep their place as long as the edge runs."""
+    running.usual(head="drain_s = 0.5", more="again_after_s = 60\n")
+    wait = running.folder / "wait"
+    with (
+        mez.publisher("dock/cam1", edge=running.edge) as camera,
+        running.edge.subscribe("dock/*/count", deliver="every") as results,
+    ):
+        wait.touch()
+        with running.run(expect=1), running.edge.subscribe("dock/cam1", deliver="every") as frames:
+            for number in range(4):
+                publish(camera, 1)
+                # A link carries the newest frame: one after the other.
+                assert frames.next(timeout=60).sequence == number
+            until(running.status, lambda told: told["stages"]["detect"]["made"] == 8, "all were detected")
+        assert (
+            sum("did not end, and was killed; its record is given again" in line for line in running.said)
+            == 2
+        )
+        assert "ended; 8 for count wait on the bus for the next start" in running.said[-1]
+        wait.unlink()
+        with running.run():
+            found = running.counted(results, 8)
+            assert {(one["number"], one["half"]) for one in found} == {(n, h) for n in range(4) for h in "01"}
+
+
+def test_workers_end_with_the_runner(running: Running) -> None:
+    """`kill -9` of the runner leaves no process, and the next start is not held up."""
+    running.usual()
+    with (
+        mez.publisher("dock/cam1", edge=running.edge) as camera,
+        running.edge.subscribe("dock/*/count", deliver="every") as results,
+    ):
+        with running.run() as process:
+            publish(camera, 1)
+            pids = {one["pid"] for one in running.counted(results, 2)}
+            process.kill()
+            process.wait()
+            until(lambda: any(map(_runs, pids)), lambda runs: not runs, "workers have ended")
+        with running.run():
+            publish(camera, 1)
+            found: list[tuple[int, str]] = []
+            # What was done and not yet said to be done may come twice.
+            while not {(1, "0"), (1, "1")} <= set(found):
+                (one,) = running.counted(results, 1)
+                found.append((one["number"], one["half"]))
+            assert {number for number, _ in found} <= {0, 1}
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_stage_s_records_are_read_by_name_of_the_envelope(running: Running) -> None:
+    """What travels between stages says what it is, so that other programs can open it."""
+    running.usual()
+    with (
+        mez.publisher("dock/cam1", edge=running.edge) as camera,
+        running.edge.subscribe("dock/*/detect", deliver="every") as records,
+        running.run(),
+    ):
+        publish(camera, 1)
+        frame = records.next(timeout=60)
+        assert frame.content_type == envelope.ENVELOPE
+        record: Record = envelope.unpack(frame.payload, 1)
+        assert (record.id, record.content_type) == ("dock/cam1@1-0/detect.0", "application/json")
+        assert record.data["number"] == 0
