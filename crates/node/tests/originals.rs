@@ -169,7 +169,7 @@ async fn originals_go_without_a_floor() {
 async fn on_a_slow_link_a_contract_keeps_its_frames_beside_originals() {
     let site = Site::new();
     let edge = site.edge();
-    let relay = slow_link(SocketAddr::from(([127, 0, 0, 1], edge.link_address().port())), 4_000_000).await;
+    let relay = slow_link(SocketAddr::from(([127, 0, 0, 1], edge.link_address().port())), 1_500_000).await;
     let rig = Served::with(site, edge, |options| {
         options.edges = vec![EdgeAddress { host: "127.0.0.1".into(), port: relay.port() }];
         options.transport = Transport::Tcp;
