@@ -67,10 +67,11 @@ impl Task {
 /// Why a frame was not decoded, for people.
 pub(crate) type Failure = Box<dyn std::error::Error>;
 
+/// What was made of a frame, and where its picture was kept for others.
+type Kept = (Made, Option<PicturePlace>);
+
 /// A decoder of one camera's chains, in this process.
-pub(crate) struct ChainDecoder(
-    Worker<(Task, Option<Slot>), Result<(Made, Option<PicturePlace>), TranscodeError>>,
-);
+pub(crate) struct ChainDecoder(Worker<(Task, Option<Slot>), Result<Kept, TranscodeError>>);
 
 impl ChainDecoder {
     /// One that holds nothing, and decodes in software. Its thread starts with its first frame.
@@ -107,9 +108,7 @@ impl ChainDecoder {
 }
 
 /// The work of a decoder's thread.
-fn worker(
-    mut decoding: Decoding,
-) -> impl FnMut((Task, Option<Slot>)) -> Result<(Made, Option<PicturePlace>), TranscodeError> {
+fn worker(mut decoding: Decoding) -> impl FnMut((Task, Option<Slot>)) -> Result<Kept, TranscodeError> {
     move |(task, slot)| {
         let mut place = None;
         let keep = |samples: &[u8]| {

@@ -45,7 +45,7 @@ pub(super) fn record(sequence: u64, chain: Option<(u64, u32)>, bytes: usize) -> 
 /// The same in a chain in which one of every so many frames refers to the one so many frames before it.
 pub(super) fn anchored(mut record: Record, every: Option<u32>) -> Record {
     let chain = &mut record.frame.meta.chain;
-    if let Some(every) = every.filter(|every| chain.index > 0 && chain.index % every == 0) {
+    if let Some(every) = every.filter(|every| chain.index > 0 && chain.index.is_multiple_of(*every)) {
         chain.reference =
             Reference::Acknowledged(Sequence(record.frame.meta.id.sequence.0 - u64::from(every)));
     }

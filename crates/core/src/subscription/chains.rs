@@ -67,9 +67,7 @@ impl ChainPlace {
             }
             if next < held.start || is_behind {
                 self.lost += 1;
-            } else if next >= held.end {
-                return Look::Nothing;
-            } else if deliver == Deliver::Newest && newer_follows(log, next..held.end) {
+            } else if next >= held.end || deliver == Deliver::Newest && newer_follows(log, next..held.end) {
                 return Look::Nothing;
             } else if let Some(to) = self.ahead(unread, next..held.end) {
                 return Look::Frame(to);

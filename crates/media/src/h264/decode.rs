@@ -231,8 +231,7 @@ impl H264Decoder {
         let colour = look.colour.unwrap_or(self.colour);
         let Some(refers) = refers else {
             self.colour = colour;
-            self.frame_num_bits =
-                units(payload).find_map(|unit| slice::sequence(unit)).map(|set| set.frame_num_bits);
+            self.frame_num_bits = units(payload).find_map(slice::sequence).map(|set| set.frame_num_bits);
             return Ok(Kept::Key);
         };
         let (held, kept) = match self.place(payload) {

@@ -190,9 +190,8 @@ fn play<S: Subject>(steps: &[Step], hard: bool) -> Result<(), String> {
         }
         news.push_back((at + 1 + if frame.fits { step.delay } else { 0 }, number, decodes));
     }
-    match shown.last_key_value() {
-        Some((last, _)) => look_at(*last, &shown)?,
-        None => {}
+    if let Some((last, _)) = shown.last_key_value() {
+        look_at(*last, &shown)?;
     }
     let everything = steps.iter().all(|step| !step.lost && step.most.is_none());
     if everything && receiver.shown as usize != steps.len() {

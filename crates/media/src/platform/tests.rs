@@ -65,7 +65,7 @@ fn packets(file: &[u8]) -> Vec<Vec<u8>> {
 
 /// Key frames are numbers 0, 4 and 8.
 fn refers(number: usize) -> Option<u64> {
-    (number % 4 != 0).then(|| number as u64 - 1)
+    (!number.is_multiple_of(4)).then(|| number as u64 - 1)
 }
 
 fn decoder(counting: &Arc<Counting>) -> PlatformDecoder {
@@ -92,13 +92,13 @@ fn pictures_that_are_owed_are_taken_later_and_in_order() {
     let counting = Arc::new(Counting { keeps_back: 3, ..Counting::default() });
     let mut decoder = decoder(&counting);
     let packets = packets(H265);
-    for number in 0..4 {
-        decoder.give(Encoding::H265, &packets[number], number as u64, refers(number)).unwrap();
+    for (number, packet) in packets.iter().enumerate().take(4) {
+        decoder.give(Encoding::H265, packet, number as u64, refers(number)).unwrap();
     }
     assert_eq!(decoder.take(2, Duration::ZERO), Ok(false));
     assert!(decoder.has(2) && decoder.has(0), "the first has come");
-    for number in 4..6 {
-        decoder.give(Encoding::H265, &packets[number], number as u64, refers(number)).unwrap();
+    for (number, packet) in packets.iter().enumerate().take(6).skip(4) {
+        decoder.give(Encoding::H265, packet, number as u64, refers(number)).unwrap();
     }
     assert_eq!(decoder.take(2, Duration::ZERO), Ok(true));
     assert_eq!(decoder.planes().data()[0], 2);

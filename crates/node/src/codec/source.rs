@@ -184,7 +184,8 @@ mod tests {
 
         fn publish(&mut self, pictures: u32) -> Frame {
             for _ in 0..pictures {
-                let noise = |at: u32| (at.wrapping_mul(2_654_435_761) ^ self.pictures * 77).to_le_bytes()[2];
+                let noise =
+                    |at: u32| (at.wrapping_mul(2_654_435_761) ^ (self.pictures * 77)).to_le_bytes()[2];
                 let pixel = |at: u32| if at < SIDE * 16 { brightness(self.pictures) } else { noise(at) };
                 let pixels: Vec<u8> = (0..SIDE * SIDE).map(pixel).collect();
                 let mut planes = Yuv420::empty();

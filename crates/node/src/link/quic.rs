@@ -309,7 +309,7 @@ mod tests {
         let address = path(server.local_addr().unwrap(), held).await;
 
         // The edge says which stream has begun and which is whole, and counts what has come of the large one, in any order.
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let (tell, mut told) = mpsc::channel(16);
         let come = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&come);
         tokio::spawn(async move {
@@ -320,14 +320,14 @@ mod tests {
                     let mut name = None;
                     while let Some(chunk) = stream.read_chunk(usize::MAX, false).await.unwrap() {
                         if name.is_none() {
-                            tell.send((chunk.bytes[0], "began")).unwrap();
+                            tell.try_send((chunk.bytes[0], "began")).unwrap();
                         }
                         let name = *name.get_or_insert(chunk.bytes[0]);
                         if name == b'p' {
                             counter.fetch_add(chunk.bytes.len(), Ordering::SeqCst);
                         }
                     }
-                    tell.send((name.unwrap(), "is whole")).unwrap();
+                    tell.try_send((name.unwrap(), "is whole")).unwrap();
                 });
             }
             drop(server);

@@ -57,7 +57,6 @@ pub fn try_decoders() -> Vec<DecoderTried> {
 pub type VideoTried = [(Encoding, Result<VideoTimes, String>); 2];
 
 /// Tries what a broker with that choice decodes H.265 and AV1 with, both at once. Blocks as long.
-#[must_use]
 pub fn try_video_decoders(choice: DecoderChoice) -> VideoTried {
     let decoders = Decoders::untried(choice, "ffmpeg".into(), TIME_MAX);
     let tried = |encoding| (encoding, decoders.try_video(encoding));

@@ -32,7 +32,7 @@ pub(super) struct KeyFrames {
 #[derive(Debug)]
 enum Asked {
     Device(Button),
-    Camera(OnvifAsker),
+    Camera(Box<OnvifAsker>),
     /// The source takes no such request.
     Nobody,
 }
@@ -42,7 +42,7 @@ impl KeyFrames {
         let asked = match spec {
             SourceSpec::Device(path) => Asked::Device(Button::of(path.clone())),
             SourceSpec::File(_) | SourceSpec::Url(_) => match onvif.of(spec) {
-                Some(address) => Asked::Camera(OnvifAsker::new(address, spec)),
+                Some(address) => Asked::Camera(Box::new(OnvifAsker::new(address, spec))),
                 None => Asked::Nobody,
             },
         };

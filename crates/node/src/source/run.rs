@@ -353,17 +353,7 @@ async fn run_once(
     let Reader { thinning, frames, first_and_last, .. } = reader;
     progress.thinning = thinning;
     progress.position += frames;
-    let end = match end {
-        ReadEnd::End => RunEnd::Exited(exit_of(&mut child, &options.ffmpeg).await?),
-        ReadEnd::TooLarge { width, height } => {
-            return Err(SourceError::TooLarge { source_name: spec.to_string(), width, height });
-        }
-        early => {
-            // It fails only if the child has ended meanwhile.
-            let _ = child.kill().await;
-            RunEnd::Early(early)
-        }
-    };
+    let end = ended(end, &mut child, spec, options).await?;
     if let Some(listening) = listening {
         // The child has ended, so its standard error ends too, unless it has left that to another process.
         let _ = tokio::time::timeout(EXIT_TIME_MAX, listening).await;
@@ -371,6 +361,26 @@ async fn run_once(
     let worked_for =
         first_and_last.map_or(Duration::ZERO, |(first, last)| last.saturating_duration_since(first));
     Ok(Run { frames, worked_for, end, complaints: lines.text() })
+}
+
+/// How a run ended whose output was read to this end. Afterwards the child has ended too.
+async fn ended(
+    end: ReadEnd,
+    child: &mut Child,
+    spec: &SourceSpec,
+    options: &SourceOptions,
+) -> Result<RunEnd, SourceError> {
+    match end {
+        ReadEnd::End => Ok(RunEnd::Exited(exit_of(child, &options.ffmpeg).await?)),
+        ReadEnd::TooLarge { width, height } => {
+            Err(SourceError::TooLarge { source_name: spec.to_string(), width, height })
+        }
+        early => {
+            // It fails only if the child has ended meanwhile.
+            let _ = child.kill().await;
+            Ok(RunEnd::Early(early))
+        }
+    }
 }
 
 /// How the frames of a stream are read.

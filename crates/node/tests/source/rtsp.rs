@@ -173,11 +173,11 @@ async fn serve_rtsp(stream: TcpStream, sdp_path: &Path, guard: Option<Guard>, fo
     let rtp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let _sending = footage.send(&rtp, sdp_path);
     // The kernel holds few packets. On a busy machine it would drop some before the client has asked to play.
-    let (arrived, mut packets) = mpsc::unbounded_channel();
+    let (arrived, mut packets) = mpsc::channel(100_000);
     let receive = async {
         let mut packet = vec![0; 1 << 16];
         while let Ok(count) = rtp.recv(&mut packet).await {
-            let _ = arrived.send(packet[..count].to_vec());
+            let _ = arrived.send(packet[..count].to_vec()).await;
         }
     };
     let talk = async {

@@ -244,7 +244,7 @@ fn words_of(fault: Node<'_, '_>) -> String {
         let found = fault.descendants().filter(move |node| node.has_tag_name((ENVELOPE, name)));
         found.filter_map(|node| node.text()).map(str::trim)
     };
-    let code = texts("Value").last().unwrap_or("no code");
+    let code = texts("Value").next_back().unwrap_or("no code");
     let words: String = [code, texts("Text").next().unwrap_or_default()].join(" ");
     let words = words.trim().chars().filter(|c| !c.is_control());
     words.take(WORDS_MAX).collect()

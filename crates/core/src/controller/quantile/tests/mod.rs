@@ -523,7 +523,7 @@ fn a_larger_frame_of_one_packet_takes_longer_than_smaller_ones_did() {
         policy.handle_sent(&sent(sequence, 0, bytes, now));
         let (first, last) = (through(bytes.min(1_200.0)), through(bytes));
         policy.handle_arrival(last + DELAY, &arrival(sequence, bytes, first, last));
-        now = now + INTERVAL * 4;
+        now += INTERVAL * 4;
     }
     let offer = offer(now, &ladder);
     let rate = policy.knows.rate_now(now).expect("the first two frames were measured");
