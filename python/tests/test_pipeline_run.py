@@ -19,12 +19,12 @@ from tests.pipelines import until
 from tests.pipelines_kafka import Kafka
 from tests.support import picture
 
+# On a busy machine Kafka, and a handful of interpreters, take their time to start.
+pytestmark = pytest.mark.timeout(300)
+
 STAGES = '''
 import os, signal, time
 from pathlib import Path
-
-# On a busy machine Kafka, and a handful of interpreters, take their time to start.
-pytestmark = pytest.mark.timeout(300)
 
 
 def detect(record):
