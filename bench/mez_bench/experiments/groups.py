@@ -63,6 +63,11 @@ DRAIN_S_MAX: Final = 60.0
 ASSIGNED: Final = "cameras assigned once"
 GROUP: Final = "group"
 WARM_UP_S: Final = 3.0
+BLOCK: Final = 21
+WORKERS_FIRST: Final = 14
+"""Of so many kills the first so many are of workers, the others of the edge: redeliveries can be timed only
+while the edge is left alone."""
+
 UNSETTLED_S: Final = 3.0
 """For so long after a kill of the edge, redeliveries are not timed."""
 
@@ -396,7 +401,7 @@ class Kills:
 
 
 def kills(run: Run, count: int) -> Kills:
-    """Kill workers, and every third time the edge, under load; then let the rest be worked on."""
+    """Kill workers, and a third of the times the edge, under load; then let the rest be worked on."""
     site, draw = Site(run, "kills", store=True), random.Random(SEED)
     names = [f"bench/c{at}" for at in range(KILL_CAMERAS)]
 
@@ -411,7 +416,7 @@ def kills(run: Run, count: int) -> Kills:
         time.sleep(WARM_UP_S)
         for number in range(count):
             time.sleep(draw.uniform(0.2, 0.8))
-            if number % 3 == 2:
+            if number % BLOCK >= WORKERS_FIRST:
                 edges_ns.append(time.monotonic_ns())
                 site.kill_edge()
                 time.sleep(draw.uniform(0.0, 0.3))
