@@ -302,6 +302,6 @@ KNOBS_DATA: Final = Experiment(
     summary="knobs of data: the top-k of a web log at a tenth of the link, and what its profile takes",
     needs="nothing",
     seconds_quick=60,
-    seconds_full=600,
+    seconds_full=1400,
     run=_run,
 )

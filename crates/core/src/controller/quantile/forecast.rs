@@ -36,9 +36,9 @@ impl Knowledge {
         Self { config, flights, rate, sizes, price: LatePrice::new() }
     }
 
-    /// Learns from each frame of a stream that has few of them as much as from all frames of a faster one in the same time
-    /// ([`LEARNING_INTERVAL`]).
-    pub(super) fn set_interval(&mut self, offer: &Offer<'_>) {
+    /// Takes in what share of the frames has to be on time, and for how much a frame counts: in a stream of few frames for as much as all frames of a
+    /// faster one in the same time ([`LEARNING_INTERVAL`]).
+    pub(super) fn set_terms(&mut self, offer: &Offer<'_>) {
         let steps = offer.interval.div_duration_f64(LEARNING_INTERVAL).max(1.0);
         self.price.ask(offer.on_time_share, steps);
         self.rate.set_steps(steps);

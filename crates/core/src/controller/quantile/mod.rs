@@ -252,7 +252,7 @@ impl Policy for Quantile {
     }
 
     fn decide(&mut self, offer: &Offer<'_>) -> Decision {
-        self.knows.set_interval(offer);
+        self.knows.set_terms(offer);
         let (floor, reaches_floor) = offer.floor_rung();
         if self.out {
             return self.try_out(offer, floor, true);

@@ -325,6 +325,24 @@ mod tests {
         assert!((rate.estimate(&config, None).unwrap() / 5e3 - 1.0).abs() < 0.01);
     }
 
+    /// A long measurement in a stream of few frames counts for several; a short one, and one of a fast stream, for one.
+    #[test]
+    fn a_long_sample_of_a_slow_stream_counts_for_several() {
+        let config = Config::default();
+        let after = |steps: f64, took_ms: f64| {
+            let mut rate = Rate::new();
+            rate.set_steps(steps);
+            rate.record(&config, &sample(2e3 * took_ms, took_ms));
+            rate.record(&config, &sample(1e3 * took_ms, took_ms));
+            rate.estimate(&config, None).unwrap()
+        };
+        let once = 2e3 * 0.5f64.powf(config.gain);
+        assert!((after(1.0, 250.0) - once).abs() < 1.0, "a fast stream");
+        assert!((after(4.0, 20.0) - once).abs() < 1.0, "a short sample");
+        let three_times = 2e3 * 0.5f64.powf(1.0 - (1.0 - config.gain).powi(3));
+        assert!((after(3.0, 250.0) - three_times).abs() < 1.0, "no more than the steps");
+    }
+
     #[test]
     fn a_window_that_limits_does_not_pull_the_estimate_down() {
         let config = Config::default();
