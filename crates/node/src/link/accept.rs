@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::stream::FuturesUnordered;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::Peer;
 use mez_core::rights::own_cameras;
@@ -278,16 +279,20 @@ async fn serve(
     let (said, dropped) = pass.until_said();
     let mut reader = MessageReader::new(messages);
     let reading = read(link, &mut reader, &events, said);
+    let mut frames = JoinSet::new();
+    frames.spawn(receive_frames(link, connection.clone(), events.clone()));
     let rest = async {
         tokio::select! {
             dropped = dropped => dropped.to_string(),
             reason = write(&mut receiver, &mut control) => reason,
-            reason = receive_frames(link, &connection, &events) => reason,
+            error = connection.closed() => error.to_string(),
         }
     };
     let reason = until_over(reading, rest, || connection.close_reason().is_some()).await;
     debug!(?link, reason, "a connection ended");
     connection.close(CLOSE_DONE, reason.as_bytes());
+    // What has come of its frames is taken first.
+    frames.join_next().await;
     let _ = events.send(EdgeEvent::Closed(link, reason)).await;
 }
 
@@ -357,16 +362,22 @@ async fn read(
     }
 }
 
-async fn receive_frames(link: LinkId, connection: &Connection, events: &mpsc::Sender<EdgeEvent>) -> String {
+/// Receives all frames of a connection, until it is closed and all that has come of them is taken.
+///
+/// One task receives all of them, in the order in which they were sent. Of several tasks, the runtime would run the one of
+/// the newest frame first, and that frame would take the place of all others of a burst.
+async fn receive_frames(link: LinkId, connection: Connection, events: mpsc::Sender<EdgeEvent>) {
+    let mut receiving = FuturesUnordered::new();
     loop {
-        match connection.accept_uni().await {
-            Ok(stream) => {
-                let events = events.clone();
-                tokio::spawn(async move { receive_frame(link, stream, &events).await });
-            }
-            Err(error) => return error.to_string(),
+        tokio::select! {
+            stream = connection.accept_uni() => match stream {
+                Ok(stream) => receiving.push(receive_frame(link, stream, &events)),
+                Err(_) => break,
+            },
+            Some(()) = receiving.next() => {}
         }
     }
+    while receiving.next().await.is_some() {}
 }
 
 /// Receives one frame. Nothing is allocated for the payload before the broker has agreed to its size.

@@ -1,11 +1,16 @@
-//! Whom an edge refuses in the handshake, and what the camera hears of it.
+//! Whom an edge refuses in the handshake and what the camera hears of it; in which order frames are received.
 
 use mez_core::broker::{EdgeIndex, LinkId};
+use mez_core::frame::ClockSource;
+use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, FrameMeta, Rung, Sequence};
 use mez_core::revocation::{Entry, Revocations};
-use mez_core::units::Timestamp;
+use mez_core::trace::CameraTrace;
+use mez_core::units::{Instant, Timestamp};
+use mez_core::wire::{FrameHeader, Message};
+use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 
-use super::{CameraEvent, Dialler, Transport, listen};
+use super::{CameraEvent, Command, Dialler, EdgeEvent, Transport, listen};
 use crate::audit::Audit;
 use crate::identity::{Role, TemporarySite};
 use crate::ports::EdgeAddress;
@@ -47,4 +52,81 @@ async fn a_camera_that_was_revoked_is_told_so_and_what_to_do() {
         assert!(told.contains("enrol with a new token"), "{transport:?}: {told}");
         drop(commands);
     }
+}
+
+fn header(sequence: u64, bytes: usize) -> FrameHeader {
+    FrameHeader {
+        meta: FrameMeta {
+            id: FrameId { epoch: Epoch(1), sequence: Sequence(sequence) },
+            captured: Timestamp::from_nanos(sequence),
+            clock_source: ClockSource::Broker,
+            width: 4,
+            height: 4,
+            published: (4, 4),
+            encoding: Encoding::Jpeg,
+            rung: Rung::original(),
+            chain: ChainLink::still(Sequence(sequence)),
+        },
+        payload_bytes: bytes as u32,
+        sent: Instant::ZERO,
+        expected_accuracy: None,
+        infeasible: false,
+        history: 0,
+        trace: CameraTrace::default(),
+        skipped: Vec::new(),
+    }
+}
+
+/// A source that begins gives frames in bursts, and an edge can be busy for a moment. If the newest frame were received first, no application
+/// would get the others.
+#[tokio::test]
+async fn frames_that_come_at_once_are_received_in_their_order() {
+    const FRAMES: u64 = 12;
+    let site = TemporarySite::create(&"test".parse().unwrap()).unwrap();
+    let keys = site.keys();
+    let edge = keys.credentials(Role::Edge, None).unwrap();
+    let camera = keys.credentials(Role::Camera, Some(&"dock/cam1".parse().unwrap())).unwrap();
+    let (came, mut comes) = mpsc::channel(64);
+    let nothing_known = LiveRevocations::in_memory(&edge);
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let entered = runtime.enter();
+    let listener =
+        listen("127.0.0.1:0".parse().unwrap(), &edge, (&nothing_known, Audit::off()), came).unwrap();
+    drop(entered);
+    let place = EdgeAddress { host: "127.0.0.1".into(), port: listener.address().unwrap().port() };
+    let (events, mut happened) = mpsc::channel(64);
+    let dialler =
+        Dialler::new(Transport::Quic, &camera, LiveRevocations::in_memory(&camera), events).unwrap();
+    dialler.dial(LinkId(1), EdgeIndex(0), place);
+    let Some(CameraEvent::Dialled(_, _, sender)) = happened.recv().await else { panic!("no connection") };
+    // The first thing that a camera sends is a message.
+    assert!(sender.send(Command::Send(Message::Ping { t1: Instant::ZERO })));
+    let Some(EdgeEvent::Connected(_, _, _, _open)) = comes.recv().await else { panic!("no connection") };
+    let Some(EdgeEvent::Message(..)) = comes.recv().await else { panic!("no message") };
+
+    let (free, busy) = std::sync::mpsc::channel::<()>();
+    let held = runtime.spawn(async move { busy.recv() });
+    let all: Vec<u64> = (0..FRAMES).collect();
+    for sequence in &all {
+        let payload = vec![0; 100];
+        let header = Box::new(header(*sequence, payload.len()));
+        assert!(sender.send(Command::SendFrame(header, payload.into())));
+        while !matches!(happened.recv().await.unwrap(), CameraEvent::Sent(..)) {}
+    }
+    free.send(()).unwrap();
+    let (mut begun, mut whole) = (Vec::new(), Vec::new());
+    while whole.len() < all.len() {
+        match comes.recv().await.unwrap() {
+            EdgeEvent::FrameHeader(_, header, answer) => {
+                begun.push(header.meta.id.sequence.0);
+                answer.send(Ok(())).unwrap();
+            }
+            EdgeEvent::FrameComplete(_, frame, _) => whole.push(frame.sequence.0),
+            _ => {}
+        }
+    }
+    assert_eq!((&begun, &whole), (&all, &all));
+    held.await.unwrap().unwrap();
+    drop(listener);
+    runtime.shutdown_background();
 }
