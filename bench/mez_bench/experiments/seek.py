@@ -49,7 +49,7 @@ def _run(run: Run) -> Outcome:
         "link", command("measure", "link", *up, "--queue-bytes-max", f"{QUEUE_BYTES_MAX}")
     )
     camera = brokers.dial_with(link.ready(), source)
-    words = [sys.executable, str(Path(viewer.__file__)), brokers.socket, str(brokers.keys), str(rungs)]
+    words = [sys.executable, str(Path(viewer.__file__)), brokers.socket, str(brokers.keys), str(rungs), "1"]
     wants = run.children.start("program", words)
     wants.ready()
     run.expect(int(seconds) + entries + looks + 1)
