@@ -1,8 +1,4 @@
-"""Photographs of a face for tests: the one that scikit-image ships, and what can be made of it.
-
-It is Eileen Collins, photographed by NASA; public domain. The package is not imported, which would need
-SciPy.
-"""
+"""Photographs of a face for tests: the one that scikit-image ships, and what can be made of it."""
 
 from functools import cache
 
@@ -14,12 +10,12 @@ from mez.demo.photographs import astronaut
 
 @cache
 def portrait() -> Image:
-    """A face of 87 pixels at (179, 83): BGR, uint8, shape (512, 512, 3)."""
+    """A face of 88 pixels at (179, 83): BGR, uint8, shape (512, 512, 3)."""
     return astronaut()
 
 
 def mirrored() -> Image:
-    """The same face, at (246, 83)."""
+    """The same face, at (245, 83)."""
     return np.ascontiguousarray(portrait()[:, ::-1])
 
 
