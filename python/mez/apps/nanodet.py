@@ -21,7 +21,7 @@ from mez.apps.onnx_network import OnnxError, session
 NETWORK: Final = Path(__file__).with_name("networks") / "nanodet-416.onnx"
 """The network. Its licences lie beside it."""
 
-SCORE_MIN: Final = 0.4
+SCORE_MIN: Final = 0.5
 """The score from which something counts as found."""
 
 IOU_MAX: Final = 0.5

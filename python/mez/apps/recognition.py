@@ -11,10 +11,11 @@ Boxes are in pixels of the frame as it was published. The faces of a frame stay 
 that the camera gets one reply for each frame, and `mez.join` has one record to wait for.
 """
 
+import contextlib
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,10 @@ import numpy.typing as npt
 from mez._detections import Detections
 from mez.apps import dlib_faces, nanodet, people
 from mez.apps.dlib_faces import NUMBERS, THUMBNAIL, Face
+from mez.apps.onnx_network import OnnxError
+from mez.apps.people import PeopleError
+from mez.errors import MissingPackageError
+from mez.pipeline.errors import StageError
 from mez.pipeline.record import Record
 
 FACES_MAX: Final = 128
@@ -35,6 +40,15 @@ FACES: Final = "faces"
 _log = logging.getLogger("mez")
 
 
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Turn what makes a stage useless into the error that ends the pipeline: starting again does not help."""
+    try:
+        yield
+    except (MissingPackageError, OnnxError, PeopleError, ValueError) as error:
+        raise StageError(str(error)) from error
+
+
 class DetectFaces:
     """Finds the faces of a frame.
 
@@ -43,16 +57,20 @@ class DetectFaces:
         enlarge: How often the picture is doubled first, 0 to 3: 0 finds faces from about 80 pixels on, 1 from
             40, in four times the time.
         faces_max: The most faces of a frame, 1 to 128; the surest.
+
+    Raises:
+        StageError: An option is out of its range, or dlib or its models are not installed.
     """
 
     def __init__(
         self, score_min: float = dlib_faces.SCORE_MIN, enlarge: int = 0, faces_max: int = 32
     ) -> None:
         if not 0 <= enlarge <= 3:
-            raise ValueError(f"options.enlarge is {enlarge}; give 0 to 3")
+            raise StageError(f"options.enlarge is {enlarge}; give 0 to 3")
         if not 1 <= faces_max <= FACES_MAX:
-            raise ValueError(f"options.faces_max is {faces_max}; give 1 to {FACES_MAX}")
-        self._finder = dlib_faces.Finder(score_min, enlarge)
+            raise StageError(f"options.faces_max is {faces_max}; give 1 to {FACES_MAX}")
+        with _told():
+            self._finder = dlib_faces.Finder(score_min, enlarge)
         self._faces_max = faces_max
 
     def __call__(self, record: Record) -> Record | None:
@@ -76,12 +94,16 @@ class Embed:
         stale_s: Frames that were captured longer ago, in seconds by the wall clocks of camera and this host,
             are not worked on.
         network: The file of dlib's network. Default: the one of `face-recognition-models`.
+
+    Raises:
+        StageError: As `DetectFaces`; or the file is no network.
     """
 
     def __init__(self, stale_s: float = 2.0, network: str | None = None) -> None:
         if not stale_s > 0:
-            raise ValueError(f"options.stale_s is {stale_s}; give more than 0 seconds")
-        self._embedder = dlib_faces.Embedder(None if network is None else Path(network))
+            raise StageError(f"options.stale_s is {stale_s}; give more than 0 seconds")
+        with _told():
+            self._embedder = dlib_faces.Embedder(None if network is None else Path(network))
         self._stale_ns = stale_s * 1e9
 
     def __call__(self, record: Record) -> Record | None:
@@ -101,10 +123,14 @@ class Classify:
     Args:
         known: The file that `mez pipeline enrol` wrote.
         distance_max: How far a face may be from the nearest known one. 0.6 is what the network was made for.
+
+    Raises:
+        StageError: The file cannot be used.
     """
 
     def __init__(self, known: str = "people.json", distance_max: float = 0.6) -> None:
-        self._people = people.read(Path(known))
+        with _told():
+            self._people = people.read(Path(known))
         self._distance_max = distance_max
         _log.info("%s: %d people are known", known, len(self._people.names))
 
@@ -133,6 +159,9 @@ class DetectObjects:
         score_min: How sure the network has to be, 0 to 1.
         kinds: Only these, such as `["person", "car"]`. Default: all.
         network: The `.onnx` file of a NanoDet of 416 pixels. Default: the one that comes with Mez.
+
+    Raises:
+        StageError: A kind or the file cannot be used, or ONNX Runtime is not installed.
     """
 
     def __init__(
@@ -143,11 +172,12 @@ class DetectObjects:
     ) -> None:
         wrong = sorted(set(kinds or ()) - set(nanodet.LABELS))
         if wrong:
-            raise ValueError(
+            raise StageError(
                 f"options.kinds has {', '.join(wrong)}; give kinds of COCO, such as person or car"
             )
         path = nanodet.NETWORK if network is None else Path(network)
-        self._detector = nanodet.Detector(path, score_min)
+        with _told():
+            self._detector = nanodet.Detector(path, score_min)
         self._kinds = set(kinds or nanodet.LABELS)
 
     def __call__(self, record: Record) -> Record:

@@ -87,10 +87,10 @@ def annotate(finding: Finding) -> npt.NDArray[np.uint8]:
         _draw(image, box)
     age = "age unknown" if finding.age_ms is None else f"{finding.age_ms:.1f} ms old in the application"
     bar = np.zeros((34, image.shape[1], 3), dtype=np.uint8)
+    what = finding.note or f"of epoch {finding.epoch}   {age}"
     _text(
         bar,
-        f"{finding.camera}   frame {finding.sequence} of epoch {finding.epoch}   {age}   "
-        f"{len(finding.boxes)} found",
+        f"{finding.camera}   frame {finding.sequence} {what}   {len(finding.boxes)} found",
         (10, 23),
         0.5,
     )

@@ -24,6 +24,7 @@ from mez._detections import Detections
 from mez._interrupt import EndedEarlyError, Interrupt
 from mez._processes import Child, ProcessError, mez_command
 from mez.apps.boxes import Box, iou
+from mez.apps.recognition import DetectObjects
 from mez.demo import photographs
 from mez.demo.detector import Finding
 from mez.demo.logs import log_to
@@ -247,6 +248,8 @@ class Demo:
         videos = [self._video(number) for number in range(self._options.cameras)]
         if self._options.pipeline == "faces":
             self._enrol()
+        else:
+            DetectObjects()  # says now what is missing
         with mez.edge() as edge, contextlib.ExitStack() as open_ones:
             child = Child("pipeline", self._command(edge), self._work / "pipeline.log")
             open_ones.callback(child.close)
@@ -301,6 +304,8 @@ class Demo:
         ]
         if name == "faces":
             lines.append(f"[stage.classify.options]\nknown = {json.dumps(str(self._work / 'people.json'))}")
+            # All frames are answered, if need be late.
+            lines.append("[stage.embed.options]\nstale_s = 60.0")
         path = self._work / "pipeline.toml"
         path.write_text("\n".join(lines) + "\n")
         return mez_command("pipeline", "run", str(path), "--state", str(self._work / "state"))
@@ -355,6 +360,7 @@ class Demo:
                 age_ms=answer_ms,
                 detector_ms=0.0,
                 at_s=time.monotonic(),
+                note=f"  answered after {answer_ms:.0f} ms",
             )
         )
 
