@@ -87,7 +87,7 @@ def test_replies_have_to_be_what_cameras_understand() -> None:
     records.begin(record)
     with pytest.raises(mez.ArgumentTypeError, match="cannot be written as JSON"):
         record.reply({1, 2})
-    with pytest.raises(mez.ArgumentError, match="xyxy"):
+    with pytest.raises(mez.ArgumentError, match="give left, top, right and bottom"):
         record.reply(np.array([[4.0, 2.0, 3.0, 4.0]]))
     record.published_size = None
     with pytest.raises(mez.ArgumentError, match="nobody knows the size of dock/cam1's frame; send bytes"):
