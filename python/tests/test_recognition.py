@@ -1,7 +1,9 @@
 """Stages of the pipelines `faces` and `objects`, on real pictures, and what they say of bad input."""
 
+import importlib.util
 import json
 import stat
+import sys
 from pathlib import Path
 
 import cv2
@@ -15,6 +17,7 @@ from mez.apps.dlib_faces import Embedder, Finder, Image
 from mez.apps.enrol import enrol
 from mez.apps.people import People
 from mez.apps.recognition import Classify, DetectFaces, DetectObjects, Embed
+from mez.demo import photographs
 from mez.pipeline import file, function, main, shipped
 from mez.pipeline import record as records
 from mez.pipeline.errors import StageError
@@ -261,3 +264,26 @@ def test_a_word_names_a_file_first(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert shipped.place("nothing") == Path("nothing")
     (tmp_path / "faces").touch()
     assert shipped.place("faces") == Path("faces")
+
+
+def test_packages_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those with the networks, the library, the photograph."""
+    there = importlib.util.find_spec
+
+    def without(name: str) -> None:
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda asked: None if asked == name else there(asked)
+        )
+
+    without("face_recognition_models")
+    with pytest.raises(StageError, match=r"package face-recognition-models; run: pip install 'mez\[faces\]'"):
+        DetectFaces()
+    without("skimage")
+    with pytest.raises(mez.MissingPackageError, match="run: pip install scikit-image"):
+        photographs.astronaut()
+    monkeypatch.setitem(sys.modules, "dlib", None)
+    with pytest.raises(StageError, match=r"faces need dlib .*; run: pip install 'mez\[faces\]'"):
+        Embed()
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(StageError, match="pip install onnxruntime"):
+        DetectObjects()

@@ -98,7 +98,7 @@ def test_kinds_of_things_come_back_to_the_camera(edge: mez.Edge, tmp_path: Path)
     """The pipeline that comes with Mez, as it is."""
     with (
         mez.publisher("dock/cam1", edge=edge) as camera,
-        edge.subscribe("dock/cam1/detect", deliver="every") as stream,
+        edge.subscribe("dock/cam1/objects", deliver="every") as stream,
         run("objects", tmp_path, edge),
     ):
         camera.wait_connected(timeout=30)

@@ -7,6 +7,9 @@
 | `Classify` | these | JSON: `faces`, each with `name`, `distance`, `score`, `xyxy` | boxes with names |
 | `DetectObjects` | a frame | JSON: `objects`, each with `name`, `score`, `xyxy` | boxes with kinds |
 
+The marks `decoded`, and `found`, `embedded` or `named`, stand before and behind the work of the network, so
+that the stamps of a record tell it from what is done before and after.
+
 Boxes are in pixels of the frame as it was published. The faces of a frame stay together in one record, so
 that the camera gets one reply for each frame, and `mez.join` has one record to wait for.
 """
@@ -114,6 +117,7 @@ class Embed:
         rows = [image[top : top + THUMBNAIL] for top in range(0, len(image), THUMBNAIL)]
         record.mark("decoded")
         vectors = [self._embedder.embed(thumbnail) for thumbnail in rows]
+        record.mark("embedded")
         return record.derive(np.stack(vectors))
 
 
@@ -143,6 +147,7 @@ class Classify:
                 f"{len(rows)} faces have numbers of shape {vectors.shape}; is the stage before Embed?"
             )
         matches = [self._people.nearest(vector, self._distance_max) for vector in vectors]
+        record.mark("named")
         names = [match.name for match in matches]
         record.reply(_detections(record, rows, names))
         faces = [
@@ -185,6 +190,7 @@ class DetectObjects:
         image = record.image
         record.mark("decoded")
         found = [box for box in self._detector.detect(image) if box.label in self._kinds]
+        record.mark("found")
         across, down = _scale(record, image)
         rows = []
         for box in (box.scaled(across, down) for box in found):

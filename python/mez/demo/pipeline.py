@@ -31,7 +31,7 @@ from mez.demo.logs import log_to
 from mez.demo.options import find_video
 from mez.demo.photographs import Shown
 from mez.demo.pictures import Gallery
-from mez.pipeline import shipped, status
+from mez.pipeline import file, shipped, status
 from mez.pipeline.status import Status
 
 KEPT_MAX: Final = 64
@@ -297,10 +297,11 @@ class Demo:
     def _command(self, edge: mez.Edge) -> list[str]:
         """The pipeline as a user would change it: on the base of the one that comes with Mez."""
         name = self._options.pipeline
+        first = next(iter(file.read(shipped.place(name)).stages))
         lines = [
             f'[pipeline]\nname = "demo-{name}"\nbase = "{name}"\ndrain_s = {DRAIN_S}',
             f'[mez]\nedge = "unix://{edge.socket}"',
-            '[stage.detect]\ncameras = "dock/*"',
+            f'[stage.{first}]\ncameras = "dock/*"',
         ]
         if name == "faces":
             lines.append(f"[stage.classify.options]\nknown = {json.dumps(str(self._work / 'people.json'))}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mez._interrupt import Interrupt
-from mez.errors import Error
+from mez.errors import Error, MissingPackageError
 from mez.pipeline import buses, file, function, shipped, status, worker
 from mez.pipeline.errors import FileError, StageError
 from mez.pipeline.file import Pipeline
@@ -207,8 +207,10 @@ def _dead(options: argparse.Namespace) -> int:
 
 
 def _enrol(options: argparse.Namespace) -> int:
-    from mez.apps.enrol import enrol
-
+    try:
+        from mez.apps.enrol import enrol
+    except ImportError as error:
+        raise MissingPackageError(f"faces need OpenCV ({error}); run: pip install 'mez[faces]'") from error
     for line in enrol(options.folder, options.out):
         print(line)
     return 0
