@@ -8,7 +8,7 @@ import pytest
 import mez
 from mez.pipeline import record as records
 from mez.pipeline.replies import Replies
-from tests.pipelines import made
+from tests.pipelines import made, until
 from tests.pipelines_kafka import Kafka
 from tests.support import picture
 from tests.test_pipeline_run import Running
@@ -107,3 +107,27 @@ def test_an_edge_that_is_away_costs_replies_and_no_time(tmp_path: Path) -> None:
         replies.send(record, records.replies(record))
         assert replies.lost == lost
     replies.close()
+
+
+def test_a_stage_without_the_right_to_reply_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """Its log says which grant is missing."""
+    with (
+        mez.edge(rights={"app/**": {"watch": "dock/*"}}) as edge,
+        mez.publisher("dock/cam1", edge=edge) as camera,
+    ):
+        camera.wait_connected(timeout=30)
+        frame = camera.send(picture(0))
+        assert frame is not None
+        record = made(frame.sequence)
+        record.reply("nobody hears this")
+        replies = Replies([edge.grpc_address], edge.keys, "faces.name-0")
+
+        def lost() -> int:
+            replies.send(record, records.replies(record))
+            return replies.lost
+
+        # A reply does not wait for the edge: the refusal is told by a later one.
+        until(lost, lambda count: count > 0, "it is refused")
+        replies.close()
+    assert "may not reply to dock/cam1" in caplog.text
+    assert "mez keys grant" in caplog.text

@@ -76,7 +76,7 @@ class Detector:
         Returns:
             The boxes in pixels of `image`, surest first, labelled with their kind.
         """
-        square, scale, left, top = _fitted(image)
+        square, scale, left, top = fitted(image)
         scores, distances = self._session.run(None, {self._input: square})
         kinds = scores[0].argmax(axis=1)
         best = scores[0].max(axis=1)
@@ -100,8 +100,16 @@ class Detector:
         return [box for box in kept if box.area > 0]
 
 
-def _fitted(image: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.float32], float, int, int]:
-    """The network's picture, how it was scaled, and where the image lies in it."""
+def fitted(image: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.float32], float, int, int]:
+    """Make the network's picture of an image.
+
+    Args:
+        image: BGR pixels of shape (height, width, 3), uint8.
+
+    Returns:
+        The picture, float32 of shape (1, 3, 416, 416); by how much the image was scaled; and the column and
+        row of the picture where it begins.
+    """
     height, width = image.shape[:2]
     scale = SIDE / max(width, height)
     inner = max(1, round(width * scale)), max(1, round(height * scale))
