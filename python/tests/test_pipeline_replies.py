@@ -120,6 +120,7 @@ def test_a_stage_without_the_right_to_reply_goes_on(caplog: pytest.LogCaptureFix
         assert frame is not None
         record = made(frame.sequence)
         record.reply("nobody hears this")
+        assert edge.grpc_address is not None
         replies = Replies([edge.grpc_address], edge.keys, "faces.name-0")
 
         def lost() -> int:
