@@ -20,7 +20,7 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup build wheel test test-rust test-x264 test-model test-python setup-tests kafka prove demo demo-video profile bench docs lint fmt fuzz clean
+.PHONY: help setup setup-faces build wheel test test-rust test-x264 test-model test-python setup-tests kafka prove demo demo-video profile bench docs lint fmt fuzz clean
 
 help: ## list the targets
 	@echo 'Mez: camera frames for vision applications, on time. First: make demo, make test.'
@@ -34,6 +34,9 @@ setup: ## install what is missing: system packages, Rust, .venv
 
 setup-tests:
 	@tools/setup --tests
+
+setup-faces:
+	@tools/setup --faces
 
 build: setup ## build everything; afterwards .venv/bin/mez is the command
 	@tools/build $(LOCKED)
@@ -77,7 +80,8 @@ prove: setup ## run the random tests at length: 10,000 worlds and streams, 5,000
 kafka: setup-tests ## run a real Kafka on loopback, to try pipelines on it: ARGS="--brokers 3"
 	@.venv/bin/python tools/kafka.py run $(ARGS)
 
-demo: build $(if $(findstring --video,$(ARGS)),,demo-video) ## run cameras, edge and a people detector on a real video
+# Faces are shown on a photograph; everything else on the demo's video.
+demo: build $(if $(findstring --pipeline,$(ARGS)),setup-faces) $(if $(or $(findstring --video,$(ARGS)),$(findstring --pipeline faces,$(ARGS)),$(findstring --pipeline=faces,$(ARGS))),,demo-video) ## run cameras, edge and a people detector on a real video
 	.venv/bin/mez demo $(ARGS)
 
 demo-video: ## fetch the video of the demo into .cache/video

@@ -512,7 +512,7 @@ class Frame(Settled):
             raise EndedError(f"{self!r} was copied between processes; reply where it was received")
         found = _detections.of(result)
         if found is None:
-            self._replier.reply(self.camera, self.epoch, self.sequence, _reply_bytes(result))
+            self._replier.reply(self.camera, self.epoch, self.sequence, reply_bytes(result))
             return
         given = (found.size or self._image_size, found._parts())
         self._replier.reply_detections(self.camera, self.epoch, self.sequence, self.published_size, given)
@@ -566,7 +566,12 @@ def _restore(
     return frame
 
 
-def _reply_bytes(result: object) -> bytes:
+def reply_bytes(result: object) -> bytes:
+    """What a result that is no boxes is sent as.
+
+    Raises:
+        ArgumentTypeError: JSON cannot say it.
+    """
     if isinstance(result, bytes | bytearray | memoryview):
         return bytes(result)
     try:

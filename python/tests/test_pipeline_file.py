@@ -228,7 +228,8 @@ def test_what_a_record_does_not_take_is_refused(call: "object", field: str) -> N
 def test_the_page_about_pipelines_shows_files_that_are_right(tmp_path: Path) -> None:
     """And its table has every key of a stage."""
     page = (CHECKOUT / "docs" / "pipelines.md").read_text()
-    whole, kafka = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    whole, based, kafka = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert list(file.read(written(tmp_path, based)).stages) == ["detect", "embed", "classify"]
     pipeline = file.read(written(tmp_path, whole.replace("[pipeline]", '[pipeline]\nbus = "kafka"') + kafka))
     assert list(pipeline.stages) == ["detect", "embed"] and pipeline.kafka is not None
     told = json.loads(file.schema())["properties"]["stage"]["additionalProperties"]["properties"]

@@ -304,6 +304,8 @@ options.folder = "{running.folder}"
     )
     with (
         mez.publisher("dock/cam1", edge=running.edge) as camera,
+        # Frames cross because somebody watches, also while the only worker is away.
+        running.edge.subscribe("dock/*"),
         running.edge.subscribe("dock/*/hog", deliver="every") as results,
         running.run(),
     ):

@@ -20,13 +20,14 @@ def checkout(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "rust-toolchain.toml", tmp_path)
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements" / "dev.txt").touch()
+    (tmp_path / "requirements" / "faces.txt").touch()
     return tmp_path
 
 
-def set_up(checkout: Path, **environment: str) -> str:
+def set_up(checkout: Path, *words: str, **environment: str) -> str:
     """Runs setup there, and gives what it says."""
     done = subprocess.run(
-        [checkout / "tools" / "setup"],
+        [checkout / "tools" / "setup", *words],
         env=os.environ | {"HOME": HOME} | environment,
         capture_output=True,
         text=True,
@@ -48,3 +49,13 @@ def test_setup_takes_the_interpreter_from_outside_the_environment_that_is_active
     home = (venv / "pyvenv.cfg").read_text().split("home = ")[1].splitlines()[0]
     assert not Path(home).is_relative_to(checkout)
     assert set_up(checkout, **active) == ""
+
+
+def test_what_only_faces_need_is_installed_where_it_is_asked_for(checkout: Path) -> None:
+    """Once; the build does without."""
+    assert "faces.txt" not in set_up(checkout)
+    assert "installing requirements/faces.txt" in set_up(checkout, "--faces")
+    assert set_up(checkout, "--faces") == ""
+    (checkout / "requirements" / "faces.txt").write_text("# another version\n")
+    assert set_up(checkout) == ""
+    assert "installing requirements/faces.txt" in set_up(checkout, "--faces")

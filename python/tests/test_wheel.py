@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from tests.support import picture
 CHECKOUT = Path(__file__).parents[2]
 # Tests have a home of their own, in which cargo would fetch and rustup install everything anew.
 HOME = os.environ["HOME"]
+
+NETWORKS = ["nanodet-416.onnx", "coco.txt", "LICENSE-nanodet.txt", "LICENSE-human-models.txt"]
 
 # Frames that are encoded need no NumPy, which pip would otherwise bring along.
 ROUND_TRIP = """
@@ -92,6 +95,15 @@ def test_the_wheel_works_where_there_is_nothing_else(wheel: Path, tmp_path: Path
     assert demo.returncode == 1 and "pip install 'opencv-python-headless<5' matplotlib rich" in demo.stderr, (
         demo.stderr
     )
+
+
+@pytest.mark.timeout(1500)
+def test_pipelines_that_come_with_mez_are_in_the_wheel_with_the_network(wheel: Path) -> None:
+    """And the licences of the network beside it."""
+    with zipfile.ZipFile(wheel) as packed:
+        names = set(packed.namelist())
+    networks = {f"mez/apps/networks/{name}" for name in NETWORKS}
+    assert {"mez/pipelines/faces.toml", "mez/pipelines/objects.toml"} | networks <= names
 
 
 @pytest.mark.timeout(1500)

@@ -12,15 +12,17 @@ The shape of a model's output says what its numbers mean:
 The anchors are the cells of grids of 8, 16 and 32 pixels.
 """
 
-import importlib
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
 from mez.apps.boxes import Box, suppress
+from mez.apps.onnx_network import OnnxError, session
+
+__all__ = ["IOU_MAX", "STRONG", "WEAK", "Detector", "OnnxError"]
 
 STRONG: Final = 0.5
 """The score from which a box counts: the usual one for these models."""
@@ -42,10 +44,6 @@ _CANDIDATES_MAX: Final = 1000
 """The most boxes that are considered: those with the highest scores."""
 
 
-class OnnxError(Exception):
-    """A model cannot be used. The message says why, and what to do."""
-
-
 class Detector:
     """A model, loaded.
 
@@ -58,33 +56,13 @@ class Detector:
     """
 
     def __init__(self, path: Path, threads: int = 1) -> None:
-        try:
-            onnxruntime: Any = importlib.import_module("onnxruntime")
-        except ImportError as error:
-            raise OnnxError(
-                "ONNX Runtime is not installed; install it with: pip install onnxruntime"
-            ) from error
-        if not path.is_file():
-            raise OnnxError(f"there is no model {path}; give an .onnx file")
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = threads
-        options.log_severity_level = 3
-        try:
-            self._session: Any = onnxruntime.InferenceSession(
-                str(path), options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:
-            raise OnnxError(f"{path} cannot be loaded by ONNX Runtime ({error}); export it again") from error
-        inputs = self._session.get_inputs()
-        shape = inputs[0].shape if len(inputs) == 1 else []
-        if len(shape) != 4 or shape[1] != 3 or inputs[0].type != "tensor(float)":
-            described = ", ".join(f"{one.name} {one.type} {one.shape}" for one in inputs)
-            raise OnnxError(
-                f"{path} takes {described}; it has to take one image, float32 of shape (1, 3, height, width)"
-            )
+        self._session = session(path, threads)
+        (input_of,) = self._session.get_inputs()
         self._path = path
-        self._input: str = inputs[0].name
-        self._height, self._width = (side if isinstance(side, int) else SIDE_DEFAULT for side in shape[2:])
+        self._input: str = input_of.name
+        self._height, self._width = (
+            side if isinstance(side, int) else SIDE_DEFAULT for side in input_of.shape[2:]
+        )
         self._anchors = sum((self._height // step) * (self._width // step) for step in STRIDES)
 
     def detect(self, image: npt.NDArray[np.uint8]) -> list[Box]:

@@ -13,6 +13,8 @@
 | `report`, `pictures`, `course` | the summary, pictures of people, and a plot of a scenario over time |
 | `tell` | ends the demo, with a summary |
 | `run` | puts all of it together |
+| `logs` | keeps the log of this process away from the table |
+| `pipeline`, `photographs` | the demo of a pipeline (`--pipeline`), and its video |
 """
 
 from collections.abc import Sequence
@@ -32,7 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing:
         print(f"mez demo: {missing}", file=sys.stderr)
         return 1
+    words = sys.argv[1:] if arguments is None else arguments
     # Not above: `mez --help` should not wait for OpenCV.
+    if any(word.partition("=")[0] == "--pipeline" for word in words):
+        from mez.demo import pipeline
+
+        return pipeline.run(words)
     from mez.demo.run import run
 
-    return run(sys.argv[1:] if arguments is None else arguments)
+    return run(words)

@@ -34,6 +34,7 @@ class Finding:
         age_ms: Age of the frame when the application got it, in milliseconds; `None` if unknown.
         detector_ms: Milliseconds that the detector took.
         at_s: When it was done, by `time.monotonic`.
+        note: What its picture says of it, in place of epoch and age; empty: these.
     """
 
     camera: str
@@ -44,6 +45,7 @@ class Finding:
     age_ms: float | None
     detector_ms: float
     at_s: float
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,9 @@ examples:
                                         profile
   mez demo --scenario shared_queue      three cameras share one link, which the edge
                                         divides between them
+  mez demo --pipeline faces             names on faces: a pipeline of stages instead of
+                                        one application; or objects. mez demo
+                                        --pipeline faces --help says what it takes
   mez demo --scenario interference --beside none,pi
                                         the same without adaptation, and with the
                                         controller of the Mez paper
@@ -230,6 +233,9 @@ def _parser() -> argparse.ArgumentParser:
         "--beside",
         metavar="POLICY,…",
         help=f"further policies to run the scenario with, for comparison ({', '.join(POLICIES[1:])})",
+    )
+    add(
+        "--pipeline", metavar="NAME", help="show a pipeline instead (faces, objects), with options of its own"
     )
     add("--video", type=Path, metavar="FILE", help=f"video that the cameras show, in a loop [{VIDEO}]")
     add(

@@ -87,10 +87,10 @@ def annotate(finding: Finding) -> npt.NDArray[np.uint8]:
         _draw(image, box)
     age = "age unknown" if finding.age_ms is None else f"{finding.age_ms:.1f} ms old in the application"
     bar = np.zeros((34, image.shape[1], 3), dtype=np.uint8)
+    what = finding.note or f"of epoch {finding.epoch}   {age}"
     _text(
         bar,
-        f"{finding.camera}   frame {finding.sequence} of epoch {finding.epoch}   {age}   "
-        f"{len(finding.boxes)} found",
+        f"{finding.camera}   frame {finding.sequence} {what}   {len(finding.boxes)} found",
         (10, 23),
         0.5,
     )
@@ -116,11 +116,11 @@ def _worth(finding: Finding) -> float:
 
 
 def _draw(image: npt.NDArray[np.uint8], box: Box) -> None:
-    """Draw the box, and its score on a tag in its upper left corner."""
+    """Draw the box, and its label and score on a tag in its upper left corner."""
     left, top = round(box.x), round(box.y)
     corner = (round(box.x + box.width) - 1, round(box.y + box.height) - 1)
     cv2.rectangle(image, (left, top), corner, _GREEN, 2)
-    score, size = f"{box.score:.1f}", 0.4
+    score, size = f"{box.label} {box.score:.1f}".strip(), 0.4
     (width, height), _ = cv2.getTextSize(score, cv2.FONT_HERSHEY_SIMPLEX, size, 1)
     cv2.rectangle(image, (left, top), (left + width + 6, top + height + 6), _GREEN, cv2.FILLED)
     cv2.putText(

@@ -1,7 +1,6 @@
 """Runs the demo: starts the brokers, watches, stops them and reports."""
 
 import contextlib
-import logging
 import os
 import tempfile
 import time
@@ -28,6 +27,7 @@ from mez.demo.application import Application, Asked, Watched
 from mez.demo.channel import Channel
 from mez.demo.contract import Diary, Shares, account
 from mez.demo.detector import Detector, Finding
+from mez.demo.logs import log_to
 from mez.demo.options import APP, CAMERA_LOG_MIB, EDGE_LOG_MIB, LATENCY_MS, Options, parse
 from mez.demo.pictures import Gallery
 from mez.demo.report import Process, Results, ScenarioResults
@@ -73,7 +73,7 @@ def run(arguments: Sequence[str]) -> int:
                 tempfile.TemporaryDirectory(prefix="mez-demo-", ignore_cleanup_errors=True)
             )
         )
-        at_end.enter_context(_log_to(work / "application.log"))
+        at_end.enter_context(log_to(work / "application.log"))
         try:
             demo = Demo(options, work, console, interrupt)
             at_end.callback(demo.kill)
@@ -492,19 +492,3 @@ def _at_size(frame: mez.Frame, boxes: Sequence[Box]) -> npt.NDArray[np.uint8]:
 @contextlib.contextmanager
 def _nothing() -> Iterator[None]:
     yield None
-
-
-@contextlib.contextmanager
-def _log_to(path: Path) -> Iterator[None]:
-    """Send what Mez logs in this process to a file: on the terminal it would run into the table."""
-    log = logging.getLogger("mez")
-    handler = logging.FileHandler(path)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    propagated, log.propagate = log.propagate, False
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.propagate = propagated
-        handler.close()

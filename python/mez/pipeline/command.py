@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from mez._interrupt import Interrupt
-from mez.errors import Error
-from mez.pipeline import buses, file, function, status, worker
+from mez.errors import Error, MissingPackageError
+from mez.pipeline import buses, file, function, shipped, status, worker
 from mez.pipeline.errors import FileError, StageError
 from mez.pipeline.file import Pipeline
 from mez.pipeline.status import StageStatus, Status
@@ -21,6 +21,9 @@ Examples:
   mez pipeline run faces.toml             run it on this host, until Ctrl-C
   mez pipeline status faces.toml --watch  rates, and what waits where
   mez pipeline dead faces.toml embed      dead letters of a stage, with their errors
+  mez pipeline enrol people/              learn faces: a folder of pictures for each person
+  mez pipeline run faces                  whom cameras see, by a pipeline that comes with Mez
+  mez pipeline run objects                what they see: 80 kinds of things
 
 docs/pipelines.md describes stages, the file, and what is promised.
 """
@@ -54,7 +57,12 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     def add_file(command: argparse.ArgumentParser) -> None:
-        command.add_argument("file", type=Path, metavar="FILE", help="the pipeline file (TOML)")
+        command.add_argument(
+            "file",
+            type=shipped.place,
+            metavar="FILE",
+            help=f"the pipeline file (TOML), or one that comes with Mez: {', '.join(shipped.names())}",
+        )
 
     def add_state(command: argparse.ArgumentParser) -> None:
         command.add_argument(
@@ -78,6 +86,16 @@ def _parser() -> argparse.ArgumentParser:
     dead = add("dead", _dead, "list the newest dead letters of a stage with their errors")
     add_file(dead)
     dead.add_argument("stage", metavar="STAGE", help="the stage that could not work on them")
+    enrolling = add("enrol", _enrol, "make the file of known people that the pipeline faces compares with")
+    enrolling.add_argument(
+        "folder",
+        type=Path,
+        metavar="DIR",
+        help="a folder with a folder of pictures for each person, so named",
+    )
+    enrolling.add_argument(
+        "--out", type=Path, default=Path("people.json"), metavar="FILE", help="the file [people.json]"
+    )
     add("schema", _schema, "print the JSON schema of pipeline files, for editors")
     # What `run` starts.
     working = commands.add_parser("worker")
@@ -185,6 +203,16 @@ def _dead(options: argparse.Namespace) -> int:
         print(f"{letter.record} after {letter.tries} tries: {letter.error}")
     if not letters:
         print(f"{stage.name} has no dead letters")
+    return 0
+
+
+def _enrol(options: argparse.Namespace) -> int:
+    try:
+        from mez.apps.enrol import enrol
+    except ImportError as error:
+        raise MissingPackageError(f"faces need OpenCV ({error}); run: pip install 'mez[faces]'") from error
+    for line in enrol(options.folder, options.out):
+        print(line)
     return 0
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mez.pipeline import keys
+from mez.pipeline import keys, shipped
 from mez.pipeline.bus import Cameras, Made
 from mez.pipeline.errors import FileError
 from mez.pipeline.keys import Key
@@ -21,6 +21,11 @@ STAGES_MAX: Final = HOPS_MAX - 1
 
 _PIPELINE: Final = (
     Key("name", "text", "The pipeline's name: small letters, digits, _ and -; at most 31", needed=True),
+    Key(
+        "base",
+        "text",
+        "A pipeline that comes with Mez, whose keys count where this file gives none: faces, objects",
+    ),
     Key("bus", "text", "The bus on which stages put what they make", "mez", choices=BUSES),
     Key(
         "drain_s", "number", "How long Ctrl-C waits for what is under way, in seconds", 10.0, low=0, high=3600
@@ -204,10 +209,34 @@ def read(path: Path) -> Pipeline:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FileError(path, [("", f"is no TOML: {error}; see docs/pipelines.md for an example")]) from error
     faults: list[tuple[str, str]] = []
-    pipeline = _Reading(path.resolve(), told, faults).pipeline()
+    told = _on_base(told, faults)
+    pipeline = None if faults else _Reading(path.resolve(), told, faults).pipeline()
     if faults or pipeline is None:
         raise FileError(path, faults)
     return pipeline
+
+
+def _on_base(told: dict[str, Any], faults: list[tuple[str, str]]) -> dict[str, Any]:
+    """A file's tables, with those of its base behind them."""
+    head = told.get("pipeline")
+    name = head.get("base") if isinstance(head, dict) else None
+    if not isinstance(head, dict) or name is None:
+        return told
+    base = shipped.find(name) if isinstance(name, str) else None
+    if base is None:
+        faults.append(("pipeline.base", f"there is no pipeline {name!r} in Mez; {shipped.known()}"))
+        return told
+    return _merged(tomllib.loads(base.read_text()), told)
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in over.items():
+        below = base.get(name)
+        if isinstance(below, dict) and isinstance(value, dict):
+            value = _merged(below, value)
+        merged[name] = value
+    return merged
 
 
 def schema() -> str:
@@ -218,7 +247,7 @@ def schema() -> str:
         "title": "Pipelines of Mez",
         "type": "object",
         "additionalProperties": False,
-        "required": ["pipeline", "stage"],
+        "required": ["pipeline"],
         "properties": {
             **{name: keys.schema(of) for name, of in tables.items()},
             "stage": {

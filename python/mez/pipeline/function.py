@@ -25,8 +25,9 @@ class Function:
         options: Keyword arguments: of a class, for its constructor; of a function, for each call.
 
     Raises:
-        StageError: It cannot be loaded, or does not take the options.
-        PipelineError: The constructor of the class raised.
+        StageError: It cannot be loaded, or does not take the options; or the constructor raised this error,
+            because starting it again would not help.
+        PipelineError: The constructor of the class raised another error.
     """
 
     def __init__(self, run: str, folder: Path, options: Mapping[str, Any]) -> None:
@@ -37,6 +38,8 @@ class Function:
         if inspect.isclass(named):
             try:
                 made: Any = named(**options)
+            except StageError:
+                raise
             except Exception as error:
                 raise PipelineError(f"{run} cannot be made: {told(error)}") from error
             self._called = made

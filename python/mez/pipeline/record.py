@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mez import _arguments as arguments
-from mez import _data, _native
+from mez import _data, _detections, _native
 from mez._data import Origin
+from mez._detections import Parts
+from mez._frame import reply_bytes
 from mez._frame_id import FrameId
 from mez.errors import ImageError, MissingPackageError
 
@@ -106,6 +108,21 @@ class Hop:
             raise ValueError(f"no hop: {type(error).__name__} {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a stage said to the camera's frame.
+
+    Attributes:
+        payload: What is opaque to Mez; `None`: detections.
+        size: Width and height of the picture in whose pixels detections are.
+        parts: The detections.
+    """
+
+    payload: bytes | None
+    size: tuple[int, int] = (1, 1)
+    parts: list[Parts] = field(default_factory=list)
+
+
 @dataclass(slots=True, eq=False)
 class Record:
     """What a stage is given, and what it makes.
@@ -135,9 +152,10 @@ class Record:
     published_size: tuple[int, int] | None = None
     hops: tuple[Hop, ...] = ()
     attempt: int = 1
-    # Stamps of the hop that goes on now.
+    # Stamps of the hop that goes on now; then what the stage said to the camera.
     _at: dict[str, int] = field(default_factory=dict, repr=False)
     _origin: "Frame | None" = field(default=None, repr=False)
+    _replies: list[Reply] = field(default_factory=list, repr=False)
 
     @property
     def data(self) -> Any:  # noqa: ANN401, what was published
@@ -210,6 +228,8 @@ class Record:
             hops=self.hops,
             attempt=self.attempt,
             _at=dict(self._at),
+            # One list: a reply belongs to the frame, whichever record of it is asked.
+            _replies=self._replies,
         )
 
     def picture(
@@ -227,6 +247,40 @@ class Record:
         """
         coded = _native.encode_jpeg(image, arguments.whole("quality", quality, 1, 100))
         return self.derive(coded, content_type="image/jpeg", headers=headers)
+
+    def reply(self, result: object) -> None:
+        """Send a result back to the camera, for the frame that this record goes back to.
+
+        Any stage may reply, the first or the last, on either bus. The reply goes by the pipeline's edge, once
+        the bus has what the function made; if the function raises, nothing is sent. A record that is worked
+        on twice is replied to twice. Otherwise as `Frame.reply`: never waited for, and lost if the camera or
+        the edge is away. It needs the grant `reply`.
+
+        Args:
+            result: As in `Frame.reply`. Boxes without a `size` of their own are in the pixels of the camera's
+                frame as it was published; those of a stage that takes frames of cameras, in the pixels of
+                `image`. At most 64 KiB.
+
+        Raises:
+            ArgumentError: These are no boxes that can be; or nobody knows the size of the camera's frame.
+            ArgumentTypeError: It is neither boxes nor bytes, nor can it be written as JSON.
+        """
+        found = _detections.of(result)
+        if found is None:
+            self._replies.append(Reply(reply_bytes(result)))
+            return
+        if self.published_size is None:
+            raise arguments.invalid(
+                "result", f"nobody knows the size of {self.camera}'s frame; send bytes, or plain values"
+            )
+        size = found.size or self._picture_size() or self.published_size
+        self._replies.append(Reply(None, size, found._parts()))
+
+    def _picture_size(self) -> tuple[int, int] | None:
+        """Width and height of `image`, if it is the camera's frame."""
+        if self._origin is None or self._origin.content_type is not None:
+            return None
+        return self._origin.width, self._origin.height
 
     def mark(self, step: str) -> None:
         """Stamp a step of this stage's own, such as `"resized"`: it goes along with what is derived later.
@@ -250,7 +304,8 @@ class Record:
 
 
 def begin(record: Record) -> None:
-    """Stamp that a worker has the record now."""
+    """Stamp that a worker has the record now. What an earlier try replied is forgotten."""
+    record._replies = []
     record._at["fetched"] = time.monotonic_ns()
 
 
@@ -259,7 +314,13 @@ def finish(record: Record, made: Record, stage: str, place: int, worker: str) ->
     at = {**made._at, "made": time.monotonic_ns()}
     hop = Hop(stage, worker, clock(), wall_ns(), at, len(made.payload), record.attempt)
     # A copy: a function may return the record that it was given, or one record twice.
-    return replace(made, id=f"{record.id}/{stage}.{place}", hops=(*record.hops, hop), _at={}, _origin=None)
+    name = f"{record.id}/{stage}.{place}"
+    return replace(made, id=name, hops=(*record.hops, hop), _at={}, _origin=None, _replies=[])
+
+
+def replies(record: Record) -> Sequence[Reply]:
+    """What a stage replied to the frame of a record that it was given."""
+    return record._replies
 
 
 def sending(record: Record) -> None:

@@ -28,6 +28,7 @@ from mez.pipeline.file import Pipeline, Stage
 from mez.pipeline.function import Function, told
 from mez.pipeline.hand import Hand
 from mez.pipeline.record import Record
+from mez.pipeline.replies import Replies
 
 REPORT_S: Final = 0.5
 """How often a worker reports, in seconds."""
@@ -96,10 +97,18 @@ class Worker:
         hand: Where it writes down what it has in hand.
         events: Where the ways of records that end here go; `None`: nowhere.
         is_last: Whether no other stage reads what this one makes.
+        replies: The way back to the cameras.
     """
 
     def __init__(
-        self, stage: Stage, name: str, function: Function, hand: Hand, events: Events | None, is_last: bool
+        self,
+        stage: Stage,
+        name: str,
+        function: Function,
+        hand: Hand,
+        events: Events | None,
+        is_last: bool,
+        replies: Replies,
     ) -> None:
         self.report = Report()
         self.wished = False
@@ -109,6 +118,7 @@ class Worker:
         self._hand = hand
         self._events = events
         self._is_last = is_last
+        self._replies = replies
         self._since_s = 0.0
 
     def work(self, reader: Reader, writer: Writer) -> None:
@@ -155,6 +165,7 @@ class Worker:
         except RecordTooLargeError as error:
             self._fail(delivery, str(error))
             return
+        self._replies.send(record, records.replies(record))
         delivery.done()
         report.done += 1
         report.made += len(made)
@@ -217,14 +228,20 @@ def main(pipeline: Pipeline, name: str, number: int, hand: Path) -> int:
     events = None if pipeline.events is None else Events(pipeline.events, f"{name}-{number}")
     function = Function(stage.run, pipeline.path.parent, stage.options)
     is_last = not pipeline.readers(name)
-    worker = Worker(stage, f"{name}-{number}", function, Hand(hand), events, is_last)
+    replies = Replies(pipeline.edge, pipeline.keys, f"{pipeline.name}.{name}-{number}")
+    worker = Worker(stage, f"{name}-{number}", function, Hand(hand), events, is_last, replies)
 
     def wish(*_: object) -> None:
         worker.wished = True
 
     signal.signal(signal.SIGTERM, wish)
     threading.Thread(target=_report, args=(worker, reports), name="reports", daemon=True).start()
-    with contextlib.closing(function), contextlib.ExitStack() as open_ones, contextlib.suppress(GivenUpError):
+    with (
+        contextlib.closing(function),
+        contextlib.closing(replies),
+        contextlib.ExitStack() as open_ones,
+        contextlib.suppress(GivenUpError),
+    ):
         _run(worker, pipeline, number, reports, open_ones)
     _say(reports, worker.line())
     return TOO_LARGE if worker.is_too_large() and not worker.wished else 0

@@ -1,0 +1,235 @@
+"""Stages of the pipelines `faces` and `objects` (docs/pipelines.md#recognition).
+
+| stage | takes | makes | replies |
+| --- | --- | --- | --- |
+| `DetectFaces` | a frame | thumbnails of its faces, one below the other | nothing found, if so |
+| `Embed` | these | float32 of shape (faces, 128) | |
+| `Classify` | these | JSON: `faces`, each with `name`, `distance`, `score`, `xyxy` | boxes with names |
+| `DetectObjects` | a frame | JSON: `objects`, each with `name`, `score`, `xyxy` | boxes with kinds |
+
+The marks `decoded`, and `found`, `embedded` or `named`, stand before and behind the work of the network, so
+that the stamps of a record tell it from what is done before and after.
+
+Boxes are in pixels of the frame as it was published. The faces of a frame stay together in one record, so
+that the camera gets one reply for each frame, and `mez.join` has one record to wait for.
+"""
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from mez._detections import Detections
+from mez.apps import dlib_faces, nanodet, people
+from mez.apps.dlib_faces import NUMBERS, THUMBNAIL, Face
+from mez.apps.onnx_network import OnnxError
+from mez.apps.people import PeopleError
+from mez.errors import MissingPackageError
+from mez.pipeline.errors import StageError
+from mez.pipeline.record import Record
+
+FACES_MAX: Final = 128
+"""The most faces of a frame. Their boxes travel in a header."""
+
+FACES: Final = "faces"
+"""The header of records between the stages: left, top, right, bottom and score of each face, as JSON."""
+
+_log = logging.getLogger("mez")
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Turn what makes a stage useless into the error that ends the pipeline: starting again does not help."""
+    try:
+        yield
+    except (MissingPackageError, OnnxError, PeopleError, ValueError) as error:
+        raise StageError(str(error)) from error
+
+
+class DetectFaces:
+    """Finds the faces of a frame.
+
+    Args:
+        score_min: How sure the detector has to be. A clear face has about 1.5.
+        enlarge: How often the picture is doubled first, 0 to 3: 0 finds faces from about 80 pixels on, 1 from
+            40, in four times the time.
+        faces_max: The most faces of a frame, 1 to 128; the surest.
+
+    Raises:
+        StageError: An option is out of its range, or dlib or its models are not installed.
+    """
+
+    def __init__(
+        self, score_min: float = dlib_faces.SCORE_MIN, enlarge: int = 0, faces_max: int = 32
+    ) -> None:
+        if not 0 <= enlarge <= 3:
+            raise StageError(f"options.enlarge is {enlarge}; give 0 to 3")
+        if not 1 <= faces_max <= FACES_MAX:
+            raise StageError(f"options.faces_max is {faces_max}; give 1 to {FACES_MAX}")
+        with _told():
+            self._finder = dlib_faces.Finder(score_min, enlarge)
+        self._faces_max = faces_max
+
+    def __call__(self, record: Record) -> Record | None:
+        """Find them, and cut them out. Without a face nothing is made."""
+        image = record.image
+        record.mark("decoded")
+        faces = self._finder.find(image)[: self._faces_max]
+        record.mark("found")
+        if not faces:
+            record.reply(Detections([]))
+            return None
+        rows = _published(record, image, faces)
+        thumbnails = np.concatenate([face.thumbnail for face in faces])
+        return record.picture(thumbnails, headers={FACES: json.dumps(rows, separators=(",", ":"))})
+
+
+class Embed:
+    """Describes faces by 128 numbers each.
+
+    Args:
+        stale_s: Frames that were captured longer ago, in seconds by the wall clocks of camera and this host,
+            are not worked on.
+        network: The file of dlib's network. Default: the one of `face-recognition-models`.
+
+    Raises:
+        StageError: As `DetectFaces`; or the file is no network.
+    """
+
+    def __init__(self, stale_s: float = 2.0, network: str | None = None) -> None:
+        if not stale_s > 0:
+            raise StageError(f"options.stale_s is {stale_s}; give more than 0 seconds")
+        with _told():
+            self._embedder = dlib_faces.Embedder(None if network is None else Path(network))
+        self._stale_ns = stale_s * 1e9
+
+    def __call__(self, record: Record) -> Record | None:
+        """Describe them."""
+        if time.time_ns() - record.captured_ns > self._stale_ns:
+            return None
+        image = record.image
+        rows = [image[top : top + THUMBNAIL] for top in range(0, len(image), THUMBNAIL)]
+        record.mark("decoded")
+        vectors = [self._embedder.embed(thumbnail) for thumbnail in rows]
+        record.mark("embedded")
+        return record.derive(np.stack(vectors))
+
+
+class Classify:
+    """Says who the faces are.
+
+    Args:
+        known: The file that `mez pipeline enrol` wrote.
+        distance_max: How far a face may be from the nearest known one. 0.6 is what the network was made for.
+
+    Raises:
+        StageError: The file cannot be used.
+    """
+
+    def __init__(self, known: str = "people.json", distance_max: float = 0.6) -> None:
+        with _told():
+            self._people = people.read(Path(known))
+        self._distance_max = distance_max
+        _log.info("%s: %d people are known", known, len(self._people.names))
+
+    def __call__(self, record: Record) -> Record:
+        """Compare, and reply the names to the camera."""
+        vectors: npt.NDArray[np.float32] = record.data
+        rows: list[list[float]] = json.loads(record.headers[FACES])
+        if vectors.shape != (len(rows), NUMBERS):
+            raise ValueError(
+                f"{len(rows)} faces have numbers of shape {vectors.shape}; is the stage before Embed?"
+            )
+        matches = [self._people.nearest(vector, self._distance_max) for vector in vectors]
+        record.mark("named")
+        names = [match.name for match in matches]
+        record.reply(_detections(record, rows, names))
+        faces = [
+            {"name": match.name, "distance": _rounded(match.distance), "score": row[4], "xyxy": row[:4]}
+            for match, row in zip(matches, rows, strict=True)
+        ]
+        return record.derive({"faces": faces})
+
+
+class DetectObjects:
+    """Finds things of 80 kinds.
+
+    Args:
+        score_min: How sure the network has to be, 0 to 1.
+        kinds: Only these, such as `["person", "car"]`. Default: all.
+        network: The `.onnx` file of a NanoDet of 416 pixels. Default: the one that comes with Mez.
+
+    Raises:
+        StageError: A kind or the file cannot be used, or ONNX Runtime is not installed.
+    """
+
+    def __init__(
+        self,
+        score_min: float = nanodet.SCORE_MIN,
+        kinds: Sequence[str] | None = None,
+        network: str | None = None,
+    ) -> None:
+        wrong = sorted(set(kinds or ()) - set(nanodet.LABELS))
+        if wrong:
+            raise StageError(
+                f"options.kinds has {', '.join(wrong)}; give kinds of COCO, such as person or car"
+            )
+        path = nanodet.NETWORK if network is None else Path(network)
+        with _told():
+            self._detector = nanodet.Detector(path, score_min)
+        self._kinds = set(kinds or nanodet.LABELS)
+
+    def __call__(self, record: Record) -> Record:
+        """Find them, and reply the boxes to the camera."""
+        image = record.image
+        record.mark("decoded")
+        found = [box for box in self._detector.detect(image) if box.label in self._kinds]
+        record.mark("found")
+        across, down = _scale(record, image)
+        rows = []
+        for box in (box.scaled(across, down) for box in found):
+            corners = box.x, box.y, box.x + box.width, box.y + box.height
+            rows.append([*(round(number, 1) for number in corners), round(box.score, 3)])
+        names = [box.label for box in found]
+        record.reply(_detections(record, rows, names))
+        objects = [
+            {"name": name, "score": row[4], "xyxy": row[:4]} for name, row in zip(names, rows, strict=True)
+        ]
+        return record.derive({"objects": objects})
+
+
+def _scale(record: Record, image: npt.NDArray[Any]) -> tuple[float, float]:
+    """By how much pixels of the image are multiplied to be those of the frame as it was published."""
+    height, width = image.shape[:2]
+    across, down = record.published_size or (width, height)
+    return across / width, down / height
+
+
+def _published(record: Record, image: npt.NDArray[Any], faces: Sequence[Face]) -> list[list[float]]:
+    across, down = _scale(record, image)
+    rows = []
+    for face in faces:
+        left, top, right, bottom = face.xyxy
+        corners = left * across, top * down, right * across, bottom * down
+        rows.append([*(round(number, 1) for number in corners), round(face.score, 3)])
+    return rows
+
+
+def _detections(record: Record, rows: Sequence[Sequence[float]], names: Sequence[str]) -> Detections:
+    """The boxes with their labels, in pixels of the frame as it was published."""
+    return Detections(
+        [row[:4] for row in rows],
+        scores=[row[4] for row in rows],
+        class_names=list(names),
+        size=record.published_size,
+    )
+
+
+def _rounded(distance: float | None) -> float | None:
+    return None if distance is None else round(distance, 4)
