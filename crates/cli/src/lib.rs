@@ -77,6 +77,9 @@ enum Command {
     /// Run stages that work on frames, each in processes of its own (needs the Python package)
     #[command(disable_help_flag = true)]
     Pipeline(PythonArgs),
+    /// Hand on what cameras and applications publish to another system (needs the Python package)
+    #[command(disable_help_flag = true)]
+    Bridge(PythonArgs),
     /// Run an experiment (needs the Python package and a checkout)
     #[command(disable_help_flag = true)]
     Bench(PythonArgs),
@@ -159,6 +162,7 @@ fn dispatch(cli: Cli, matches: &ArgMatches, itself: Itself) -> Result<(), Failur
         Command::Demo(_) => Err(in_python("demo")),
         Command::Profile(_) => Err(in_python("profile")),
         Command::Pipeline(_) => Err(in_python("pipeline")),
+        Command::Bridge(_) => Err(in_python("bridge")),
         Command::Bench(_) => Err(in_python("bench")),
         Command::DecodePictures => decode_pictures(),
         #[cfg(feature = "emulator")]
