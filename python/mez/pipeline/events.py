@@ -10,6 +10,9 @@ from typing import Any, Final
 from mez.pipeline import record as records
 from mez.pipeline.record import Hop, Record
 
+VERSION: Final = 1
+"""Of a line. One that means something else by its fields has another."""
+
 BYTES_MAX: Final = 256 << 20
 """The most bytes of a worker's file. Nothing is written beyond, which the log says once."""
 
@@ -19,15 +22,24 @@ _log = logging.getLogger("mez")
 class Events:
     """A worker's file of events, `FOLDER/STAGE-N.jsonl`. Lines are appended.
 
-    A line has `id`, `camera`, `frame`, `captured_ns` and `hops`, as envelopes have them. The last hop has the
-    step `confirmed`: when its bus had what was made.
+    A line has `version`, `pipeline`, and as envelopes have them `id`, `camera`, `frame`, `captured_ns` and
+    `hops`. The last hop has the step `confirmed`: when its bus had what was made.
+
+    Args:
+        folder: The folder.
+        pipeline: The pipeline's name.
+        name: The worker's name.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, pipeline: str, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._pipeline = pipeline
         self._path = folder / f"{name}.jsonl"
         self._file = self._path.open("a", buffering=1)
         self._bytes = self._path.stat().st_size
+        if self._bytes and not self._path.read_bytes().endswith(b"\n"):
+            # The worker before was killed in the middle of a line.
+            self._bytes += self._file.write("\n")
         self._is_full = False
 
     def ended(self, record: Record, made: Sequence[Record], stage: str, worker: str) -> None:
@@ -40,6 +52,8 @@ class Events:
 
     def _write(self, record: Record, hops: Sequence[Hop]) -> None:
         told: dict[str, Any] = {
+            "version": VERSION,
+            "pipeline": self._pipeline,
             "id": record.id,
             "camera": record.camera,
             "frame": f"{record.frame.epoch}-{record.frame.sequence}",

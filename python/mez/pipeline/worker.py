@@ -214,7 +214,7 @@ def main(pipeline: Pipeline, name: str, number: int, hand: Path) -> int:
     stage = pipeline.stages[name]
     assert stage.run is not None, "only stages with run have workers"
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    events = None if pipeline.events is None else Events(pipeline.events, f"{name}-{number}")
+    events = None if pipeline.events is None else Events(pipeline.events, pipeline.name, f"{name}-{number}")
     function = Function(stage.run, pipeline.path.parent, stage.options)
     is_last = not pipeline.readers(name)
     worker = Worker(stage, f"{name}-{number}", function, Hand(hand), events, is_last)
