@@ -1,7 +1,7 @@
 """Plays cameras with their ingestion and detection: a process that puts records onto the bus of a pipeline.
 
 Reads a line of JSON for each round (`Plan`), plays it, and answers with a line of JSON (`Played`). Frames are
-due when they are due: one that begins late because the one before was not confirmed counts from when it was due.
+due when they are due: one that begins late, because the one before was not confirmed, counts from then.
 """
 
 from __future__ import annotations

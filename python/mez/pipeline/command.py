@@ -1,6 +1,7 @@
 """The command `mez pipeline`."""
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -21,6 +22,7 @@ Examples:
   mez pipeline run faces.toml             run it on this host, until Ctrl-C
   mez pipeline status faces.toml --watch  rates, and what waits where
   mez pipeline dead faces.toml embed      dead letters of a stage, with their errors
+  mez pipeline report events              where the time of records went, by stage
 
 docs/pipelines.md describes stages, the file, and what is promised.
 """
@@ -78,6 +80,23 @@ def _parser() -> argparse.ArgumentParser:
     dead = add("dead", _dead, "list the newest dead letters of a stage with their errors")
     add_file(dead)
     dead.add_argument("stage", metavar="STAGE", help="the stage that could not work on them")
+    reporting = add("report", _report, "say where the time of records went, from a folder of events")
+    reporting.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of events in [pipeline]")
+    reporting.add_argument("--picture", type=Path, metavar="FILE", help="draw it: FILE.svg, FILE.png")
+    reporting.add_argument(
+        "--spans",
+        type=Path,
+        metavar="FILE",
+        help="write the ways as OpenTelemetry spans: OTLP, lines of JSON",
+    )
+    reporting.add_argument(
+        "--ai",
+        action="append",
+        default=[],
+        metavar="MARK",
+        help="what ends with this mark is AI, besides marks named ai.…; may be given several times",
+    )
+    reporting.add_argument("--json", action="store_true", help="print a line of JSON instead of tables")
     add("schema", _schema, "print the JSON schema of pipeline files, for editors")
     # What `run` starts.
     working = commands.add_parser("worker")
@@ -185,6 +204,30 @@ def _dead(options: argparse.Namespace) -> int:
         print(f"{letter.record} after {letter.tries} tries: {letter.error}")
     if not letters:
         print(f"{stage.name} has no dead letters")
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    # Here, so that workers do not wait for it.
+    from mez.pipeline import otlp, spans
+    from mez.pipeline.report import reading, summary, table
+
+    events = reading.read(options.folder)
+    found = summary.summary(events, options.ai)
+    if options.json:
+        print(json.dumps(found.plain()))
+    else:
+        from rich.console import Console
+
+        Console().print(table.shown(found))
+    if options.picture is not None:
+        from mez.pipeline.report import picture
+
+        picture.draw(found, options.picture)
+        print(f"written: {options.picture}", file=sys.stderr)
+    if options.spans is not None:
+        count = otlp.write(spans.of_ways(events.ways, options.ai), options.spans)
+        print(f"written: {count} spans in {options.spans}", file=sys.stderr)
     return 0
 
 

@@ -2,12 +2,10 @@
 
 import json
 import logging
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mez.pipeline import record as records
 from mez.pipeline.record import Hop, Record
 
 VERSION: Final = 1
@@ -42,13 +40,10 @@ class Events:
             self._bytes += self._file.write("\n")
         self._is_full = False
 
-    def ended(self, record: Record, made: Sequence[Record], stage: str, worker: str) -> None:
-        """Write down what a last stage made of a record; the record itself, if it made nothing."""
-        confirmed_ns = time.monotonic_ns()
-        for one in made or (records.finish(record, record, stage, 0, worker),):
-            last: Hop = one.hops[-1]
-            last.at["confirmed"] = confirmed_ns
-            self._write(one if made else record, one.hops)
+    def ended(self, ways: Iterable[tuple[Record, Sequence[Hop]]]) -> None:
+        """Write down records that leave the pipeline, with their hops."""
+        for record, hops in ways:
+            self._write(record, hops)
 
     def _write(self, record: Record, hops: Sequence[Hop]) -> None:
         told: dict[str, Any] = {

@@ -13,10 +13,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Final, TypeVar
+from typing import IO, TYPE_CHECKING, Final, TypeVar
 
 from mez._processes import READY_WORD
 from mez.pipeline import buses
@@ -28,6 +28,9 @@ from mez.pipeline.file import Pipeline, Stage
 from mez.pipeline.function import Function, told
 from mez.pipeline.hand import Hand
 from mez.pipeline.record import Record
+
+if TYPE_CHECKING:
+    from mez.pipeline.otlp import Traces
 
 REPORT_S: Final = 0.5
 """How often a worker reports, in seconds."""
@@ -94,12 +97,20 @@ class Worker:
         name: Its name, for hops and people: `detect-0`.
         function: What the stage does.
         hand: Where it writes down what it has in hand.
-        events: Where the ways of records that end here go; `None`: nowhere.
         is_last: Whether no other stage reads what this one makes.
+        events: Where the ways of records that end here go; `None`: nowhere.
+        traces: Where spans of this stage go; `None`: nowhere.
     """
 
     def __init__(
-        self, stage: Stage, name: str, function: Function, hand: Hand, events: Events | None, is_last: bool
+        self,
+        stage: Stage,
+        name: str,
+        function: Function,
+        hand: Hand,
+        is_last: bool,
+        events: Events | None = None,
+        traces: "Traces | None" = None,
     ) -> None:
         self.report = Report()
         self.wished = False
@@ -108,6 +119,7 @@ class Worker:
         self._function = function
         self._hand = hand
         self._events = events
+        self._traces = traces
         self._is_last = is_last
         self._since_s = 0.0
 
@@ -158,8 +170,23 @@ class Worker:
         delivery.done()
         report.done += 1
         report.made += len(made)
+        self._told(record, made)
+
+    def _told(self, record: Record, made: Sequence[Record]) -> None:
+        """Write down the way of a record that is settled."""
+        if self._events is None and self._traces is None:
+            return
+        confirmed_ns = time.monotonic_ns()
+        # Where nothing was made, the record itself ends here.
+        ways = [(one, one.hops) for one in made] or [
+            (record, records.finish(record, record, self.stage.name, 0, self._name).hops)
+        ]
+        for _, hops in ways:
+            hops[-1].at["confirmed"] = confirmed_ns
+        if self._traces is not None:
+            self._traces.worked(ways)
         if self._events is not None and (self._is_last or not made):
-            self._events.ended(record, made, self.stage.name, self._name)
+            self._events.ended(ways)
 
     def _fail(self, delivery: Delivery, error: str) -> None:
         self.report.failed += 1
@@ -217,7 +244,8 @@ def main(pipeline: Pipeline, name: str, number: int, hand: Path) -> int:
     events = None if pipeline.events is None else Events(pipeline.events, pipeline.name, f"{name}-{number}")
     function = Function(stage.run, pipeline.path.parent, stage.options)
     is_last = not pipeline.readers(name)
-    worker = Worker(stage, f"{name}-{number}", function, Hand(hand), events, is_last)
+    traces = None if pipeline.otlp is None else _traces(pipeline.name, pipeline.otlp)
+    worker = Worker(stage, f"{name}-{number}", function, Hand(hand), is_last, events, traces)
 
     def wish(*_: object) -> None:
         worker.wished = True
@@ -226,6 +254,8 @@ def main(pipeline: Pipeline, name: str, number: int, hand: Path) -> int:
     threading.Thread(target=_report, args=(worker, reports), name="reports", daemon=True).start()
     with contextlib.closing(function), contextlib.ExitStack() as open_ones, contextlib.suppress(GivenUpError):
         _run(worker, pipeline, number, reports, open_ones)
+    if traces is not None:
+        traces.close()
     _say(reports, worker.line())
     return TOO_LARGE if worker.is_too_large() and not worker.wished else 0
 
@@ -245,6 +275,13 @@ def _run(
     open_ones.callback(reader.close)
     _say(reports, READY_WORD)
     worker.work(reader, writer)
+
+
+def _traces(pipeline: str, endpoint: str) -> "Traces":
+    # Not above: it takes a client of HTTP along, which few pipelines need.
+    from mez.pipeline.otlp import Traces
+
+    return Traces(pipeline, endpoint)
 
 
 def _take_output() -> IO[str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -49,7 +49,7 @@ class Way:
     def identity(self, place: int) -> str:
         """The identity that the record had behind a hop; that of the frame for the first.
 
-        Records that were made of one frame share the hops before they were made apart, and so these identities.
+        Records of one frame share the hops before they were made apart, and so these identities.
         """
         parts = self.id.removeprefix(self.root).split("/")[1:]
         if place > len(parts):
@@ -102,7 +102,7 @@ def read(folder: Path) -> Events:
     return events
 
 
-def told(left_out: Counter[str]) -> list[str]:
+def told(left_out: Mapping[str, int]) -> list[str]:
     """What was left out, a text for each reason."""
     return [f"{count} {'line' if count == 1 else 'lines'} {why}" for why, count in sorted(left_out.items())]
 

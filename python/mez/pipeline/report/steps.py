@@ -17,6 +17,7 @@ What a stage does before its first AI is pre-processing, and what it does after 
 post-processing. The function of a stage without such a mark is work that nobody has divided.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -86,7 +87,7 @@ def steps(way: Way, ai: Sequence[str] = ()) -> list[Step]:
         way: The record.
         ai: Marks that end AI besides those whose names say so.
     """
-    found = []
+    found: list[Step] = []
     for place, hop in enumerate(way.hops):
         if place > 0:
             found += _way_there(way, place)
@@ -113,7 +114,7 @@ def _way_there(way: Way, place: int) -> Iterator[Step]:
         if begin in before.at:
             name = "send" if stamps[0] == "logged" else "wait"
             yield _step(way, place, name, Kind.WAITING, before, begin, stamps[0], to=hop)
-    for first, second in zip(stamps, stamps[1:], strict=False):
+    for first, second in itertools.pairwise(stamps):
         name = "fetch" if first == "handed" else "wait"
         yield _step(way, place, name, Kind.WAITING, hop, first, second)
 
