@@ -32,7 +32,8 @@ class Ingestion:
             given to the bus, times the cameras, divided by the workers.
         delay_ms_mean: From the capture of a frame until a worker had it.
         delay_ms_p99: Its 99 % quantile.
-        growth_ms_per_s: By how much that delay grew, by least squares; `None`: there were too few frames.
+        growth_ms_per_s: By how much that delay grew in a second of the cameras, by least squares; `None`:
+            there were too few frames.
     """
 
     frames: int
@@ -46,10 +47,10 @@ class Ingestion:
 
     @property
     def expected_ms_per_s(self) -> float | None:
-        """By how much the delay grows if each set begins when the one before is done."""
-        if self.interval_ms is None:
+        """By how much the delay grows in a second of the cameras if each set waits for the one before."""
+        if not self.interval_ms:
             return None
-        return max(0.0, 1 - self.interval_ms / max(self.set_ms, 1e-9)) * 1000
+        return max(0.0, self.set_ms / self.interval_ms - 1) * 1000
 
     def plain(self) -> dict[str, Any]:
         """For programs."""
