@@ -66,7 +66,7 @@ partitions as workers, cameras spread evenly over them.
 _EXAMPLES: Final = """\
 examples:
   mez bench pipeline                     ten rounds of 75 s on each bus, twice; an hour
-  mez bench pipeline --quick             three short rounds, without the spread
+  mez bench pipeline --quick             two short rounds, without the spread
   mez bench pipeline --only constant     one part
 """
 
@@ -80,7 +80,7 @@ class Size:
     warm_up_s: float
 
 
-QUICK: Final = Size(3, 14.0, 6.0)
+QUICK: Final = Size(2, 9.0, 3.0)
 FULL: Final = Size(10, 75.0, 20.0)
 
 Measured = Mapping[str, Sequence[Shown]]
@@ -288,7 +288,7 @@ PIPELINE: Final = Experiment(
     name="pipeline",
     summary="how long records wait between stages of a pipeline, on Mez's bus and on Kafka",
     needs="Java 17 and Maven (tools/setup --tests), confluent-kafka",
-    seconds_quick=120,
+    seconds_quick=60,
     seconds_full=3600,
     run=_run,
     description=_HELP,

@@ -200,7 +200,10 @@ class KafkaBus:
             told = looker.committed(asked, ANSWER_S_MAX)
         except KafkaException as error:
             raise self._link.failed(f"the group {group}", error) from error
-        return {of.partition: of.offset for of in told if of.error is None and of.offset >= 0}
+        for of in told:
+            if of.error is not None:
+                raise self._link.failed(f"the group {group}", of.error)
+        return {of.partition: of.offset for of in told if of.offset >= 0}
 
     def _topic(self, stage: str) -> str:
         return f"{self._pipeline}.{stage}"
