@@ -80,7 +80,7 @@ def _ingestion(summary: Summary) -> "Table":
             _ms(of.set_ms),
             _ms(of.delay_ms_mean),
             _ms(of.delay_ms_p99),
-            "-" if of.growth_ms_per_s is None else f"{of.growth_ms_per_s:.1f}",
+            "-" if of.growth_ms_per_s is None else f"{of.growth_ms_per_s:z.1f}",
         )
     return table
 
