@@ -12,10 +12,12 @@ import pytest
 
 from mez.pipeline import command
 from mez.pipeline.errors import EventsError
+from mez.pipeline.events import Events
 from mez.pipeline.report import picture, reading, table
 from mez.pipeline.report.reading import CUT_OFF, DAMAGED, OTHER_VERSION, TWICE, Way
 from mez.pipeline.report.steps import Kind, steps
 from mez.pipeline.report.summary import summary
+from tests.pipelines import made
 
 MS = 1_000_000
 WALL_NS = 1_790_000_000_000_000_000
@@ -176,6 +178,18 @@ def test_lines_that_cannot_be_used_are_counted(tmp_path: Path) -> None:
     assert found.files == 3
     assert found.left_out == {CUT_OFF: 1, TWICE: 1, OTHER_VERSION: 1, DAMAGED: 4}
     assert "left out: 1 line cut off at the end of a file" in table.notes_of(summary(found))[0]
+
+
+def test_a_worker_that_is_started_again_begins_a_line(tmp_path: Path) -> None:
+    """What the one before it left of a line is one line that cannot be used, and no more."""
+    folder = written(tmp_path / "events", event(0), end='{"version": 1, "id')
+    record = made(1)
+    log = Events(folder, "faces", "identify-0")
+    log.ended([(record, record.hops)])
+    log.close()
+    found = reading.read(folder)
+    assert [way.frame for way in found.ways] == ["1-0", "1-1"]
+    assert found.left_out == {DAMAGED: 1}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +36,7 @@ class Events:
         self._path = folder / f"{name}.jsonl"
         self._file = self._path.open("a", buffering=1)
         self._bytes = self._path.stat().st_size
-        if self._bytes and not self._path.read_bytes().endswith(b"\n"):
+        if self._bytes and _last_byte(self._path) != b"\n":
             # The worker before was killed in the middle of a line.
             self._bytes += self._file.write("\n")
         self._is_full = False
@@ -66,3 +67,9 @@ class Events:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _last_byte(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read()
