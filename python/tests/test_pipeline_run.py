@@ -17,6 +17,7 @@ from mez.pipeline import envelope
 from mez.pipeline.record import Record
 from tests.pipelines import until
 from tests.pipelines_kafka import Kafka
+from tests.pipelines_otlp import Receiver, receiving
 from tests.support import picture
 
 # On a busy machine Kafka, and a handful of interpreters, take their time to start.
@@ -166,6 +167,13 @@ def running(request: pytest.FixtureRequest, tmp_path: Path, edge: mez.Edge) -> R
     return Running(tmp_path, edge, kafka)
 
 
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver of traces of this test alone."""
+    with receiving() as receiver:
+        yield receiver
+
+
 def publish(camera: mez.Publisher, count: int) -> None:
     """Frames, one after the other, each once the one before has crossed."""
     camera.wait_connected(timeout=30)
@@ -178,9 +186,12 @@ BOTH = pytest.mark.parametrize("running", ["mez", "kafka"], indirect=True)
 
 
 @BOTH
-def test_frames_go_through_all_stages_and_ctrl_c_drains(running: Running) -> None:
-    """Every frame makes two results, which know their frame; the table says so; nothing waits in the end."""
-    running.usual(head='events = "events"')
+def test_frames_go_through_all_stages_and_ctrl_c_drains(running: Running, receiver: Receiver) -> None:
+    """Every frame makes two results, which know their frame; the table says so; nothing waits in the end.
+
+    Where the time went is in the events and in the traces.
+    """
+    running.usual(head=f'events = "events"\notlp = "{receiver.address}"')
     with (
         mez.publisher("dock/cam1", edge=running.edge) as camera,
         mez.publisher("dock/cam2", edge=running.edge) as other,
@@ -219,7 +230,33 @@ def test_frames_go_through_all_stages_and_ctrl_c_drains(running: Running) -> Non
         assert {"fetched", "made", "sent", "confirmed"} <= hops["count"].keys()
         stamps = [stamp for at in hops.values() for stamp in at.values()]
         assert stamps[1:] == sorted(stamps[1:])
+    _is_reported(running, receiver)
     assert running.ask("status").startswith(f"pipeline {running.name}: not running")
+
+
+def _is_reported(running: Running, receiver: Receiver) -> None:
+    """Ten frames, of which each made two records: in the report, and at the receiver of traces."""
+    words = [*running.command("report")[:-1], str(running.folder / "events"), "--json", "--ai", "found"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    told = json.loads(done.stdout)
+    assert (told["pipeline"], told["records"], told["left_out"]) == (running.name, 20, {})
+    assert {name: stage["records"] for name, stage in told["stages"].items()} == {"detect": 20, "count": 20}
+    assert told["stages"]["detect"]["ai_share"] > 0 and told["stages"]["count"]["ai_share"] is None
+    assert told["ingestion"]["detect"]["frames"] == 10
+    assert told["clocks"]["across"] == {}
+    spans = receiver.spans()
+    assert len({span.trace_id for span in spans}) == 10
+    names = [span.name for span in spans if not span.parent_span_id]
+    assert names == ["ingest"] * 10
+    of_stages = {name: [span for span in spans if span.name == name] for name in ("detect", "count")}
+    assert {name: len({span.span_id for span in of}) for name, of in of_stages.items()} == {
+        "detect": 20,
+        "count": 20,
+    }
+    # Sent by processes that know nothing of each other.
+    assert {span.parent_span_id for span in of_stages["count"]} == {
+        span.span_id for span in of_stages["detect"]
+    }
 
 
 @BOTH

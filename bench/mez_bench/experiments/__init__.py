@@ -23,6 +23,7 @@ from mez_bench.experiments.loopback import LOOPBACK
 from mez_bench.experiments.memory import MEMORY
 from mez_bench.experiments.outage import OUTAGE
 from mez_bench.experiments.pareto import PARETO
+from mez_bench.experiments.pipeline import PIPELINE
 from mez_bench.experiments.policies import POLICIES
 from mez_bench.experiments.rights import RIGHTS
 from mez_bench.experiments.search import SEARCH
@@ -62,6 +63,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         PARETO,
         SEARCH,
         ACCELERATION,
+        PIPELINE,
         COST,
     )
 }

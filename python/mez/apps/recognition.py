@@ -7,8 +7,8 @@
 | `Classify` | these | JSON: `faces`, each with `name`, `distance`, `score`, `xyxy` | boxes with names |
 | `DetectObjects` | a frame | JSON: `objects`, each with `name`, `score`, `xyxy` | boxes with kinds |
 
-The marks `decoded`, and `found`, `embedded` or `named`, stand before and behind the work of the network, so
-that the stamps of a record tell it from what is done before and after.
+The marks `decoded`, and `ai.found` or `ai.embedded`, stand before and behind the work of the network, so that
+`mez pipeline report` tells it from what is done before and after.
 
 Boxes are in pixels of the frame as it was published. The faces of a frame stay together in one record, so
 that the camera gets one reply for each frame, and `mez.join` has one record to wait for.
@@ -81,7 +81,7 @@ class DetectFaces:
         image = record.image
         record.mark("decoded")
         faces = self._finder.find(image)[: self._faces_max]
-        record.mark("found")
+        record.mark("ai.found")
         if not faces:
             record.reply(Detections([]))
             return None
@@ -117,7 +117,7 @@ class Embed:
         rows = [image[top : top + THUMBNAIL] for top in range(0, len(image), THUMBNAIL)]
         record.mark("decoded")
         vectors = [self._embedder.embed(thumbnail) for thumbnail in rows]
-        record.mark("embedded")
+        record.mark("ai.embedded")
         return record.derive(np.stack(vectors))
 
 
@@ -190,7 +190,7 @@ class DetectObjects:
         image = record.image
         record.mark("decoded")
         found = [box for box in self._detector.detect(image) if box.label in self._kinds]
-        record.mark("found")
+        record.mark("ai.found")
         across, down = _scale(record, image)
         rows = []
         for box in (box.scaled(across, down) for box in found):

@@ -17,6 +17,8 @@ A pipeline file names the stages, how many workers each has, and the bus. `mez p
 | `bus` | what do stages need of a bus? |
 | `mez_bus`, `kafka_bus`, `buses` | how do Mez and Kafka keep that? |
 | `function`, `worker`, `hand`, `events` | what does a worker do with a record? |
+| `spans`, `otlp` | how does OpenTelemetry learn of it? |
+| `report` | where did the time of records go? |
 | `crew`, `run` | who starts workers, starts them again, and ends them in order? |
 | `status`, `command` | what do people see and type? |
 """

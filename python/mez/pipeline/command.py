@@ -1,6 +1,7 @@
 """The command `mez pipeline`."""
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -24,6 +25,7 @@ Examples:
   mez pipeline enrol people/              learn faces: a folder of pictures for each person
   mez pipeline run faces                  whom cameras see, by a pipeline that comes with Mez
   mez pipeline run objects                what they see: 80 kinds of things
+  mez pipeline report events              where the time of records went, by stage
 
 docs/pipelines.md describes stages, the file, and what is promised.
 """
@@ -96,6 +98,23 @@ def _parser() -> argparse.ArgumentParser:
     enrolling.add_argument(
         "--out", type=Path, default=Path("people.json"), metavar="FILE", help="the file [people.json]"
     )
+    reporting = add("report", _report, "say where the time of records went, from a folder of events")
+    reporting.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of events in [pipeline]")
+    reporting.add_argument("--picture", type=Path, metavar="FILE", help="draw it: FILE.svg, FILE.png")
+    reporting.add_argument(
+        "--spans",
+        type=Path,
+        metavar="FILE",
+        help="write the ways as OpenTelemetry spans: OTLP, lines of JSON",
+    )
+    reporting.add_argument(
+        "--ai",
+        action="append",
+        default=[],
+        metavar="MARK",
+        help="what ends with this mark is AI, besides marks named ai.…; may be given several times",
+    )
+    reporting.add_argument("--json", action="store_true", help="print a line of JSON instead of tables")
     add("schema", _schema, "print the JSON schema of pipeline files, for editors")
     # What `run` starts.
     working = commands.add_parser("worker")
@@ -213,6 +232,30 @@ def _enrol(options: argparse.Namespace) -> int:
         raise MissingPackageError(f"faces need OpenCV ({error}); run: pip install 'mez[faces]'") from error
     for line in enrol(options.folder, options.out):
         print(line)
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    # Here, so that workers do not wait for it.
+    from mez.pipeline import otlp, spans
+    from mez.pipeline.report import reading, summary, table
+
+    events = reading.read(options.folder)
+    found = summary.summary(events, options.ai)
+    if options.json:
+        print(json.dumps(found.plain()))
+    else:
+        from rich.console import Console
+
+        Console().print(table.shown(found))
+    if options.picture is not None:
+        from mez.pipeline.report import picture
+
+        picture.draw(found, options.picture)
+        print(f"written: {options.picture}", file=sys.stderr)
+    if options.spans is not None:
+        count = otlp.write(spans.of_ways(events.ways, options.ai), options.spans)
+        print(f"written: {count} spans in {options.spans}", file=sys.stderr)
     return 0
 
 

@@ -35,3 +35,7 @@ class BusAwayError(BusError):
 
 class RecordTooLargeError(BusError):
     """A record has more bytes than its bus takes. Nothing of it was sent."""
+
+
+class EventsError(PipelineError):
+    """Events of a pipeline cannot be read, or there are none."""

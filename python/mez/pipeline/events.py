@@ -2,13 +2,15 @@
 
 import json
 import logging
-import time
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mez.pipeline import record as records
 from mez.pipeline.record import Hop, Record
+
+VERSION: Final = 1
+"""Of a line. One that means something else by its fields has another."""
 
 BYTES_MAX: Final = 256 << 20
 """The most bytes of a worker's file. Nothing is written beyond, which the log says once."""
@@ -19,27 +21,35 @@ _log = logging.getLogger("mez")
 class Events:
     """A worker's file of events, `FOLDER/STAGE-N.jsonl`. Lines are appended.
 
-    A line has `id`, `camera`, `frame`, `captured_ns` and `hops`, as envelopes have them. The last hop has the
-    step `confirmed`: when its bus had what was made.
+    A line has `version`, `pipeline`, and as envelopes have them `id`, `camera`, `frame`, `captured_ns` and
+    `hops`. The last hop has the step `confirmed`: when its bus had what was made.
+
+    Args:
+        folder: The folder.
+        pipeline: The pipeline's name.
+        name: The worker's name.
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, pipeline: str, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._pipeline = pipeline
         self._path = folder / f"{name}.jsonl"
         self._file = self._path.open("a", buffering=1)
         self._bytes = self._path.stat().st_size
+        if self._bytes and _last_byte(self._path) != b"\n":
+            # The worker before was killed in the middle of a line.
+            self._bytes += self._file.write("\n")
         self._is_full = False
 
-    def ended(self, record: Record, made: Sequence[Record], stage: str, worker: str) -> None:
-        """Write down what a last stage made of a record; the record itself, if it made nothing."""
-        confirmed_ns = time.monotonic_ns()
-        for one in made or (records.finish(record, record, stage, 0, worker),):
-            last: Hop = one.hops[-1]
-            last.at["confirmed"] = confirmed_ns
-            self._write(one if made else record, one.hops)
+    def ended(self, ways: Iterable[tuple[Record, Sequence[Hop]]]) -> None:
+        """Write down records that leave the pipeline, with their hops."""
+        for record, hops in ways:
+            self._write(record, hops)
 
     def _write(self, record: Record, hops: Sequence[Hop]) -> None:
         told: dict[str, Any] = {
+            "version": VERSION,
+            "pipeline": self._pipeline,
             "id": record.id,
             "camera": record.camera,
             "frame": f"{record.frame.epoch}-{record.frame.sequence}",
@@ -57,3 +67,9 @@ class Events:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _last_byte(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read()

@@ -4,6 +4,7 @@ import ipaddress
 import json
 import re
 import tomllib
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,11 @@ _PIPELINE: Final = (
         "drain_s", "number", "How long Ctrl-C waits for what is under way, in seconds", 10.0, low=0, high=3600
     ),
     Key("events", "text", "A folder for the ways of records that leave the pipeline, a line of JSON each"),
+    Key(
+        "otlp",
+        "text",
+        "Where the ways of records go as OpenTelemetry traces, over HTTP: http://localhost:4318",
+    ),
 )
 _MEZ: Final = (
     Key("edge", "texts", "The edge, or up to eight in order of preference, as in mez.subscribe"),
@@ -174,6 +180,7 @@ class Pipeline:
         name: The pipeline's name.
         drain_s: How long the end waits for what is under way, in seconds.
         events: The folder for the ways of records.
+        otlp: The receiver of traces: its address without `/v1/traces`.
         edge: The edges of the bus `mez`; empty: its defaults.
         keys: The folder of keys.
         kafka: The bus `kafka`, if a stage uses it.
@@ -184,6 +191,7 @@ class Pipeline:
     name: str
     drain_s: float
     events: Path | None
+    otlp: str | None
     edge: tuple[str, ...]
     keys: Path | None
     kafka: KafkaSettings | None
@@ -274,6 +282,7 @@ class _Reading:
         own = keys.read(self._told.get("pipeline", {}), _PIPELINE, "pipeline", self._faults)
         edge = keys.read(self._told.get("mez", {}), _MEZ, "mez", self._faults)
         self._named("pipeline.name", own["name"])
+        self._receiver(own["otlp"])
         stages = self._stages(own["bus"])
         used = {stage.bus for stage in stages.values()} | {stage.reads_on for stage in stages.values()}
         kafka = None
@@ -288,6 +297,7 @@ class _Reading:
             name=own["name"],
             drain_s=float(own["drain_s"]),
             events=self._file(own["events"]),
+            otlp=own["otlp"],
             edge=_several(edge["edge"]),
             keys=self._file(edge["keys"]),
             kafka=kafka,
@@ -430,6 +440,26 @@ class _Reading:
     def _named(self, field: str, name: object) -> None:
         if isinstance(name, str) and not _NAME.fullmatch(name):
             self._wrong(field, f"{name!r} is no name; give small letters, digits, _ and -, at most 31")
+
+    def _receiver(self, address: str | None) -> None:
+        """Check the address of a receiver of traces."""
+        if address is None:
+            return
+        parts, field = urllib.parse.urlsplit(address), "pipeline.otlp"
+        try:
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address or parts.query or parts.fragment:
+            self._wrong(field, f"{address!r} is no address; give http://localhost:4318, or https://HOST:PORT")
+        elif parts.username is not None:
+            self._wrong(
+                field, "secrets do not belong into this file; put them into OTEL_EXPORTER_OTLP_HEADERS"
+            )
+        elif parts.scheme == "http" and not _is_loopback(f"{parts.hostname}:0"):
+            self._wrong(field, "traces would go over the network in the clear; give https://")
+        elif parts.path.rstrip("/").endswith("/v1/traces"):
+            self._wrong(field, "is given without /v1/traces; leave that out")
 
     def _file(self, name: str | None) -> Path | None:
         return None if name is None else self._path.parent / Path(name).expanduser()

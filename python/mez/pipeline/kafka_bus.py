@@ -1,5 +1,6 @@
 """The bus `kafka`: a topic for each stage, the camera as the key, a consumer group for each reading stage."""
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -54,6 +55,9 @@ class KafkaBus:
         self._link = Link(settings)
         self._settings = settings
         self._client: AdminClient | None = None
+        # Of each group, what asks how far it has come; several threads ask.
+        self._lookers: dict[str, confluent_kafka.Consumer] = {}
+        self._lock = threading.Lock()
 
     def prepare(self, stages: Mapping[str, Sequence[str]]) -> None:
         """Make the topics that are not there: one for each stage, and one for dead letters of each reader."""
@@ -99,7 +103,7 @@ class KafkaBus:
             if not isinstance(source, Made) or self._topic(source.stage) not in known:
                 continue
             first, end = self._offsets(known, self._topic(source.stage))
-            done = self._committed(self._group(stage), first)
+            done = self._committed(self._topic(source.stage), self._group(stage), first)
             waiting = sum(end[place] - max(first[place], done.get(place, 0)) for place in end)
             lost = sum(max(0, first[place] - offset) for place, offset in done.items() if place in first)
             dead = 0
@@ -141,8 +145,12 @@ class KafkaBus:
         return [letter for _, letter in sorted(letters, key=lambda each: each[0])][-DEAD_LETTERS_MAX:]
 
     def close(self) -> None:
-        """Let go of the connection that asks."""
+        """Let go of the connections that ask."""
         self._client = None
+        with self._lock:
+            lookers, self._lookers = list(self._lookers.values()), {}
+        for looker in lookers:
+            looker.close()
 
     @property
     def _admin(self) -> AdminClient:
@@ -178,17 +186,24 @@ class KafkaBus:
                 raise self._link.failed(f"the offsets of {topic}", error) from error
         return found[0], found[1]
 
-    def _committed(self, group: str, places: "Iterable[int]") -> dict[int, int]:
-        request = confluent_kafka.ConsumerGroupTopicPartitions(group)
-        asked = self._admin.list_consumer_group_offsets([request], request_timeout=ANSWER_S_MAX)
+    def _committed(self, topic: str, group: str, places: "Iterable[int]") -> dict[int, int]:
+        # Not AdminClient.list_consumer_group_offsets: librdkafka 2.16 crashes where the coordinator of the
+        # group is not ready or has moved, because that client has no group. A consumer has one, and is no
+        # member of it as long as it does not subscribe.
+        asked = [TopicPartition(topic, place) for place in places]
+        with self._lock:
+            looker = self._lookers.get(group)
+            if looker is None:
+                settings = self._link.client(group_id=group, enable_auto_commit=False)
+                looker = self._lookers[group] = confluent_kafka.Consumer(settings)
         try:
-            told = asked[group].result().topic_partitions or []
+            told = looker.committed(asked, ANSWER_S_MAX)
         except KafkaException as error:
-            # Nobody has joined it yet.
-            if error.args[0].code() in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.UNKNOWN_MEMBER_ID):
-                return {}
             raise self._link.failed(f"the group {group}", error) from error
-        return {of.partition: of.offset for of in told if of.partition in places and of.offset >= 0}
+        for of in told:
+            if of.error is not None:
+                raise self._link.failed(f"the group {group}", of.error)
+        return {of.partition: of.offset for of in told if of.offset >= 0}
 
     def _topic(self, stage: str) -> str:
         return f"{self._pipeline}.{stage}"

@@ -287,6 +287,7 @@ class Record:
 
         Args:
             step: Small letters, digits, `_`, `-` and `.`. A step that is marked twice keeps the later stamp.
+                `"ai"`, or a name that begins with `"ai."`, says that AI ends here (`mez pipeline report`).
 
         Raises:
             ArgumentError: It is the name of a step of the pipeline, or there are too many.

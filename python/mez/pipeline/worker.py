@@ -13,10 +13,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Final, TypeVar
+from typing import IO, TYPE_CHECKING, Final, TypeVar
 
 from mez._processes import READY_WORD
 from mez.pipeline import buses
@@ -29,6 +29,9 @@ from mez.pipeline.function import Function, told
 from mez.pipeline.hand import Hand
 from mez.pipeline.record import Record
 from mez.pipeline.replies import Replies
+
+if TYPE_CHECKING:
+    from mez.pipeline.otlp import Traces
 
 REPORT_S: Final = 0.5
 """How often a worker reports, in seconds."""
@@ -95,9 +98,10 @@ class Worker:
         name: Its name, for hops and people: `detect-0`.
         function: What the stage does.
         hand: Where it writes down what it has in hand.
-        events: Where the ways of records that end here go; `None`: nowhere.
         is_last: Whether no other stage reads what this one makes.
         replies: The way back to the cameras.
+        events: Where the ways of records that end here go; `None`: nowhere.
+        traces: Where spans of this stage go; `None`: nowhere.
     """
 
     def __init__(
@@ -106,9 +110,10 @@ class Worker:
         name: str,
         function: Function,
         hand: Hand,
-        events: Events | None,
         is_last: bool,
         replies: Replies,
+        events: Events | None = None,
+        traces: "Traces | None" = None,
     ) -> None:
         self.report = Report()
         self.wished = False
@@ -117,6 +122,7 @@ class Worker:
         self._function = function
         self._hand = hand
         self._events = events
+        self._traces = traces
         self._is_last = is_last
         self._replies = replies
         self._since_s = 0.0
@@ -169,8 +175,23 @@ class Worker:
         delivery.done()
         report.done += 1
         report.made += len(made)
+        self._told(record, made)
+
+    def _told(self, record: Record, made: Sequence[Record]) -> None:
+        """Write down the way of a record that is settled."""
+        if self._events is None and self._traces is None:
+            return
+        confirmed_ns = time.monotonic_ns()
+        # Where nothing was made, the record itself ends here.
+        ways = [(one, one.hops) for one in made] or [
+            (record, records.finish(record, record, self.stage.name, 0, self._name).hops)
+        ]
+        for _, hops in ways:
+            hops[-1].at["confirmed"] = confirmed_ns
+        if self._traces is not None:
+            self._traces.worked(ways)
         if self._events is not None and (self._is_last or not made):
-            self._events.ended(record, made, self.stage.name, self._name)
+            self._events.ended(ways)
 
     def _fail(self, delivery: Delivery, error: str) -> None:
         self.report.failed += 1
@@ -225,11 +246,12 @@ def main(pipeline: Pipeline, name: str, number: int, hand: Path) -> int:
     stage = pipeline.stages[name]
     assert stage.run is not None, "only stages with run have workers"
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    events = None if pipeline.events is None else Events(pipeline.events, f"{name}-{number}")
+    events = None if pipeline.events is None else Events(pipeline.events, pipeline.name, f"{name}-{number}")
     function = Function(stage.run, pipeline.path.parent, stage.options)
     is_last = not pipeline.readers(name)
     replies = Replies(pipeline.edge, pipeline.keys, f"{pipeline.name}.{name}-{number}")
-    worker = Worker(stage, f"{name}-{number}", function, Hand(hand), events, is_last, replies)
+    traces = None if pipeline.otlp is None else _traces(pipeline.name, pipeline.otlp)
+    worker = Worker(stage, f"{name}-{number}", function, Hand(hand), is_last, replies, events, traces)
 
     def wish(*_: object) -> None:
         worker.wished = True
@@ -243,6 +265,8 @@ def main(pipeline: Pipeline, name: str, number: int, hand: Path) -> int:
         contextlib.suppress(GivenUpError),
     ):
         _run(worker, pipeline, number, reports, open_ones)
+    if traces is not None:
+        traces.close()
     _say(reports, worker.line())
     return TOO_LARGE if worker.is_too_large() and not worker.wished else 0
 
@@ -262,6 +286,13 @@ def _run(
     open_ones.callback(reader.close)
     _say(reports, READY_WORD)
     worker.work(reader, writer)
+
+
+def _traces(pipeline: str, endpoint: str) -> "Traces":
+    # Not above: it takes a client of HTTP along, which few pipelines need.
+    from mez.pipeline.otlp import Traces
+
+    return Traces(pipeline, endpoint)
 
 
 def _take_output() -> IO[str]:

@@ -1,0 +1,164 @@
+"""Turns the ways of records into spans of OpenTelemetry: a trace for each frame of a camera.
+
+The identities of traces and spans are made of that of the record. So workers that know nothing of each other
+agree on them, a record that is worked on twice has the same spans twice, and spans of a file can be
+joined with those that were sent.
+
+The parent of a span is the work of the stage before; that of the first stage is the way from the camera
+(`ingest`), which is the root. Waiting and work are beside each other, and the steps of a function below it.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from mez.pipeline.record import CAMERA, Hop, Record
+from mez.pipeline.report.reading import Way
+from mez.pipeline.report.steps import Kind, Step, steps
+
+INTERNAL: Final = 1
+PRODUCER: Final = 4
+CONSUMER: Final = 5
+"""Kinds of spans, by their numbers in the protocol."""
+
+_KINDS: Final = {
+    "queue": PRODUCER,
+    "send": PRODUCER,
+    "confirm": PRODUCER,
+    "wait": CONSUMER,
+    "fetch": CONSUMER,
+}
+
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A span.
+
+    Attributes:
+        trace: Its trace: 32 hexadecimal digits, as the identities below 16.
+        id: Its identity.
+        parent: That of the span above it; empty: none.
+        service: The pipeline's name and the stage: `faces.detect`.
+        worker: Who did it; empty: nobody knows.
+        name: What it is.
+        kind: `INTERNAL`, `PRODUCER` or `CONSUMER`.
+        start_ns: Its start, in nanoseconds since 1970 by the wall clock of the host that stamped it.
+        end_ns: Its end, never before its start.
+        attributes: What is to be known about it.
+    """
+
+    trace: str
+    id: str
+    parent: str
+    service: str
+    worker: str
+    name: str
+    kind: int
+    start_ns: int
+    end_ns: int
+    attributes: Mapping[str, Value] = field(default_factory=dict)
+
+
+def trace_of(way: Way) -> str:
+    """The trace of a camera's frame. The capture time tells apart cameras of one name at several sites."""
+    return _hash(16, way.root, str(way.captured_ns))
+
+
+def of_ways(ways: Iterable[Way], ai: Sequence[str] = ()) -> Iterator[Span]:
+    """The spans of whole ways. What several records have in common is given once."""
+    known: set[str] = set()
+    for way in ways:
+        for place in range(1, len(way.hops)):
+            for span in of_hop(way, place, ai):
+                if span.id not in known:
+                    known.add(span.id)
+                    yield span
+
+
+def of_hop(way: Way, place: int, ai: Sequence[str] = ()) -> list[Span]:
+    """The spans of one stage, with the way there from the stage before; the first stage's have the root."""
+    here = [step for step in steps(way, ai) if step.hop == place]
+    if not here:
+        return []
+    is_first = way.hops[place - 1].stage == CAMERA
+    before = _id(way, place - 1, "ingest" if is_first else "work")
+    spans = [
+        _span(way, step, before if step.name != "ingest" else "")
+        for step in here
+        if step.kind in (Kind.WAITING, Kind.INGESTION)
+    ]
+    worked = [step for step in here if step.kind not in (Kind.WAITING, Kind.INGESTION)]
+    if worked:
+        whole = _work(way, place, worked, before)
+        spans.append(whole)
+        # A function without marks has one step, which is all of it.
+        if len(worked) > 1:
+            spans += [_span(way, step, whole.id) for step in worked]
+    return spans
+
+
+def way_of(record: Record, pipeline: str, hops: tuple[Hop, ...]) -> Way:
+    """A record that a stage has worked on, as a way."""
+    frame = f"{record.frame.epoch}-{record.frame.sequence}"
+    return Way(pipeline, record.id, record.camera, frame, record.captured_ns, hops)
+
+
+def _work(way: Way, place: int, worked: Sequence[Step], parent: str) -> Span:
+    hop = way.hops[place]
+    attributes: dict[str, Value] = {
+        "mez.record": way.identity(place),
+        "mez.camera": way.camera,
+        "mez.frame": way.frame,
+        "mez.attempt": hop.attempt,
+        "mez.payload_bytes": hop.size,
+    }
+    start_ns, end_ns = worked[0].start_ns, worked[-1].end_ns
+    return Span(
+        trace_of(way),
+        _id(way, place, "work"),
+        parent,
+        f"{way.pipeline}.{hop.stage}",
+        hop.worker,
+        hop.stage,
+        CONSUMER,
+        start_ns,
+        max(start_ns, end_ns),
+        attributes,
+    )
+
+
+def _span(way: Way, step: Step, parent: str) -> Span:
+    hop = way.hops[step.hop]
+    attributes: dict[str, Value] = {"mez.kind": step.kind.value}
+    if step.error_ns is None:
+        attributes["mez.clock"] = "wall clocks; their error is not known"
+    elif step.error_ns:
+        attributes["mez.error_ms_max"] = step.error_ns / 1e6
+    own = step.hop - 1 if step.name == "ingest" else step.hop
+    identity = _id(way, own, step.name)
+    if step.name == "confirm":
+        parent = _id(way, step.hop, "work")
+    return Span(
+        trace_of(way),
+        identity,
+        parent,
+        f"{way.pipeline}.{hop.stage}",
+        hop.worker,
+        step.name,
+        _KINDS.get(step.name, INTERNAL),
+        step.start_ns,
+        # Of two clocks, what came later may have the earlier stamp.
+        max(step.start_ns, step.end_ns),
+        attributes,
+    )
+
+
+def _id(way: Way, place: int, name: str) -> str:
+    return _hash(8, way.root, str(way.captured_ns), way.identity(place), name)
+
+
+def _hash(size: int, *parts: str) -> str:
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=size).hexdigest()
