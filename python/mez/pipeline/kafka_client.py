@@ -49,6 +49,9 @@ class Link:
     Args:
         settings: The table `kafka`.
 
+    Attributes:
+        heard: What the library last said of connections, for people; empty: nothing since it answered.
+
     Raises:
         BusError: The secrets are not there, or others can read them.
     """
@@ -56,6 +59,7 @@ class Link:
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
         self._refusal = ""
+        self.heard = ""
         self._common = _common(settings)
 
     def client(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401, what the library takes
@@ -79,10 +83,11 @@ class Link:
 
     def reached(self) -> None:
         """Hear that the cluster has answered."""
-        self._refusal = ""
+        self._refusal = self.heard = ""
 
     def _hear(self, error: KafkaError) -> None:
         refusal = _REFUSALS.get(error.code())
+        self.heard = f"{error.str()}: {refusal}" if refusal else error.str()
         if refusal is not None and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             self._refusal = f"{error.str()}: {refusal}"
 

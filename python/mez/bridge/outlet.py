@@ -1,0 +1,190 @@
+"""Hands messages to a Kafka cluster: one producer for all lanes, with many messages under way at once."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from mez.bridge import message as messages
+from mez.bridge.lane import Lane
+from mez.bridge.message import Message
+from mez.pipeline.errors import BusAwayError, BusError
+from mez.pipeline.kafka_client import HEAD_BYTES, Admin, Link
+
+LINGER_MS: Final = 5
+"""How long the library waits for more messages of a partition, so that one request carries several."""
+
+DEAD_MAX: Final = 100_000
+"""The most dead letters under way. Lanes keep the places of their messages, so it is never reached."""
+
+PURGE_S_MAX: Final = 1.0
+
+_DROPPED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+_NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+
+
+class Outlet:
+    """The way out to a cluster.
+
+    Args:
+        link: The cluster.
+        dead_topic: The topic of dead letters.
+        bytes_max: The most bytes that all lanes have under way.
+        tell: Told what people should know: a sentence.
+        hear_of_dead: Told of each dead letter: its message and the error.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        dead_topic: str,
+        *,
+        bytes_max: int,
+        tell: Callable[[str], object],
+        hear_of_dead: Callable[[Message, str], object],
+    ) -> None:
+        self._link = link
+        self._tell = tell
+        self._hear_of_dead = hear_of_dead
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._told: set[tuple[str, int]] = set()
+        self._is_broken = False
+        self._is_ready = False
+        self._producer = Producer(producer_settings(link, bytes_max))
+        self.admin = Admin(link)
+        self.dead = Lane("dead", dead_topic, self, count_max=DEAD_MAX, bytes_max=1 << 30)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the topics are there, as far as is known. Until then nothing is sent."""
+        return self._is_ready
+
+    def send(self, lane: Lane, number: int, message: Message) -> KafkaError | None:
+        """Give a message to the library, which copies it."""
+        with self._lock:
+            try:
+                self._producer.produce(
+                    lane.topic,
+                    # A copy that is gone in a moment: the library makes its own, of bytes alone.
+                    bytes(message.value),
+                    message.key.encode(),
+                    headers=list(message.headers.items()),
+                    on_delivery=partial(_heard, lane, number),
+                )
+            except KafkaException as error:
+                fault: KafkaError = error.args[0]
+                self._is_broken |= fault.fatal()
+                return fault
+            except BufferError:
+                return KafkaError(KafkaError._QUEUE_FULL)
+        return None
+
+    def bury(self, lane: Lane, message: Message, error: str) -> None:
+        """Send a dead letter."""
+        if lane is self.dead:
+            # There is no further place for it.
+            self._tell(f"{self.dead.topic} takes no dead letter for {message.id}: {error}")
+            message.done()
+            return
+        self._tell(
+            f"{message.id} ({message.size} bytes) is refused by {lane.topic}: {error}; its dead letter is in "
+            f"{self.dead.topic}. Raise max.message.bytes of the topic, or have smaller frames"
+        )
+        self.dead.offer(messages.dead_letter(message, lane.topic, error))
+        self._hear_of_dead(message, error)
+
+    def refused(self, topic: str, error: KafkaError) -> None:
+        """Tell of a refusal, once for each topic and error until it is over."""
+        self._is_broken |= error.fatal() or error.code() == KafkaError._FATAL
+        if error.code() in _DROPPED:
+            return
+        if error.code() in _NO_TOPIC:
+            self._is_ready = False
+        if (topic, error.code()) not in self._told:
+            self._told.add((topic, error.code()))
+            self._tell(f"{self._link.failed(topic, error)}; records wait, and are sent again")
+
+    def prepare(self, topics: list[str]) -> None:
+        """Make the topics that are not there.
+
+        Raises:
+            BusAwayError: The cluster does not answer.
+            BusError: It refuses this client or a topic. Messages to the others are sent all the same.
+        """
+        try:
+            self.admin.make(topics)
+        except BusAwayError:
+            raise
+        except BusError:
+            self._is_ready = True
+            raise
+        self._is_ready = True
+
+    def poll(self, timeout_s: float) -> int:
+        """Serve confirmations for a while. Returns how many came."""
+        served: int = self._producer.poll(timeout_s)
+        if self._is_broken:
+            self._renew()
+        return served
+
+    def forget_refusals(self, lanes: "list[Lane]") -> None:
+        """Forget what was told of topics whose lanes have no refused messages any more."""
+        well = {lane.topic for lane in lanes if lane.is_well}
+        self._told = {(topic, code) for topic, code in self._told if topic not in well}
+
+    def close(self) -> None:
+        """Drop what is not confirmed, and let go of the connection."""
+        self._producer.purge()
+        self._producer.flush(PURGE_S_MAX)
+        self.admin.close()
+
+    def _renew(self) -> None:
+        """Take a new producer: the library gives up for good if the cluster forgot what it had confirmed."""
+        self._tell("the producer cannot go on, and is replaced; what is not confirmed is sent again")
+        with self._lock:
+            broken, self._producer = self._producer, Producer(producer_settings(self._link, self._bytes_max))
+            self._is_broken = False
+        # Without the lock: lanes hear of what is dropped, and send it again.
+        broken.purge()
+        broken.flush(PURGE_S_MAX)
+        self._is_broken = False
+
+
+def producer_settings(link: Link, bytes_max: int) -> dict[str, Any]:
+    """The settings of the producer, in which order and identity of messages survive lost connections.
+
+    Args:
+        link: The cluster.
+        bytes_max: The most bytes under way.
+    """
+    return link.client(
+        acks="all",
+        enable_idempotence=True,
+        linger_ms=LINGER_MS,
+        # For ever: the bound is on what is under way, and the rest waits at the edge.
+        delivery_timeout_ms=0,
+        message_max_bytes=link.settings.record_bytes_max + HEAD_BYTES,
+        queue_buffering_max_kbytes=(2 * bytes_max >> 10) + (1 << 16),
+        # As the clients in Java do, so that all writers put a camera into the same partition.
+        partitioner="murmur2_random",
+    )
+
+
+def check(link: Link) -> None:
+    """See that the cluster answers.
+
+    Raises:
+        BusError: It does not, or refuses this client.
+    """
+    admin = Admin(link)
+    try:
+        admin.topics()
+    finally:
+        admin.close()
+
+
+def _heard(lane: Lane, number: int, error: KafkaError | None, _: object) -> None:
+    lane.heard(number, error)
