@@ -9,11 +9,12 @@ import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import confluent_kafka
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 import mez
 from mez.pipeline import kafka_client
@@ -58,7 +59,11 @@ def in_topic(kafka: Kafka, topic: str) -> list[Found]:
             return []
         ends = {}
         for partition in known.partitions:
-            first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+            # A topic that was made a moment ago has no leader yet.
+            first, end = until(partial(_bounds, consumer, topic, partition), bool, "it has a leader") or (
+                0,
+                0,
+            )
             if end > first:
                 ends[partition] = end
         consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
@@ -76,6 +81,15 @@ def in_topic(kafka: Kafka, topic: str) -> list[Found]:
         return found
     finally:
         consumer.close()
+
+
+def _bounds(consumer: confluent_kafka.Consumer, topic: str, partition: int) -> tuple[int, int] | None:
+    try:
+        return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+    except KafkaException as error:
+        if not error.args[0].retriable():
+            raise
+        return None
 
 
 class BridgeProcess:
@@ -111,24 +125,29 @@ class BridgeProcess:
         self._listening.start()
 
     def _listen(self, output: Any) -> None:  # noqa: ANN401, a pipe
-        for line in output:
-            try:
-                told = json.loads(line)
-            except ValueError:
-                self.said.append(line.rstrip())
-                continue
-            if "status" in told:
-                self.status = told["status"]
-            else:
-                self.said.append(told["say"])
+        with output:
+            for line in output:
+                self._hear(line)
+
+    def _hear(self, line: str) -> None:
+        try:
+            told = json.loads(line)
+        except ValueError:
+            self.said.append(line.rstrip())
+            return
+        if "status" in told:
+            self.status = told["status"]
+        else:
+            self.said.append(told["say"])
 
     def hears(self, text: str) -> str:
         """The sentence with this text, once it was said."""
-        return until(
-            lambda: next((line for line in self.said if text in line), ""),
-            bool,
-            f"it says {text!r}; it said {self.said}",
+        said = until(
+            lambda: list(self.said),
+            lambda lines: any(text in line for line in lines),
+            f"it says {text!r}",
         )
+        return next(line for line in said if text in line)
 
     def runs(self) -> Self:
         """Wait until it has joined its groups."""
