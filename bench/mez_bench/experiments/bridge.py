@@ -26,7 +26,7 @@ from mez_bench.stats import Values, interval, median, ratio_interval
 SEED: Final = 59
 CAMERAS: Final = 8
 FPS: Final = 20.0
-PIXELS: Final = (256, 320, 3)
+PIXELS: Final = (304, 368, 3)
 QUALITY: Final = 90
 """Noise, whose JPEG has about 100 kB."""
 
@@ -40,7 +40,7 @@ SPAN: Final = (0.1, 0.9)
 QUIET_S: Final = 1.5
 """A bridge that has confirmed nothing more for so long, with nothing under way, has copied everything."""
 
-SECONDS_MAX: Final = 300.0
+SECONDS_MAX: Final = 60.0
 KAFKA_READY_S_MAX: Final = 200.0
 KAFKA: Final = Path(__file__).parents[3] / "tools" / "kafka.py"
 
@@ -148,18 +148,17 @@ class Waiting:
         cluster.make(self._file)
 
     def fill(self, count: int, payload: bytes) -> None:
-        """Have so many records wait: the bridge has joined its group, and is away."""
-        bridge = self._start()
-        self._run.children.stop(bridge)
-        names, seen = [f"bench/c{number}" for number in range(CAMERAS)], 0
-        edge = f"unix://{self._site.socket}"
+        """Have so many records wait: the bridge has had some of each camera, and is away."""
+        names, edge = [f"bench/c{number}" for number in range(CAMERAS)], f"unix://{self._site.socket}"
         with (
-            mez_client.subscribe("bench/*", edge=edge, deliver="every", timeout=30) as frames,
             self._site.publishing(names, FPS, payload),
+            mez_client.subscribe("bench/*", edge=edge, deliver="every", timeout=30) as frames,
         ):
-            while seen < count:
+            bridge = self._start()
+            self._await_records(bridge, 10 * CAMERAS)
+            self._run.children.stop(bridge)
+            for _ in range(count):
                 frames.next()
-                seen += 1
 
     def copied(self) -> float:
         """Records per second of the bridge, until nothing waits any more."""
@@ -167,18 +166,20 @@ class Waiting:
         stamps: list[tuple[int, int]] = []
         quiet_s = time.monotonic() + SECONDS_MAX
         while time.monotonic() < quiet_s:
-            line = bridge.line(SECONDS_MAX)
-            if line is None:
-                raise ExperimentError("the bridge has ended by itself")
-            told: dict[str, Any] = json.loads(line).get("status", {})
-            of = told.get("streams", {}).get("frames", {})
-            if not of or of["records"] == (stamps[-1][1] if stamps else 0):
-                continue
-            stamps.append((told["at_ns"], of["records"]))
-            quiet_s = time.monotonic() + QUIET_S
+            stamp = _records(bridge)
+            if stamp[1] != (stamps[-1][1] if stamps else 0):
+                stamps.append(stamp)
+                quiet_s = time.monotonic() + QUIET_S
+        if not stamps:
+            raise ExperimentError("the bridge copied nothing of what waits")
         self._run.children.stop(bridge)
         self._run.children.stop(self._site.edge)
         return _rate(stamps)
+
+    def _await_records(self, bridge: Child, count: int) -> None:
+        """Wait until the bridge has copied so many."""
+        while _records(bridge)[1] < count:
+            pass
 
     def _start(self) -> Child:
         words = mez("bridge", "kafka", str(self._file), "--json", "--progress", "0.02")
@@ -188,6 +189,17 @@ class Waiting:
         while "runs:" not in (bridge.line(60.0) or "ended"):
             pass
         return bridge
+
+
+def _records(bridge: Child) -> tuple[int, int]:
+    """The time in nanoseconds, and how many records the bridge has copied, as it says next."""
+    while True:
+        line = bridge.line(SECONDS_MAX)
+        if line is None:
+            raise ExperimentError("the bridge has ended by itself")
+        told: dict[str, Any] = json.loads(line).get("status", {})
+        if told:
+            return told["at_ns"], told["streams"]["frames"]["records"]
 
 
 def _run(run: Run) -> Outcome:
