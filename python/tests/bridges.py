@@ -8,7 +8,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -27,8 +27,8 @@ class Found:
     """A message of a topic."""
 
     key: str
-    value: bytes
-    headers: Mapping[str, str]
+    value: bytes = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
     partition: int
     offset: int
 

@@ -93,12 +93,14 @@ def test_frames_derived_records_results_and_events_with_their_headers(tmp_path: 
     more += f'[notes]\ncameras = "dock/*"\nresults = "{name}.results"\n'
     with (
         mez.edge(store=tmp_path / "store", store_key=store_key(tmp_path), state=tmp_path / "edge") as edge,
-        flowing("dock/cam1", edge=edge),
         BridgeProcess(tmp_path, tables(edge, kafka, name, more)) as bridge,
         mez.publisher("dock/cam1/faces", of="dock/cam1", edge=edge) as faces,
     ):
         bridge.runs()
-        with edge.subscribe("dock/cam1", latency_ms=1000, application="counter") as frames:
+        with (
+            flowing("dock/cam1", edge=edge),
+            edge.subscribe("dock/cam1", latency_ms=1000, application="counter") as frames,
+        ):
             frame = frames.next(timeout=30)
             frame.reply([(1.0, 2.0, 30.0, 40.0, 0.9)])
             faces.send_data({"names": ["Ada"]}, of=frame)
@@ -113,8 +115,8 @@ def test_frames_derived_records_results_and_events_with_their_headers(tmp_path: 
                 "a contract is told",
             )
         (face,) = until(lambda: in_topic(kafka, f"{name}.faces"), lambda found: bool(found), "a record")
-        assert bridge.interrupt() == 0
         found = complete(edge, kafka, f"{name}.frames", "dock/cam1")
+        assert bridge.interrupt() == 0
     first = found[0]
     told = first.headers
     assert first.key == told["mez-camera"] == told["mez-stream"] == "dock/cam1"
@@ -235,7 +237,11 @@ def test_a_killed_bridge_goes_on_where_it_was(tmp_path: Path, kafka: Kafka) -> N
         assert bridge.interrupt() == 0
     assert last in {message.id for message in found}
     ids = without_repeats(found, "dock/cam1")
-    assert ids == sorted(ids, key=lambda name: int(name.rpartition("-")[2]))
+    # What was under way when the bridge died may come behind newer ones, and says so.
+    first_tries = without_repeats(
+        [message for message in found if "mez-attempt" not in message.headers], "dock/cam1"
+    )
+    assert first_tries == sorted(first_tries, key=lambda name: int(name.rpartition("-")[2]))
     values = {(message.id, message.value) for message in found}
     assert len(values) == len(ids), "equal identity, equal bytes"
     assert max(Counter(message.id for message in found).values()) <= 4
