@@ -1,5 +1,6 @@
 """The bridge, as a process of its own, between a real edge and a real Kafka, and what faults leave."""
 
+import json
 import random
 import subprocess
 import sys
@@ -294,44 +295,89 @@ def test_a_record_that_is_too_large_becomes_a_dead_letter_and_the_rest_goes_on(
     assert bridge.status["dead"] == 1
 
 
+class Forbidden:
+    """A topic to which the user with a password may not write, until it is allowed."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": kafka.server})
+        self._admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+        place: Any = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL)
+        denied: Any = ("User:mez", "*", AclOperation.WRITE, AclPermissionType.DENY)
+        allowed: Any = ("User:*", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+        self._filter = AclBindingFilter(*place, *denied)
+        rules = [AclBinding(*place, *denied), AclBinding(*place, *allowed)]
+        for future in self._admin.create_acls(rules).values():
+            future.result()
+
+    def allow(self) -> None:
+        """Give the right."""
+        self._admin.delete_acls([self._filter])[self._filter].result()
+
+
+def with_password(edge: mez.Edge, kafka: Kafka, name: str) -> str:
+    """The file of a bridge that comes as the user with a password."""
+    cluster = kafka.cluster
+    secure = (
+        f'sasl = "PLAIN"\nca = "{cluster["ca"]}"\ncredentials = "{cluster["credentials"]}"\nsecurity = "tls"'
+    )
+    return tables(edge, kafka, name, kafka_more=secure).replace(kafka.server, cluster["secure"])
+
+
 def test_a_topic_without_rights_is_told_and_its_records_come_once_they_are_given(
     tmp_path: Path, kafka: Kafka, edge: mez.Edge
 ) -> None:
     """Nothing is lost meanwhile, and other topics go on."""
     name = kafka.name()
-    admin = AdminClient({"bootstrap.servers": kafka.server})
     topic = f"{name}.frames"
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
-    place = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:mez", "*", AclOperation.WRITE)
-    denied = AclBinding(*place, AclPermissionType.DENY)
-    everybody = AclBinding(
-        ResourceType.TOPIC,
-        topic,
-        ResourcePatternType.LITERAL,
-        "User:*",
-        "*",
-        AclOperation.ALL,
-        AclPermissionType.ALLOW,
-    )
-    for future in admin.create_acls([denied, everybody]).values():
-        future.result()
-    cluster = kafka.cluster
-    secure = (
-        f'sasl = "PLAIN"\nca = "{cluster["ca"]}"\ncredentials = "{cluster["credentials"]}"\nsecurity = "tls"'
-    )
-    text = tables(edge, kafka, name, kafka_more=secure).replace(kafka.server, cluster["secure"])
-    with flowing("dock/cam1", edge=edge), BridgeProcess(tmp_path, text) as bridge:
+    forbidden = Forbidden(kafka, topic)
+    with BridgeProcess(tmp_path, with_password(edge, kafka, name)) as bridge:
         bridge.runs()
-        assert "give it the right (ACL)" in bridge.hears(f"{topic}: ")
-        until(lambda: in_topic(kafka, f"{name}.events"), lambda found: bool(found), "other topics go on")
-        assert in_topic(kafka, topic) == []
-        wanted = AclBindingFilter(*place, AclPermissionType.DENY)
-        admin.delete_acls([wanted])[wanted].result()
+        with flowing("dock/cam1", edge=edge):
+            assert "give it the right (ACL)" in bridge.hears(f"{topic}: ")
+            until(lambda: in_topic(kafka, f"{name}.events"), lambda found: bool(found), "other topics go on")
+            assert in_topic(kafka, topic) == []
+            forbidden.allow()
+            until(lambda: in_topic(kafka, topic), lambda found: bool(found), "records come")
         found = complete(edge, kafka, topic, "dock/cam1")
         assert bridge.interrupt() == 0
     ids = [message.id for message in found]
     assert ids == sorted(set(ids), key=lambda at: int(at.rpartition("-")[2]))
     assert bridge.status["lost"] == bridge.status["dead"] == 0
+
+
+def test_what_the_edge_no_longer_holds_is_counted_and_told(tmp_path: Path, kafka: Kafka) -> None:
+    """Its log is small, and the bridge cannot go on: published = copied + lost + skipped."""
+    name = kafka.name()
+    topic = f"{name}.frames"
+    forbidden = Forbidden(kafka, topic)
+    noise = np.random.default_rng(5).integers(0, 256, (320, 320, 3), np.uint8)
+    with mez.edge(memory_bytes=2 << 20) as edge:
+        text = with_password(edge, kafka, name).replace(
+            'name = "hall7"', 'name = "hall7"\nunconfirmed_max = 4'
+        )
+        with (
+            BridgeProcess(tmp_path, text) as bridge,
+            mez.publisher("dock/cam1", edge=edge) as camera,
+        ):
+            bridge.runs()
+            camera.wait_connected(timeout=30)
+            for _ in range(100):
+                camera.send(noise)
+                time.sleep(0.01)
+            bridge.hears(f"{topic}: ")
+            forbidden.allow()
+            until(
+                lambda: in_topic(kafka, topic), lambda at: at != [] and at[-1].id.endswith("-99"), "the last"
+            )
+            assert bridge.interrupt() == 0
+    found = in_topic(kafka, topic)
+    events = [at.json for at in in_topic(kafka, f"{name}.events")]
+    lost = sum(sum(at["counts"].values()) for at in events if at["kind"] == "lost")
+    assert lost == bridge.status["lost"] > 0
+    first = int(found[0].id.rpartition("-")[2])
+    skipped = [json.loads(at.headers.get("mez-skipped", "{}")) for at in found[1:]]
+    assert len(found) + sum(sum(at.values()) for at in skipped) == 100 - first
+    assert sum(at.get("evicted", 0) for at in skipped) == lost
 
 
 def test_a_missing_right_at_the_edge_is_told_with_the_grant(tmp_path: Path, kafka: Kafka) -> None:
