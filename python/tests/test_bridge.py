@@ -23,6 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 
 import mez
 from mez import _native
+from mez.pipeline import envelope
 from tests.bridges import BridgeProcess, Found, held, in_topic, tables
 from tests.pipelines import until
 from tests.pipelines_kafka import Kafka
@@ -133,6 +134,9 @@ def test_frames_derived_records_results_and_events_with_their_headers(tmp_path: 
     assert told["mez-contract-reason"]
     assert (told["mez-bridge"], told["mez-version"]) == ("hall7", "1")
     assert int(told["mez-captured-ns"]) <= time.time_ns()
+    record = envelope.opened(told, memoryview(first.value), 1)
+    assert (record.id, record.camera, record.published_size) == (first.id, "dock/cam1", (64, 48))
+    assert [hop.stage for hop in record.hops] == ["camera"]
     assert face.json == {"names": ["Ada"]}
     assert (face.key, face.headers["mez-camera"]) == ("dock/cam1", "dock/cam1")
     assert face.headers["mez-stream"] == "dock/cam1/faces"

@@ -128,6 +128,15 @@ class Lane:
             self._add(message)
         return True
 
+    def append(self, message: Message) -> None:
+        """Send a message behind all others, without a bound: whoever sends it has one."""
+        with self._changed:
+            number = self._enter(message)
+            if self._refused or not self._sender.is_ready:
+                self._refused.add(number)
+            else:
+                self._send(number, message)
+
     def heard(self, number: int, error: KafkaError | None) -> None:
         """Hear what came of a message."""
         with self._changed:
@@ -181,10 +190,13 @@ class Lane:
         return is_heavy or len(self._open) >= self._count_max
 
     def _add(self, message: Message) -> None:
+        self._send(self._enter(message), message)
+
+    def _enter(self, message: Message) -> int:
         self._number += 1
         self._open[self._number] = message
         self._bytes += message.size
-        self._send(self._number, message)
+        return self._number
 
     def _send(self, number: int, message: Message) -> None:
         self._flying += 1

@@ -16,9 +16,6 @@ from mez.pipeline.kafka_client import HEAD_BYTES, Admin, Link
 LINGER_MS: Final = 5
 """How long the library waits for more messages of a partition, so that one request carries several."""
 
-DEAD_MAX: Final = 100_000
-"""The most dead letters under way. Lanes keep the places of their messages, so it is never reached."""
-
 PURGE_S_MAX: Final = 1.0
 
 _DROPPED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
@@ -53,14 +50,21 @@ class Outlet:
         self._told: set[tuple[str, int]] = set()
         self._is_broken = False
         self._is_ready = False
+        self._is_without_topic = False
         self._producer = Producer(producer_settings(link, bytes_max))
         self.admin = Admin(link)
-        self.dead = Lane("dead", dead_topic, self, count_max=DEAD_MAX, bytes_max=1 << 30)
+        # Lanes keep the places of their messages until their dead letters are confirmed.
+        self.dead = Lane("dead", dead_topic, self, count_max=1, bytes_max=1)
 
     @property
     def is_ready(self) -> bool:
         """Whether the topics are there, as far as is known. Until then nothing is sent."""
         return self._is_ready
+
+    @property
+    def wants_topics(self) -> bool:
+        """Whether `prepare` should be called, because a topic is not there."""
+        return self._is_without_topic or not self._is_ready
 
     def send(self, lane: Lane, number: int, message: Message) -> KafkaError | None:
         """Give a message to the library, which copies it."""
@@ -93,7 +97,7 @@ class Outlet:
             f"{message.id} ({message.size} bytes) is refused by {lane.topic}: {error}; its dead letter is in "
             f"{self.dead.topic}. Raise max.message.bytes of the topic, or have smaller frames"
         )
-        self.dead.offer(messages.dead_letter(message, lane.topic, error))
+        self.dead.append(messages.dead_letter(message, lane.topic, error))
         self._hear_of_dead(message, error)
 
     def refused(self, topic: str, error: KafkaError) -> None:
@@ -101,8 +105,7 @@ class Outlet:
         self._is_broken |= error.fatal() or error.code() == KafkaError._FATAL
         if error.code() in _DROPPED:
             return
-        if error.code() in _NO_TOPIC:
-            self._is_ready = False
+        self._is_without_topic |= error.code() in _NO_TOPIC
         if (topic, error.code()) not in self._told:
             self._told.add((topic, error.code()))
             self._tell(f"{self._link.failed(topic, error)}; records wait, and are sent again")
@@ -115,6 +118,7 @@ class Outlet:
             BusError: It refuses this client or a topic. Messages to the others are sent all the same.
         """
         try:
+            self._is_without_topic = False
             self.admin.make(topics)
         except BusAwayError:
             raise
@@ -130,10 +134,10 @@ class Outlet:
             self._renew()
         return served
 
-    def forget_refusals(self, lanes: "list[Lane]") -> None:
-        """Forget what was told of topics whose lanes have no refused messages any more."""
-        well = {lane.topic for lane in lanes if lane.is_well}
-        self._told = {(topic, code) for topic, code in self._told if topic not in well}
+    def forget_refusals(self, lanes: list[Lane]) -> None:
+        """Forget what was told of topics of which nothing is refused any more."""
+        ill = {lane.topic for lane in lanes if not lane.is_well}
+        self._told = {(topic, code) for topic, code in self._told if topic in ill}
 
     def close(self) -> None:
         """Drop what is not confirmed, and let go of the connection."""

@@ -136,7 +136,7 @@ class Run:
             self.tell(f"{what}: {error}; trying again")
 
     def _step(self) -> None:
-        if not self._outlet.is_ready and time.monotonic() >= self._prepare_at_s:
+        if self._outlet.wants_topics and time.monotonic() >= self._prepare_at_s:
             self._try_to_prepare(is_first=False)
         self._outlet.poll(POLL_S)
         for lane in self._lanes:
