@@ -54,8 +54,8 @@ def in_topic(kafka: Kafka, topic: str) -> list[Found]:
         }
     )
     try:
-        known = consumer.list_topics(topic, timeout=30).topics[topic]
-        if known.error is not None:
+        known = consumer.list_topics(topic, timeout=30).topics.get(topic)
+        if known is None or known.error is not None:
             return []
         ends = {}
         for partition in known.partitions:

@@ -252,53 +252,6 @@ def test_a_killed_bridge_goes_on_where_it_was(tmp_path: Path, kafka: Kafka) -> N
     assert max(Counter(message.id for message in found).values()) <= 4
 
 
-def test_a_record_that_is_too_large_becomes_a_dead_letter_and_the_rest_goes_on(
-    tmp_path: Path, kafka: Kafka, edge: mez.Edge
-) -> None:
-    """The topic takes less than the bridge may send: its records are small, except for one."""
-    name = kafka.name()
-    admin = AdminClient({"bootstrap.servers": kafka.server})
-    small = NewTopic(f"{name}.frames", 1, 1, config={"max.message.bytes": "20000"})
-    admin.create_topics([small])[f"{name}.frames"].result()
-    noise = np.random.default_rng(5).integers(0, 256, (320, 320, 3), np.uint8)
-    with (
-        mez.publisher("dock/cam1", edge=edge) as camera,
-        BridgeProcess(tmp_path, tables(edge, kafka, name)) as bridge,
-    ):
-        bridge.runs()
-        camera.wait_connected(timeout=30)
-        large = None
-        for number in range(60):
-            frame = camera.send(noise if number == 30 else picture(number))
-            large = frame if number == 30 else large
-            time.sleep(0.02)
-        sentence = bridge.hears("is refused by")
-        found = complete(edge, kafka, f"{name}.frames")
-        until(
-            lambda: in_topic(kafka, f"{name}.frames")[-1].id, lambda at: at.endswith("-59"), "the rest came"
-        )
-        found = in_topic(kafka, f"{name}.frames")
-        (letter,) = until(lambda: in_topic(kafka, f"{name}.dead"), lambda at: bool(at), "a dead letter")
-        events = until(
-            lambda: [at.json for at in in_topic(kafka, f"{name}.events")],
-            lambda at: any(each["kind"] == "dead_letter" for each in at),
-            "it is told",
-        )
-        assert bridge.interrupt() == 0
-    assert large is not None
-    poison = f"dock/cam1@{large.epoch}-{large.sequence}"
-    assert poison in sentence
-    assert "max.message.bytes" in sentence
-    assert (letter.id, letter.value, letter.headers["mez-topic"]) == (poison, b"", f"{name}.frames")
-    assert int(letter.headers["mez-bytes"]) > 20_000
-    assert letter.headers["mez-error"]
-    assert [at["record"] for at in events if at["kind"] == "dead_letter"] == [poison]
-    ids = [message.id for message in found]
-    sent = [at for at in held(edge, "dock/cam1") if at != poison]
-    assert ids == sent[sent.index(ids[0]) :], "in order, each once"
-    assert bridge.status["dead"] == 1
-
-
 class Forbidden:
     """A topic to which the user with a password may not write, until it is allowed."""
 
@@ -325,6 +278,59 @@ def with_password(edge: mez.Edge, kafka: Kafka, name: str) -> str:
         f'sasl = "PLAIN"\nca = "{cluster["ca"]}"\ncredentials = "{cluster["credentials"]}"\nsecurity = "tls"'
     )
     return tables(edge, kafka, name, kafka_more=secure).replace(kafka.server, cluster["secure"])
+
+
+def test_a_record_that_is_too_large_becomes_a_dead_letter_and_the_rest_goes_on(
+    tmp_path: Path, kafka: Kafka, edge: mez.Edge
+) -> None:
+    """The topic takes less than the bridge may send: its records are small, except for one.
+
+    Its dead letter waits for a right, and holds nothing up.
+    """
+    name = kafka.name()
+    forbidden = Forbidden(kafka, f"{name}.dead")
+    admin = AdminClient({"bootstrap.servers": kafka.server})
+    small = NewTopic(f"{name}.frames", 1, 1, config={"max.message.bytes": "20000"})
+    admin.create_topics([small])[f"{name}.frames"].result()
+    noise = np.random.default_rng(5).integers(0, 256, (320, 320, 3), np.uint8)
+    with (
+        mez.publisher("dock/cam1", edge=edge) as camera,
+        BridgeProcess(tmp_path, with_password(edge, kafka, name)) as bridge,
+    ):
+        bridge.runs()
+        camera.wait_connected(timeout=30)
+        large = None
+        for number in range(60):
+            frame = camera.send(noise if number == 30 else picture(number))
+            large = frame if number == 30 else large
+            time.sleep(0.02)
+        sentence = bridge.hears("is refused by")
+        found = complete(edge, kafka, f"{name}.frames")
+        until(
+            lambda: in_topic(kafka, f"{name}.frames")[-1].id, lambda at: at.endswith("-59"), "the rest came"
+        )
+        found = in_topic(kafka, f"{name}.frames")
+        assert in_topic(kafka, f"{name}.dead") == []
+        forbidden.allow()
+        (letter,) = until(lambda: in_topic(kafka, f"{name}.dead"), lambda at: bool(at), "a dead letter")
+        events = until(
+            lambda: [at.json for at in in_topic(kafka, f"{name}.events")],
+            lambda at: any(each["kind"] == "dead_letter" for each in at),
+            "it is told",
+        )
+        assert bridge.interrupt() == 0
+    assert large is not None
+    poison = f"dock/cam1@{large.epoch}-{large.sequence}"
+    assert poison in sentence
+    assert "max.message.bytes" in sentence
+    assert (letter.id, letter.value, letter.headers["mez-topic"]) == (poison, b"", f"{name}.frames")
+    assert int(letter.headers["mez-bytes"]) > 20_000
+    assert letter.headers["mez-error"]
+    assert [at["record"] for at in events if at["kind"] == "dead_letter"] == [poison]
+    ids = [message.id for message in found]
+    sent = [at for at in held(edge, "dock/cam1") if at != poison]
+    assert ids == sent[sent.index(ids[0]) :], "in order, each once"
+    assert bridge.status["dead"] == 1
 
 
 def test_a_topic_without_rights_is_told_and_its_records_come_once_they_are_given(
@@ -382,6 +388,22 @@ def test_what_the_edge_no_longer_holds_is_counted_and_told(tmp_path: Path, kafka
     skipped = [json.loads(at.headers.get("mez-skipped", "{}")) for at in found[1:]]
     assert len(found) + sum(sum(at.values()) for at in skipped) == 100 - first
     assert sum(at.get("evicted", 0) for at in skipped) == lost
+
+
+def test_a_topic_that_was_removed_is_made_again(tmp_path: Path, kafka: Kafka, edge: mez.Edge) -> None:
+    """And gets what comes from then on, in order."""
+    name = kafka.name()
+    topic = f"{name}.frames"
+    with flowing("dock/cam1", edge=edge), BridgeProcess(tmp_path, tables(edge, kafka, name)) as bridge:
+        bridge.runs()
+        until(partial(_records, bridge), lambda count: count > 20, "records flow")
+        admin = AdminClient({"bootstrap.servers": kafka.server})
+        admin.delete_topics([topic])[topic].result()
+        bridge.hears("the topic is gone")
+        found = until(lambda: in_topic(kafka, topic), lambda at: len(at) > 20, "records flow again")
+        assert bridge.interrupt() == 0
+    ids = [message.id for message in found]
+    assert ids == sorted(set(ids), key=lambda at: int(at.rpartition("-")[2]))
 
 
 def test_a_missing_right_at_the_edge_is_told_with_the_grant(tmp_path: Path, kafka: Kafka) -> None:

@@ -96,6 +96,8 @@ class Lane:
         # Of the open ones: how many the library has, and which are to be sent again.
         self._flying = 0
         self._refused: set[int] = set()
+        # A refused message is on its way again, and nothing may share its request.
+        self._is_alone = False
         self._again_at_s = 0.0
         self._again_s = AGAIN_S[0]
         self._is_closed = False
@@ -132,7 +134,7 @@ class Lane:
         """Send a message behind all others, without a bound: whoever sends it has one."""
         with self._changed:
             number = self._enter(message)
-            if self._refused or not self._sender.is_ready:
+            if self._holds_up:
                 self._refused.add(number)
             else:
                 self._send(number, message)
@@ -141,6 +143,7 @@ class Lane:
         """Hear what came of a message."""
         with self._changed:
             self._flying -= 1
+            self._is_alone = False
             message = self._open.get(number)
             if message is None or self._is_closed:
                 # It is left as it is: the edge gives it again.
@@ -151,6 +154,7 @@ class Lane:
             self.counts.records += 1
             self.counts.bytes += message.size
             self._again_s = AGAIN_S[0]
+            self._changed.notify_all()
         self.finish(number)
 
     def pump(self) -> None:
@@ -164,6 +168,7 @@ class Lane:
             self._refused.remove(number)
             message = self._open[number]
             message.is_retried = True
+            self._is_alone = True
             self._send(number, message)
 
     def finish(self, number: int) -> None:
@@ -184,10 +189,15 @@ class Lane:
 
     def _is_full(self, message: Message) -> bool:
         # Nothing overtakes a refused message.
-        if self._refused or not self._sender.is_ready:
+        if self._holds_up:
             return True
         is_heavy = bool(self._open) and self._bytes + message.size > self._bytes_max
         return is_heavy or len(self._open) >= self._count_max
+
+    @property
+    def _holds_up(self) -> bool:
+        """Whether a message that comes now has to wait, whatever room there is."""
+        return bool(self._refused) or self._is_alone or not self._sender.is_ready
 
     def _add(self, message: Message) -> None:
         self._send(self._enter(message), message)
@@ -203,6 +213,7 @@ class Lane:
         error = self._sender.send(self, number, message)
         if error is not None:
             self._flying -= 1
+            self._is_alone = False
             self._refuse(number, message, error)
 
     def _refuse(self, number: int, message: Message, error: KafkaError) -> None:

@@ -13,13 +13,23 @@ from mez.bridge.message import Message
 from mez.pipeline.errors import BusAwayError, BusError
 from mez.pipeline.kafka_client import HEAD_BYTES, Admin, Link
 
+BATCH_BYTES_MAX: Final = 1_000_000
+"""The most bytes of a request for a partition. Brokers take so much unless somebody has set less."""
+
+TOPIC_MS_MAX: Final = 5_000
+"""How long the library looks for a topic until it says that there is none, in milliseconds."""
+
 LINGER_MS: Final = 5
 """How long the library waits for more messages of a partition, so that one request carries several."""
 
 PURGE_S_MAX: Final = 1.0
 
 _DROPPED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-_NO_TOPIC: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+_NO_TOPIC: Final = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+)
 
 
 class Outlet:
@@ -51,6 +61,7 @@ class Outlet:
         self._is_broken = False
         self._is_ready = False
         self._is_without_topic = False
+        self._batch_bytes = BATCH_BYTES_MAX
         self._producer = Producer(producer_settings(link, bytes_max))
         self.admin = Admin(link)
         # Lanes keep the places of their messages until their dead letters are confirmed.
@@ -108,7 +119,9 @@ class Outlet:
         self._is_without_topic |= error.code() in _NO_TOPIC
         if (topic, error.code()) not in self._told:
             self._told.add((topic, error.code()))
-            self._tell(f"{self._link.failed(topic, error)}; records wait, and are sent again")
+            is_gone = error.code() in _NO_TOPIC
+            why = f"{topic}: the topic is gone, and is made" if is_gone else self._link.failed(topic, error)
+            self._tell(f"{why}; records wait, and are sent again")
 
     def prepare(self, topics: list[str]) -> None:
         """Make the topics that are not there.
@@ -120,6 +133,7 @@ class Outlet:
         try:
             self._is_without_topic = False
             self.admin.make(topics)
+            self._fit(topics)
         except BusAwayError:
             raise
         except BusError:
@@ -127,10 +141,24 @@ class Outlet:
             raise
         self._is_ready = True
 
+    def _fit(self, topics: list[str]) -> None:
+        """Make requests no larger than the topics take: what is refused together would lose its order."""
+        try:
+            bytes_max = min(self.admin.record_bytes_max(topics), BATCH_BYTES_MAX)
+        except BusAwayError:
+            raise
+        except BusError as error:
+            self._tell(f"{error}; requests have up to {BATCH_BYTES_MAX} bytes")
+            return
+        if bytes_max != self._batch_bytes:
+            self._batch_bytes = bytes_max
+            self._renew()
+
     def poll(self, timeout_s: float) -> int:
         """Serve confirmations for a while. Returns how many came."""
         served: int = self._producer.poll(timeout_s)
         if self._is_broken:
+            self._tell("the producer cannot go on, and is replaced; what is not confirmed is sent again")
             self._renew()
         return served
 
@@ -146,28 +174,31 @@ class Outlet:
         self.admin.close()
 
     def _renew(self) -> None:
-        """Take a new producer: the library gives up for good if the cluster forgot what it had confirmed."""
-        self._tell("the producer cannot go on, and is replaced; what is not confirmed is sent again")
+        """Take a new producer. Lanes hear that what was under way is dropped, and send it again."""
+        settings = producer_settings(self._link, self._bytes_max, self._batch_bytes)
         with self._lock:
-            broken, self._producer = self._producer, Producer(producer_settings(self._link, self._bytes_max))
+            broken, self._producer = self._producer, Producer(settings)
             self._is_broken = False
-        # Without the lock: lanes hear of what is dropped, and send it again.
+        # Without the lock, which lanes take when they send.
         broken.purge()
         broken.flush(PURGE_S_MAX)
         self._is_broken = False
 
 
-def producer_settings(link: Link, bytes_max: int) -> dict[str, Any]:
+def producer_settings(link: Link, bytes_max: int, batch_bytes: int = BATCH_BYTES_MAX) -> dict[str, Any]:
     """The settings of the producer, in which order and identity of messages survive lost connections.
 
     Args:
         link: The cluster.
         bytes_max: The most bytes under way.
+        batch_bytes: The most bytes of a request for a partition. One record may have more.
     """
     return link.client(
         acks="all",
         enable_idempotence=True,
         linger_ms=LINGER_MS,
+        batch_size=batch_bytes,
+        topic_metadata_propagation_max_ms=TOPIC_MS_MAX,
         # For ever: the bound is on what is under way, and the rest waits at the edge.
         delivery_timeout_ms=0,
         message_max_bytes=link.settings.record_bytes_max + HEAD_BYTES,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from mez.pipeline.errors import BusAwayError, BusError
@@ -157,6 +158,21 @@ class Admin:
                 # Somebody else makes it at the same time.
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise self._link.failed(f"topic {name}", error) from error
+
+    def record_bytes_max(self, topics: Sequence[str]) -> int:
+        """The most bytes that all of these topics take in a request for a partition (`max.message.bytes`).
+
+        Raises:
+            BusAwayError: The cluster does not answer.
+            BusError: It does not say, for want of a right.
+        """
+        asked = self.client.describe_configs(
+            [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics], request_timeout=ANSWER_S_MAX
+        )
+        try:
+            return min(int(future.result()["max.message.bytes"].value) for future in asked.values())
+        except KafkaException as error:
+            raise self._link.failed("the settings of the topics", error) from error
 
     def close(self) -> None:
         """Let go of the connection."""
