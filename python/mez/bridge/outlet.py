@@ -16,7 +16,7 @@ from mez.pipeline.kafka_client import HEAD_BYTES, Admin, Link
 BATCH_BYTES_MAX: Final = 1_000_000
 """The most bytes of a request for a partition. Brokers take so much unless somebody has set less."""
 
-TOPIC_MS_MAX: Final = 5_000
+TOPIC_MS_MAX: Final = 2_000
 """How long the library looks for a topic until it says that there is none, in milliseconds."""
 
 LINGER_MS: Final = 5
