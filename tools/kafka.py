@@ -172,6 +172,10 @@ def properties(folder: Path, cluster: Cluster, number: int) -> str:
             "ssl.keystore.type=PKCS12",
             f"ssl.keystore.password={STORE_PASSWORD}",
             "sasl.enabled.mechanisms=PLAIN",
+            # Tests take rights from the user with a password. Everybody else may do everything.
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users=User:ANONYMOUS",
+            "allow.everyone.if.no.acl.found=true",
             f'listener.name.sasl_ssl.plain.sasl.jaas.config={login} required user_{USERNAME}="{password}";',
         ]
     voters = ",".join(f"{n}@127.0.0.1:{of.controller}" for n, of in enumerate(cluster.ports, 1))

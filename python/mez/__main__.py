@@ -9,7 +9,12 @@ from pathlib import Path
 from mez import _checkout, _native
 
 # Commands written in Python, and the modules whose `main` runs them.
-_IN_PYTHON = {"demo": "mez.demo", "pipeline": "mez.pipeline", "profile": "mez.profile"}
+_IN_PYTHON = {
+    "bridge": "mez.bridge",
+    "demo": "mez.demo",
+    "pipeline": "mez.pipeline",
+    "profile": "mez.profile",
+}
 
 # How the native code starts the command again: without the package, which takes long to import.
 _ITSELF = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_again.py")), str(_native.__file__)]

@@ -114,6 +114,24 @@ def notes(
     return _pages(client, name, span, client.notes(name, *span, None))
 
 
+def after(
+    client: _native.Client, camera: str, since_ns: int | None, place: tuple[int, int] | None
+) -> tuple[list[tuple[tuple[int, int], Note]], bool]:
+    """A page of notes with their places: the start of the edge's notes, and the number since.
+
+    Args:
+        client: The connection to the edge.
+        camera: The camera's name.
+        since_ns: The first time that is wanted; `None`: the oldest.
+        place: Only notes behind this place; `None`: all.
+
+    Returns:
+        The notes, oldest first, and whether there may be more.
+    """
+    parts, more = client.notes(camera, since_ns, None, place)
+    return [(each[0], _note(each)) for each in parts], more
+
+
 def _pages(
     client: _native.Client,
     camera: str,

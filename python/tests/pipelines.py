@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import mez
 from mez.pipeline import record as records
 from mez.pipeline.bus import Bus, Delivery, Made, Reader, Standing, Terms
-from mez.pipeline.file import KafkaSettings
+from mez.pipeline.kafka_table import KafkaSettings
 from mez.pipeline.record import Hop, Record
 from tests.pipelines_kafka import Kafka
 

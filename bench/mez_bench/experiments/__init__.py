@@ -7,6 +7,7 @@ from mez_bench.experiments.ablation import ABLATION
 from mez_bench.experiments.acceleration import ACCELERATION
 from mez_bench.experiments.awstream import AWSTREAM_EXPERIMENT
 from mez_bench.experiments.breakdown import BREAKDOWN
+from mez_bench.experiments.bridge import BRIDGE_THROUGHPUT
 from mez_bench.experiments.camera import CAMERA_COST
 from mez_bench.experiments.chains import CHAINS
 from mez_bench.experiments.channel import CHANNEL
@@ -52,6 +53,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         FLOOD,
         RIGHTS,
         GROUPS,
+        BRIDGE_THROUGHPUT,
         MEMORY,
         POLICIES,
         ABLATION,

@@ -1,6 +1,5 @@
 """The pipeline file: which stages there are, how many workers, on which bus. Read, checked, or refused."""
 
-import ipaddress
 import json
 import re
 import tomllib
@@ -10,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mez.pipeline import keys, shipped
+from mez.pipeline import kafka_table, keys, shipped
 from mez.pipeline.bus import Cameras, Made
 from mez.pipeline.errors import FileError
+from mez.pipeline.kafka_table import KafkaSettings
 from mez.pipeline.keys import Key
 from mez.pipeline.record import CAMERA, HOPS_MAX
 
@@ -36,56 +36,6 @@ _PIPELINE: Final = (
         "otlp",
         "text",
         "Where the ways of records go as OpenTelemetry traces, over HTTP: http://localhost:4318",
-    ),
-)
-_MEZ: Final = (
-    Key("edge", "texts", "The edge, or up to eight in order of preference, as in mez.subscribe"),
-    Key("keys", "text", "The folder of keys, for an edge on another host"),
-)
-_KAFKA: Final = (
-    Key("servers", "texts", "Brokers to begin with, HOST:PORT", needed=True),
-    Key(
-        "security",
-        "text",
-        "tls, or plaintext. Default: plaintext if all servers are on loopback, else tls",
-        choices=("tls", "plaintext"),
-    ),
-    Key(
-        "ca", "text", "The file with the authority of the brokers' certificates (PEM). Default: the system's"
-    ),
-    Key("certificate", "text", "The file with this client's certificate (PEM)"),
-    Key("key", "text", "The file with its key (PEM)"),
-    Key("sasl", "text", "How the client says who it is", choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
-    Key(
-        "credentials",
-        "text",
-        "The file with username, password and key_password (TOML), for its owner alone. "
-        "Else MEZ_KAFKA_USERNAME, MEZ_KAFKA_PASSWORD and MEZ_KAFKA_KEY_PASSWORD",
-    ),
-    Key(
-        "partitions",
-        "whole",
-        "Partitions of topics that are made: so many workers of a stage have work",
-        12,
-        low=1,
-        high=10_000,
-    ),
-    Key("replication", "whole", "Copies of each partition of topics that are made", 1, low=1, high=32),
-    Key(
-        "retention_s",
-        "number",
-        "How long topics that are made keep records, in seconds",
-        86_400.0,
-        low=1,
-        high=1e9,
-    ),
-    Key(
-        "record_bytes_max",
-        "whole",
-        "The largest record, in bytes; the brokers have to take it",
-        8 << 20,
-        low=1 << 10,
-        high=1 << 28,
     ),
 )
 _STAGE: Final = (
@@ -113,24 +63,6 @@ _STAGE: Final = (
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}")
 _OF_CAMERAS: Final = ("latency_ms", "accuracy", "profile")
-_SECRETS: Final = ("username", "password", "key_password", "sasl_password", "sasl_username")
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaSettings:
-    """The table `kafka`. Paths are absolute."""
-
-    servers: tuple[str, ...]
-    tls: bool
-    ca: Path | None
-    certificate: Path | None
-    key: Path | None
-    sasl: str | None
-    credentials: Path | None
-    partitions: int
-    replication: int
-    retention_s: float
-    record_bytes_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +140,7 @@ def read(path: Path) -> Pipeline:
     Raises:
         FileError: It cannot be read, or something in it is wrong. The message has a line for each fault.
     """
-    try:
-        told = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise FileError(
-            path, [("", f"cannot be read ({error.strerror}); give the path of a file")]
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FileError(path, [("", f"is no TOML: {error}; see docs/pipelines.md for an example")]) from error
+    told = keys.table(path, "docs/pipelines.md")
     faults: list[tuple[str, str]] = []
     told = _on_base(told, faults)
     pipeline = None if faults else _Reading(path.resolve(), told, faults).pipeline()
@@ -249,7 +174,7 @@ def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def schema() -> str:
     """The JSON schema of pipeline files."""
-    tables = {"pipeline": _PIPELINE, "mez": _MEZ, "kafka": _KAFKA}
+    tables = {"pipeline": _PIPELINE, "mez": keys.MEZ, "kafka": kafka_table.KEYS}
     told = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Pipelines of Mez",
@@ -280,14 +205,14 @@ class _Reading:
         for name in self._told.keys() - {"pipeline", "mez", "kafka", "stage"}:
             self._wrong(name, "there is no such table; there are pipeline, mez, kafka and stage.NAME")
         own = keys.read(self._told.get("pipeline", {}), _PIPELINE, "pipeline", self._faults)
-        edge = keys.read(self._told.get("mez", {}), _MEZ, "mez", self._faults)
+        edge = keys.read(self._told.get("mez", {}), keys.MEZ, "mez", self._faults)
         self._named("pipeline.name", own["name"])
         self._receiver(own["otlp"])
         stages = self._stages(own["bus"])
         used = {stage.bus for stage in stages.values()} | {stage.reads_on for stage in stages.values()}
         kafka = None
         if "kafka" in self._told:
-            kafka = self._kafka(self._told["kafka"])
+            kafka = kafka_table.read(self._told["kafka"], self._path.parent, self._faults)
         elif "kafka" in used:
             self._wrong("kafka", 'is missing, and a stage has bus = "kafka"; give [kafka] with servers')
         if self._faults:
@@ -298,7 +223,7 @@ class _Reading:
             drain_s=float(own["drain_s"]),
             events=self._file(own["events"]),
             otlp=own["otlp"],
-            edge=_several(edge["edge"]),
+            edge=keys.several(edge["edge"]),
             keys=self._file(edge["keys"]),
             kafka=kafka,
             stages=stages,
@@ -399,44 +324,6 @@ class _Reading:
             options=of["options"] or {},
         )
 
-    def _kafka(self, table: object) -> KafkaSettings | None:
-        if isinstance(table, dict):
-            for name in _SECRETS:
-                if name in table:
-                    self._wrong(
-                        f"kafka.{name}",
-                        "secrets do not belong into this file; put them into a file for its owner alone, "
-                        "and name that in kafka.credentials",
-                    )
-            table = {name: value for name, value in table.items() if name not in _SECRETS}
-        of = keys.read(table, _KAFKA, "kafka", self._faults)
-        servers = _several(of["servers"])
-        near = bool(servers) and all(_is_loopback(server) for server in servers)
-        tls = of["security"] != "plaintext" if of["security"] is not None else not near
-        if not tls and not near and of["sasl"] is not None:
-            self._wrong("kafka.security", "a password would go over the network in the clear; give tls")
-        if (of["certificate"] is None) != (of["key"] is None):
-            self._wrong("kafka.key", "certificate and key go together; give both, or none")
-        if not tls and (of["certificate"] or of["ca"]):
-            self._wrong("kafka.security", 'certificates are for TLS; give security = "tls"')
-        if of["credentials"] is not None and of["sasl"] is None and of["key"] is None:
-            self._wrong("kafka.credentials", "nothing asks for credentials; give sasl, or leave it out")
-        if self._faults:
-            return None
-        return KafkaSettings(
-            servers=servers,
-            tls=tls,
-            ca=self._file(of["ca"]),
-            certificate=self._file(of["certificate"]),
-            key=self._file(of["key"]),
-            sasl=of["sasl"],
-            credentials=self._file(of["credentials"]),
-            partitions=of["partitions"],
-            replication=of["replication"],
-            retention_s=float(of["retention_s"]),
-            record_bytes_max=of["record_bytes_max"],
-        )
-
     def _named(self, field: str, name: object) -> None:
         if isinstance(name, str) and not _NAME.fullmatch(name):
             self._wrong(field, f"{name!r} is no name; give small letters, digits, _ and -, at most 31")
@@ -456,29 +343,13 @@ class _Reading:
             self._wrong(
                 field, "secrets do not belong into this file; put them into OTEL_EXPORTER_OTLP_HEADERS"
             )
-        elif parts.scheme == "http" and not _is_loopback(f"{parts.hostname}:0"):
+        elif parts.scheme == "http" and not kafka_table.is_loopback(f"{parts.hostname}:0"):
             self._wrong(field, "traces would go over the network in the clear; give https://")
         elif parts.path.rstrip("/").endswith("/v1/traces"):
             self._wrong(field, "is given without /v1/traces; leave that out")
 
     def _file(self, name: str | None) -> Path | None:
-        return None if name is None else self._path.parent / Path(name).expanduser()
+        return keys.path(self._path.parent, name)
 
     def _wrong(self, field: str, says: str) -> None:
         self._faults.append((field, says))
-
-
-def _several(value: str | list[str] | None) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
-
-
-def _is_loopback(server: str) -> bool:
-    host = server.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

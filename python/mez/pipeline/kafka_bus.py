@@ -10,17 +10,15 @@ from mez.pipeline import envelope
 from mez.pipeline import record as records
 from mez.pipeline.bus import Cameras, DeadLetter, Made, Standing, Terms
 from mez.pipeline.errors import BusAwayError, BusError, RecordTooLargeError
-from mez.pipeline.file import KafkaSettings
+from mez.pipeline.kafka_table import KafkaSettings
 from mez.pipeline.record import Record
 
 try:
     import confluent_kafka
     from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
-    from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin._listoffsets import OffsetSpec
-    from confluent_kafka.cimpl import NewTopic
 
-    from mez.pipeline.kafka_client import ANSWER_S_MAX, HEAD_BYTES, Link, headers
+    from mez.pipeline.kafka_client import ANSWER_S_MAX, HEAD_BYTES, Admin, Link, headers
     from mez.pipeline.kafka_reader import KafkaReader
 except ImportError as error:
     raise MissingPackageError(
@@ -32,9 +30,6 @@ if TYPE_CHECKING:
 
 CONFIRM_S_MAX: Final = 20.0
 """How long brokers may take to confirm a record, in seconds."""
-
-LOOK_S: Final = 0.5
-"""How often it is looked whether the cluster refuses this client, in seconds."""
 
 DEAD_LETTERS_MAX: Final = 100
 
@@ -54,35 +49,16 @@ class KafkaBus:
         self._pipeline = pipeline
         self._link = Link(settings)
         self._settings = settings
-        self._client: AdminClient | None = None
+        self._admin = Admin(self._link)
         # Of each group, what asks how far it has come; several threads ask.
         self._lookers: dict[str, confluent_kafka.Consumer] = {}
         self._lock = threading.Lock()
 
     def prepare(self, stages: Mapping[str, Sequence[str]]) -> None:
         """Make the topics that are not there: one for each stage, and one for dead letters of each reader."""
-        known = self._topics()
         wanted = [self._topic(stage) for stage in stages]
         wanted += [self._dead(reader) for readers in stages.values() for reader in readers]
-        missing = [name for name in wanted if name not in known]
-        settings = self._settings
-        config = {
-            "retention.ms": str(round(settings.retention_s * 1000)),
-            "max.message.bytes": str(settings.record_bytes_max + HEAD_BYTES),
-        }
-        if not missing:
-            return
-        made = self._admin.create_topics(
-            [NewTopic(name, settings.partitions, settings.replication, config=config) for name in missing],
-            request_timeout=ANSWER_S_MAX,
-        )
-        for name, future in made.items():
-            try:
-                future.result()
-            except KafkaException as error:
-                # Somebody else makes it at the same time.
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise self._link.failed(f"topic {name}", error) from error
+        self._admin.make(wanted)
 
     def reader(self, source: Cameras | Made, terms: Terms) -> "KafkaReader":
         """Join the consumer group `PIPELINE.STAGE`."""
@@ -97,7 +73,7 @@ class KafkaBus:
 
     def standings(self, reads: Mapping[str, Cameras | Made]) -> dict[str, Standing]:
         """What is behind the groups' committed offsets."""
-        known = self._topics()
+        known = self._admin.topics()
         found = {}
         for stage, source in reads.items():
             if not isinstance(source, Made) or self._topic(source.stage) not in known:
@@ -115,7 +91,7 @@ class KafkaBus:
 
     def dead_letters(self, stage: str) -> list[DeadLetter]:
         """The ends of the partitions of `PIPELINE.STAGE.dead`."""
-        known, topic = self._topics(), self._dead(stage)
+        known, topic = self._admin.topics(), self._dead(stage)
         if topic not in known:
             return []
         first, end = self._offsets(known, topic)
@@ -146,32 +122,11 @@ class KafkaBus:
 
     def close(self) -> None:
         """Let go of the connections that ask."""
-        self._client = None
+        self._admin.close()
         with self._lock:
             lookers, self._lookers = list(self._lookers.values()), {}
         for looker in lookers:
             looker.close()
-
-    @property
-    def _admin(self) -> AdminClient:
-        if self._client is None:
-            self._client = AdminClient(self._link.client())
-        return self._client
-
-    def _topics(self) -> Mapping[str, Any]:
-        until_s = time.monotonic() + ANSWER_S_MAX / 2
-        while True:
-            try:
-                found: Mapping[str, Any] = self._admin.list_topics(timeout=LOOK_S).topics
-            except KafkaException as error:
-                # What TLS or SASL said comes by the callback.
-                self._admin.poll(0)
-                failed = self._link.failed("the topics", error)
-                if isinstance(failed, BusAwayError) and time.monotonic() < until_s:
-                    continue
-                raise failed from error
-            self._link.reached()
-            return found
 
     def _offsets(self, known: Mapping[str, Any], topic: str) -> tuple[dict[int, int], dict[int, int]]:
         """The first offset of each partition, and the one behind the last."""
@@ -179,7 +134,7 @@ class KafkaBus:
         found = []
         offset_of: Any = OffsetSpec
         for spec in (offset_of.earliest(), offset_of.latest()):
-            asked = self._admin.list_offsets(dict.fromkeys(places, spec), request_timeout=ANSWER_S_MAX)
+            asked = self._admin.client.list_offsets(dict.fromkeys(places, spec), request_timeout=ANSWER_S_MAX)
             try:
                 found.append({place.partition: future.result().offset for place, future in asked.items()})
             except KafkaException as error:

@@ -2,17 +2,24 @@
 
 import os
 import stat
+import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.cimpl import NewTopic
 
 from mez.pipeline.errors import BusAwayError, BusError
-from mez.pipeline.file import KafkaSettings
+from mez.pipeline.kafka_table import KafkaSettings
 
 ANSWER_S_MAX: Final = 10.0
 """How long a cluster may take to answer, in seconds. Then it counts as away."""
+
+LOOK_S: Final = 0.5
+"""How often it is looked whether the cluster refuses this client, in seconds."""
 
 HEAD_BYTES: Final = 64 << 10
 """Room for headers beside the largest record, in bytes."""
@@ -43,6 +50,9 @@ class Link:
     Args:
         settings: The table `kafka`.
 
+    Attributes:
+        heard: What the library last said of connections, for people; empty: nothing since it answered.
+
     Raises:
         BusError: The secrets are not there, or others can read them.
     """
@@ -50,6 +60,7 @@ class Link:
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
         self._refusal = ""
+        self.heard = ""
         self._common = _common(settings)
 
     def client(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401, what the library takes
@@ -73,12 +84,99 @@ class Link:
 
     def reached(self) -> None:
         """Hear that the cluster has answered."""
-        self._refusal = ""
+        self._refusal = self.heard = ""
 
     def _hear(self, error: KafkaError) -> None:
         refusal = _REFUSALS.get(error.code())
+        self.heard = f"{error.str()}: {refusal}" if refusal else error.str()
         if refusal is not None and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
             self._refusal = f"{error.str()}: {refusal}"
+
+
+class Admin:
+    """Asks a cluster for its topics, and makes them.
+
+    Args:
+        link: The cluster.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._client: AdminClient | None = None
+
+    @property
+    def client(self) -> AdminClient:
+        """The library's own, connected when it is first asked for."""
+        if self._client is None:
+            self._client = AdminClient(self._link.client())
+        return self._client
+
+    def topics(self) -> Mapping[str, Any]:
+        """The topics that this client may see, by name.
+
+        Raises:
+            BusAwayError: The cluster does not answer.
+            BusError: It refuses this client.
+        """
+        until_s = time.monotonic() + ANSWER_S_MAX / 2
+        while True:
+            try:
+                found: Mapping[str, Any] = self.client.list_topics(timeout=LOOK_S).topics
+            except KafkaException as error:
+                # What TLS or SASL said comes by the callback.
+                self.client.poll(0)
+                failed = self._link.failed("the topics", error)
+                if isinstance(failed, BusAwayError) and time.monotonic() < until_s:
+                    continue
+                raise failed from error
+            self._link.reached()
+            return found
+
+    def make(self, names: Sequence[str]) -> None:
+        """Make the topics that are not there, as the table `kafka` says. Others stay as they are.
+
+        Raises:
+            BusAwayError: The cluster does not answer.
+            BusError: It refuses. Other topics of the list are made.
+        """
+        known, settings = self.topics(), self._link.settings
+        missing = [name for name in names if name not in known]
+        if not missing:
+            return
+        config = {
+            "retention.ms": str(round(settings.retention_s * 1000)),
+            "max.message.bytes": str(settings.record_bytes_max + HEAD_BYTES),
+        }
+        made = self.client.create_topics(
+            [NewTopic(name, settings.partitions, settings.replication, config=config) for name in missing],
+            request_timeout=ANSWER_S_MAX,
+        )
+        for name, future in made.items():
+            try:
+                future.result()
+            except KafkaException as error:
+                # Somebody else makes it at the same time.
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise self._link.failed(f"topic {name}", error) from error
+
+    def record_bytes_max(self, topics: Sequence[str]) -> int:
+        """The most bytes that all of these topics take in a request for a partition (`max.message.bytes`).
+
+        Raises:
+            BusAwayError: The cluster does not answer.
+            BusError: It does not say, for want of a right.
+        """
+        asked = self.client.describe_configs(
+            [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics], request_timeout=ANSWER_S_MAX
+        )
+        try:
+            return min(int(future.result()["max.message.bytes"].value) for future in asked.values())
+        except KafkaException as error:
+            raise self._link.failed("the settings of the topics", error) from error
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client = None
 
 
 def headers(message: Message, errors: str = "strict") -> dict[str, str]:

@@ -2,9 +2,13 @@
 
 import difflib
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Literal
+
+from mez.pipeline.errors import FileError
 
 Kind = Literal["text", "texts", "whole", "number", "switch", "table"]
 
@@ -91,6 +95,45 @@ class Key:
             if not math.isinf(bound):
                 told[word] = bound
         return told
+
+
+MEZ: Final = (
+    Key("edge", "texts", "The edge, or up to eight in order of preference, as in mez.subscribe"),
+    Key("keys", "text", "The folder of keys, for an edge on another host"),
+)
+"""The table `mez`: where the edge is."""
+
+
+def table(path: Path, page: str) -> dict[str, Any]:
+    """The tables of a file.
+
+    Args:
+        path: The file.
+        page: The page of the documents that shows an example.
+
+    Raises:
+        FileError: It cannot be read, or is no TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise FileError(
+            path, [("", f"cannot be read ({error.strerror}); give the path of a file")]
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FileError(path, [("", f"is no TOML: {error}; see {page} for an example")]) from error
+
+
+def several(value: str | list[str] | None) -> tuple[str, ...]:
+    """The texts of a key of kind `texts`: a list, or one text with commas."""
+    if value is None:
+        return ()
+    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+
+
+def path(folder: Path, name: str | None) -> Path | None:
+    """The file or folder that a file in `folder` names."""
+    return None if name is None else folder / Path(name).expanduser()
 
 
 def read(table: object, keys: Sequence[Key], place: str, faults: list[tuple[str, str]]) -> dict[str, Any]:

@@ -119,25 +119,38 @@ class MezBus:
         return f"{self.pipeline}.{stage}"
 
     def _groups(self) -> list[dict[str, Any]]:
-        words = [*_COMMAND, "groups", "--json"]
-        for edge in self.edge:
-            words += ["--edge", edge]
-        if self.keys is not None:
-            words += ["--keys", str(self.keys)]
-        try:
-            said = subprocess.run(
-                words,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=GROUPS_S_MAX,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise BusAwayError("the edge did not say how its groups stand; is it running?") from None
-        if said.returncode != 0:
-            raise BusAwayError(f"the edge did not say how its groups stand: {said.stderr.strip()}")
-        return [json.loads(line) for line in said.stdout.splitlines()]
+        return groups(self.edge, self.keys)
+
+
+def groups(edge: Sequence[str], keys: Path | None) -> list[dict[str, Any]]:
+    """What `mez groups --json` says.
+
+    Args:
+        edge: The edges, as in `mez.subscribe`; empty: its defaults.
+        keys: The folder of keys; `None`: its default.
+
+    Raises:
+        BusAwayError: The edge did not answer.
+    """
+    words = [*_COMMAND, "groups", "--json"]
+    for each in edge:
+        words += ["--edge", each]
+    if keys is not None:
+        words += ["--keys", str(keys)]
+    try:
+        said = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=GROUPS_S_MAX,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise BusAwayError("the edge did not say how its groups stand; is it running?") from None
+    if said.returncode != 0:
+        raise BusAwayError(f"the edge did not say how its groups stand: {said.stderr.strip()}")
+    return [json.loads(line) for line in said.stdout.splitlines()]
 
 
 @dataclass(slots=True)
@@ -171,7 +184,7 @@ class MezReader:
             except WaitTimeoutError:
                 return None
             try:
-                return MezDelivery(_record(frame), frame)
+                return MezDelivery(opened(frame), frame)
             except DataError as error:
                 frame.failed(error)
 
@@ -180,7 +193,12 @@ class MezReader:
         self._subscription.close()
 
 
-def _record(frame: Frame) -> Record:
+def opened(frame: Frame) -> Record:
+    """The record that a frame is, with its envelope if it has one.
+
+    Raises:
+        DataError: The envelope is damaged.
+    """
     if frame.content_type != envelope.ENVELOPE:
         return records.of_frame(frame)
     made = envelope.unpack(frame.payload, max(1, frame.attempt))

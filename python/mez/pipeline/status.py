@@ -112,11 +112,12 @@ class Status:
             raise ValueError(f"no status: {error}") from error
 
 
-def folder(name: str, state: Path | None = None) -> Path:
+def folder(name: str, state: Path | None = None, kind: str = "pipelines") -> Path:
     """Where a pipeline keeps its status and its logs.
 
     Args:
         name: The pipeline's name.
+        kind: The folder of its kind in that for state; a bridge has `bridges`.
         state: The folder for state. Default: `MEZ_STATE`, else `/var/lib/mez` for root, else
             `mez` in `XDG_STATE_HOME` or `~/.local/state`.
     """
@@ -128,7 +129,7 @@ def folder(name: str, state: Path | None = None) -> Path:
             state = Path("/var/lib/mez")
         else:
             state = (Path(local) if local else Path.home() / ".local/state") / "mez"
-    return state / "pipelines" / name
+    return state / kind / name
 
 
 def write(place: Path, status: Status) -> None:
@@ -149,8 +150,12 @@ def read(place: Path) -> Status | None:
         return None
 
 
-def lock(place: Path) -> IO[str]:
+def lock(place: Path, what: str = "pipeline") -> IO[str]:
     """Be the one that runs the pipeline on this host, until the file is closed.
+
+    Args:
+        place: Its folder.
+        what: What it is, for people.
 
     Raises:
         PipelineError: Somebody runs it already, or the folder cannot be used.
@@ -163,8 +168,7 @@ def lock(place: Path) -> IO[str]:
     if not _taken(file):
         file.close()
         raise PipelineError(
-            f"the pipeline {place.name} runs on this host already; stop it first, or give this one "
-            "another name"
+            f"the {what} {place.name} runs on this host already; stop it first, or give this one another name"
         )
     return file
 

@@ -58,9 +58,11 @@ impl Seat {
         can
     }
 
-    /// Gives the stream a record.
-    pub(super) fn give(&self, record: Served) {
-        lock(&self.state).record = Some(record);
+    /// Gives the stream a record. `wants_more`: the member has asked for more, so the group hears when the stream can take the next one.
+    pub(super) fn give(&self, record: Served, wants_more: bool) {
+        let mut state = lock(&self.state);
+        state.record = Some(record);
+        state.is_wanted = wants_more;
         self.filled.notify_one();
     }
 
@@ -148,5 +150,31 @@ impl Drop for GroupMember {
 impl std::fmt::Debug for GroupMember {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("GroupMember")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// A member that works on many records at once gets them one after the other. The group waits for nothing else in between.
+    #[tokio::test]
+    async fn the_group_hears_when_a_member_that_asked_for_more_can_take_it() {
+        for wants_more in [true, false] {
+            let (seat, group) = (Arc::<Seat>::default(), Arc::<Notify>::default());
+            let mut member = GroupMember::new(Arc::clone(&seat), Arc::clone(&group));
+            let heard = || group.notified().now_or_never().is_some();
+            assert!(!seat.can_take(), "its stream has not asked");
+            assert!(member.next().now_or_never().is_none());
+            assert!(heard() && seat.can_take());
+
+            seat.give(Served::Waiting { matching: 1 }, wants_more);
+            assert!(member.next().now_or_never().is_some());
+            assert!(!heard(), "its stream has not asked for the next one");
+            assert!(member.next().now_or_never().is_none());
+            assert_eq!(heard(), wants_more);
+        }
     }
 }

@@ -499,7 +499,8 @@ impl GroupTask {
         seated.is_free = false;
         seated.credits = seated.credits.saturating_sub(1);
         let attempt = u32::try_from(given.attempt).unwrap_or(u32::MAX);
-        seated.seat.give(Served::Frame { delivery: Box::new(delivery), times, verdict, attempt });
+        let wants_more = seated.credits > 0;
+        seated.seat.give(Served::Frame { delivery: Box::new(delivery), times, verdict, attempt }, wants_more);
     }
 
     /// How the contract stands is known to whoever asks the broker.

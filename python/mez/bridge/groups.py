@@ -1,0 +1,66 @@
+"""Asks the edge how far the bridge's groups are: what waits, and what was gone before its turn."""
+
+import threading
+from typing import Any, Final
+
+from mez.bridge.file import Bridge
+from mez.bridge.streams import Board
+from mez.pipeline import mez_bus
+from mez.pipeline.errors import BusAwayError
+
+ASK_S: Final = 5.0
+"""How often the edge is asked, in seconds."""
+
+
+class Watch:
+    """Watches the groups, in a thread of its own.
+
+    Args:
+        bridge: The bridge.
+        board: Told of what was lost.
+    """
+
+    def __init__(self, bridge: Bridge, board: Board) -> None:
+        self._bridge = bridge
+        self._board = board
+        self._names = {bridge.group(of.name): of.name for of in bridge.streams.values() if of.is_every}
+        self._over = threading.Event()
+        self._gone: dict[tuple[str, str], int] = {}
+        self._thread = threading.Thread(target=self._run, name="bridge-groups", daemon=True)
+        self.waiting: dict[str, int | None] = dict.fromkeys(self._names.values())
+
+    def start(self) -> None:
+        """Begin to ask."""
+        if self._names:
+            self._thread.start()
+
+    def close(self) -> None:
+        """Ask no more. A question under way is not waited for."""
+        self._over.set()
+
+    def _run(self) -> None:
+        while not self._over.wait(ASK_S):
+            try:
+                known = {of["name"]: of for of in mez_bus.groups(self._bridge.edge, self._bridge.keys)}
+            except BusAwayError:
+                self.waiting = dict.fromkeys(self._names.values())
+                continue
+            if self._over.is_set():
+                return
+            waiting: dict[str, int | None] = {}
+            for group, stream in self._names.items():
+                waiting[stream] = self._look(stream, known[group]) if group in known else None
+            self.waiting = waiting
+
+    def _look(self, stream: str, group: dict[str, Any]) -> int | None:
+        """Note what was lost since the last time, and return what waits."""
+        account = group["account"]
+        for why, count in {**account["lost"], "dead_letter": account["dead"]}.items():
+            # Counted anew since the edge's start.
+            before = self._gone.get((stream, why))
+            self._gone[stream, why] = count
+            more = count - before if before is not None and count >= before else count
+            if more and before is not None:
+                self._board.lose(more)
+                self._board.event("lost", None, stream=stream, counts={why: more})
+        return None if group["asleep"] else sum(lane["lag"] or 0 for lane in group["lanes"])

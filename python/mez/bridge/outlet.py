@@ -1,0 +1,225 @@
+"""Hands messages to a Kafka cluster: one producer for all lanes, with many messages under way at once."""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from mez.bridge import message as messages
+from mez.bridge.lane import Lane
+from mez.bridge.message import Message
+from mez.pipeline.errors import BusAwayError, BusError
+from mez.pipeline.kafka_client import HEAD_BYTES, Admin, Link
+
+BATCH_BYTES_MAX: Final = 1_000_000
+"""The most bytes of a request for a partition. Brokers take so much unless somebody has set less."""
+
+TOPIC_MS_MAX: Final = 2_000
+"""How long the library looks for a topic until it says that there is none, in milliseconds."""
+
+LINGER_MS: Final = 5
+"""How long the library waits for more messages of a partition, so that one request carries several."""
+
+PURGE_S_MAX: Final = 1.0
+
+_DROPPED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+_NO_TOPIC: Final = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+)
+
+
+class Outlet:
+    """The way out to a cluster.
+
+    Args:
+        link: The cluster.
+        dead_topic: The topic of dead letters.
+        bytes_max: The most bytes that all lanes have under way.
+        tell: Told what people should know: a sentence.
+        hear_of_dead: Told of each dead letter: its message and the error.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        dead_topic: str,
+        *,
+        bytes_max: int,
+        tell: Callable[[str], object],
+        hear_of_dead: Callable[[Message, str], object],
+    ) -> None:
+        self._link = link
+        self._tell = tell
+        self._hear_of_dead = hear_of_dead
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._told: set[tuple[str, int]] = set()
+        self._is_broken = False
+        self._is_ready = False
+        self._is_without_topic = False
+        self._batch_bytes = BATCH_BYTES_MAX
+        self._producer = Producer(producer_settings(link, bytes_max))
+        self.admin = Admin(link)
+        # Lanes keep the places of their messages until their dead letters are confirmed.
+        self.dead = Lane("dead", dead_topic, self, count_max=1, bytes_max=1)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the topics are there, as far as is known. Until then nothing is sent."""
+        return self._is_ready
+
+    @property
+    def wants_topics(self) -> bool:
+        """Whether `prepare` should be called, because a topic is not there."""
+        return self._is_without_topic or not self._is_ready
+
+    def send(self, lane: Lane, number: int, message: Message) -> KafkaError | None:
+        """Give a message to the library, which copies it."""
+        with self._lock:
+            try:
+                self._producer.produce(
+                    lane.topic,
+                    # A copy that is gone in a moment: the library makes its own, of bytes alone.
+                    bytes(message.value),
+                    message.key.encode(),
+                    headers=list(message.headers.items()),
+                    on_delivery=partial(_heard, lane, number),
+                )
+            except KafkaException as error:
+                fault: KafkaError = error.args[0]
+                self._is_broken |= fault.fatal()
+                return fault
+            except BufferError:
+                return KafkaError(KafkaError._QUEUE_FULL)
+        return None
+
+    def bury(self, lane: Lane, message: Message, error: str) -> None:
+        """Send a dead letter."""
+        if lane is self.dead:
+            # There is no further place for it.
+            self._tell(f"{self.dead.topic} takes no dead letter for {message.id}: {error}")
+            message.done()
+            return
+        self._tell(
+            f"{message.id} ({message.size} bytes) is refused by {lane.topic}: {error}; its dead letter is in "
+            f"{self.dead.topic}. Raise max.message.bytes of the topic, or have smaller frames"
+        )
+        self.dead.append(messages.dead_letter(message, lane.topic, error))
+        self._hear_of_dead(message, error)
+
+    def refused(self, topic: str, error: KafkaError) -> None:
+        """Tell of a refusal, once for each topic and error until it is over."""
+        self._is_broken |= error.fatal() or error.code() == KafkaError._FATAL
+        if error.code() in _DROPPED:
+            return
+        self._is_without_topic |= error.code() in _NO_TOPIC
+        if (topic, error.code()) not in self._told:
+            self._told.add((topic, error.code()))
+            is_gone = error.code() in _NO_TOPIC
+            why = f"{topic}: the topic is gone, and is made" if is_gone else self._link.failed(topic, error)
+            self._tell(f"{why}; records wait, and are sent again")
+
+    def prepare(self, topics: list[str]) -> None:
+        """Make the topics that are not there.
+
+        Raises:
+            BusAwayError: The cluster does not answer.
+            BusError: It refuses this client or a topic. Messages to the others are sent all the same.
+        """
+        try:
+            self._is_without_topic = False
+            self.admin.make(topics)
+            self._fit(topics)
+        except BusAwayError:
+            raise
+        except BusError:
+            self._is_ready = True
+            raise
+        self._is_ready = True
+
+    def _fit(self, topics: list[str]) -> None:
+        """Make requests no larger than the topics take: what is refused together would lose its order."""
+        try:
+            bytes_max = min(self.admin.record_bytes_max(topics), BATCH_BYTES_MAX)
+        except BusAwayError:
+            raise
+        except BusError as error:
+            self._tell(f"{error}; requests have up to {BATCH_BYTES_MAX} bytes")
+            return
+        if bytes_max != self._batch_bytes:
+            self._batch_bytes = bytes_max
+            self._renew()
+
+    def poll(self, timeout_s: float) -> int:
+        """Serve confirmations for a while. Returns how many came."""
+        served: int = self._producer.poll(timeout_s)
+        if self._is_broken:
+            self._tell("the producer cannot go on, and is replaced; what is not confirmed is sent again")
+            self._renew()
+        return served
+
+    def forget_refusals(self, lanes: list[Lane]) -> None:
+        """Forget what was told of topics of which nothing is refused any more."""
+        ill = {lane.topic for lane in lanes if not lane.is_well}
+        self._told = {(topic, code) for topic, code in self._told if topic in ill}
+
+    def close(self) -> None:
+        """Drop what is not confirmed, and let go of the connection."""
+        self._producer.purge()
+        self._producer.flush(PURGE_S_MAX)
+        self.admin.close()
+
+    def _renew(self) -> None:
+        """Take a new producer. Lanes hear that what was under way is dropped, and send it again."""
+        settings = producer_settings(self._link, self._bytes_max, self._batch_bytes)
+        with self._lock:
+            broken, self._producer = self._producer, Producer(settings)
+            self._is_broken = False
+        # Without the lock, which lanes take when they send.
+        broken.purge()
+        broken.flush(PURGE_S_MAX)
+        self._is_broken = False
+
+
+def producer_settings(link: Link, bytes_max: int, batch_bytes: int = BATCH_BYTES_MAX) -> dict[str, Any]:
+    """The settings of the producer, in which order and identity of messages survive lost connections.
+
+    Args:
+        link: The cluster.
+        bytes_max: The most bytes under way.
+        batch_bytes: The most bytes of a request for a partition. One record may have more.
+    """
+    return link.client(
+        acks="all",
+        enable_idempotence=True,
+        linger_ms=LINGER_MS,
+        batch_size=batch_bytes,
+        topic_metadata_propagation_max_ms=TOPIC_MS_MAX,
+        # For ever: the bound is on what is under way, and the rest waits at the edge.
+        delivery_timeout_ms=0,
+        message_max_bytes=link.settings.record_bytes_max + HEAD_BYTES,
+        queue_buffering_max_kbytes=(2 * bytes_max >> 10) + (1 << 16),
+        # As the clients in Java do, so that all writers put a camera into the same partition.
+        partitioner="murmur2_random",
+    )
+
+
+def check(link: Link) -> None:
+    """See that the cluster answers.
+
+    Raises:
+        BusError: It does not, or refuses this client.
+    """
+    admin = Admin(link)
+    try:
+        admin.topics()
+    finally:
+        admin.close()
+
+
+def _heard(lane: Lane, number: int, error: KafkaError | None, _: object) -> None:
+    lane.heard(number, error)

@@ -1,0 +1,263 @@
+"""Runs a bridge: readers take from the edge, this thread hears from Kafka, the end finishes what is begun."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from mez._interrupt import Interrupt
+from mez.bridge import message as messages
+from mez.bridge.file import Bridge
+from mez.bridge.groups import Watch
+from mez.bridge.lane import Lane
+from mez.bridge.message import Message
+from mez.bridge.notes import NotesReader
+from mez.bridge.outlet import Outlet
+from mez.bridge.status import Status, StreamStatus, Teller
+from mez.bridge.streams import StreamReader
+from mez.errors import BusyError, ConnectError
+from mez.pipeline.errors import BusAwayError, BusError
+from mez.pipeline.kafka_client import Link
+
+POLL_S: Final = 0.1
+"""How long Kafka is listened to before other things are looked at, in seconds."""
+
+PREPARE_S: Final = 5.0
+"""How often topics that could not be made are tried again, in seconds."""
+
+SILENT_S: Final = 3.0
+"""How long Kafka may confirm nothing before it is told, in seconds."""
+
+EVENTS_MAX: Final = 1000
+"""The most events and results that are not confirmed. More of the bridge's own are dropped and counted."""
+
+EVENTS_BYTES_MAX: Final = 16 << 20
+
+
+class Run:
+    """A bridge that runs.
+
+    Args:
+        bridge: The bridge.
+        place: The folder for its state.
+        teller: Says what people should know.
+        progress_s: How often it says how it does, in seconds; 0: only at the end.
+    """
+
+    def __init__(self, bridge: Bridge, place: Path, teller: Teller, progress_s: float) -> None:
+        self._bridge = bridge
+        self._teller = teller
+        self._progress_s = progress_s
+        self._link = Link(bridge.kafka)
+        size = bridge.unconfirmed_bytes_max * len(bridge.streams) + 2 * EVENTS_BYTES_MAX
+        self._outlet = Outlet(
+            self._link, bridge.dead, bytes_max=size, tell=self.tell, hear_of_dead=self._hear_of_dead
+        )
+        self._events = self._lane("events", bridge.events, EVENTS_MAX, EVENTS_BYTES_MAX)
+        self._lanes = [self._events, self._outlet.dead]
+        self._readers: dict[str, StreamReader] = {}
+        for stream in bridge.streams.values():
+            lane = self._lane(stream.name, stream.topic, bridge.unconfirmed_max, bridge.unconfirmed_bytes_max)
+            self._lanes.append(lane)
+            self._readers[stream.name] = StreamReader(bridge, stream, lane, self)
+        self._notes: NotesReader | None = None
+        if bridge.notes is not None:
+            results = self._lane("results", bridge.notes.results, EVENTS_MAX, EVENTS_BYTES_MAX)
+            self._lanes.append(results)
+            self._notes = NotesReader(bridge, results, self._events, self, place)
+        self._watch = Watch(bridge, self)
+        self._state = "starting"
+        self._lost = 0
+        self._events_dropped = 0
+        self._prepare_at_s = 0.0
+        self._trouble = ""
+        self._shown = (time.monotonic(), 0, 0)
+        self._confirmed = (time.monotonic(), 0)
+        self._is_silent = False
+
+    def run(self, end: Interrupt) -> int:
+        """Run until an end is wished, then finish what is under way.
+
+        Returns:
+            The exit status: 0 if everything that was sent is confirmed, else 1.
+
+        Raises:
+            Error: The edge refuses. That it is away is no error: it is tried again.
+            BusError: Kafka refuses this client.
+        """
+        try:
+            self._open()
+            self._state = "running"
+            if not end():
+                self.tell(f"the bridge {self._bridge.name} runs: {_described(self._bridge)}")
+                self.event("started", None)
+            while not end():
+                self._step()
+            return self._drain()
+        finally:
+            self._close()
+
+    # ---- what readers tell --------------------------------------------------------------------------------
+
+    def tell(self, sentence: str) -> None:
+        """Tell people something."""
+        self._teller.tell(sentence)
+
+    def event(self, kind: str, camera: str | None, **told: Any) -> None:  # noqa: ANN401, plain values
+        """Send an event of the bridge, if there is room for it."""
+        if not self._events.offer(messages.own_event(kind, camera, self._bridge.name, **told)):
+            self._events_dropped += 1
+
+    def lose(self, count: int) -> None:
+        """Count records that were at the edge and never came."""
+        self._lost += count
+
+    def _hear_of_dead(self, message: Message, error: str) -> None:
+        camera = message.headers.get("mez-camera") or None
+        self.event("dead_letter", camera, record=message.id, bytes=message.size, error=error)
+
+    # ---- the way of a run ---------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Join the groups, so that frames cross the link and wait at the edge, also while Kafka is away."""
+        self._try_to_prepare(is_first=True)
+        for name, reader in self._readers.items():
+            self._open_one(f"stream.{name}", reader.open)
+            reader.start()
+        if self._notes is not None:
+            self._open_one("notes", self._notes.open)
+            self._notes.start()
+        self._watch.start()
+
+    def _open_one(self, what: str, opens: Callable[[], None]) -> None:
+        try:
+            opens()
+        except (ConnectError, BusyError) as error:
+            self.tell(f"{what}: {error}; trying again")
+
+    def _step(self) -> None:
+        if self._outlet.wants_topics and time.monotonic() >= self._prepare_at_s:
+            self._try_to_prepare(is_first=False)
+        self._outlet.poll(POLL_S)
+        for lane in self._lanes:
+            lane.pump()
+        self._outlet.forget_refusals(self._lanes)
+        self._listen()
+        if self._progress_s and time.monotonic() - self._shown[0] >= self._progress_s:
+            self._teller.show(self.status())
+
+    def _try_to_prepare(self, *, is_first: bool) -> None:
+        """Make the topics. A cluster that is away, or does not let them be made, is tried again."""
+        self._prepare_at_s = time.monotonic() + PREPARE_S
+        try:
+            self._outlet.prepare(self._bridge.topics)
+            self._trouble = ""
+        except BusError as error:
+            if is_first and not isinstance(error, BusAwayError) and not self._outlet.is_ready:
+                raise
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                self.tell(f"{error}; records wait at the edge, and it is tried again")
+
+    def _listen(self) -> None:
+        """Tell once when Kafka confirms nothing any more, and when it does again."""
+        now_s = time.monotonic()
+        count = sum(lane.counts.records for lane in self._lanes)
+        if count != self._confirmed[1] or not self._unconfirmed():
+            self._confirmed = (now_s, count)
+            if self._is_silent:
+                self._is_silent = False
+                self._link.reached()
+                self.tell("Kafka confirms records again")
+        elif now_s - self._confirmed[0] > SILENT_S and not self._is_silent:
+            self._is_silent = True
+            self.tell(f"Kafka {self._silence()}; records wait at the edge")
+
+    def _silence(self) -> str:
+        because = f": {self._link.heard}" if self._link.heard else ""
+        return f"at {','.join(self._bridge.kafka.servers)} confirms nothing{because}"
+
+    def _drain(self) -> int:
+        """Take no more, and wait until what was sent is confirmed."""
+        self._state = "draining"
+        for reader in self._everybody():
+            reader.stop()
+        if self._unconfirmed():
+            self.tell(
+                f"waiting for {self._unconfirmed()} records to be confirmed, for {self._bridge.drain_s:g} s "
+                "at most; Ctrl-C again ends at once"
+            )
+        until_s = time.monotonic() + self._bridge.drain_s
+        while self._unconfirmed() and time.monotonic() < until_s:
+            self._step()
+        return 1 if self._unconfirmed() else 0
+
+    def _close(self) -> None:
+        left = self._unconfirmed()
+        for lane in self._lanes:
+            lane.close()
+        for reader in self._everybody():
+            reader.close()
+        self._watch.close()
+        self._outlet.close()
+        was_running, self._state = self._state != "starting", "ended"
+        if was_running:
+            status = self.status()
+            self._teller.show(status)
+            again = f"; {left} that are not confirmed are given again at the next start" if left else ""
+            dropped = f", {self._events_dropped} events dropped" if self._events_dropped else ""
+            self.tell(
+                f"ended: {status.records} records ({status.bytes / 1e6:.4g} MB) are in Kafka, {status.lost} "
+                f"lost, {status.dead} dead letters{dropped}{again}"
+            )
+
+    # ---- how it does --------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """How it does; rates are those since the last time."""
+        told = Status(self._bridge.name, self._state, time.time_ns(), lost=self._lost)
+        for lane in self._lanes:
+            of, counts = StreamStatus(), lane.counts
+            of.records, of.bytes, of.dead = counts.records, counts.bytes, counts.dead
+            of.unconfirmed = lane.unconfirmed
+            if lane.name in self._readers:
+                of.waiting = self._watch.waiting.get(lane.name)
+                of.skipped = self._readers[lane.name].skipped
+            told.streams[lane.name] = of
+            told.records += of.records
+            told.bytes += of.bytes
+            told.unconfirmed += of.unconfirmed
+            told.dead += of.dead
+        known = [count for count in self._watch.waiting.values() if count is not None]
+        told.waiting = sum(known) if known or not self._watch.waiting else None
+        now_s = time.monotonic()
+        seconds = max(1e-9, now_s - self._shown[0])
+        told.records_per_s = (told.records - self._shown[1]) / seconds
+        told.bytes_per_s = (told.bytes - self._shown[2]) / seconds
+        self._shown = (now_s, told.records, told.bytes)
+        if self._trouble:
+            told.kafka = self._trouble
+        elif self._is_silent:
+            told.kafka = self._silence()
+        return told
+
+    def _unconfirmed(self) -> int:
+        return sum(lane.unconfirmed for lane in self._lanes)
+
+    def _everybody(self) -> list[StreamReader | NotesReader]:
+        notes = [self._notes] if self._notes is not None else []
+        return [*self._readers.values(), *notes]
+
+    def _lane(self, name: str, topic: str, count_max: int, bytes_max: int) -> Lane:
+        return Lane(name, topic, self._outlet, count_max=count_max, bytes_max=bytes_max)
+
+
+def _described(bridge: Bridge) -> str:
+    """What goes where, in a line."""
+    parts = [
+        f"{stream.cameras} ({'every' if stream.is_every else 'newest'}) -> {stream.topic}"
+        for stream in bridge.streams.values()
+    ]
+    if bridge.notes is not None:
+        parts.append(f"results of {bridge.notes.cameras} -> {bridge.notes.results}")
+    return "; ".join([*parts, f"events -> {bridge.events}"])
