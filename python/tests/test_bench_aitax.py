@@ -20,8 +20,8 @@ from mez_bench.aitax.plan import (
     schedule,
     spread_names,
 )
-from mez_bench.aitax.runs import parts
-from mez_bench.aitax.settings import PARTS, Point, Setting, settings
+from mez_bench.aitax.runs import Ran, parts
+from mez_bench.aitax.settings import PARTS, Point, Setting, settings, stable_max_of
 
 SEED = 26
 SECONDS = 60.0
@@ -216,3 +216,27 @@ def test_the_model_of_a_drive_fills_it_where_payloads_alone_are_all_that_it_may_
         cluster = point.cluster(load.record_bytes * times)
         assert cluster.busy_share(load.records_per_second * factor) == pytest.approx(factor * times / 10)
         assert stable(cluster, load.records_per_second * factor) == is_stable
+
+
+def ran(*, stable: bool, machine: float = 0.4) -> Ran:
+    """A run whose own processes use 0.3 of the machine."""
+    waits_s = spread() if stable else spread() + np.linspace(0, 0.2, 2000)
+    return Ran(judged(stamps(waits_s), np.zeros(2000), 0.010, 12.0), machine, 0.1, 0.2, None, None, ())
+
+
+def test_runs_that_others_disturbed_do_not_decide_and_a_full_machine_is_said() -> None:
+    """What other programs do to a run says nothing of the bus."""
+    setting = Setting("memory", "mez", (1.0, 8.0, 16.0), on_disk=False)
+    noisy = [ran(stable=False, machine=0.9), ran(stable=False, machine=0.8)]
+    quiet = ran(stable=True)
+    assert Point(setting, 8.0, [*noisy, quiet]).is_stable
+    assert Point(setting, 8.0, [*noisy, quiet]).mark == ""
+    undecided = Point(setting, 8.0, noisy)
+    assert (undecided.is_stable, undecided.is_decided, undecided.mark) == (False, False, "disturbed")
+    full = Ran(ran(stable=False).judged, 0.95, 0.5, 0.4, None, None, ())
+    unstable = Point(setting, 16.0, [full])
+    assert (unstable.is_decided, unstable.mark) == (True, "machine")
+    first = Point(setting, 1.0, [ran(stable=True)])
+    assert stable_max_of([first, undecided, unstable], "mez", "memory") == 1
+    last = Point(setting, 16.0, [ran(stable=True)])
+    assert stable_max_of([first, undecided, last], "mez", "memory") == 16

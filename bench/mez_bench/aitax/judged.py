@@ -15,6 +15,8 @@ from mez_bench.stats import Values
 
 MACHINE_FULL_SHARE: Final = 0.9
 """Above this share of their time the processors may be what bounds a run, and not its bus."""
+DISTURBED_SHARE: Final = 0.25
+"""If other programs have more than this share of the processors' time, an unstable run proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)

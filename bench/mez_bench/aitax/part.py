@@ -20,7 +20,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -226,9 +226,9 @@ class Workers:
         return {"rows": np.array(rows, np.int64).reshape(-1, 3), "faults": []}
 
 
-def main(lines: Sequence[str] | Any) -> None:  # noqa: ANN401, a file of lines
+def main(lines: Iterator[str]) -> None:
     """Follow the lines."""
-    told = json.loads(next(iter(lines)))
+    told = json.loads(next(lines))
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in told.items()
     }

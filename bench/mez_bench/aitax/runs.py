@@ -15,7 +15,7 @@ import numpy as np
 
 from mez_bench.aitax import part
 from mez_bench.aitax.durable import Watch
-from mez_bench.aitax.judged import Judged, Stamps, judged, place_in_stream
+from mez_bench.aitax.judged import DISTURBED_SHARE, Judged, Stamps, judged, place_in_stream
 from mez_bench.aitax.part import PIPELINE, STAGE, Task
 from mez_bench.aitax.plan import Load, Schedule, schedule
 from mez_bench.aitax.sites import Site
@@ -56,6 +56,16 @@ class Ran:
     written_share: float | None
     written_times: float | None
     faults: tuple[str, ...]
+
+    @property
+    def others_share(self) -> float:
+        """Of all processors' time, that programs which have nothing to do with it used."""
+        return max(0.0, self.machine_share - self.bus_share - self.clients_share)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Others used so much that an unstable run proves nothing."""
+        return self.others_share > DISTURBED_SHARE
 
 
 def run_once(run: Run, site: Site, load: Load, factor: float, seconds: float, seed: int) -> Ran:

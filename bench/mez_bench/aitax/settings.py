@@ -80,19 +80,31 @@ class Point:
     trial_bytes_per_second: float = 0.0
 
     @property
+    def counting(self) -> list[Ran]:
+        """The runs that decide: those that other programs did not disturb, or all if there is none."""
+        return [ran for ran in self.runs if not ran.is_disturbed] or self.runs
+
+    @property
     def is_stable(self) -> bool:
-        """Most runs were."""
-        return majority([ran.judged.is_stable for ran in self.runs])
+        """Most of these runs were."""
+        return majority([ran.judged.is_stable for ran in self.counting])
+
+    @property
+    def is_decided(self) -> bool:
+        """It was stable, or it was unstable while nobody disturbed it."""
+        return self.is_stable or not self.ran.is_disturbed
 
     @property
     def ran(self) -> Ran:
         """The run that stands for all: the first that agrees with most."""
-        return next(ran for ran in self.runs if ran.judged.is_stable == self.is_stable)
+        return next(ran for ran in self.counting if ran.judged.is_stable == self.is_stable)
 
     @property
-    def is_machine_full(self) -> bool:
-        """The processors may have been what bounded it."""
-        return self.ran.machine_share >= MACHINE_FULL_SHARE
+    def mark(self) -> str:
+        """`machine`: its processors may be what bounded this; `disturbed`: other programs used them."""
+        if self.ran.is_disturbed:
+            return "disturbed"
+        return "machine" if self.ran.machine_share >= MACHINE_FULL_SHARE else ""
 
     def cluster(self, record_bytes: float) -> Cluster:
         """The model of its drives, which has their limit and nothing else."""
@@ -110,7 +122,7 @@ def settings(part: str, *, quick: bool) -> list[Setting]:
     both = ("mez", "kafka")
     if part == "memory":
         factors: tuple[float, ...] = (
-            (1.0, 8.0, 32.0) if quick else (1.0, 2.0, 4.0, 6.0, 8.0, 9.0, 10.0, 16.0, 32.0)
+            (1.0, 8.0, 32.0) if quick else (1.0, 2.0, 4.0, 6.0, 8.0, 9.0, 10.0, 16.0, 32.0, 64.0)
         )
         return [Setting(part, bus, factors, on_disk=False) for bus in both]
     if part == "disk":
@@ -193,7 +205,7 @@ class _Place:
             point.runs.append(self._run(run, factor, workers, seconds, SEED + number))
             if number == 0 and point.is_stable:
                 break
-        self.failed = 0 if point.is_stable else self.failed + 1
+        self.failed = self.failed + 1 if point.is_decided and not point.is_stable else 0
         return point
 
     def _run(self, run: Run, factor: float, workers: int, seconds: float, seed: int) -> Ran:
@@ -208,6 +220,6 @@ class _Place:
 
 
 def stable_max_of(points: Sequence[Point], bus: str, part: str) -> float:
-    """The largest factor up to which a bus was stable in a part."""
-    mine = [one for one in points if one.setting.bus == bus and one.setting.part == part]
+    """The largest factor up to which a bus was stable in a part, at all factors where that was decided."""
+    mine = [one for one in points if (one.setting.bus, one.setting.part) == (bus, part) and one.is_decided]
     return stable_max({one.factor: one.is_stable for one in mine})

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from mez_bench.acceleration import paper
 from mez_bench.aitax import drives
-from mez_bench.aitax.judged import MACHINE_FULL_SHARE
+from mez_bench.aitax.judged import DISTURBED_SHARE, MACHINE_FULL_SHARE
 from mez_bench.aitax.model import Compared, Larger, compared, larger
 from mez_bench.aitax.plan import USED_SHARE, Load
 from mez_bench.aitax.settings import PARTS, SEED, Point, Setting, measure, settings, stable_max_of
@@ -54,8 +54,10 @@ Only in full runs:
 
 A run is stable if the interval of the slope of latency holds 0 and at least 0.999
 of the records are completed. In a full run, one that is not is run twice more.
-Rows during which this machine's processors were busy for 0.9 of the time or more
-are marked: the machine may be what bounds them.
+A row is marked `machine` if this machine's processors were busy for 0.9 of the time
+or more: the machine may be what bounds it. It is marked `disturbed` if other programs
+used more than a quarter of them. Runs that were not disturbed decide; where there is
+none, what was not stable is undecided.
 """
 
 _EXAMPLES: Final = """\
@@ -170,7 +172,8 @@ def _metrics(
         if (point.brokers, point.drives, point.factor) in ((3, 1, 6), (3, 1, 8)):
             figures[f"model_stable_at_{point.factor}"] = float(cluster.stable)
     figures["points"] = len(points)
-    figures["points_machine_full"] = sum(one.is_machine_full for one in points)
+    for mark in ("machine", "disturbed"):
+        figures[f"points_marked_{mark}"] = sum(one.mark == mark for one in points)
     return {name: Interval.exactly(value) for name, value in figures.items()}
 
 
@@ -186,7 +189,7 @@ def _row(point: Point) -> dict[str, Cell]:
         "drives": setting.drives,
         "size_share": setting.size_share,
         "factor": point.factor,
-        "stable": point.is_stable,
+        "stable": point.is_stable if point.is_decided else None,
         "runs": len(point.runs),
         "runs_stable": sum(one.judged.is_stable for one in point.runs),
         "slope_s_per_s": None if verdict is None else verdict.slope,
@@ -207,7 +210,8 @@ def _row(point: Point) -> dict[str, Cell]:
         "machine_share": ran.machine_share,
         "bus_share_of_machine": ran.bus_share,
         "clients_share_of_machine": ran.clients_share,
-        "machine_full": point.is_machine_full,
+        "others_share_of_machine": ran.others_share,
+        "mark": point.mark,
         "faults": "; ".join(ran.faults),
     }
 
@@ -226,7 +230,7 @@ def _model_row(one: Compared) -> dict[str, Cell]:
 
 
 def _notes(points: Sequence[Point]) -> list[str]:
-    full = sum(one.is_machine_full for one in points)
+    full, disturbed = (sum(one.mark == mark for one in points) for mark in ("machine", "disturbed"))
     notes = [
         "waiting: from made to a worker's hands, as a share of due to done; bound: for a free worker alone",
         "drives: ext4 with fast commits on a loop device in memory, limited by blkio.throttle; the payloads "
@@ -241,6 +245,12 @@ def _notes(points: Sequence[Point]) -> list[str]:
             0,
             f"in {full} of {len(points)} rows this machine's processors were busy for {MACHINE_FULL_SHARE:g} "
             "of the time or more (marked): they say what this machine can do, not what the bus can",
+        )
+    if disturbed:
+        notes.insert(
+            0,
+            f"in {disturbed} of {len(points)} rows other programs used more than {DISTURBED_SHARE:g} of the "
+            "processors' time (marked): what is not stable is undecided there. Run them again",
         )
     return notes
 
@@ -278,7 +288,7 @@ def _cells(point: Point) -> tuple[str, ...]:
     return (
         str(point.setting),
         f"{point.factor:g}",
-        "stable" if point.is_stable else "[yellow]unstable[/yellow]",
+        "stable" if point.is_stable else f"[yellow]{_unstable(point)}[/yellow]",
         f"{told.completed_share:.4f}",
         slope,
         _ms(told.whole_ms),
@@ -287,8 +297,12 @@ def _cells(point: Point) -> tuple[str, ...]:
         _ms(told.durable_ms),
         written,
         f"{ran.machine_share:.2f}: {ran.bus_share:.2f} + {ran.clients_share:.2f}",
-        "[yellow]machine[/yellow]" if point.is_machine_full else "",
+        f"[yellow]{point.mark}[/yellow]" if point.mark else "",
     )
+
+
+def _unstable(point: Point) -> str:
+    return "unstable" if point.is_decided else "undecided"
 
 
 def _ms(value: float | None) -> str:
