@@ -98,6 +98,15 @@ def drive(folder: Path, bytes_per_second: float) -> Iterator[Drive]:
         yield Drive(folder, device, limit, max(_trial(folder, limit) for _ in range(TRIALS)))
 
 
+@contextlib.contextmanager
+def in_memory(folder: Path) -> Iterator[None]:
+    """Have what is written to a folder kept in memory, without a limit, and forget it with the block."""
+    with tempfile.TemporaryDirectory(dir=BACKING, prefix="mez-memory-") as place:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.symlink_to(place)
+        yield
+
+
 def _trial(folder: Path, limit: int) -> float:
     path = folder / "trial"
     size = round(limit * TRIAL_S)

@@ -44,11 +44,11 @@ class Compared:
 
 
 def compared(points: Sequence[Point], workers: int) -> list[Compared]:
-    """Hold the model against points that were measured on drives."""
+    """Hold the model against points that were measured on drives, and decided."""
     found = []
     for point in points:
         times = point.ran.written_times
-        if not point.drive_bytes_per_second or times is None:
+        if not point.drive_bytes_per_second or times is None or not point.is_decided:
             continue
         load = point.setting.load(workers)
         offered = load.records_per_second * point.factor

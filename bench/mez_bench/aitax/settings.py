@@ -122,7 +122,7 @@ def settings(part: str, *, quick: bool) -> list[Setting]:
     both = ("mez", "kafka")
     if part == "memory":
         factors: tuple[float, ...] = (
-            (1.0, 8.0, 32.0) if quick else (1.0, 2.0, 4.0, 6.0, 8.0, 9.0, 10.0, 16.0, 32.0, 64.0)
+            (1.0, 8.0, 32.0) if quick else (1.0, 2.0, 4.0, 6.0, 8.0, 9.0, 10.0, 16.0, 32.0, 64.0, 96.0, 128.0)
         )
         return [Setting(part, bus, factors, on_disk=False) for bus in both]
     if part == "disk":
@@ -192,6 +192,8 @@ class _Place:
             folder.mkdir(exist_ok=True)
             kafka = None
             if setting.bus == "kafka":
+                if not setting.on_disk:
+                    stack.enter_context(drives.in_memory(sites.data_folder(folder, 1)))
                 kafka = stack.enter_context(sites.kafka_site(run, folder, setting.brokers, mounted))
             yield cls(setting, folder, mounted, kafka)
 
