@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from mez._processes import run_to_end
 from mez_bench.aitax.drives import Drive
@@ -17,6 +17,9 @@ from mez_bench.aitax.part import STAGE
 from mez_bench.children import Child, mez
 from mez_bench.errors import ExperimentError
 from mez_bench.run import ROOT, Run
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 TOOL: Final = ROOT / "tools" / "kafka.py"
 KAFKA_READY_S: Final = 200.0
@@ -95,12 +98,11 @@ class KafkaSite:
 
     def topic(self, pipeline: str, cameras: Sequence[str]) -> None:
         """Make the topic, a partition for each camera, a replica on each broker."""
-        from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
         config = {"flush.messages": "1"} if self.drives else {}
         # It has to live until it has the answer.
-        client = AdminClient({"bootstrap.servers": ",".join(self.servers)})
+        client = self._client()
         made = client.create_topics(
             [NewTopic(f"{pipeline}.{STAGE}", len(cameras), self.brokers, config=config)]
         )
@@ -109,11 +111,14 @@ class KafkaSite:
 
     def drop(self, pipeline: str) -> None:
         """Remove the topic."""
-        from confluent_kafka.admin import AdminClient
-
-        client = AdminClient({"bootstrap.servers": ",".join(self.servers)})
+        client = self._client()
         for future in client.delete_topics([f"{pipeline}.{STAGE}"]).values():
             future.result(30)
+
+    def _client(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": ",".join(self.servers), "log_level": 2})
 
     def watch(self, cameras: Sequence[str]) -> Watch | None:
         """What is acknowledged is durable, on drives."""
