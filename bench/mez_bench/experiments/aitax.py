@@ -391,7 +391,7 @@ def _curve(axes: Axes, points: Sequence[Point], what: str, colour: str, name: st
 AITAX: Final = Experiment(
     name="aitax",
     summary="which speedup of AI a bus can follow: emulated compute, real buses, limited drives",
-    needs="Java and Maven for Kafka, confluent-kafka; root for limited drives",
+    needs="Java, Maven; root for drives",
     seconds_quick=180,
     seconds_full=1800,
     run=_run,
