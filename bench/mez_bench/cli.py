@@ -24,7 +24,7 @@ SUBJECTS: Final[Mapping[str, tuple[str, ...]]] = {
     "video": ("contracts",),
     "profile": ("contracts",),
     "app": ("contracts",),
-    "only": ("contracts", "groups", "sources", "breakdown", "kept", "pipeline"),
+    "only": ("contracts", "groups", "sources", "breakdown", "kept", "pipeline", "aitax"),
     "plan": ("cost",),
     "rates": ("cost",),
 }
@@ -153,7 +153,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         type=lambda words: words.split(","),
         default=[],
         metavar="PARTS",
-        help="contracts, groups, sources, breakdown, kept, pipeline: only these parts, with commas between",
+        help="contracts, groups, sources, breakdown, kept, pipeline, aitax: only these parts, with commas between",
     )
     parser.add_argument(
         "--plan",

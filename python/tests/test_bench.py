@@ -27,6 +27,10 @@ COMMAND = [str(Path(sys.executable).parent / "mez"), "bench"]
 HANG_SECONDS = 60
 
 
+QUICK_S_MAX = {"aitax": 180}
+"""Experiments that take longer than a minute: each factor of each bus is a run, and Kafka has to start."""
+
+
 def bench(*words: str) -> subprocess.CompletedProcess[str]:
     """Run `mez bench` to its end."""
     return subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
@@ -38,7 +42,7 @@ def test_list_tells_of_every_experiment_what_it_needs_and_how_long_it_takes() ->
     assert listed.returncode == 0
     for experiment in EXPERIMENTS.values():
         assert experiment.name in listed.stdout
-        assert experiment.seconds_quick <= 60
+        assert experiment.seconds_quick <= QUICK_S_MAX.get(experiment.name, 60)
 
 
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["all", "--json", "x.json"]])

@@ -5,6 +5,7 @@ from typing import Final
 from mez_bench.experiment import Experiment
 from mez_bench.experiments.ablation import ABLATION
 from mez_bench.experiments.acceleration import ACCELERATION
+from mez_bench.experiments.aitax import AITAX
 from mez_bench.experiments.awstream import AWSTREAM_EXPERIMENT
 from mez_bench.experiments.breakdown import BREAKDOWN
 from mez_bench.experiments.bridge import BRIDGE_THROUGHPUT
@@ -65,6 +66,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         PARETO,
         SEARCH,
         ACCELERATION,
+        AITAX,
         PIPELINE,
         COST,
     )

@@ -1,0 +1,1 @@
+"""Emulated acceleration: a real bus between producers and workers that wait instead of computing."""

@@ -1,0 +1,70 @@
+"""Sees how far an edge's logs are durable: `@log.progress` in its folder for state (docs/log-format.md)."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+LOOK_S: Final = 0.02
+"""How often it looks. Moments at which records became durable are late by up to this."""
+_DURABLE_WORD: Final = 1
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far one log was durable, at the moments when that changed."""
+
+    moments_ns: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+
+    def note(self, moment_ns: int, count: int) -> None:
+        """Note what was seen."""
+        if not self.counts or count > self.counts[-1]:
+            self.moments_ns.append(moment_ns)
+            self.counts.append(count)
+
+    def moment_ns(self, index: int) -> int:
+        """When the record of this index was seen to be durable; 0: never."""
+        at = bisect.bisect_right(self.counts, index)
+        return self.moments_ns[at] if at < len(self.counts) else 0
+
+
+class Watch:
+    """Watches the logs of streams, in a thread, until it is closed.
+
+    Args:
+        state: The edge's folder for state.
+        streams: Names of the streams.
+    """
+
+    def __init__(self, state: Path, streams: list[str]) -> None:
+        self.progress = {stream: Progress() for stream in streams}
+        self._paths = {stream: state / "edge" / stream / "@log.progress" for stream in streams}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._stop.wait(LOOK_S):
+            for stream, path in self._paths.items():
+                try:
+                    count = durable_count(path.read_text())
+                except OSError:
+                    continue
+                if count is not None:
+                    self.progress[stream].note(time.monotonic_ns(), count)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._stop.set()
+        self._thread.join()
+
+
+def durable_count(text: str) -> int | None:
+    """The index up to which all is durable, as the file says; `None` if it says nothing yet."""
+    words = text.split()
+    return int(words[_DURABLE_WORD]) if len(words) > _DURABLE_WORD else None
