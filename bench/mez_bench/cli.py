@@ -153,7 +153,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         type=lambda words: words.split(","),
         default=[],
         metavar="PARTS",
-        help="contracts, groups, sources, breakdown, kept, pipeline, aitax: only these parts, with commas between",
+        help="experiments that have parts, such as contracts: only these, with commas between",
     )
     parser.add_argument(
         "--plan",

@@ -31,7 +31,7 @@ import mez
 from mez.pipeline import record as records
 from mez.pipeline.bus import Bus, Made, Reader, Terms, Writer
 from mez.pipeline.errors import BusAwayError
-from mez.pipeline.file import KafkaSettings
+from mez.pipeline.kafka_table import KafkaSettings
 from mez.pipeline.mez_bus import MezBus
 from mez.pipeline.record import Hop, Record
 
