@@ -68,12 +68,14 @@ class Lane:
         careful_until: Records before this offset are begun one at a time, because a worker died here.
         tries: How often the record at `next` was begun by workers that died.
         unconfirmed: Records settled since a commit was last confirmed.
+        is_refused: A commit was refused, as it is while partitions change hands.
     """
 
     next: int
     careful_until: int = 0
     tries: int = 0
     unconfirmed: int = 0
+    is_refused: bool = False
 
 
 @dataclass(slots=True)
@@ -117,7 +119,8 @@ class KafkaReader:
         self._held: Taken | None = None
         poll_s = max(terms.again_after_s, SESSION_S) + SESSION_S
         self._consumer = Consumer(
-            link.client(
+            {"on_commit": self._on_commit}
+            | link.client(
                 group_id=group,
                 # A worker that is started again takes its partitions up at once, without a rebalance.
                 group_instance_id=f"{group}.{socket.gethostname()}.{terms.number}",
@@ -145,6 +148,7 @@ class KafkaReader:
             if taken is None:
                 taken = self._poll(max(0.0, until_s - time.monotonic()))
             if taken is None:
+                self._repeat()
                 return None
             try:
                 delivery = self._give(taken)
@@ -219,13 +223,13 @@ class KafkaReader:
         if lane.next < lane.careful_until:
             lane.tries += 1
             try:
-                self._commit(taken.message, lane.next, f"try {lane.tries}", is_confirmed=True)
+                self._commit(_partition(taken.message), lane.next, f"try {lane.tries}", is_confirmed=True)
             except BusAwayError:
                 lane.tries -= 1
                 raise
         elif lane.careful_until >= 0:
             # Once for each partition: from now on a death is noticed.
-            self._commit(taken.message, lane.next, _OPEN, is_confirmed=True)
+            self._commit(_partition(taken.message), lane.next, _OPEN, is_confirmed=True)
             lane.careful_until = -1
 
     def settle(self, taken: Taken) -> None:
@@ -236,11 +240,28 @@ class KafkaReader:
         lane.unconfirmed += 1
         is_confirmed = lane.unconfirmed >= WINDOW
         try:
-            self._commit(taken.message, lane.next, _OPEN, is_confirmed=is_confirmed)
+            self._commit(_partition(taken.message), lane.next, _OPEN, is_confirmed=is_confirmed)
         except BusAwayError as error:
             _log.warning("%s", error)
         if is_confirmed:
             lane.unconfirmed = 0
+
+    def _on_commit(self, error: KafkaError | None, places: Sequence[TopicPartition]) -> None:
+        for place in places:
+            lane = self._lanes.get(place.partition)
+            if lane is not None and (error is not None or place.error is not None):
+                lane.is_refused = True
+
+    def _repeat(self) -> None:
+        """While there is nothing to do: commit again what was refused. No later record might ever do so."""
+        for partition, lane in list(self._lanes.items()):
+            # With tries, the metadata of the last commit count.
+            if lane.is_refused and not lane.tries:
+                lane.is_refused = False
+                try:
+                    self._commit(partition, lane.next, _OPEN, is_confirmed=False)
+                except BusAwayError:
+                    lane.is_refused = True
 
     def fail(self, taken: Taken, error: str) -> None:
         """Try a record again, or make it a dead letter at the next call of `next`."""
@@ -251,8 +272,8 @@ class KafkaReader:
             taken.attempt += 1
         self._held = taken
 
-    def _commit(self, message: Message, offset: int, metadata: str, *, is_confirmed: bool) -> None:
-        place = TopicPartition(self._topic, message.partition() or 0, offset, metadata)
+    def _commit(self, partition: int, offset: int, metadata: str, *, is_confirmed: bool) -> None:
+        place = TopicPartition(self._topic, partition, offset, metadata)
         try:
             if is_confirmed:
                 self._consumer.commit(offsets=[place], asynchronous=False)
@@ -309,6 +330,12 @@ _NOT_OURS: Final = (
     KafkaError._STATE,
     KafkaError._NO_OFFSET,
 )
+
+
+def _partition(message: Message) -> int:
+    partition = message.partition()
+    assert partition is not None, "messages without an error have a place"
+    return partition
 
 
 def _record(message: Message, attempt: int) -> Record:
