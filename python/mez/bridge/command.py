@@ -28,13 +28,14 @@ A file:
   [stream.frames]                       # every frame that crosses the link, into the topic mez.frames
   cameras = "dock/*"
 
-  [notes]                               # results into mez.results, changes of contracts into mez.events
+  [notes]                               # replies of applications into mez.results, and changes of
+                                        # contracts and sources into mez.events
   cameras = "dock/*"
 
 Examples:
-  mez bridge check hall7.toml           is the file right, do the edge and Kafka answer?
+  mez bridge check hall7.toml           is the file valid, do the edge and Kafka answer?
   mez bridge kafka hall7.toml           copy until Ctrl-C
-  mez bridge kafka hall7.toml --json    the same, with a line of JSON each five seconds
+  mez bridge kafka hall7.toml --json    the same, with a line of JSON every five seconds
 
 docs/bridge.md describes the file, the messages, and what is promised.
 """
@@ -54,7 +55,7 @@ def run(words: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mez bridge",
-        description="Copy frames, derived streams, results and events of an edge into topics of Kafka.",
+        description="Copy frames, derived streams, results and events from an edge into Kafka topics.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -65,27 +66,30 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(action=action)
         return command
 
-    running = add("kafka", _run, "copy into Kafka until Ctrl-C, which waits for confirmations")
+    running = add("kafka", _run, "copy into Kafka; Ctrl-C waits for confirmations, then ends")
     running.add_argument("file", type=Path, metavar="FILE", help="the bridge's file (TOML)")
-    running.add_argument("--json", action="store_true", help="say everything as lines of JSON")
+    running.add_argument("--json", action="store_true", help="print all messages as lines of JSON")
     running.add_argument(
         "--progress",
         type=float,
         default=PROGRESS_S,
         metavar="SECONDS",
-        help=f"how often to say how it does; 0: only at the end [{PROGRESS_S:g}]",
+        help=f"interval of the progress lines; 0: only a summary at the end [{PROGRESS_S:g}]",
     )
     running.add_argument(
         "--state",
         type=Path,
         metavar="DIR",
-        help="folder for the place in results and events [MEZ_STATE; else /var/lib/mez (root), "
+        help="folder in which the bridge keeps its position in results and events; keep this folder "
+        "[MEZ_STATE; else /var/lib/mez (root), "
         "~/.local/state/mez]",
     )
-    checking = add("check", _check, "check a file, and whether the edge and Kafka answer")
+    checking = add("check", _check, "check a file, then whether the edge and Kafka answer")
     checking.add_argument("file", type=Path, metavar="FILE", help="the bridge's file (TOML)")
-    checking.add_argument("--file-only", action="store_true", help="ask neither the edge nor Kafka")
-    add("schema", _schema, "print the JSON schema of such files, for editors")
+    checking.add_argument(
+        "--file-only", action="store_true", help="check only the file; do not connect to the edge or Kafka"
+    )
+    add("schema", _schema, "print the JSON schema of bridge files, for editors")
     return parser
 
 

@@ -18,14 +18,14 @@ from mez.pipeline.status import StageStatus, Status
 
 _EXAMPLES: Final = """\
 Examples:
-  mez pipeline check faces.toml           is the file right, are functions there, do the buses answer?
+  mez pipeline check faces.toml           is the file valid, do the functions exist, do the buses answer?
   mez pipeline run faces.toml             run it on this host, until Ctrl-C
-  mez pipeline status faces.toml --watch  rates, and what waits where
-  mez pipeline dead faces.toml embed      dead letters of a stage, with their errors
-  mez pipeline enrol people/              learn faces: a folder of pictures for each person
-  mez pipeline run faces                  whom cameras see, by a pipeline that comes with Mez
-  mez pipeline run objects                what they see: 80 kinds of things
-  mez pipeline report events              where the time of records went, by stage
+  mez pipeline status faces.toml --watch  rates, and how many records wait for each stage
+  mez pipeline dead faces.toml embed      records whose every try failed in a stage, with the errors
+  mez pipeline enrol people/              learn faces; people/ has a folder of pictures for each person
+  mez pipeline run faces                  comes with Mez: names the people that cameras see
+  mez pipeline run objects                comes with Mez: finds objects of 80 classes
+  mez pipeline report events              where the time went, by stage
 
 docs/pipelines.md describes stages, the file, and what is promised.
 """
@@ -47,7 +47,7 @@ def run(words: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mez pipeline",
-        description="Run stages that work on records of cameras, each in processes of its own.",
+        description="Run pipelines: stages that process camera frames, each stage in its own processes.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -74,45 +74,59 @@ def _parser() -> argparse.ArgumentParser:
             help="folder for status and logs [MEZ_STATE; else /var/lib/mez (root), ~/.local/state/mez]",
         )
 
-    running = add("run", _run, "run a pipeline on this host until Ctrl-C, which drains it")
+    running = add("run", _run, "run a pipeline on this host; Ctrl-C finishes waiting records, then ends")
     add_file(running)
     add_state(running)
-    checking = add("check", _check, "check a pipeline file, its functions, and whether the buses answer")
+    checking = add("check", _check, "check a pipeline file and its functions, then whether the buses answer")
     add_file(checking)
-    checking.add_argument("--file-only", action="store_true", help="ask no bus")
-    standing = add("status", _status, "show rates, what waits, failures and restarts, by stage")
+    checking.add_argument(
+        "--file-only",
+        action="store_true",
+        help="check only the file and its functions; do not connect to a bus",
+    )
+    standing = add("status", _status, "show rates, waiting records, failures and restarts, by stage")
     add_file(standing)
     add_state(standing)
     standing.add_argument("--json", action="store_true", help="print a line of JSON")
-    standing.add_argument("--watch", action="store_true", help="show it anew each second, until Ctrl-C")
-    dead = add("dead", _dead, "list the newest dead letters of a stage with their errors")
+    standing.add_argument("--watch", action="store_true", help="refresh every second, until Ctrl-C")
+    dead = add("dead", _dead, "list the newest dead letters of a stage: records whose every try failed")
     add_file(dead)
-    dead.add_argument("stage", metavar="STAGE", help="the stage that could not work on them")
-    enrolling = add("enrol", _enrol, "make the file of known people that the pipeline faces compares with")
+    dead.add_argument("stage", metavar="STAGE", help="the stage whose function failed")
+    enrolling = add(
+        "enrol", _enrol, "learn faces from pictures: write the file of known people for the pipeline faces"
+    )
     enrolling.add_argument(
         "folder",
         type=Path,
         metavar="DIR",
-        help="a folder with a folder of pictures for each person, so named",
+        help="a folder that has a folder of pictures for each person, with the person's name",
     )
     enrolling.add_argument(
-        "--out", type=Path, default=Path("people.json"), metavar="FILE", help="the file [people.json]"
+        "--out",
+        type=Path,
+        default=Path("people.json"),
+        metavar="FILE",
+        help="the file to write [people.json]",
     )
-    reporting = add("report", _report, "say where the time of records went, from a folder of events")
-    reporting.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of events in [pipeline]")
-    reporting.add_argument("--picture", type=Path, metavar="FILE", help="draw it: FILE.svg, FILE.png")
+    reporting = add("report", _report, "show where the time went, from a folder of events")
+    reporting.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="the folder that events in [pipeline] names"
+    )
+    reporting.add_argument(
+        "--picture", type=Path, metavar="FILE", help="also draw the report: FILE.svg or FILE.png"
+    )
     reporting.add_argument(
         "--spans",
         type=Path,
         metavar="FILE",
-        help="write the ways as OpenTelemetry spans: OTLP, lines of JSON",
+        help="also write OpenTelemetry spans: OTLP as lines of JSON",
     )
     reporting.add_argument(
         "--ai",
         action="append",
         default=[],
         metavar="MARK",
-        help="what ends with this mark is AI, besides marks named ai.…; may be given several times",
+        help="steps that end with this mark are AI too, besides marks named ai.…; can be repeated",
     )
     reporting.add_argument("--json", action="store_true", help="print a line of JSON instead of tables")
     add("schema", _schema, "print the JSON schema of pipeline files, for editors")
