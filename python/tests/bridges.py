@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import confluent_kafka
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 import mez
 from mez.pipeline import kafka_client
@@ -87,9 +87,18 @@ def _bounds(consumer: confluent_kafka.Consumer, topic: str, partition: int) -> t
     try:
         return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
     except KafkaException as error:
-        if not error.args[0].retriable():
+        fault = error.args[0]
+        # Of this question, the library does not call an answer of the wrong broker worth another try.
+        if not fault.retriable() and fault.code() not in _LEADERLESS:
             raise
         return None
+
+
+_LEADERLESS = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 
 
 class BridgeProcess:
