@@ -163,8 +163,8 @@ async fn originals_go_without_a_floor() {
     subscription.update(&bound, None).await.unwrap();
 }
 
-/// On a slow link the application with the contract gets as many frames beside a reader of originals as alone. The reader gets what is
-/// left, each frame an original, and is told what it lacks and why.
+/// On a slow link the application with the contract keeps its frames beside a reader of originals, but for those whose time the originals
+/// take. The reader gets its share of the link, each frame an original, and is told what it lacks and why.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_slow_link_a_contract_keeps_its_frames_beside_originals() {
     let site = Site::new();
@@ -186,7 +186,8 @@ async fn on_a_slow_link_a_contract_keeps_its_frames_beside_originals() {
     let mut reading = [(&mut people, &mut beside), (&mut reader, &mut got)];
     within(publish(&rig.camera, 80, &mut reading)).await;
     let (count, count_alone) = (beside.frames.len(), alone.frames.len());
-    assert!(count * 10 >= count_alone * 8, "{count} frames beside the reader, {count_alone} alone");
+    // Originals take a quarter of the link's time at most (`HISTORY_SHARE`), and over TCP no frame overtakes what has been written.
+    assert!(count * 10 >= count_alone * 7, "{count} frames beside the reader, {count_alone} alone");
     assert!(beside.frames.iter().all(|frame| frame.meta.rung.as_str() == SMALL));
     beside.assert_counted();
     assert!(!got.frames.is_empty() && got.frames.iter().all(|frame| frame.meta.rung == Rung::original()));
