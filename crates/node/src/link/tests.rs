@@ -1,8 +1,7 @@
 //! Whom an edge refuses in the handshake and what the camera hears of it; in which order frames are received.
 
 use mez_core::broker::{EdgeIndex, LinkId};
-use mez_core::frame::ClockSource;
-use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, FrameMeta, Rung, Sequence};
+use mez_core::frame::{ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Rung, Sequence};
 use mez_core::revocation::{Entry, Revocations};
 use mez_core::trace::CameraTrace;
 use mez_core::units::{Instant, Timestamp};

@@ -1,0 +1,8 @@
+//! Groups of readers against real brokers.
+
+#[path = "../api_support/mod.rs"]
+mod api_support;
+mod given;
+mod owners;
+mod restarts;
+mod support;
