@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import mez
+from mez import _pictures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,17 +23,11 @@ def draw(results: "ScenarioResults", path: Path) -> None:
         mez.Error: matplotlib is not installed.
         OSError: The file cannot be written.
     """
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise mez.Error("pictures need matplotlib; install it with: pip install matplotlib") from error
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogFormatter
-
     scenario, begins_s = results.scenario, results.begins_s
     end_s = max((frame.at_s - begins_s for frame in results.frames), default=scenario.seconds)
-    with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(9, 6.5), dpi=120, layout="constrained")
+    with _pictures.drawing((9, 6.5), 8, mez.Error) as figure:
+        from matplotlib.ticker import LogFormatter
+
         carried, latency, sizes, scored = figure.subplots(4, 1, sharex=True, height_ratios=(1, 2, 1.5, 1))
         for link in scenario.links:
             times = [at_s for at_s, _ in link.steps if at_s < end_s]
@@ -82,7 +77,7 @@ def draw(results: "ScenarioResults", path: Path) -> None:
         scored.set_xlabel("seconds")
         latency.legend(frameon=False, ncols=4, fontsize=7)
         carried.set_title(textwrap.fill(f"{scenario.name}: {scenario.about}", _TITLE_COLUMNS), fontsize=9)
-        figure.savefig(path)
+        _pictures.save(figure, path)
 
 
 def _draw_accuracy(results: "ScenarioResults", axes: "Axes") -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from mez import _pictures
 from mez.pipeline.errors import EventsError
 from mez.pipeline.report.steps import Kind
 from mez.pipeline.report.summary import Summary
@@ -36,24 +37,10 @@ def draw(summary: Summary, path: Path) -> None:
         EventsError: Matplotlib is not installed, or knows no such suffix.
     """
     if path.suffix not in SUFFIXES:
-        raise EventsError(f"{path} says not how to draw it; give a name that ends in {', '.join(SUFFIXES)}")
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise EventsError("pictures need matplotlib; install it with: pip install matplotlib") from error
-    mpl.use("Agg")
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(
-        {
-            "svg.fonttype": "none",  # text as text: smaller files, and searchable
-            "svg.hashsalt": "mez",
-            "font.size": 9,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-        }
-    ):
-        drawing = Figure(figsize=(10, 6.5), layout="constrained")
+        raise EventsError(
+            f"{path}: the format of the picture is not known; give a name that ends in {', '.join(SUFFIXES)}"
+        )
+    with _pictures.drawing((10, 6.5), 9, EventsError) as drawing:
         drawing.suptitle(f"{summary.pipeline}: {len(summary.ways)} records", fontsize=10)
         (means, shares), (tails, course) = drawing.subplots(2, 2)
         _times(means, summary, "mean")
@@ -61,8 +48,7 @@ def draw(summary: Summary, path: Path) -> None:
         _shares(shares, summary)
         _course(course, summary)
         means.legend(*means.get_legend_handles_labels(), frameon=False, fontsize=7)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        drawing.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else {})
+        _pictures.save(drawing, path)
 
 
 def _times(axes: "Axes", summary: Summary, word: str) -> None:

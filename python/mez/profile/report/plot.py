@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mez import _pictures
 from mez.profile.document import Profile, RungProfile, Score
 from mez.profile.errors import ProfileError
 from mez.profile.make import ceiling_of
@@ -47,29 +48,10 @@ def draw(profiles: Mapping[str, Profile], paths: Sequence[Path], strict: bool = 
     Raises:
         ProfileError: Matplotlib is not installed.
     """
-    try:
-        import matplotlib as mpl
-    except ImportError as error:
-        raise ProfileError("pictures need matplotlib; install it with: pip install matplotlib") from error
-    mpl.use("Agg")
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(
-        {
-            "svg.fonttype": "none",  # text as text: smaller files, and searchable
-            "svg.hashsalt": "mez",
-            "font.size": 10,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-        }
-    ):
-        drawing = Figure(figsize=(9, 5.2), layout="constrained")
-        axes = drawing.subplots(1, 1)
-        _axes(axes, profiles, strict)
+    with _pictures.drawing((9, 5.2), 10, ProfileError) as drawing:
+        _axes(drawing.subplots(1, 1), profiles, strict)
         for path in paths:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            metadata = {"Date": None} if path.suffix == ".svg" else {}
-            drawing.savefig(path, dpi=150, metadata=metadata)
+            _pictures.save(drawing, path)
 
 
 def _axes(axes: "Axes", profiles: Mapping[str, Profile], strict: bool) -> None:
