@@ -78,6 +78,15 @@ def show(console: Console, result: dict[str, Any], outcome: Outcome) -> None:
         console.print(f" note: {note}", highlight=False)
 
 
+def columns(label: str, *numbers: str) -> Table:
+    """A table for a terminal: a column of labels, then columns of numbers."""
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
+    table.add_column(label)
+    for number in numbers:
+        table.add_column(number, justify="right")
+    return table
+
+
 def figure(value: float) -> str:
     """Write a number for people: four digits, no exponents."""
     if value == int(value) and abs(value) < 1e6:

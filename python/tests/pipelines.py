@@ -40,12 +40,6 @@ def settings(kafka: Kafka, **other: Any) -> KafkaSettings:  # noqa: ANN401, fiel
     """The table `kafka` of a pipeline file."""
     plain = KafkaSettings(
         servers=(kafka.server,),
-        tls=False,
-        ca=None,
-        certificate=None,
-        key=None,
-        sasl=None,
-        credentials=None,
         partitions=4,
         replication=1,
         retention_s=600.0,

@@ -85,12 +85,6 @@ def open_bus(task: Task) -> Bus:
 
     settings = KafkaSettings(
         servers=task.servers,
-        tls=False,
-        ca=None,
-        certificate=None,
-        key=None,
-        sasl=None,
-        credentials=None,
         partitions=len(task.cameras),
         replication=task.replication,
         retention_s=3600.0,

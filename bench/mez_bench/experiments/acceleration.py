@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from rich.table import Table
 
+from mez_bench import report
 from mez_bench.acceleration import paper
 from mez_bench.acceleration.amdahl import delay_growth_ms_per_s, frames_max, speedup
 from mez_bench.acceleration.brokers import Cluster, paper_rate, verdict
@@ -299,17 +300,9 @@ def _notes(judged: Sequence[Judged]) -> list[str]:
     ]
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
-    table.add_column(columns[0])
-    for column in columns[1:]:
-        table.add_column(column, justify="right")
-    return table
-
-
 def _amdahl_table() -> Table:
     factors = (*FACTORS, math.inf)
-    table = _table("Amdahl's bound: AI times", *(f"{factor:g}" for factor in factors))
+    table = report.columns("Amdahl's bound: AI times", *(f"{factor:g}" for factor in factors))
     for stage, share in paper.AI_SHARE.items():
         table.add_row(stage, *(f"{speedup(share, factor):.2f}" for factor in factors))
     means = {stage: ms[0] for stage, ms in paper.STAGES_MS.items()}
@@ -325,7 +318,7 @@ def _amdahl_table() -> Table:
 
 
 def _waited_table(waited: Sequence[Waited]) -> Table:
-    table = _table(
+    table = report.columns(
         f"waiting for a worker, workers {USED_SHARE:g} busy: share of end to end",
         *(f"{workers}" for workers in WORKERS),
     )
@@ -339,7 +332,7 @@ def _waited_table(waited: Sequence[Waited]) -> Table:
 
 def _judged_table(judged: Sequence[Judged]) -> Table:
     columns = ("drive busy", "bytes written", "completed", "latency grows, ms/s", "model", "paper", "")
-    table = _table("brokers x drives, factor", *columns)
+    table = report.columns("brokers x drives, factor", *columns)
     words = {True: "stable", False: "unstable"}
     for one in judged:
         table.add_row(
@@ -356,7 +349,7 @@ def _judged_table(judged: Sequence[Judged]) -> Table:
 
 
 def _limits_table() -> Table:
-    table = _table(
+    table = report.columns(
         "factor at which drives are full; thumbnails of", *(f"{size:g} of the bytes" for size in SIZES)
     )
     for brokers, drives in CLUSTERS:
@@ -367,7 +360,7 @@ def _limits_table() -> Table:
 
 def _sets_table() -> Table:
     most = frames_max(paper.FRAME_MS, paper.INTERVAL_MS)
-    table = _table(f"object detection: frames in a set, at most {most:.1f} in time", *map(str, SETS))
+    table = report.columns(f"object detection: frames in a set, at most {most:.1f} in time", *map(str, SETS))
     table.add_row("sending a set, ms", *(f"{frames * paper.FRAME_MS:.1f}" for frames in SETS))
     growth = (delay_growth_ms_per_s(frames, paper.FRAME_MS, paper.INTERVAL_MS) for frames in SETS)
     table.add_row("ingestion falls behind, ms/s", *(f"{value:.0f}" for value in growth))

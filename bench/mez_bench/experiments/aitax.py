@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
+from mez_bench import report
 from mez_bench.acceleration import paper
 from mez_bench.aitax import drives
 from mez_bench.aitax.judged import DISTURBED_SHARE, MACHINE_FULL_SHARE
@@ -258,14 +259,6 @@ def _notes(points: Sequence[Point]) -> list[str]:
 # ---- tables ----------------------------------------------------------------------------------------------
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
-    table.add_column(columns[0])
-    for column in columns[1:]:
-        table.add_column(column, justify="right")
-    return table
-
-
 def _point_tables(points: Sequence[Point]) -> list[Table]:
     tables = []
     for part in PARTS:
@@ -273,7 +266,7 @@ def _point_tables(points: Sequence[Point]) -> list[Table]:
         if not mine:
             continue
         columns = ("times", "stable", "done", "grows ms/s", "mean ms", "p99 ms", "waiting (bound)")
-        table = _table(part, *columns, "durable ms", "written", "machine: bus + clients", "")
+        table = report.columns(part, *columns, "durable ms", "written", "machine: bus + clients", "")
         for one in mine:
             table.add_row(*_cells(one))
         tables.append(table)
@@ -310,7 +303,9 @@ def _ms(value: float | None) -> str:
 
 
 def _share_table(points: Sequence[Point]) -> Table:
-    table = _table("waiting, share of end to end", *(f"{factor:g} times" for factor in paper.WAITING_SHARES))
+    table = report.columns(
+        "waiting, share of end to end", *(f"{factor:g} times" for factor in paper.WAITING_SHARES)
+    )
     table.add_row("paper (Kafka)", *(f"{share:.3f}" for share in paper.WAITING_SHARES.values()))
     for part in ("disk", "memory"):
         for bus in BUSES:
@@ -330,7 +325,7 @@ def _model_tables(against: Sequence[Compared], clusters: Sequence[Larger]) -> li
     words = {True: "stable", False: "unstable"}
     tables = []
     if against:
-        table = _table(
+        table = report.columns(
             "drives: measured and by model", "times", "measured", "payloads, busy", "bytes written, busy", ""
         )
         for one in against:
@@ -344,7 +339,9 @@ def _model_tables(against: Sequence[Compared], clusters: Sequence[Larger]) -> li
             )
         tables.append(table)
     if clusters:
-        table = _table("the paper's clusters by model", "times", "model", "each record synced", "paper")
+        table = report.columns(
+            "the paper's clusters by model", "times", "model", "each record synced", "paper"
+        )
         for cluster in clusters:
             point = cluster.point
             table.add_row(

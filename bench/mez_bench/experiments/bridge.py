@@ -19,7 +19,7 @@ from mez_bench.children import Child, mez
 from mez_bench.errors import ExperimentError
 from mez_bench.experiment import Cell, Experiment, Outcome, Target
 from mez_bench.experiments.groups import Site
-from mez_bench.report import figure
+from mez_bench.report import columns, figure
 from mez_bench.run import Run
 from mez_bench.stats import Values, interval, median, ratio_interval
 
@@ -252,9 +252,7 @@ def _outcome(rates: Mapping[str, Sequence[Values]], count: int, size: int) -> Ou
 
 
 def _table(rows: Sequence[Mapping[str, Cell]]) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 1))
-    for column in ("", "records/s", "MB/s"):
-        table.add_column(column, no_wrap=True, justify="right" if column else "left")
+    table = columns("", "records/s", "MB/s")
     for row in rows:
         numbers = [figure(float(row[name] or 0.0)) for name in ("records_per_s", "megabytes_per_s")]
         table.add_row(str(row["arm"]), *numbers)

@@ -208,14 +208,18 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--seconds", type=_number(1, 86400), help="how long frames flow [30, or as long as the scenario]")
+    add(
+        "--seconds",
+        type=number_within(1, 86400),
+        help="how long frames flow [30, or as long as the scenario]",
+    )
     add(
         "--cameras",
         type=_whole(1, CAMERAS_MAX),
         metavar="N",
         help=f"number of cameras, 1 to {CAMERAS_MAX} [3]",
     )
-    add("--fps", type=_number(0.5, FPS_MAX), help="frames per second of each camera [10]")
+    add("--fps", type=number_within(0.5, FPS_MAX), help="frames per second of each camera [10]")
     add(
         "--scenario",
         metavar="FILE|NAME",
@@ -283,7 +287,9 @@ def find_video() -> Path | None:
     return next((checkout / VIDEO for checkout in checkouts if (checkout / VIDEO).is_file()), None)
 
 
-def _number(least: float, most: float) -> Callable[[str], float]:
+def number_within(least: float, most: float) -> Callable[[str], float]:
+    """What reads an option's number, for argparse. It refuses others."""
+
     def number(text: str) -> float:
         value = float(text)
         if not (math.isfinite(value) and least <= value <= most):

@@ -28,7 +28,7 @@ from mez.apps.recognition import DetectObjects
 from mez.demo import photographs
 from mez.demo.detector import Finding
 from mez.demo.logs import log_to
-from mez.demo.options import find_video
+from mez.demo.options import find_video, number_within
 from mez.demo.photographs import Shown
 from mez.demo.pictures import Gallery
 from mez.pipeline import file, shipped, status
@@ -107,9 +107,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--pipeline", choices=shipped.names(), required=True, help="which")
-    add("--seconds", type=_number(1, 86400), default=20.0, help="how long frames flow [20]")
+    add("--seconds", type=number_within(1, 86400), default=20.0, help="how long frames flow [20]")
     add("--cameras", type=int, choices=range(1, 9), default=2, metavar="N", help="cameras, 1 to 8 [2]")
-    add("--fps", type=_number(0.5, 60), default=3.0, help="frames per second of each camera [3]")
+    add("--fps", type=number_within(0.5, 60), default=3.0, help="frames per second of each camera [3]")
     add("--video", type=Path, metavar="FILE", help="video of the cameras [faces: made; objects: the demo's]")
     add(
         "--people",
@@ -121,16 +121,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="folder for pictures [out/demo]")
     add("--headless", action="store_true", help="as of mez demo; lines are printed in any case")
     return parser
-
-
-def _number(least: float, most: float) -> Callable[[str], float]:
-    def number(text: str) -> float:
-        value = float(text)
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text} is not between {least:g} and {most:g}")
-        return value
-
-    return number
 
 
 class Camera:

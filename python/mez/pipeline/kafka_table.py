@@ -64,16 +64,16 @@ class KafkaSettings:
     """The table `kafka`. Paths are absolute."""
 
     servers: tuple[str, ...]
-    tls: bool
-    ca: Path | None
-    certificate: Path | None
-    key: Path | None
-    sasl: str | None
-    credentials: Path | None
     partitions: int
     replication: int
     retention_s: float
     record_bytes_max: int
+    tls: bool = False
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    sasl: str | None = None
+    credentials: Path | None = None
 
 
 def read(table: object, folder: Path, faults: list[tuple[str, str]]) -> KafkaSettings | None:
