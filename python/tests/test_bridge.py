@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 
 import mez
 from mez import _native
-from mez.pipeline import envelope
+from mez.pipeline import envelope, mez_bus
 from tests.bridges import BridgeProcess, Found, held, in_topic, tables
 from tests.pipelines import until
 from tests.pipelines_kafka import Kafka
@@ -193,29 +193,25 @@ def test_records_wait_at_the_edge_while_kafka_is_away_and_none_is_sent_twice(
     assert bridge.status["lost"] == 0
 
 
+def lasting(folder: Path) -> dict[str, Any]:
+    """Arguments of an edge that can be started again where it was: logs on disk, keys, its socket."""
+    places: dict[str, Any] = {
+        "store_key": store_key(folder),
+        "store": folder / "store",
+        "state": folder / "edge",
+        "keys": folder / "keys",
+        "socket": folder / "edge.sock",
+    }
+    words = ["keys", "init", "--site", "bridge", "--keys", str(places["keys"])]
+    subprocess.run([sys.executable, "-m", "mez", *words], check=True, capture_output=True)
+    return places
+
+
 def test_a_killed_bridge_goes_on_where_it_was(tmp_path: Path, kafka: Kafka) -> None:
     """SIGKILL, and the edge started again with its logs: nothing is lost, and what comes twice says so."""
     name = kafka.name()
     draw = random.Random(7)
-    places: dict[str, Any] = {
-        "store_key": store_key(tmp_path),
-        "store": tmp_path / "store",
-        "state": tmp_path / "edge",
-        "keys": tmp_path / "keys",
-        "socket": tmp_path / "edge.sock",
-    }
-    keys_made = [
-        sys.executable,
-        "-m",
-        "mez",
-        "keys",
-        "init",
-        "--site",
-        "bridge",
-        "--keys",
-        str(places["keys"]),
-    ]
-    subprocess.run(keys_made, check=True, capture_output=True)
+    places = lasting(tmp_path)
     with mez.edge(**places) as edge:
         with (
             flowing("dock/cam1", edge=edge),
@@ -250,6 +246,30 @@ def test_a_killed_bridge_goes_on_where_it_was(tmp_path: Path, kafka: Kafka) -> N
     values = {(message.id, message.value) for message in found}
     assert len(values) == len(ids), "equal identity, equal bytes"
     assert max(Counter(message.id for message in found).values()) <= 4
+
+
+def test_an_edge_that_is_started_again_under_a_bridge(tmp_path: Path, kafka: Kafka) -> None:
+    """The bridge goes on by itself, nothing is lost, and nothing stays open in its group."""
+    name = kafka.name()
+    places = lasting(tmp_path)
+    with ExitStack() as open_ones:
+        with mez.edge(**places) as edge, flowing("dock/cam1", edge=edge):
+            bridge = open_ones.enter_context(BridgeProcess(tmp_path, tables(edge, kafka, name)))
+            bridge.runs()
+            until(partial(_records, bridge), lambda count: count > 20, "records flow")
+        before = _records(bridge)
+        with mez.edge(**places) as edge:
+            with flowing("dock/cam1", edge=edge):
+                until(partial(_records, bridge), lambda count: count > before + 20, "records flow again")
+            found = complete(edge, kafka, f"{name}.frames", "dock/cam1")
+            until(
+                lambda: mez_bus.groups((f"unix://{edge.socket}",), None)[0]["account"]["open"],
+                lambda count: count == 0,
+                "all is settled",
+            )
+            assert bridge.interrupt() == 0
+    epochs = {message.id.rpartition("-")[0] for message in found}
+    assert len(epochs) == 2, "frames of before and after"
 
 
 class Forbidden:

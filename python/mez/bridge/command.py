@@ -1,6 +1,7 @@
 """The command `mez bridge`."""
 
 import argparse
+import importlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -148,9 +149,8 @@ def _schema(_: argparse.Namespace) -> int:
 
 def _need_kafka() -> None:
     try:
-        import confluent_kafka
+        importlib.import_module("confluent_kafka")
     except ImportError as error:
         raise MissingPackageError(
             f"a bridge to Kafka needs the package confluent-kafka ({error}); run: pip install 'mez[kafka]'"
         ) from error
-    assert confluent_kafka.__name__, "it was loaded"

@@ -4,7 +4,7 @@ import threading
 from typing import Any, Final
 
 from mez.bridge.file import Bridge
-from mez.bridge.streams import Board
+from mez.bridge.reader import Board
 from mez.pipeline import mez_bus
 from mez.pipeline.errors import BusAwayError
 

@@ -11,8 +11,8 @@ from mez._subscribe import connect
 from mez.bridge import message as messages
 from mez.bridge.file import Bridge
 from mez.bridge.lane import LOOK_S, Lane
-from mez.bridge.streams import AWAY_S, CONNECT_S, REFUSED_S, Board
-from mez.errors import BrokerError, BusyError, ConnectError, Error, NotFoundError
+from mez.bridge.reader import CONNECT_S, Board, Reader
+from mez.errors import BrokerError, NotFoundError
 from mez.pipeline.errors import BusError
 
 POLL_S: Final = 0.5
@@ -53,7 +53,7 @@ class Places:
         unfinished.replace(self._file)
 
 
-class NotesReader:
+class NotesReader(Reader):
     """Reads the notes of cameras, in a thread of its own.
 
     Args:
@@ -65,15 +65,13 @@ class NotesReader:
     """
 
     def __init__(self, bridge: Bridge, results: Lane, events: Lane, board: Board, folder: Path) -> None:
+        super().__init__("notes", board)
         assert bridge.notes is not None, "the caller looked"
         self._bridge = bridge
         self._cameras = bridge.notes.cameras
         self._lanes = {"result": results, "event": events}
-        self._board = board
         self._places = Places(folder)
-        self._over = threading.Event()
         self._client: _native.Client | None = None
-        self._thread = threading.Thread(target=self._run, name="bridge-notes", daemon=True)
 
     def open(self) -> None:
         """Connect, and see that notes may be read.
@@ -84,37 +82,19 @@ class NotesReader:
         """
         self._client = check(self._bridge)
 
-    def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
+    def leave(self) -> None:
+        """Let go of the connection."""
+        self._client = None
 
-    def stop(self) -> None:
-        """Take no more from the edge."""
-        self._over.set()
-
-    def close(self) -> None:
-        """End reading. What is not confirmed comes again at the next start."""
-        self.stop()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        trouble = ""
-        while not self._over.wait(POLL_S):
-            try:
-                if self._client is None:
-                    self.open()
-                assert self._client is not None, "it was opened"
-                for camera in _known(self._client, self._cameras):
-                    while self._copy(self._client, camera):
-                        pass
-                trouble = ""
-            except Error as error:
-                self._client = None
-                if str(error) != trouble:
-                    trouble = str(error)
-                    self._board.tell(f"notes: {error}; trying again")
-                self._over.wait(AWAY_S if isinstance(error, ConnectError | BusyError) else REFUSED_S)
+    def read(self) -> None:
+        """Copy what is new, and wait a little for more."""
+        if self._client is None:
+            self.open()
+        assert self._client is not None, "it was opened"
+        for camera in _known(self._client, self._cameras):
+            while self._copy(self._client, camera):
+                pass
+        self._over.wait(POLL_S)
 
     def _copy(self, client: _native.Client, camera: str) -> bool:
         """Copy a page, and keep the place once all of it is confirmed. Returns whether there may be more."""

@@ -83,7 +83,7 @@ class Outlet:
             try:
                 self._producer.produce(
                     lane.topic,
-                    # A copy that is gone in a moment: the library makes its own, of bytes alone.
+                    # The library takes bytes, and no other buffers. It keeps a copy of its own.
                     bytes(message.value),
                     message.key.encode(),
                     headers=list(message.headers.items()),

@@ -13,6 +13,7 @@ from mez.bridge.lane import Lane
 from mez.bridge.message import Message
 from mez.bridge.notes import NotesReader
 from mez.bridge.outlet import Outlet
+from mez.bridge.reader import Reader
 from mez.bridge.status import Status, StreamStatus, Teller
 from mez.bridge.streams import StreamReader
 from mez.errors import BusyError, ConnectError
@@ -136,6 +137,9 @@ class Run:
             self.tell(f"{what}: {error}; trying again")
 
     def _step(self) -> None:
+        for reader in self._everybody():
+            if reader.failure is not None:
+                raise reader.failure
         if self._outlet.wants_topics and time.monotonic() >= self._prepare_at_s:
             self._try_to_prepare(is_first=False)
         self._outlet.poll(POLL_S)
@@ -244,7 +248,7 @@ class Run:
     def _unconfirmed(self) -> int:
         return sum(lane.unconfirmed for lane in self._lanes)
 
-    def _everybody(self) -> list[StreamReader | NotesReader]:
+    def _everybody(self) -> list[Reader]:
         notes = [self._notes] if self._notes is not None else []
         return [*self._readers.values(), *notes]
 

@@ -2,21 +2,15 @@
 
 import threading
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import mez
 from mez._frame import Frame
 from mez.bridge import message as messages
 from mez.bridge.file import Bridge, Stream
 from mez.bridge.lane import LOOK_S, Lane
-from mez.errors import BusyError, ConnectError, EndedError, Error, WaitTimeoutError
-
-CONNECT_S: Final = 5.0
-"""How long an edge is dialled before it counts as away, in seconds."""
-
-AWAY_S: Final = 1.0
-REFUSED_S: Final = 5.0
-"""How long it takes until an edge that was away, or has refused, is asked again, in seconds."""
+from mez.bridge.reader import CONNECT_S, Board, Reader
+from mez.errors import EndedError, WaitTimeoutError
 
 AGAIN_AFTER_S: Final = 86_400.0
 TRIES: Final = 100
@@ -28,20 +22,7 @@ _NOTED_EVENTS: Final = ("contract", "source")
 """Events that are notes as well, where the edge keeps notes."""
 
 
-class Board(Protocol):
-    """What readers tell the bridge."""
-
-    def tell(self, sentence: str) -> None:
-        """Tell people something."""
-
-    def event(self, kind: str, camera: str | None, **told: Any) -> None:  # noqa: ANN401, plain values
-        """Send an event of the bridge."""
-
-    def lose(self, count: int) -> None:
-        """Count records that were at the edge and never came."""
-
-
-class StreamReader:
+class StreamReader(Reader):
     """Reads one stream, in a thread of its own.
 
     Args:
@@ -52,15 +33,15 @@ class StreamReader:
     """
 
     def __init__(self, bridge: Bridge, stream: Stream, lane: Lane, board: Board) -> None:
+        super().__init__(f"stream.{stream.name}", board)
         self._bridge = bridge
         self._stream = stream
         self._lane = lane
-        self._board = board
-        self._over = threading.Event()
         self._subscription: mez.Subscription | None = None
-        # Frames that are on their way to Kafka, so that one that the edge gives again goes once.
-        self._held: set[tuple[str, int, int]] = set()
-        self._thread = threading.Thread(target=self._run, name=f"bridge-{stream.name}", daemon=True)
+        # Frames on their way to Kafka, as the edge gave them last. One that it gives again goes once; what is
+        # settled is what it gave last.
+        self._held: dict[tuple[str, int, int], Frame] = {}
+        self._lock = threading.Lock()
         self.skipped = 0
 
     def open(self) -> None:
@@ -92,68 +73,47 @@ class StreamReader:
             **options,
         )
 
-    def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
+    def leave(self) -> None:
+        """Leave the group. What is not settled is given again."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close()
 
-    def stop(self) -> None:
-        """Take no more from the edge. What is on its way is settled until `close`."""
-        self._over.set()
-
-    def close(self) -> None:
-        """Leave the group, once reading has stopped. What is not settled is given again."""
-        self.stop()
-        if self._thread.is_alive():
-            self._thread.join()
-        if self._subscription is not None:
-            self._subscription.close()
-
-    def _run(self) -> None:
-        trouble = ""
-        while not self._over.is_set():
-            try:
-                if self._subscription is None:
-                    self.open()
-                self._read()
-                trouble = ""
-            except EndedError:
-                self._leave()
-            except Error as error:
-                self._leave()
-                if str(error) != trouble:
-                    trouble = str(error)
-                    self._board.tell(f"stream.{self._stream.name}: {error}; trying again")
-                is_away = isinstance(error, ConnectError | BusyError)
-                self._over.wait(AWAY_S if is_away else REFUSED_S)
-
-    def _leave(self) -> None:
-        if self._subscription is not None:
-            self._subscription.close()
-            self._subscription = None
-
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Take frames, until the end is wished or the edge ends the subscription."""
+        if self._subscription is None:
+            self.open()
         subscription = self._subscription
-        assert subscription is not None, "it was opened before"
+        assert subscription is not None, "it was opened"
         while not self._over.is_set():
             try:
                 frame = subscription.next(LOOK_S)
             except WaitTimeoutError:
                 continue
+            except EndedError:
+                self.leave()
+                return
             self._note_gaps(frame)
-            key = (frame.camera, frame.epoch, frame.sequence)
-            if key in self._held:
-                continue
             message = messages.of_frame(frame, self._bridge.name)
             if self._stream.is_every:
-                self._held.add(key)
-                message.done = partial(self._settle, key, frame)
+                key = (frame.camera, frame.epoch, frame.sequence)
+                if self._is_held(key, frame):
+                    continue
+                message.done = partial(self._settle, key)
             if not self._lane.put(message, self._over.is_set):
                 return
 
-    def _settle(self, key: tuple[str, int, int], frame: Frame) -> None:
+    def _is_held(self, key: tuple[str, int, int], frame: Frame) -> bool:
+        with self._lock:
+            is_held = key in self._held
+            self._held[key] = frame
+        return is_held
+
+    def _settle(self, key: tuple[str, int, int]) -> None:
         """Kafka has it: nobody needs to get it again."""
+        with self._lock:
+            frame = self._held.pop(key)
         frame.done()
-        self._held.discard(key)
 
     def _note_gaps(self, frame: Frame) -> None:
         lost = {why: count for why, count in frame.skipped.items() if why in messages.LOST_REASONS}

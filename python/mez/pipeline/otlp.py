@@ -230,9 +230,8 @@ class Exporter:
                 _log.warning("spans are not taken by %s: %s", self._endpoint.geturl(), why)
             if pause_s is None or not is_again or time.monotonic() + pause_s > self._until_s:
                 break
-            if self._over.wait(pause_s):
-                # The end was wished: once more, and no waiting.
-                time.sleep(0.05)
+            # Once the end is wished, what is left of the tries comes at once.
+            self._over.wait(pause_s)
         self.dropped += count
 
     def _post(self, body: bytes) -> tuple[str, bool]:
