@@ -1,6 +1,6 @@
 """Learns faces: a folder with a folder of pictures for each person becomes a file of known people."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +14,13 @@ SIDE_MAX: Final = 1600
 """Larger pictures are made smaller first, to this longer side in pixels."""
 
 
-def enrol(folder: Path, out: Path) -> Iterator[str]:
+def enrol(folder: Path, out: Path, seen: Callable[[int, int], object] | None = None) -> Iterator[str]:
     """Learn the people of a folder. All faults are told at once; nothing is written then.
 
     Args:
         folder: It has a folder for each person, with the person's name, and pictures of one face each.
         out: The file of known people to write.
+        seen: Told how many pictures were looked at, of how many.
 
     Yields:
         A line for each person, and one for the file.
@@ -32,14 +33,15 @@ def enrol(folder: Path, out: Path) -> Iterator[str]:
     pictures = _pictures(folder)
     finder, embedder = Finder(), Embedder()
     faults: list[str] = []
-    known: dict[str, list[Numbers]] = {}
-    for person, files in pictures.items():
-        known[person] = []
-        for path in files:
-            try:
-                known[person].append(embedder.embed(_thumbnail(finder, path)))
-            except PeopleError as error:
-                faults.append(str(error))
+    known: dict[str, list[Numbers]] = {person: [] for person in pictures}
+    every = [(person, path) for person, files in pictures.items() for path in files]
+    for number, (person, path) in enumerate(every, 1):
+        try:
+            known[person].append(embedder.embed(_thumbnail(finder, path)))
+        except PeopleError as error:
+            faults.append(str(error))
+        if seen is not None:
+            seen(number, len(every))
     if faults:
         raise PeopleError("\n".join([*faults, "nothing was written; remove or replace these files"]))
     People(known).write(out)

@@ -18,7 +18,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from mez._detections import Detections
 from mez.apps import dlib_faces, nanodet, people
-from mez.apps.dlib_faces import NUMBERS, THUMBNAIL, Face
+from mez.apps.dlib_faces import NUMBERS, THUMBNAIL
 from mez.apps.onnx_network import OnnxError
 from mez.apps.people import PeopleError
 from mez.errors import MissingPackageError
@@ -39,6 +39,9 @@ FACES_MAX: Final = 128
 
 FACES: Final = "faces"
 """The header of records between the stages: left, top, right, bottom and score of each face, as JSON."""
+
+Corners = tuple[float, float, float, float]
+"""Left, top, right and bottom."""
 
 _log = logging.getLogger("mez")
 
@@ -85,7 +88,7 @@ class DetectFaces:
         if not faces:
             record.reply(Detections([]))
             return None
-        rows = _published(record, image, faces)
+        rows = _rows(record, image, ((face.xyxy, face.score) for face in faces))
         thumbnails = np.concatenate([face.thumbnail for face in faces])
         return record.picture(thumbnails, headers={FACES: json.dumps(rows, separators=(",", ":"))})
 
@@ -191,11 +194,8 @@ class DetectObjects:
         record.mark("decoded")
         found = [box for box in self._detector.detect(image) if box.label in self._kinds]
         record.mark("ai.found")
-        across, down = _scale(record, image)
-        rows = []
-        for box in (box.scaled(across, down) for box in found):
-            corners = box.x, box.y, box.x + box.width, box.y + box.height
-            rows.append([*(round(number, 1) for number in corners), round(box.score, 3)])
+        corners = [(box.x, box.y, box.x + box.width, box.y + box.height) for box in found]
+        rows = _rows(record, image, zip(corners, (box.score for box in found), strict=True))
         names = [box.label for box in found]
         record.reply(_detections(record, rows, names))
         objects = [
@@ -204,21 +204,14 @@ class DetectObjects:
         return record.derive({"objects": objects})
 
 
-def _scale(record: Record, image: npt.NDArray[Any]) -> tuple[float, float]:
-    """By how much pixels of the image are multiplied to be those of the frame as it was published."""
+def _rows(
+    record: Record, image: npt.NDArray[Any], boxes: Iterable[tuple[Corners, float]]
+) -> list[list[float]]:
+    """Left, top, right, bottom and score of each box, in pixels of the frame as it was published."""
     height, width = image.shape[:2]
     across, down = record.published_size or (width, height)
-    return across / width, down / height
-
-
-def _published(record: Record, image: npt.NDArray[Any], faces: Sequence[Face]) -> list[list[float]]:
-    across, down = _scale(record, image)
-    rows = []
-    for face in faces:
-        left, top, right, bottom = face.xyxy
-        corners = left * across, top * down, right * across, bottom * down
-        rows.append([*(round(number, 1) for number in corners), round(face.score, 3)])
-    return rows
+    factors = np.array([across / width, down / height] * 2)
+    return [[*np.round(corners * factors, 1).tolist(), round(score, 3)] for corners, score in boxes]
 
 
 def _detections(record: Record, rows: Sequence[Sequence[float]], names: Sequence[str]) -> Detections:

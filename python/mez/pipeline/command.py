@@ -244,7 +244,19 @@ def _enrol(options: argparse.Namespace) -> int:
         from mez.apps.enrol import enrol
     except ImportError as error:
         raise MissingPackageError(f"faces need OpenCV ({error}); run: pip install 'mez[faces]'") from error
-    for line in enrol(options.folder, options.out):
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("learning faces", total=None)
+        lines = list(
+            enrol(
+                options.folder,
+                options.out,
+                lambda done, total: progress.update(bar, completed=done, total=total),
+            )
+        )
+    for line in lines:
         print(line)
     return 0
 
