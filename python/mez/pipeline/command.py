@@ -247,7 +247,8 @@ def _enrol(options: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("learning faces", total=None)
         lines = list(
             enrol(
