@@ -8,10 +8,10 @@ import pytest
 import mez
 from mez.pipeline import record as records
 from mez.pipeline.replies import Replies
+from tests.pipeline_runs import Running
 from tests.pipelines import made, until
 from tests.pipelines_kafka import Kafka
 from tests.support import picture
-from tests.test_pipeline_run import Running
 
 # On a busy machine Kafka, and a handful of interpreters, take their time to start.
 pytestmark = pytest.mark.timeout(300)
@@ -42,7 +42,7 @@ def name(record, folder):
 def running(request: pytest.FixtureRequest, tmp_path: Path, edge: mez.Edge) -> Running:
     """A pipeline on either bus."""
     kafka: Kafka | None = request.getfixturevalue("kafka") if request.param == "kafka" else None
-    found = Running(tmp_path, edge, kafka)
+    found = Running(tmp_path, edge.socket, kafka)
     (tmp_path / "stages.py").write_text(STAGES)
     bus = "mez" if kafka is None else "kafka"
     found.write(
@@ -62,9 +62,9 @@ options.folder = "{tmp_path}"
     return found
 
 
-def test_every_stage_may_answer_the_camera(running: Running) -> None:
+def test_every_stage_may_answer_the_camera(running: Running, edge: mez.Edge) -> None:
     """In the pixels of its frame. A try that fails has answered nothing."""
-    with mez.publisher("dock/cam1", edge=running.edge) as camera, running.run():
+    with mez.publisher("dock/cam1", edge=edge) as camera, running.run():
         camera.wait_connected(timeout=30)
         for number in range(2):
             frame = camera.send(picture(number, 64, 48))

@@ -1,0 +1,168 @@
+//! Decides at the camera which answer may arrive, and what the edge is told of it.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::outlet::UNCONFIRMED_ANSWERS_MAX;
+use super::types::{ANSWER_BYTES_MAX, AnswerTimes, Answered};
+use crate::clock::ClockEstimate;
+use crate::frame::{Encoding, Epoch, FrameId};
+use crate::trace::{CameraTrace, Stage};
+use crate::units::{ClockAnchor, Instant};
+use crate::wire::{AnswerAccount, AnswerSkips, FrameHeader, Report};
+
+/// The most answers that may arrive at once on all connections: all that an edge has on its way.
+pub const ARRIVING_ANSWERS_MAX: usize = UNCONFIRMED_ANSWERS_MAX + 1;
+/// Accounts of edges that are remembered. A camera has one edge at a time; one that it comes back to goes on with its account.
+pub const ACCOUNTS_MAX: usize = 8;
+
+/// Why an answer that announced itself is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerRefused {
+    /// The publisher takes none.
+    #[error("the publisher takes no answers")]
+    NotWanted,
+    /// Not to a frame of this start of the camera.
+    #[error("an answer to frame {frame} of another start of the camera")]
+    Epoch {
+        /// The frame.
+        frame: FrameId,
+    },
+    /// The publisher has a newer one, or this one.
+    #[error("an answer to frame {frame} after one to frame {newest}")]
+    Old {
+        /// The frame.
+        frame: FrameId,
+        /// The newest frame whose answer is here.
+        newest: FrameId,
+    },
+    /// It is empty, larger than the limit, or no JPEG.
+    #[error("an answer of {bytes} bytes and {width}x{height} pixels as {}; it has to be a JPEG of at most {ANSWER_BYTES_MAX} bytes", .encoding.name())]
+    Form {
+        /// Its size.
+        bytes: u32,
+        /// Its width.
+        width: u32,
+        /// Its height.
+        height: u32,
+        /// Its encoding.
+        encoding: Encoding,
+    },
+    /// More at once than an edge has reason to send.
+    #[error("more than {ARRIVING_ANSWERS_MAX} answers at once")]
+    TooMany,
+}
+
+/// The answers that arrive at a camera.
+#[derive(Debug, Default)]
+pub struct Inlet {
+    /// By connection and frame.
+    arriving: BTreeMap<(u64, FrameId), (Box<FrameHeader>, Instant)>,
+    /// The newest frame whose answer is here.
+    newest: Option<FrameId>,
+    /// What edges have told, the last one last.
+    accounts: Vec<AnswerAccount>,
+    /// What accounts say that are not remembered.
+    forgotten: AnswerSkips,
+}
+
+impl Inlet {
+    /// The header of an answer is here, on a connection with this number, at a camera in this epoch. After `Ok`, its payload may be received, until [`Inlet::handle_complete`] or [`Inlet::handle_cancelled`].
+    pub fn handle_header(
+        &mut self,
+        now: Instant,
+        (link, epoch): (u64, Epoch),
+        header: Box<FrameHeader>,
+    ) -> Result<(), AnswerRefused> {
+        let (meta, bytes) = (&header.meta, header.payload_bytes);
+        let (frame, width, height, encoding) = (meta.id, meta.width, meta.height, meta.encoding);
+        if frame.epoch != epoch {
+            return Err(AnswerRefused::Epoch { frame });
+        }
+        if bytes == 0
+            || bytes > ANSWER_BYTES_MAX
+            || width == 0
+            || height == 0
+            || encoding != Encoding::Jpeg
+            || header.history > 0
+        {
+            return Err(AnswerRefused::Form { bytes, width, height, encoding });
+        }
+        if let Some(newest) = self.newest.filter(|newest| *newest >= frame) {
+            return Err(AnswerRefused::Old { frame, newest });
+        }
+        if self.arriving.len() >= ARRIVING_ANSWERS_MAX || self.arriving.contains_key(&(link, frame)) {
+            return Err(AnswerRefused::TooMany);
+        }
+        self.arriving.insert((link, frame), (header, now));
+        Ok(())
+    }
+
+    /// All of an answer is here. Returns what the edge is told, and the answer unless it is older than another.
+    pub fn handle_complete(
+        &mut self,
+        now: Instant,
+        (link, frame): (u64, FrameId),
+        payload: Bytes,
+        (anchor, clock): (ClockAnchor, Option<ClockEstimate>),
+    ) -> Option<(Report, Option<Answered>)> {
+        let (header, first) = self.arriving.remove(&(link, frame))?;
+        if self.newest.is_some_and(|newest| newest >= frame) {
+            return Some((Report::Refused { frame }, None));
+        }
+        self.newest = Some(frame);
+        let report = Report::Complete { frame, bytes: payload.len() as u32, first, last: now };
+        let meta = &header.meta;
+        let times = times(anchor.instant_at(meta.captured), &header.trace, clock, (first, now));
+        let answered = Answered {
+            frame,
+            captured: meta.captured,
+            width: meta.width,
+            height: meta.height,
+            payload,
+            times,
+        };
+        Some((report, Some(answered)))
+    }
+
+    /// The rest of an answer will not come.
+    pub fn handle_cancelled(&mut self, link: u64, frame: FrameId) {
+        self.arriving.remove(&(link, frame));
+    }
+
+    /// A connection is gone.
+    pub fn handle_closed(&mut self, link: u64) {
+        self.arriving.retain(|(of, _), _| *of != link);
+    }
+
+    /// An edge counts answers. Returns how many were not delivered, by all accounts.
+    pub fn handle_account(&mut self, account: AnswerAccount) -> AnswerSkips {
+        self.accounts.retain(|known| known.since != account.since);
+        if self.accounts.len() == ACCOUNTS_MAX {
+            self.forgotten.add_all(&self.accounts.remove(0).skipped);
+        }
+        self.accounts.push(account);
+        let mut all = self.forgotten;
+        self.accounts.iter().for_each(|account| all.add_all(&account.skipped));
+        all
+    }
+}
+
+/// The sender of an answer is the edge, so the stages of a sender are read so: what it publishes is the frame, what it encodes is the answer.
+fn times(
+    captured: Instant,
+    trace: &CameraTrace,
+    clock: Option<ClockEstimate>,
+    (arriving, arrived): (Instant, Instant),
+) -> AnswerTimes {
+    let captured = captured.min(arriving);
+    let mut earliest = captured;
+    let mut stage = |stage| {
+        let at = clock?.to_ours(trace.get(stage)?).clamp(earliest, arriving);
+        earliest = at;
+        Some(at)
+    };
+    let (up, made, sent) = (stage(Stage::Published), stage(Stage::Encoded), stage(Stage::Sent));
+    AnswerTimes { captured, up, made, sent, arriving, arrived }
+}

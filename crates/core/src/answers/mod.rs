@@ -1,0 +1,26 @@
+//! Brings pictures that applications make of a camera's frames back to the camera's publisher, the newest first
+//! (`docs/decisions/0062-answers.md`).
+//!
+//! Each part is a state machine without clock or socket, as the brokers are that own them.
+//!
+//! | part | where | what it decides |
+//! | --- | --- | --- |
+//! | [`Outlet`] | at the edge, one for each camera | which answer is sent next, which one is given up, and how each is counted |
+//! | [`Inlet`] | at the camera | which answer may arrive, and what the edge is told of it |
+//! | [`AnswerBox`] | at the camera | which answer the publisher is given, and what it is told of the others |
+//!
+//! Every answer ends in exactly one way: the publisher is given it, or it is counted under an [`AnswerSkip`](crate::wire::AnswerSkip).
+
+mod answer_box;
+mod downlink;
+mod inlet;
+mod outlet;
+mod types;
+
+pub use self::answer_box::AnswerBox;
+pub use self::inlet::{ACCOUNTS_MAX, ARRIVING_ANSWERS_MAX, AnswerRefused, Inlet};
+pub use self::outlet::{Outlet, UNCONFIRMED_ANSWERS_MAX};
+pub use self::types::{ANSWER_BYTES_MAX, AnswerTimes, Answered, MadeAnswer, OutletStep, Room};
+
+#[cfg(test)]
+mod tests;

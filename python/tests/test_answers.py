@@ -1,0 +1,180 @@
+"""Pictures that applications make of frames, on their way back to the camera."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import mez
+from tests.support import deliver, picture
+
+# The edge hears a moment after the publisher that answers are wanted.
+_PATIENCE_S = 30.0
+
+
+def _answered(
+    camera: mez.Publisher, frames: mez.Subscription, answers: mez.Answers, image: object
+) -> tuple[mez.Frame, mez.Answer]:
+    """A frame, and the answer to it: answered until the edge knows that somebody takes answers."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        frame = deliver(camera, frames)
+        frame.answer(image)
+        try:
+            return frame, answers.next(timeout=0.5)
+        except mez.WaitTimeoutError:
+            pass
+    raise AssertionError(f"no answer: {answers.skipped}, {frames.answer_counts}")
+
+
+def test_a_picture_comes_back_with_its_times(edge: mez.Edge) -> None:
+    """Of another size than the frame; close to what was sent, as JPEG is."""
+    made = np.zeros((40, 60, 3), np.uint8)
+    made[:, :, 2] = 200
+    with (
+        mez.publisher("cam", edge=edge) as camera,
+        edge.subscribe("cam") as frames,
+        camera.answers(answer_ms=20_000) as answers,
+    ):
+        frame, answer = _answered(camera, frames, answers, made)
+        assert answer.frame == frame.id
+        assert (answer.width, answer.height, answer.image.shape) == (60, 40, (40, 60, 3))
+        assert np.abs(answer.image.astype(int) - made).max() < 12
+        assert abs(answer.captured_ns - frame.captured_ns) < 1e9
+        stages = list(answer.ms)
+        assert [stage for stage in stages if stage not in ("up", "made", "sent")] == [
+            "arriving",
+            "arrived",
+            "taken",
+            "decoded",
+        ]
+        assert list(answer.ms.values()) == sorted(answer.ms.values())
+        assert answer.age_ms == answer.ms["taken"]
+
+        # Bytes of a JPEG go as they are.
+        jpeg = picture(3)
+        encoded = mez._native.encode_jpeg(jpeg, 50)
+        _, answer = _answered(camera, frames, answers, encoded)
+        assert answer.jpeg == encoded
+
+
+def test_an_answer_may_be_larger_than_the_largest_frame() -> None:
+    """Answers have a limit of their own."""
+    made = np.random.default_rng(7).integers(0, 256, (480, 480, 3), np.uint8)
+    with (
+        mez.edge(frame_bytes_max=50_000) as edge,
+        mez.publisher("cam", edge=edge) as camera,
+        edge.subscribe("cam") as frames,
+        camera.answers(answer_ms=20_000) as answers,
+    ):
+        jpeg = mez._native.encode_jpeg(made, 90)
+        assert len(jpeg) > 100_000
+        _, answer = _answered(camera, frames, answers, jpeg)
+        assert answer.jpeg == jpeg
+        assert frames.answer_counts.failed == 0
+
+
+def test_answers_that_nobody_takes_in_time_are_told(edge: mez.Edge) -> None:
+    """The newest is given, and what is given and told is what was answered."""
+    made = np.full((16, 16), 128, np.uint8)
+    with (
+        mez.publisher("cam", edge=edge) as camera,
+        edge.subscribe("cam") as frames,
+        camera.answers(answer_ms=20_000) as answers,
+    ):
+        _answered(camera, frames, answers, made)
+        before = frames.answer_counts.queued - 1 - sum(answers.skipped.values())
+        assert before == 0
+        for _ in range(5):
+            frame = deliver(camera, frames)
+            frame.answer(made)
+        frame.answer(made)
+        answered = frames.answer_counts.queued - 1
+        given, last = 0, None
+        deadline = time.monotonic() + _PATIENCE_S
+        while given + sum(answers.skipped.values()) < answered and time.monotonic() < deadline:
+            try:
+                answer = answers.next(timeout=0.2)
+            except mez.WaitTimeoutError:
+                continue
+            assert last is None or answer.frame > last
+            given, last = given + 1, answer.frame
+        assert last == frame.id
+        assert given + sum(answers.skipped.values()) == answered
+        assert answers.skipped.get("repeated", 0) + answers.skipped.get("replaced", 0) >= 1
+
+
+def test_what_is_no_picture_is_refused(edge: mez.Edge) -> None:
+    """At the call, and nothing is sent."""
+    with mez.publisher("cam", edge=edge) as camera, edge.subscribe("cam") as frames:
+        frame = deliver(camera, frames)
+        with pytest.raises(mez.ImageError, match="not 8-bit"):
+            frame.answer(np.full((8, 8, 3), np.nan))
+        with pytest.raises(mez.ImageError, match="not a whole jpeg"):
+            frame.answer(b"no picture")
+        with pytest.raises(mez.ArgumentTypeError, match="the image is None"):
+            frame.answer(None)
+        assert frames.answer_counts.queued == 0
+        for wrong in (0, -1, float("nan"), None):
+            with pytest.raises(mez.ArgumentError, match="answer_ms is"):
+                camera.answers(answer_ms=wrong)  # type: ignore[arg-type]
+
+
+def test_answers_end_with_their_publisher(edge: mez.Edge) -> None:
+    """Also in the middle of waiting for one."""
+    ended = threading.Event()
+    with mez.publisher("cam", edge=edge) as camera:
+        answers: Iterator[mez.Answer] = camera.answers()
+
+        def take() -> None:
+            for _ in answers:
+                pass
+            ended.set()
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        camera.close()
+        assert ended.wait(30)
+        thread.join(30)
+        with pytest.raises(mez.EndedError):
+            camera.answers()
+
+
+def test_answers_are_taken_once_and_end_when_they_are_closed(edge: mez.Edge) -> None:
+    """Also in the middle of waiting for one."""
+    with mez.publisher("cam", edge=edge) as camera:
+        answers = camera.answers()
+        with pytest.raises(mez.BusyError, match="are taken already"):
+            camera.answers()
+        thread = threading.Thread(target=lambda: list(answers))
+        thread.start()
+        answers.close()
+        thread.join(30)
+        assert not thread.is_alive()
+        with pytest.raises(mez.EndedError, match="are closed"):
+            answers.next()
+        camera.answers().close()
+
+
+def test_a_program_on_another_host_needs_the_right_to_reply() -> None:
+    """Over gRPC. An answer does not wait for the edge, so that a later one says what is missing."""
+    made = np.full((16, 16), 128, np.uint8)
+    grants = {"app/**": {"watch": "dock/*", "reply": "dock/cam1"}}
+    with (
+        mez.edge(rights=grants) as edge,
+        mez.publisher("dock/cam1", edge=edge) as camera,
+        mez.publisher("dock/cam2", edge=edge) as other,
+        camera.answers(answer_ms=20_000) as answers,
+    ):
+        with mez.subscribe("dock/cam1", edge=edge.grpc_address, keys=edge.keys) as frames:
+            frame, answer = _answered(camera, frames, answers, made)
+            assert answer.frame == frame.id
+        with mez.subscribe("dock/cam2", edge=edge.grpc_address, keys=edge.keys) as frames:
+            frame = deliver(other, frames)
+            with pytest.raises(mez.PermissionDenied, match=r"mez keys grant app/\S+ reply dock/cam2"):
+                for _ in range(300):
+                    frame.answer(made)
+                    time.sleep(0.1)
+            assert frames.answer_counts.sent == 0
