@@ -1,4 +1,4 @@
-//! The edge's side of the link: accepts connections, and receives frames over QUIC.
+//! The edge's side of the link: accepts connections, and serves those over QUIC.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -6,28 +6,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::stream::FuturesUnordered;
 use mez_core::broker::LinkId;
 use mez_core::broker::edge::Peer;
 use mez_core::rights::own_cameras;
-use mez_core::units::Instant;
-use mez_core::wire::{FRAME_HEADER_BYTES_MAX, FrameHeader};
-use quinn::{Connection, Endpoint, Incoming, RecvStream, SendStream};
+use quinn::{Connection, Endpoint, Incoming, SendStream, ServerConfig};
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_stream::StreamExt;
 use tracing::debug;
 
 use super::quic::{
-    CLOSE_DONE, CLOSE_PROTOCOL, DATAGRAM_BYTES_ETHERNET, MessageReader, ReadMessageError, STOP_REFUSED,
+    CLOSE_DONE, CLOSE_PROTOCOL, CONTROL_PRIORITY, DATAGRAM_BYTES_ETHERNET, MessageReader, ReadMessageError,
     endpoint, transport_config, write_message,
 };
+use super::receive::receive_frames;
+use super::send::FrameSender;
 use super::sent::SentBytes;
-use super::{Command, CommandSender, EdgeEvent, Shown, received, tcp};
+use super::{Command, CommandSender, EdgeEvent, Shown, tcp};
 use crate::audit::Audit;
-use crate::clock::monotonic_now;
 use crate::identity::accept::{Accepted, TlsIncoming};
 use crate::identity::door::{Door, Pass, Said};
 use crate::identity::explain::explain_quic;
@@ -36,7 +34,6 @@ use crate::identity::name::{Identity, SiteName};
 use crate::identity::refusals::Refusals;
 use crate::identity::tls::{TlsConfigError, link_server_config, quic_server_config};
 use crate::identity::{Credentials, Fingerprint, peer_identity};
-use crate::memory::buffer;
 use crate::ports::bind_remedy;
 use crate::revocation::{self, LiveRevocations};
 
@@ -49,8 +46,6 @@ const FIRST_PACKETS_MAX: usize = 1024;
 const FIRST_BYTES_MAX: u64 = 4 << 20;
 /// Attempts to find a port that is free for both UDP and TCP.
 const FREE_PORT_ATTEMPTS: u32 = 16;
-/// The least time between two progress events of a frame.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(10);
 /// How long it may take to read what a camera said before it closed its connection. All of it is here; the broker may be busy.
 const LAST_WORDS_TIME_MAX: Duration = Duration::from_millis(500);
 
@@ -105,8 +100,7 @@ pub(crate) fn listen(
     (revoked, audit): (&LiveRevocations, Audit),
     events: mpsc::Sender<EdgeEvent>,
 ) -> Result<Listener, ListenError> {
-    let mut config = quinn::ServerConfig::with_crypto(Arc::new(quic_server_config(credentials, revoked)?));
-    // An edge sends only control messages, so nobody asks what has left.
+    let mut config = ServerConfig::with_crypto(Arc::new(quic_server_config(credentials, revoked)?));
     config
         .transport_config(transport_config(SentBytes::default(), DATAGRAM_BYTES_ETHERNET))
         .max_incoming(FIRST_PACKETS_MAX)
@@ -120,13 +114,13 @@ pub(crate) fn listen(
     let site = credentials.identity().site.clone();
     let links = Arc::new(AtomicU64::new(0));
     let tcp = tokio::spawn(accept_tcp(incoming, site.clone(), Arc::clone(&links), events.clone()));
-    tokio::spawn(accept_quic(endpoint.clone(), Door::new(refusals), site, links, events));
+    tokio::spawn(accept_quic((endpoint.clone(), config), Door::new(refusals), site, links, events));
     Ok(Listener { endpoint, tcp })
 }
 
 /// Accepts connections over QUIC. It waits only for new connections, never for a client.
 async fn accept_quic(
-    endpoint: Endpoint,
+    (endpoint, config): (Endpoint, ServerConfig),
     door: Door,
     site: SiteName,
     links: Arc<AtomicU64>,
@@ -142,20 +136,27 @@ async fn accept_quic(
         // What has come is the first part of its handshake.
         pass.heard();
         let (site, events, links) = (site.clone(), events.clone(), Arc::clone(&links));
+        // What has left is counted for each connection.
+        let (sent, mut config) = (SentBytes::default(), config.clone());
+        config.transport_config(transport_config(sent.clone(), DATAGRAM_BYTES_ETHERNET));
         tokio::spawn(async move {
-            if let Some((connection, shown, pass)) = handshake(incoming, pass, &site).await {
+            if let Some((connection, shown, pass)) = handshake((incoming, config), pass, &site).await {
                 let link = LinkId(links.fetch_add(1, Ordering::Relaxed));
-                serve(link, connection, shown, events, pass).await;
+                serve(link, (connection, sent), shown, events, pass).await;
             }
         });
     }
 }
 
 /// Does the handshake of one connection. `None` if it was refused or must be closed; the reason is logged.
-async fn handshake(incoming: Incoming, mut pass: Pass, site: &SiteName) -> Option<(Connection, Shown, Pass)> {
+async fn handshake(
+    (incoming, config): (Incoming, ServerConfig),
+    mut pass: Pass,
+    site: &SiteName,
+) -> Option<(Connection, Shown, Pass)> {
     let address = pass.address();
     let turn = pass.during(HANDSHAKES.turn(address)).await.ok()?;
-    let connecting = incoming.accept();
+    let connecting = incoming.accept_with(Arc::new(config));
     drop(turn);
     let connected = match connecting {
         Ok(connecting) => pass.during(connecting).await.ok()?,
@@ -192,7 +193,7 @@ fn gave_up(error: &quinn::ConnectionError) -> bool {
 }
 
 /// Binds the same port for UDP and TCP. Port 0 is any that is free for both.
-fn bind(address: SocketAddr, config: &quinn::ServerConfig) -> Result<(Endpoint, TcpListener), ListenError> {
+fn bind(address: SocketAddr, config: &ServerConfig) -> Result<(Endpoint, TcpListener), ListenError> {
     let mut attempts = if address.port() == 0 { FREE_PORT_ATTEMPTS } else { 1 };
     loop {
         attempts -= 1;
@@ -261,7 +262,7 @@ fn peer_of(identity: &Identity) -> Peer {
 /// Serves a connection until it ends.
 async fn serve(
     link: LinkId,
-    connection: Connection,
+    (connection, sent): (Connection, SentBytes),
     shown: Shown,
     events: mpsc::Sender<EdgeEvent>,
     mut pass: Pass,
@@ -281,10 +282,11 @@ async fn serve(
     let reading = read(link, &mut reader, &events, said);
     let mut frames = JoinSet::new();
     frames.spawn(receive_frames(link, connection.clone(), events.clone()));
+    let mut answers = FrameSender::new(link, connection.clone(), events.clone(), sent);
     let rest = async {
         tokio::select! {
             dropped = dropped => dropped.to_string(),
-            reason = write(&mut receiver, &mut control) => reason,
+            reason = write(&mut receiver, &mut control, &mut answers) => reason,
             error = connection.closed() => error.to_string(),
         }
     };
@@ -315,7 +317,12 @@ async fn until_over(
     }
 }
 
-async fn write(commands: &mut mpsc::Receiver<Command>, control: &mut SendStream) -> String {
+async fn write(
+    commands: &mut mpsc::Receiver<Command>,
+    control: &mut SendStream,
+    answers: &mut FrameSender<EdgeEvent>,
+) -> String {
+    let _ = control.set_priority(CONTROL_PRIORITY);
     while let Some(command) = commands.recv().await {
         match command {
             Command::Send(message) => {
@@ -329,8 +336,9 @@ async fn write(commands: &mut mpsc::Receiver<Command>, control: &mut SendStream)
                 let _ = tokio::time::timeout(Duration::from_millis(500), control.stopped()).await;
                 return "the edge broker closed the connection".into();
             }
-            // An edge sends no frames.
-            Command::SendFrame(..) | Command::Reset(_) | Command::Farewell => {}
+            Command::SendFrame(header, payload) => answers.send(*header, payload),
+            Command::Reset(frame) => answers.reset(frame),
+            Command::Farewell => {}
         }
     }
     "the edge broker has stopped".into()
@@ -360,91 +368,6 @@ async fn read(
             return "the edge broker has stopped".into();
         }
     }
-}
-
-/// Receives all frames of a connection, until it is closed and all that has come of them is taken.
-///
-/// One task receives all of them, in the order in which they were sent. Of several tasks, the runtime would run the one of
-/// the newest frame first, and that frame would take the place of all others of a burst.
-async fn receive_frames(link: LinkId, connection: Connection, events: mpsc::Sender<EdgeEvent>) {
-    let mut receiving = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            stream = connection.accept_uni() => match stream {
-                Ok(stream) => receiving.push(receive_frame(link, stream, &events)),
-                Err(_) => break,
-            },
-            Some(()) = receiving.next() => {}
-        }
-    }
-    while receiving.next().await.is_some() {}
-}
-
-/// Receives one frame. Nothing is allocated for the payload before the broker has agreed to its size.
-async fn receive_frame(link: LinkId, mut stream: RecvStream, events: &mpsc::Sender<EdgeEvent>) {
-    let header = match read_header(&mut stream).await {
-        Ok(header) => header,
-        Err(reason) => {
-            debug!(?link, reason, "a frame's header made no sense");
-            let _ = stream.stop(STOP_REFUSED);
-            return;
-        }
-    };
-    let (frame, history, bytes) = (header.meta.id, header.history, header.payload_bytes as usize);
-    let (answer, agreed) = oneshot::channel();
-    if events.send(EdgeEvent::FrameHeader(link, Box::new(header), answer)).await.is_err() {
-        return;
-    }
-    match agreed.await {
-        Ok(Ok(())) => {}
-        Ok(Err(refused)) => {
-            debug!(?link, %frame, %refused, "refused a frame");
-            let _ = stream.stop(STOP_REFUSED);
-            return;
-        }
-        Err(_) => return,
-    }
-    let mut payload = buffer(bytes);
-    let mut reported = monotonic_now();
-    let complete = loop {
-        match stream.read_chunk(bytes - payload.len() + 1, true).await {
-            Ok(Some(chunk)) if payload.len() + chunk.bytes.len() <= bytes => {
-                payload.extend_from_slice(&chunk.bytes);
-                if history == 0 {
-                    report_progress(link, frame, payload.len(), &mut reported, events).await;
-                }
-            }
-            Ok(None) => break payload.len() == bytes,
-            Ok(Some(_)) | Err(_) => break false,
-        }
-    };
-    if !complete {
-        let _ = stream.stop(STOP_REFUSED);
-    }
-    let payload = complete.then(|| payload.freeze());
-    let _ = events.send(received(link, frame, history, payload)).await;
-}
-
-pub(super) async fn report_progress(
-    link: LinkId,
-    frame: mez_core::frame::FrameId,
-    bytes: usize,
-    reported: &mut Instant,
-    events: &mpsc::Sender<EdgeEvent>,
-) {
-    let now = monotonic_now();
-    if now.saturating_since(*reported) >= PROGRESS_INTERVAL {
-        *reported = now;
-        let _ = events.send(EdgeEvent::FrameProgress(link, frame, bytes as u32)).await;
-    }
-}
-
-async fn read_header(stream: &mut RecvStream) -> Result<FrameHeader, String> {
-    let mut bytes = [0; FRAME_HEADER_BYTES_MAX];
-    stream.read_exact(&mut bytes[..2]).await.map_err(|error| error.to_string())?;
-    let length = FrameHeader::length([bytes[0], bytes[1]]).map_err(|error| error.to_string())?;
-    stream.read_exact(&mut bytes[2..length]).await.map_err(|error| error.to_string())?;
-    FrameHeader::decode(&bytes[..length]).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

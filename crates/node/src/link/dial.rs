@@ -1,32 +1,29 @@
-//! The camera's side of the link: dials the edge over QUIC or TCP, and sends frames over QUIC.
+//! The camera's side of the link: dials the edge over QUIC or TCP, and serves connections over QUIC.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use mez_core::broker::{DIAL_TIME_MAX, EdgeIndex, LinkId};
-use mez_core::frame::FrameId;
 use mez_core::revocation::Certificate;
-use mez_core::trace::Stage;
-use mez_core::wire::FrameHeader;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Connection, Endpoint, SendStream};
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tracing::warn;
 
 use super::quic::{
-    CLOSE_DONE, CONTROL_PRIORITY, MessageReader, RESET_STALE, any_address_for, endpoint, history_priority,
-    live_priority, route_datagram_bytes_max, transport_config, write_frame, write_history, write_message,
+    CLOSE_DONE, CONTROL_PRIORITY, MessageReader, any_address_for, endpoint, route_datagram_bytes_max,
+    transport_config, write_message,
 };
+use super::receive::receive_frames;
+use super::send::FrameSender;
 use super::sent::SentBytes;
-use super::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender, UNSENT_INTERVAL, sent_event, tcp};
-use crate::clock::monotonic_now;
+use super::{CLOSE_TIME_MAX, CameraEvent, Command, CommandSender, tcp};
 use crate::identity::explain::{explain_io, explain_quic};
 use crate::identity::tls::{TlsConfigError, link_client_config, quic_client_config};
 use crate::identity::{Credentials, EDGE_SERVER_NAME, SiteName, peer_identity};
@@ -245,18 +242,12 @@ async fn serve(
     let window = sent.clone();
     let reason = match connection.open_bi().await {
         Ok((mut control, messages)) => {
-            let mut connected = Serving {
-                link,
-                connection: &connection,
-                events: &events,
-                sent,
-                resets: HashMap::new(),
-                live: Arc::new(watch::Sender::new(0)),
-                history: 0,
-            };
+            let mut frames = FrameSender::new(link, connection.clone(), events.clone(), sent);
             let mut reader = MessageReader::new(messages);
+            let mut answers = JoinSet::new();
+            answers.spawn(receive_frames(link, connection.clone(), events.clone()));
             tokio::select! {
-                reason = connected.write(&mut receiver, &mut control) => reason,
+                reason = write(&mut frames, &mut receiver, &mut control) => reason,
                 reason = read(link, &mut reader, &window, &events) => reason,
                 reason = revoked.reason() => reason,
             }
@@ -297,135 +288,29 @@ async fn read(
     }
 }
 
-struct Serving<'a> {
-    link: LinkId,
-    connection: &'a Connection,
-    events: &'a mpsc::Sender<CameraEvent>,
-    /// Counts what has left.
-    sent: SentBytes,
-    /// How to cancel the frames that are on their way.
-    resets: HashMap<FrameId, oneshot::Sender<()>>,
-    /// Live frames that have bytes not yet sent.
-    live: Arc<watch::Sender<usize>>,
-    /// How many frames of the past were sent.
-    history: u32,
-}
-
-impl Serving<'_> {
-    /// Carries out commands until there is nothing more to do.
-    async fn write(&mut self, commands: &mut mpsc::Receiver<Command>, control: &mut SendStream) -> String {
-        let _ = control.set_priority(CONTROL_PRIORITY);
-        while let Some(command) = commands.recv().await {
-            match command {
-                Command::Send(message) => {
-                    if let Err(error) = write_message(control, &message).await {
-                        return error.to_string();
-                    }
+/// Carries out commands until there is nothing more to do.
+async fn write(
+    frames: &mut FrameSender<CameraEvent>,
+    commands: &mut mpsc::Receiver<Command>,
+    control: &mut SendStream,
+) -> String {
+    let _ = control.set_priority(CONTROL_PRIORITY);
+    while let Some(command) = commands.recv().await {
+        match command {
+            Command::Send(message) => {
+                if let Err(error) = write_message(control, &message).await {
+                    return error.to_string();
                 }
-                Command::SendFrame(header, payload) if header.history > 0 => {
-                    self.send_history(*header, payload);
-                }
-                Command::SendFrame(header, payload) => self.send_frame(*header, payload),
-                Command::Reset(frame) => {
-                    if let Some(reset) = self.resets.remove(&frame) {
-                        let _ = reset.send(());
-                    }
-                }
-                Command::Close => return "the camera broker closed the connection".into(),
-                Command::Farewell => {
-                    let _ = control.finish();
-                    let _ = tokio::time::timeout(CLOSE_TIME_MAX, control.stopped()).await;
-                    return "the camera broker has stopped".into();
-                }
+            }
+            Command::SendFrame(header, payload) => frames.send(*header, payload),
+            Command::Reset(frame) => frames.reset(frame),
+            Command::Close => return "the camera broker closed the connection".into(),
+            Command::Farewell => {
+                let _ = control.finish();
+                let _ = tokio::time::timeout(CLOSE_TIME_MAX, control.stopped()).await;
+                return "the camera broker has stopped".into();
             }
         }
-        "the camera broker has stopped".into()
     }
-
-    fn send_frame(&mut self, mut header: FrameHeader, payload: Bytes) {
-        self.resets.retain(|_, reset| !reset.is_closed());
-        let (reset, cancelled) = oneshot::channel();
-        self.resets.insert(header.meta.id, reset);
-        let (link, connection, events) = (self.link, self.connection.clone(), self.events.clone());
-        let sent = self.sent.clone();
-        let sending = Sending::begin(&self.live);
-        tokio::spawn(async move {
-            let (frame, payload_bytes) = (header.meta.id, payload.len() as u64);
-            let Ok(mut stream) = connection.open_uni().await else { return };
-            let _ = stream.set_priority(live_priority(frame.sequence));
-            tokio::pin!(cancelled);
-            let stopped = stream.stopped();
-            header.trace.stamp(Stage::Sent, monotonic_now());
-            let sent = sent.frame();
-            let watched = sent.clone();
-            let tell = |bytes| {
-                let told = events.send(CameraEvent::Unsent(link, frame, bytes));
-                async { drop(told.await) }
-            };
-            tokio::select! {
-                written = write_frame(sent, &mut stream, &header, payload) => {
-                    if written.is_err() {
-                        return;
-                    }
-                }
-                Ok(()) = &mut cancelled => {
-                    let _ = stream.reset(RESET_STALE);
-                    return;
-                }
-                () = watched.tell_unsent(payload_bytes, UNSENT_INTERVAL, tell) => return,
-                // Looked at beside the writing, which waits for bytes to leave: those of a stopped stream never do. That
-                // the frame was refused, and so is over, the edge says on the control stream.
-                Ok(Some(_)) = stopped => return,
-            }
-            drop(sending);
-            let _ = events.send(sent_event(link, frame, 0)).await;
-            tokio::select! {
-                // Until everything is acknowledged, what was lost is sent again, unless the frame is cancelled.
-                _ = stream.stopped() => {}
-                Ok(()) = &mut cancelled => {
-                    let _ = stream.reset(RESET_STALE);
-                }
-            }
-        });
-    }
-
-    /// Sends a frame of the past: behind everything else, and in pieces that wait while a live frame is being sent.
-    fn send_history(&mut self, header: FrameHeader, payload: Bytes) {
-        let (link, connection, events) = (self.link, self.connection.clone(), self.events.clone());
-        let (sent, live) = (self.sent.clone(), self.live.subscribe());
-        let priority = history_priority(self.history);
-        self.history = self.history.wrapping_add(1);
-        tokio::spawn(async move {
-            let Ok(mut stream) = connection.open_uni().await else { return };
-            let _ = stream.set_priority(priority);
-            let stopped = stream.stopped();
-            tokio::select! {
-                written = write_history(&sent, live, &mut stream, &header, payload) => {
-                    if written.is_err() {
-                        return;
-                    }
-                }
-                // The edge does not want it; it is over.
-                _ = stopped => {}
-            }
-            let _ = events.send(sent_event(link, header.meta.id, header.history)).await;
-            let _ = stream.stopped().await;
-        });
-    }
-}
-
-/// Counts a live frame for as long as it has bytes not yet sent.
-struct Sending(Arc<watch::Sender<usize>>);
-
-impl Sending {
-    fn begin(live: &Arc<watch::Sender<usize>>) -> Self {
-        live.send_modify(|frames| *frames += 1);
-        Self(Arc::clone(live))
-    }
-}
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        self.0.send_modify(|frames| *frames -= 1);
-    }
+    "the camera broker has stopped".into()
 }

@@ -1,7 +1,8 @@
 //! Carries messages and frames between a camera broker and an edge broker. It decides nothing; the brokers decide.
 //!
 //! `quic.rs` holds what both sides share: settings, the control stream, sending and receiving of frames.
-//! `dial.rs` is the camera's side, `accept.rs` the edge's; `probe.rs` only asks. What happens on a connection reaches the broker's
+//! `dial.rs` is the camera's side, `accept.rs` the edge's; `probe.rs` only asks. Both sides send and receive alike (`send.rs`, `receive.rs`): a
+//! camera sends frames, an edge answers, which are pictures that applications made of frames. What happens on a connection reaches the broker's
 //! driver as a [`CameraEvent`] or an [`EdgeEvent`]; what the broker wants reaches the connection as a [`Command`].
 
 mod accept;
@@ -9,6 +10,8 @@ mod datagrams;
 mod dial;
 pub(crate) mod probe;
 mod quic;
+mod receive;
+mod send;
 mod sent;
 mod tcp;
 
@@ -16,6 +19,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use mez_core::answers::AnswerRefused;
 use mez_core::broker::edge::{FrameRefused, Peer};
 use mez_core::broker::{EdgeIndex, LinkId};
 use mez_core::frame::FrameId;
@@ -81,19 +85,29 @@ impl CommandSender {
     }
 }
 
-/// How a frame that was received ends.
-fn received(link: LinkId, frame: FrameId, history: u64, payload: Option<Bytes>) -> EdgeEvent {
-    match (payload, history) {
-        (Some(payload), 0) => EdgeEvent::FrameComplete(link, frame, payload),
-        (None, 0) => EdgeEvent::FrameCancelled(link, frame),
-        (Some(payload), _) => EdgeEvent::HistoryComplete(link, history, payload),
-        (None, _) => EdgeEvent::HistoryCancelled(link, history),
-    }
-}
+/// What both sides of a link report alike of what they send and receive.
+pub(crate) trait LinkEvent: Send + Sized + 'static {
+    /// Why something is not taken.
+    type Refused: std::fmt::Display + Send;
 
-/// How the sending of a frame ends.
-fn sent_event(link: LinkId, frame: FrameId, history: u64) -> CameraEvent {
-    if history > 0 { CameraEvent::HistorySent(link, history) } else { CameraEvent::Sent(link, frame) }
+    /// A message arrived.
+    fn message(link: LinkId, message: Message) -> Self;
+    /// The control stream made no sense. `None`: nobody is told, and the connection ends.
+    fn protocol_error(link: LinkId, error: String) -> Option<Self>;
+    /// A header arrived; its payload is read once the answer is `Ok`.
+    fn header(
+        link: LinkId,
+        header: Box<FrameHeader>,
+        answer: oneshot::Sender<Result<(), Self::Refused>>,
+    ) -> Self;
+    /// Part of a payload is here. `None`: nobody wants to know.
+    fn progress(link: LinkId, frame: FrameId, bytes: u32) -> Option<Self>;
+    /// All of a payload is here; or the rest of it will not come.
+    fn received(link: LinkId, frame: FrameId, history: u64, payload: Option<Bytes>) -> Self;
+    /// The last byte of a payload has left.
+    fn sent(link: LinkId, frame: FrameId, history: u64) -> Self;
+    /// Of a payload, so many bytes have not left.
+    fn unsent(link: LinkId, frame: FrameId, bytes: u64) -> Self;
 }
 
 /// What happened on a camera's connection.
@@ -113,8 +127,53 @@ pub(crate) enum CameraEvent {
     Unsent(LinkId, FrameId, u64),
     /// The last byte of a frame of the past has left, which answers this question.
     HistorySent(LinkId, u64),
+    /// The header of an answer arrived; its payload is read once it is agreed to.
+    AnswerHeader(LinkId, Box<FrameHeader>, oneshot::Sender<Result<(), AnswerRefused>>),
+    /// All of the answer to a frame is here.
+    AnswerComplete(LinkId, FrameId, Bytes),
+    /// The rest of the answer to a frame will not come.
+    AnswerCancelled(LinkId, FrameId),
     /// The connection is gone.
     Closed(LinkId, String),
+}
+
+impl LinkEvent for CameraEvent {
+    type Refused = AnswerRefused;
+
+    fn message(link: LinkId, message: Message) -> Self {
+        Self::Message(link, message)
+    }
+
+    fn protocol_error(_link: LinkId, _error: String) -> Option<Self> {
+        None
+    }
+
+    fn header(
+        link: LinkId,
+        header: Box<FrameHeader>,
+        answer: oneshot::Sender<Result<(), AnswerRefused>>,
+    ) -> Self {
+        Self::AnswerHeader(link, header, answer)
+    }
+
+    fn progress(_link: LinkId, _frame: FrameId, _bytes: u32) -> Option<Self> {
+        None
+    }
+
+    fn received(link: LinkId, frame: FrameId, _history: u64, payload: Option<Bytes>) -> Self {
+        match payload {
+            Some(payload) => Self::AnswerComplete(link, frame, payload),
+            None => Self::AnswerCancelled(link, frame),
+        }
+    }
+
+    fn sent(link: LinkId, frame: FrameId, history: u64) -> Self {
+        if history > 0 { Self::HistorySent(link, history) } else { Self::Sent(link, frame) }
+    }
+
+    fn unsent(link: LinkId, frame: FrameId, bytes: u64) -> Self {
+        Self::Unsent(link, frame, bytes)
+    }
 }
 
 /// Who connected, and which certificate said so.
@@ -149,8 +208,53 @@ pub(crate) enum EdgeEvent {
     HistoryComplete(LinkId, u64, Bytes),
     /// The rest of a frame of the past will not come.
     HistoryCancelled(LinkId, u64),
+    /// The last byte of the answer to a frame has left.
+    AnswerSent(LinkId, FrameId),
+    /// Of the answer to a frame, so many bytes have not left.
+    AnswerUnsent(LinkId, FrameId, u64),
     /// The connection is gone.
     Closed(LinkId, String),
+}
+
+impl LinkEvent for EdgeEvent {
+    type Refused = FrameRefused;
+
+    fn message(link: LinkId, message: Message) -> Self {
+        Self::Message(link, message)
+    }
+
+    fn protocol_error(link: LinkId, error: String) -> Option<Self> {
+        Some(Self::ProtocolError(link, error))
+    }
+
+    fn header(
+        link: LinkId,
+        header: Box<FrameHeader>,
+        answer: oneshot::Sender<Result<(), FrameRefused>>,
+    ) -> Self {
+        Self::FrameHeader(link, header, answer)
+    }
+
+    fn progress(link: LinkId, frame: FrameId, bytes: u32) -> Option<Self> {
+        Some(Self::FrameProgress(link, frame, bytes))
+    }
+
+    fn received(link: LinkId, frame: FrameId, history: u64, payload: Option<Bytes>) -> Self {
+        match (payload, history) {
+            (Some(payload), 0) => Self::FrameComplete(link, frame, payload),
+            (None, 0) => Self::FrameCancelled(link, frame),
+            (Some(payload), _) => Self::HistoryComplete(link, history, payload),
+            (None, _) => Self::HistoryCancelled(link, history),
+        }
+    }
+
+    fn sent(link: LinkId, frame: FrameId, _history: u64) -> Self {
+        Self::AnswerSent(link, frame)
+    }
+
+    fn unsent(link: LinkId, frame: FrameId, bytes: u64) -> Self {
+        Self::AnswerUnsent(link, frame, bytes)
+    }
 }
 
 #[cfg(test)]

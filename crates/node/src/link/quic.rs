@@ -134,9 +134,11 @@ pub(super) fn any_address_for(destination: &SocketAddr) -> SocketAddr {
 /// The priority of the control stream. Messages go before frames: reports and pings are what everything is timed by.
 pub(super) const CONTROL_PRIORITY: i32 = i32::MAX;
 
-/// The priority of a live frame's stream: newest first. It wraps after 2^31 frames, which is four years at 15 frames per second.
+/// The priority of a live frame's stream: oldest first. A frame begins when the one before it has left, so all that an older one can still have
+/// is its last bytes and what was lost. If these waited for newer frames, they would never leave a link that is always full. It wraps after
+/// 2^31 frames, which is four years at 15 frames per second.
 pub(super) fn live_priority(frame: Sequence) -> i32 {
-    (frame.0 % (i32::MAX as u64)) as i32
+    CONTROL_PRIORITY - 1 - (frame.0 % (CONTROL_PRIORITY as u64)) as i32
 }
 
 /// The priority of the stream of a connection's nth frame of the past: behind all live frames, and one after the other.
@@ -204,9 +206,10 @@ pub(super) async fn write_frame(
     while !rest.is_empty() {
         let room = sent.ready().await;
         let piece = rest.split_to(rest.len().min(room));
-        sent.wrote(head.len() + piece.len());
+        let bytes = head.len() + piece.len();
         // Together: the header by itself would be a datagram of its own, and a wake-up on either side.
         stream.write_all_chunks(&mut [std::mem::take(&mut head), piece]).await?;
+        sent.wrote(bytes);
     }
     let _ = stream.finish();
     sent.all_sent().await;
@@ -228,10 +231,11 @@ pub(super) async fn write_history(
     while !rest.is_empty() {
         // The connection ends with whoever counts.
         let _ = live.wait_for(|frames| *frames == 0).await;
-        let mut counter = sent.frame();
+        let mut counter = sent.past_piece();
         let piece = rest.split_to(rest.len().min(WRITE_BYTES));
-        counter.wrote(piece.len());
+        let bytes = piece.len();
         stream.write_chunk(piece).await?;
+        counter.wrote(bytes);
         counter.all_sent().await;
     }
     let _ = stream.finish();

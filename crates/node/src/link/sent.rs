@@ -3,10 +3,15 @@
 //! QUIC buffers bytes long before it sends them, and a buffered frame can no longer be replaced by a newer one. [`SentBytes`] counts the
 //! bytes that the congestion controller sees leave, less those that it sees lost. So a frame is written in pieces, each just before it is
 //! sent. `docs/decisions/0001-delivery-path.md` measures this against the alternatives.
+//!
+//! The count is an estimate: nobody says how many bytes of a packet are payload. On a link that is always full, errors would add up from frame to
+//! frame, and a frame would begin behind more and more bytes of those before it. Three things prevent that. The count rather takes too
+//! few bytes for sent than too many. A frame counts from the end of the one before it. When QUIC says that it has nothing left to send, the count is
+//! set right.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use mez_core::units;
@@ -24,14 +29,16 @@ const AHEAD_BYTES_MAX: u64 = 256 << 10;
 const AHEAD_TIME: Duration = Duration::from_millis(1);
 /// The smallest piece, however little may be written ahead.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
-/// Bytes of a packet that carry no payload: its header, its tag, and the header of the stream frame in it. The number is right within a few
-/// bytes.
-const PACKET_OVERHEAD_BYTES: u64 = 40;
+/// Bytes of a packet that carry no payload: 33 to 37 for its header, its tag and the header of the stream frame in it, and the rest for
+/// acknowledgements and messages. These are at most one for each packet, as reports come once in 10 ms, so this is rather too much.
+const PACKET_OVERHEAD_BYTES: u64 = 50;
 /// The most packets that one transmission counts as. Packets are counted by the difference of their numbers, and QUIC skips numbers now and
 /// then (RFC 9000, section 21.4).
 const PACKETS_AT_ONCE_MAX: u64 = 64;
 /// A frame counts as sent when at most this much of it seems unsent, because [`PACKET_OVERHEAD_BYTES`] is not exact.
 const UNSENT_BYTES_MIN: u64 = 3 << 10;
+/// Of a large frame it is one byte in so many: a little more than what [`PACKET_OVERHEAD_BYTES`] may be wrong by.
+const UNSENT_ONCE_IN: u64 = 64;
 
 /// The path of a connection has been full before.
 const OPEN: u64 = u64::MAX;
@@ -51,19 +58,51 @@ struct Counters {
     /// The total at which the waiting task is woken. Waking it with every datagram would cost a thread switch each.
     wake_at: AtomicU64,
     changed: Notify,
+    written: Mutex<Written>,
+}
+
+/// What was handed to QUIC of live frames. Totals are those of [`SentBytes::total`].
+#[derive(Debug, Default)]
+struct Written {
+    /// The frame that is being written: how many began before it.
+    frame: u64,
+    /// The total once all that was handed over of it has left.
+    end: u64,
+    /// Where `end` was when something last left: if QUIC has nothing left to send now, all until there has left.
+    passed: u64,
+    /// The total once all of the last frame has left that was written to its end.
+    whole: u64,
 }
 
 impl Default for Counters {
     fn default() -> Self {
-        let (sent, lost, changed) = Default::default();
+        let (sent, lost, changed, written) = Default::default();
         let (ahead, opening, wake_at) = (AHEAD_BYTES_MIN.into(), OPEN.into(), u64::MAX.into());
-        Self { sent, lost, ahead, opening, wake_at, changed }
+        Self { sent, lost, ahead, opening, wake_at, changed, written }
     }
 }
 
 impl SentBytes {
     fn total(&self) -> u64 {
         self.0.sent.load(Ordering::SeqCst).saturating_sub(self.0.lost.load(Ordering::SeqCst))
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.0.written.lock().expect("nobody panics while it is held")
+    }
+
+    /// A packet has left, with so many bytes of payload.
+    fn on_sent(&self, bytes: u64) {
+        let mut written = self.written();
+        written.passed = written.end;
+        drop(written);
+        self.add_sent(bytes);
+    }
+
+    /// QUIC had nothing left to send when it last looked, though it could have sent.
+    fn on_dry(&self) {
+        let written = self.written();
+        self.add_sent(written.passed.saturating_sub(self.total()));
     }
 
     fn add_sent(&self, bytes: u64) {
@@ -95,24 +134,53 @@ impl SentBytes {
         Some(self.0.opening.load(Ordering::Relaxed)).filter(|window| *window != OPEN)
     }
 
-    /// Starts to count for a frame.
-    pub(super) fn frame(&self) -> FrameSent {
-        FrameSent { base: self.total(), written: 0, counters: self.clone() }
+    /// Starts to count for a live frame. Its bytes leave behind the last ones of the frame before it, unless that was given up.
+    pub(super) fn live_frame(&self) -> FrameSent {
+        let mut written = self.written();
+        let base = self.total().max(written.whole);
+        let passed = written.passed.min(base);
+        *written = Written { frame: written.frame + 1, end: base, passed, whole: base };
+        FrameSent { base, written: 0, live: Some(written.frame), counters: self.clone() }
+    }
+
+    /// Starts to count for a piece of a frame of the past. Live frames go before it.
+    pub(super) fn past_piece(&self) -> FrameSent {
+        FrameSent { base: self.total(), written: 0, live: None, counters: self.clone() }
     }
 }
 
-/// How much of one frame has left. Counting starts again with every frame, so errors do not add up.
+/// How much of one frame has left.
 #[derive(Clone)]
 pub(super) struct FrameSent {
     counters: SentBytes,
+    /// The total at which its first byte leaves.
     base: u64,
     written: u64,
+    /// Which live frame it is; `None`: of the past.
+    live: Option<u64>,
 }
 
 impl FrameSent {
-    /// Bytes of the frame were handed to QUIC.
+    /// Bytes of the frame were handed to QUIC. To be told afterwards: before, they cannot have left.
     pub(super) fn wrote(&mut self, bytes: usize) {
         self.written += bytes as u64;
+        self.note(|written, end| written.end = end);
+    }
+
+    /// Tells where the frame ends, unless it was given up and another is being written.
+    fn note(&self, tell: impl FnOnce(&mut Written, u64)) {
+        let mut written = self.counters.written();
+        if self.live == Some(written.frame) {
+            tell(&mut written, self.base + self.written);
+        }
+    }
+
+    /// The frame was given up after it counted as sent: what is left of it never leaves, and nobody waits for that.
+    pub(super) fn give_up(&self) {
+        let mut written = self.counters.written();
+        if self.live == Some(written.frame) {
+            written.whole = 0;
+        }
     }
 
     /// Waits until half of what may be written ahead has left, and returns how much may be written now.
@@ -123,9 +191,10 @@ impl FrameSent {
         ahead.saturating_sub(unsent).max(PIECE_BYTES_MIN) as usize
     }
 
-    /// Waits until all that was written has left.
+    /// Waits until all that was written has left, which is the whole frame, or a piece of the past.
     pub(super) async fn all_sent(&self) {
-        self.unsent_at_most(UNSENT_BYTES_MIN.max(self.written / 100)).await;
+        self.unsent_at_most(UNSENT_BYTES_MIN.max(self.written / UNSENT_ONCE_IN)).await;
+        self.note(|written, end| written.whole = end);
     }
 
     /// Reports how many of `payload_bytes` are unsent, whenever that changes, but at most once in `interval`, until all have left.
@@ -218,7 +287,7 @@ impl Controller for Counting {
         let packets = last_packet_number.saturating_sub(self.newest_packet).clamp(1, PACKETS_AT_ONCE_MAX);
         self.newest_packet = self.newest_packet.max(last_packet_number);
         let payload = bytes.saturating_sub(packets * PACKET_OVERHEAD_BYTES);
-        self.counters.add_sent(payload);
+        self.counters.on_sent(payload);
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
@@ -234,6 +303,9 @@ impl Controller for Counting {
         largest_packet_num_acked: Option<u64>,
     ) {
         self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
+        if app_limited {
+            self.counters.on_dry();
+        }
         self.note_window();
     }
 
@@ -276,5 +348,104 @@ impl Controller for Counting {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const FRAME_BYTES: usize = 1_000_000;
+    /// What a link that is full carries between the ends of two frames.
+    const SENT: u64 = FRAME_BYTES as u64;
+
+    fn is_sent(frame: &FrameSent) -> bool {
+        pin!(frame.all_sent()).now_or_never().is_some()
+    }
+
+    fn write(sent: &SentBytes) -> FrameSent {
+        let mut frame = sent.live_frame();
+        frame.wrote(FRAME_BYTES);
+        frame
+    }
+
+    /// A frame counts as sent with its last bytes unsent. Were the next one counted from there, it would begin behind them, and so on.
+    #[test]
+    fn what_is_left_of_a_frame_does_not_add_up() {
+        let sent = SentBytes::default();
+        let mut all_sent = 0;
+        for number in 1..=100 {
+            let frame = write(&sent);
+            while !is_sent(&frame) {
+                sent.on_sent(1_000);
+                all_sent += 1_000;
+            }
+            let left = number * SENT - all_sent;
+            assert!(left <= SENT / UNSENT_ONCE_IN, "{left} bytes are left after {number} frames");
+        }
+    }
+
+    /// The count takes too few bytes for sent. QUIC says that nothing is left.
+    #[test]
+    fn a_count_that_lags_behind_is_set_right() {
+        let sent = SentBytes::default();
+        for _ in 0..100 {
+            let frame = write(&sent);
+            sent.on_sent(SENT * 99 / 100);
+            sent.on_dry();
+            assert!(is_sent(&frame));
+            assert_eq!(frame.left(), SENT);
+        }
+    }
+
+    /// What was written after QUIC last looked has not left, though it said that nothing was left.
+    #[test]
+    fn what_quic_has_not_seen_has_not_left() {
+        let sent = SentBytes::default();
+        let mut frame = write(&sent);
+        sent.on_sent(SENT * 9 / 10);
+        frame.wrote(FRAME_BYTES);
+        sent.on_dry();
+        assert!(!is_sent(&frame));
+        assert_eq!(frame.left(), SENT);
+    }
+
+    /// The next one does not wait for bytes of it that never leave.
+    #[test]
+    fn a_frame_that_is_given_up_counts_no_more() {
+        let sent = SentBytes::default();
+        let mut given_up = write(&sent);
+        sent.on_sent(SENT / 2);
+        let next = write(&sent);
+        // Its task learns of it a moment later.
+        given_up.wrote(FRAME_BYTES);
+        sent.on_sent(SENT);
+        assert!(is_sent(&next));
+    }
+
+    /// The same after it counted as sent: an outage has lost its last bytes.
+    #[test]
+    fn a_frame_that_is_given_up_after_it_was_sent_counts_no_more() {
+        for tells in [true, false] {
+            let sent = SentBytes::default();
+            let given_up = write(&sent);
+            sent.on_sent(SENT);
+            assert!(is_sent(&given_up));
+            sent.0.lost.fetch_add(SENT / 2, Ordering::SeqCst);
+            if tells {
+                given_up.give_up();
+            }
+            let next = sent.live_frame();
+            // Where the next one begins first, QUIC says that nothing is left.
+            if !tells {
+                assert!(next.base > sent.total());
+                sent.on_dry();
+            }
+            assert_eq!(next.base, sent.total(), "nothing is in front of the next one");
+        }
     }
 }

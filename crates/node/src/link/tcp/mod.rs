@@ -7,6 +7,8 @@
 mod accept;
 mod ask;
 mod dial;
+mod receive;
+mod send;
 
 use std::io;
 
@@ -22,6 +24,35 @@ pub(super) use self::dial::serve as serve_camera;
 
 /// Unsent bytes that may wait in the kernel (`TCP_NOTSENT_LOWAT`). Fewer would leave fast links idle; more could not be called back.
 const UNSENT_BYTES_MAX: u32 = 16 << 10;
+
+/// Streams to be stopped of which the writing side of a connection has not heard.
+const STOPS_MAX: usize = 64;
+
+/// Which end of a connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Camera,
+    Edge,
+}
+
+impl Side {
+    /// Whose end it is, for people.
+    const fn broker(self) -> &'static str {
+        match self {
+            Self::Camera => "the camera broker",
+            Self::Edge => "the edge broker",
+        }
+    }
+}
+
+/// A stream whose frame is refused.
+#[derive(Clone, Copy, Debug)]
+enum Stop {
+    /// The other side does not take what we send on it.
+    Ours(u32),
+    /// We do not take what the other side sends on it.
+    Theirs(u32),
+}
 
 /// Sets a socket up for a link.
 pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {

@@ -1,5 +1,7 @@
 //! Whom an edge refuses in the handshake and what the camera hears of it; in which order frames are received.
 
+mod full_path;
+
 use mez_core::broker::{EdgeIndex, LinkId};
 use mez_core::frame::{ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Rung, Sequence};
 use mez_core::revocation::{Entry, Revocations};
@@ -103,7 +105,7 @@ async fn frames_that_come_at_once_are_received_in_their_order() {
     let Some(EdgeEvent::Connected(_, _, _, _open)) = comes.recv().await else { panic!("no connection") };
     let Some(EdgeEvent::Message(..)) = comes.recv().await else { panic!("no message") };
 
-    let (free, busy) = std::sync::mpsc::channel::<()>();
+    let (free, busy) = std::sync::mpsc::sync_channel::<()>(1);
     let held = runtime.spawn(async move { busy.recv() });
     let all: Vec<u64> = (0..FRAMES).collect();
     for sequence in &all {

@@ -1,0 +1,216 @@
+//! Surveys what is held of a camera's past, from the descriptions of frames alone: in memory, on disk, and at the camera.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use mez_core::frame::{FrameId, SkipCounts};
+use mez_core::history::{HeldSpan, HeldSummary, Hole, HoleReason, PastQuery, Tier, Unanswered};
+use mez_core::log::{LogReader, Record};
+use mez_core::name::CameraName;
+use mez_core::store::{StorageError, StorageErrorKind, StoreReader};
+use mez_core::subscription::skipped_between;
+use mez_core::units::{Instant, Timestamp};
+
+use crate::clock::monotonic_now;
+use crate::persist::LogFiles;
+use crate::reading::PastSources;
+
+/// The most frames of which one survey reads the description.
+pub(crate) const SURVEY_FRAMES_MAX: u64 = 200_000;
+/// The longest that one survey reads.
+const SURVEY_TIME_MAX: Duration = Duration::from_secs(3);
+/// How many frames are read between two looks at the clock.
+const FRAMES_BETWEEN_LOOKS: u64 = 256;
+/// How long the camera has to say from when on it holds frames. One that comes back later is asked by the next survey.
+const CAMERA_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// What is held of a span of capture times.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Survey {
+    /// The capture time of the oldest frame that the edge holds.
+    pub(crate) held_from: Option<Timestamp>,
+    /// The capture time of the newest frame that the edge has in memory.
+    pub(crate) held_until: Option<Timestamp>,
+    pub(crate) spans: Vec<HeldSpan>,
+    pub(crate) holes: Vec<Hole>,
+    /// Up to when the span was surveyed, if there was too much for one survey.
+    pub(crate) cut_at: Option<Timestamp>,
+}
+
+/// A camera's past at this edge.
+pub(crate) struct Surveyor {
+    disk: Option<(LogFiles, StoreReader)>,
+    memory: Option<LogReader>,
+    summary: HeldSummary,
+    span: (Timestamp, Timestamp),
+    frames: u64,
+    due: Instant,
+    stop: Arc<AtomicBool>,
+}
+
+impl Surveyor {
+    /// Begins to survey `begin..=end`. It ends early once `stop` is set.
+    pub(crate) fn new(
+        places: &PastSources,
+        (camera, memory): (&CameraName, Option<LogReader>),
+        (begin, end): (Timestamp, Timestamp),
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            disk: places.skimming(camera),
+            memory,
+            summary: HeldSummary::new(begin, end),
+            span: (begin, end),
+            frames: 0,
+            due: monotonic_now() + SURVEY_TIME_MAX,
+            stop,
+        }
+    }
+
+    /// Surveys, which reads files. `rest`: why there is nothing behind the last frame, if nothing is held behind the span either.
+    pub(crate) fn run(mut self, rest: HoleReason) -> Result<Survey, StorageError> {
+        let memory = self.memory.take();
+        let oldest = memory.as_ref().and_then(LogReader::oldest);
+        let held_until = memory.as_ref().and_then(LogReader::newest);
+        let held_until = held_until.map(|newest| newest.frame.meta.captured);
+        let mut held_from = oldest.as_ref().map(|oldest| oldest.captured);
+        let mut cut_at = None;
+        let mut disk = self.disk.take();
+        if let Some((files, reader)) = &mut disk {
+            // Nothing is so old: only the answer's beginning is of use.
+            let none = PastQuery { end: Timestamp::MIN, ..PastQuery::EVERY };
+            let on_disk = unless_missing(reader.find(files, &none))?.and_then(|answer| answer.held_from);
+            held_from = on_disk.into_iter().chain(held_from).min();
+            let is_in_memory = oldest.as_ref().is_some_and(|oldest| oldest.captured <= self.span.0);
+            if !is_in_memory {
+                let before = oldest.as_ref().map(|oldest| oldest.id);
+                cut_at = self.read_disk(files, reader, before)?;
+            }
+        }
+        if let (None, Some(memory)) = (cut_at, &memory) {
+            cut_at = self.read_memory(memory);
+        }
+        if cut_at.is_none() {
+            self.look_behind(&mut disk, memory.as_ref(), oldest.map(|oldest| oldest.id))?;
+        }
+        let (until, rest) = cut_at.map_or((self.span.1, rest), |at| (at, HoleReason::NotPublished));
+        let (spans, holes) = self.summary.finish(held_from, until, rest);
+        Ok(Survey { held_from, held_until, spans, holes, cut_at })
+    }
+
+    /// Adds what the disk holds before the frame `before`. Returns where it has had enough.
+    fn read_disk(
+        &mut self,
+        files: &mut LogFiles,
+        reader: &mut StoreReader,
+        before: Option<FrameId>,
+    ) -> Result<Option<Timestamp>, StorageError> {
+        let (begin, end) = self.span;
+        let mut query = PastQuery { begin, end, before, ..PastQuery::EVERY };
+        while let Some(answer) = unless_missing(reader.find(files, &query))? {
+            let Some(record) = answer.record else { break };
+            query.after = Some(record.frame.meta.id);
+            if let Some(at) = self.add(&record, answer.broken) {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read_memory(&mut self, memory: &LogReader) -> Option<Timestamp> {
+        let ranges = memory.within(self.span.0, self.span.1);
+        let mut records = ranges.into_iter().flatten().filter_map(|index| memory.get(index));
+        records.find_map(|record| self.add(&record, false))
+    }
+
+    /// Looks up the first frame behind the span: it tells what is missing at the span's end. `before`: the oldest frame in memory.
+    fn look_behind(
+        &mut self,
+        disk: &mut Option<(LogFiles, StoreReader)>,
+        memory: Option<&LogReader>,
+        before: Option<FrameId>,
+    ) -> Result<(), StorageError> {
+        let begin = self.span.1 + Duration::from_nanos(1);
+        let mut query = PastQuery { begin, after: self.summary.last(), before, ..PastQuery::EVERY };
+        let is_in_memory = self.summary.last().zip(before).is_some_and(|(last, oldest)| last >= oldest);
+        if let Some((files, reader)) = disk.as_mut().filter(|_| !is_in_memory) {
+            // The reader may be at another epoch already, so it begins anew.
+            let _ = reader.find(files, &PastQuery { end: Timestamp::MIN, ..PastQuery::EVERY });
+            while let Some(answer) = unless_missing(reader.find(files, &query))? {
+                let Some(record) = answer.record else { break };
+                query.after = Some(record.frame.meta.id);
+                if self.add_behind(&record, answer.broken) || self.is_over() {
+                    return Ok(());
+                }
+            }
+        }
+        let ranges = memory.map(|memory| memory.within(begin, Timestamp::MAX)).unwrap_or_default();
+        let mut records = ranges.into_iter().flatten().filter_map(|index| memory?.get(index));
+        let _ = records.any(|record| self.add_behind(&record, false));
+        Ok(())
+    }
+
+    /// Whether a frame is behind the span, and so the last that matters.
+    fn add_behind(&mut self, record: &Record, broken: bool) -> bool {
+        let meta = &record.frame.meta;
+        // Others need older frames to be decoded.
+        let is_behind = meta.captured > self.span.1 && self.summary.last().is_none_or(|last| meta.id > last);
+        if is_behind {
+            self.summary.add_behind(meta.id, &self.missing_before(record, broken));
+        }
+        is_behind
+    }
+
+    /// What is missing between the last frame and this one.
+    fn missing_before(&self, record: &Record, broken: bool) -> SkipCounts {
+        match self.summary.last() {
+            None => record.skipped.iter().fold(SkipCounts::default(), |mut missing, range| {
+                missing.add(range.reason, range.count);
+                missing
+            }),
+            last => skipped_between(last, record, (0, broken)),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || monotonic_now() >= self.due
+    }
+
+    /// Adds a frame. Returns its capture time if it is the last for this survey.
+    fn add(&mut self, record: &Record, broken: bool) -> Option<Timestamp> {
+        let meta = &record.frame.meta;
+        // Others need older frames to be decoded.
+        if meta.captured < self.span.0 || self.summary.last().is_some_and(|last| meta.id <= last) {
+            return None;
+        }
+        let missing = self.missing_before(record, broken);
+        self.summary.add(meta.id, meta.captured, &missing);
+        self.frames += 1;
+        let is_enough = self.frames >= SURVEY_FRAMES_MAX
+            || self.frames.is_multiple_of(FRAMES_BETWEEN_LOOKS) && self.is_over();
+        is_enough.then_some(meta.captured)
+    }
+}
+
+/// From when on a camera itself holds its frames. [`Timestamp::MAX`]: it holds none.
+pub(crate) async fn camera_holds_from(
+    places: &PastSources,
+    camera: &CameraName,
+) -> Result<Timestamp, Unanswered> {
+    // Nothing is so old, so no frame crosses the link.
+    let none = PastQuery { end: Timestamp::MIN, tier_max: Tier::Camera, ..PastQuery::EVERY };
+    let asked = tokio::time::timeout(CAMERA_TIME_MAX, places.ask_camera(camera, none)).await;
+    let answer = asked.map_err(|_| Unanswered::TimedOut)?;
+    match (answer.camera_holds_from, answer.unanswered) {
+        (Some(from), _) => Ok(from),
+        (None, why) => Err(why.unwrap_or(Unanswered::TimedOut)),
+    }
+}
+
+fn unless_missing<T>(answer: Result<T, StorageError>) -> Result<Option<T>, StorageError> {
+    match answer {
+        Err(error) if error.kind == StorageErrorKind::Missing => Ok(None),
+        answer => answer.map(Some),
+    }
+}
