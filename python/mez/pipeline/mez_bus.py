@@ -2,9 +2,10 @@
 
 import contextlib
 import json
+import logging
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,18 +13,36 @@ from typing import Any, Final
 import mez
 from mez import _native
 from mez._frame import Frame
-from mez.errors import BusyError, ConnectError, DataError, Error, FrameTooLargeError, WaitTimeoutError
+from mez._frame_id import FrameId
+from mez._subscribe import connect
+from mez.errors import (
+    BrokerError,
+    BusyError,
+    ConnectError,
+    DataError,
+    Error,
+    FrameTooLargeError,
+    KeysError,
+    NotOnDiskError,
+    WaitTimeoutError,
+)
 from mez.pipeline import envelope
 from mez.pipeline import record as records
 from mez.pipeline.bus import Cameras, DeadLetter, Made, Standing, Terms
-from mez.pipeline.errors import BusAwayError, BusError, RecordTooLargeError
+from mez.pipeline.errors import BusAwayError, BusError, BusRefusedError, RecordTooLargeError
 from mez.pipeline.record import Record
+
+_log = logging.getLogger(__name__)
 
 GROUPS_S_MAX: Final = 20.0
 """How long the question for the groups of an edge may take. It takes tenths of a second."""
 
-CONNECT_S: Final = 5.0
-"""How long an edge is dialled before it counts as away."""
+CONNECT_S: Final = 0.0
+"""An edge is dialled once. Whoever needs it tries again, and tells people so."""
+
+AGAIN_AFTER_S: Final = 86_400.0
+"""How long the edge leaves a record with a worker that lives and says nothing, in seconds. The runner kills
+workers that hang sooner: it knows whether they work or wait for a bus."""
 
 DEAD_LETTERS_MAX: Final = 100
 
@@ -45,16 +64,21 @@ class MezBus:
         pipeline: The pipeline's name, which begins the names of its groups.
         edge: The edges, as in `mez.subscribe`; empty: its defaults.
         keys: The folder of keys; `None`: its default.
+        on_disk: Whether a record is confirmed once it is on the edge's disk, if the edge has a store.
     """
 
     pipeline: str
     edge: tuple[str, ...] = ()
     keys: Path | None = None
+    on_disk: bool = True
 
-    def prepare(self, stages: Mapping[str, Sequence[str]]) -> None:
+    def prepare(
+        self, stages: Mapping[str, Sequence[str]], is_over: Callable[[], bool] = lambda: False
+    ) -> None:
         """See that the edge answers. Streams and groups are made by whoever comes first."""
         with _told("the edge"):
-            mez.cameras(edge=self._edge, keys=self.keys, connect_timeout=CONNECT_S)
+            # This needs no grant.
+            connect(self._edge, keys=self.keys, application=self.pipeline, connect_timeout=CONNECT_S)
 
     def reader(self, source: Cameras | Made, terms: Terms) -> "MezReader":
         """Join the group `PIPELINE.STAGE`."""
@@ -65,25 +89,26 @@ class MezBus:
             options = {name: value for name, value in given.items() if value is not None}
         else:
             pattern, newest = f"{source.pattern}/{source.stage}", False
-        with _told(f"the cameras {pattern}"):
-            subscription = mez.subscribe(
+        if not newest:
+            options |= {"deliver": "every", "tries": terms.tries, "again_after": AGAIN_AFTER_S}
+
+        def opens() -> mez.Subscription:
+            return mez.subscribe(
                 pattern,
                 edge=self._edge,
                 keys=self.keys,
                 group=self._group(terms.stage),
-                deliver="newest" if newest else "every",
-                tries=None if newest else terms.tries,
-                again_after=None if newest else terms.again_after_s,
                 ordered="camera" if terms.ordered else None,
                 application=f"{self.pipeline}.{terms.stage}-{terms.number}",
                 connect_timeout=CONNECT_S,
                 **options,
             )
-        return MezReader(subscription)
+
+        return MezReader(f"the cameras {pattern}", opens)
 
     def writer(self, stage: str, *, plain: bool = False) -> "MezWriter":
         """Publish `CAMERA/STAGE`."""
-        return MezWriter(stage, self._edge, self.keys, plain)
+        return MezWriter(stage, self._edge, self.keys, plain=plain, on_disk=self.on_disk)
 
     def standings(self, reads: Mapping[str, Cameras | Made]) -> dict[str, Standing]:
         """What `mez groups` says."""
@@ -149,7 +174,9 @@ def groups(edge: Sequence[str], keys: Path | None) -> list[dict[str, Any]]:
     except subprocess.TimeoutExpired:
         raise BusAwayError("the edge did not say how its groups stand; is it running?") from None
     if said.returncode != 0:
-        raise BusAwayError(f"the edge did not say how its groups stand: {said.stderr.strip()}")
+        # Before the error, the command may say for how long it tried.
+        why = said.stderr.strip().rpartition("\n")[2].removeprefix("mez groups: ")
+        raise BusAwayError(f"the edge did not say how its groups stand: {why}")
     return [json.loads(line) for line in said.stdout.splitlines()]
 
 
@@ -170,27 +197,51 @@ class MezDelivery:
 
 
 class MezReader:
-    """A member of a group."""
+    """A member of a group.
 
-    def __init__(self, subscription: mez.Subscription) -> None:
-        self._subscription = subscription
+    Args:
+        what: What it reads, for people.
+        opens: Joins the group.
+
+    Raises:
+        BusError: As `Bus.reader`.
+    """
+
+    def __init__(self, what: str, opens: Callable[[], mez.Subscription]) -> None:
+        self._what = what
+        self._opens = opens
+        self._subscription: mez.Subscription | None = None
+        self._join()
 
     def next(self, timeout_s: float) -> MezDelivery | None:
         """Wait for a record. One with a damaged envelope fails, and is a dead letter in the end."""
         while True:
+            subscription = self._join()
             try:
-                with _told(self._subscription.pattern):
-                    frame = self._subscription.next(timeout_s)
+                with _told(self._what):
+                    frame = subscription.next(timeout_s)
             except WaitTimeoutError:
                 return None
+            except BusRefusedError:
+                # The edge has ended the subscription. The next call joins anew.
+                self.close()
+                raise
             try:
                 return MezDelivery(opened(frame), frame)
             except DataError as error:
                 frame.failed(error)
 
+    def _join(self) -> mez.Subscription:
+        if self._subscription is None:
+            with _told(self._what):
+                self._subscription = self._opens()
+        return self._subscription
+
     def close(self) -> None:
         """Leave the group."""
-        self._subscription.close()
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close()
 
 
 def opened(frame: Frame) -> Record:
@@ -208,26 +259,95 @@ def opened(frame: Frame) -> Record:
 class MezWriter:
     """Publishes what a stage makes, a stream for each camera."""
 
-    def __init__(self, stage: str, edge: list[str] | None, keys: Path | None, plain: bool) -> None:
+    def __init__(
+        self, stage: str, edge: list[str] | None, keys: Path | None, *, plain: bool, on_disk: bool
+    ) -> None:
         self._stage = stage
         self._edge = edge
         self._keys = keys
         self._plain = plain
+        self._waits_for_disk = on_disk
         self._streams: dict[str, mez.Publisher] = {}
+        # What a send has published that has failed since. The same records come again.
+        self._unsure: list[tuple[Record, FrameId]] = []
+        # The cameras of which it was said that the edge has no store.
+        self._told: set[str] = set()
 
     def send(self, made: Sequence[Record]) -> None:
-        """Publish, one record after the other: each call waits until the edge has the record."""
+        """Publish, one record after the other, and wait until all are on the edge's disk, if it has a store.
+
+        Called again with the same records after an error, it publishes only those that are not in their
+        streams. So readers do not get a record again and again while a disk is full. If the edge lost some,
+        the next call publishes them, and what followed them in their streams, in their order.
+        """
+        self._unsure = [(one, frame) for one, frame in self._unsure if any(one is record for record in made)]
         for record in made:
-            with _told(f"{record.camera}/{self._stage}"):
-                stream = self._stream(record.camera)
-                records.sending(record)
-                if self._plain:
-                    stream.send_data(
-                        bytes(record.payload), content_type=record.content_type, of=record.origin
-                    )
-                else:
-                    packed = envelope.pack(record)
-                    stream.send_data(packed, content_type=envelope.ENVELOPE, of=record.origin)
+            if not any(record is one for one, _ in self._unsure):
+                self._unsure.append((record, self._publish(record)))
+        if self._waits_for_disk:
+            self._wait_for_disk()
+        self._unsure = []
+
+    def _wait_for_disk(self) -> None:
+        # The first that is lost, of each camera.
+        lost: dict[str, int] = {}
+        # The last first: what was published before it is on disk with it.
+        for at, (record, frame) in reversed(list(enumerate(self._unsure))):
+            if not self._is_on_disk(record, frame):
+                lost[record.camera] = at
+        if lost:
+            self._unsure = [
+                (record, frame)
+                for at, (record, frame) in enumerate(self._unsure)
+                if at < lost.get(record.camera, len(self._unsure))
+            ]
+            names = ", ".join(f"{camera}/{self._stage}" for camera in sorted(lost))
+            raise BusAwayError(f"{names}: the edge lost records before they were on disk; send them again")
+
+    @contextlib.contextmanager
+    def _working_on(self, camera: str) -> Iterator[None]:
+        """Turn errors into those of a bus. A stream that the edge has ended is opened anew next time."""
+        try:
+            with _told(f"{camera}/{self._stage}"):
+                yield
+        except BusRefusedError:
+            refused = self._streams.pop(camera, None)
+            self._told.discard(camera)
+            if refused is not None:
+                refused.close()
+            raise
+
+    def _publish(self, record: Record) -> FrameId:
+        """Publish a record. It returns once the record is in its stream."""
+        with self._working_on(record.camera):
+            return self._send(record)
+
+    def _is_on_disk(self, record: Record, frame: FrameId) -> bool:
+        """Wait until a record is on disk. False: it will not be, and has to be published again."""
+        with self._working_on(record.camera):
+            try:
+                self._stream(record.camera).wait_on_disk(frame)
+            except NotOnDiskError as error:
+                if error.reason == "RECORD_LOST":
+                    return False
+                if error.reason != "NO_STORE":
+                    raise
+                # The stream may go on at an edge that has one, so the next record asks again.
+                if record.camera not in self._told:
+                    self._told.add(record.camera)
+                    _log.info("%s/%s: confirmed in memory: %s", record.camera, self._stage, error)
+        return True
+
+    def _send(self, record: Record) -> FrameId:
+        stream = self._stream(record.camera)
+        records.sending(record)
+        if self._plain:
+            payload, content_type = bytes(record.payload), record.content_type
+        else:
+            payload, content_type = envelope.pack(record), envelope.ENVELOPE
+        frame = stream.send_data(payload, content_type=content_type, of=record.origin)
+        assert frame is not None, "an edge gives every record of a derived stream a number"
+        return frame
 
     def _stream(self, camera: str) -> mez.Publisher:
         stream = self._streams.get(camera)
@@ -256,7 +376,9 @@ def _told(what: str) -> Iterator[None]:
         raise
     except FrameTooLargeError as error:
         raise RecordTooLargeError(f"{what}: {error}") from error
-    except (ConnectError, BusyError) as error:
+    except (ConnectError, BusyError, NotOnDiskError) as error:
         raise BusAwayError(f"{what}: {error}") from error
+    except (BrokerError, KeysError) as error:
+        raise BusRefusedError(f"{what}: {error}") from error
     except Error as error:
         raise BusError(f"{what}: {error}") from error

@@ -7,14 +7,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mez_core::frame::Epoch;
+use mez_core::frame::{Epoch, FrameId};
 use mez_core::name::CameraName;
-use mez_core::store::{BATCH_INTERVAL, Degraded, SALT_BYTES, SLOW_AFTER, Storage, StoreStatus, StoreWriter};
+use mez_core::store::{
+    BATCH_INTERVAL, Degraded, RecordStanding, SALT_BYTES, SLOW_AFTER, Storage, StoreStatus, StoreWriter,
+};
 use mez_core::units::{ClockAnchor, Instant};
 use ring::rand::{SecureRandom, SystemRandom};
+use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use super::LogKind;
+use super::awaited::{Awaited, NotOnDisk, ON_DISK_TIME_MAX};
 use crate::clock::{monotonic_now, wall_now};
 use crate::lock::FileLock;
 
@@ -38,6 +42,8 @@ enum Order<S> {
     Start(CameraName, Epoch, ClockAnchor),
     /// Stop writing a log. The sender is told when the rest is written and the files are closed.
     Release(CameraName, SyncSender<()>),
+    /// Somebody waits until this record is on disk.
+    Await(CameraName, FrameId, oneshot::Sender<Result<(), NotOnDisk>>),
     /// Records have come.
     Wake,
     Stop,
@@ -136,6 +142,27 @@ impl<S: Storage + Send + 'static> LogKeeper<S> {
         }
     }
 
+    /// Waits until a record, and everything before it, is on disk as far as the log's durability promises. All that wait share syncs.
+    /// Cancelling this has no effect on the record.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from there, as soon as that is known and after [`ON_DISK_TIME_MAX`] at most.
+    pub async fn on_disk(&self, camera: &CameraName, frame: FrameId) -> Result<(), NotOnDisk> {
+        let (told, known) = oneshot::channel();
+        if self.orders.try_send(Order::Await(camera.clone(), frame, told)).is_err() {
+            return Err(if self.is_stopped() { NotOnDisk::Stopped } else { NotOnDisk::TooMany });
+        }
+        match tokio::time::timeout(ON_DISK_TIME_MAX, known).await {
+            Ok(known) => known.unwrap_or(Err(NotOnDisk::Stopped)),
+            // A thread that hangs in a system call tells nobody.
+            Err(_) => {
+                let degraded = self.status(camera).and_then(|status| status.degraded);
+                Err(degraded.map_or(NotOnDisk::Late, NotOnDisk::Degraded))
+            }
+        }
+    }
+
     /// How a camera's log on disk is doing; `None` if it is not kept.
     pub fn status(&self, camera: &CameraName) -> Option<StoreStatus> {
         self.shared.status(camera, monotonic_now())
@@ -201,6 +228,7 @@ struct Kept<S> {
 
 fn run<S: Storage>(queue: &Receiver<Order<S>>, shared: &Shared) {
     let mut kept: BTreeMap<CameraName, Kept<S>> = BTreeMap::new();
+    let mut awaited = Awaited::default();
     let mut awake_until = Instant::ZERO;
     loop {
         let now = monotonic_now();
@@ -227,7 +255,9 @@ fn run<S: Storage>(queue: &Receiver<Order<S>>, shared: &Shared) {
             Ok(Order::Wake) => shared.busy_since.store(0, Ordering::Release),
             Ok(Order::Keep(camera, writer)) => {
                 lock(&shared.statuses).insert(camera.clone(), StoreStatus::default());
-                kept.insert(camera, Kept { writer: *writer, due: now });
+                let mut writer = *writer;
+                writer.set_awaited(awaited.is_for(&camera));
+                kept.insert(camera, Kept { writer, due: now });
             }
             Ok(Order::Refused(camera, why)) => {
                 let status = StoreStatus { degraded: Some(why), degradations: 1, ..StoreStatus::default() };
@@ -237,6 +267,13 @@ fn run<S: Storage>(queue: &Receiver<Order<S>>, shared: &Shared) {
                 if let Some(kept) = kept.get_mut(&camera) {
                     kept.writer.set_start(epoch, anchor);
                 }
+            }
+            Ok(Order::Await(camera, frame, told)) => {
+                if let Some(kept) = kept.get_mut(&camera) {
+                    kept.writer.set_awaited(true);
+                    kept.due = now;
+                }
+                awaited.add(camera, frame, told);
             }
             Ok(Order::Release(camera, done)) => {
                 if let Some(mut released) = kept.remove(&camera) {
@@ -251,6 +288,7 @@ fn run<S: Storage>(queue: &Receiver<Order<S>>, shared: &Shared) {
         for (camera, kept) in kept.iter_mut().filter(|(_, kept)| kept.due <= monotonic_now()) {
             step(camera, kept, shared);
         }
+        tell(&mut awaited, &mut kept, shared);
     }
     let deadline = monotonic_now() + STOP_TIME_MAX;
     kept.values_mut().for_each(|kept| kept.writer.close());
@@ -259,6 +297,38 @@ fn run<S: Storage>(queue: &Receiver<Order<S>>, shared: &Shared) {
             step(camera, kept, shared);
         }
         thread::sleep(Duration::from_millis(1));
+    }
+    tell(&mut awaited, &mut kept, shared);
+}
+
+/// Tells those who wait for records what became of them.
+fn tell<S: Storage>(awaited: &mut Awaited, kept: &mut BTreeMap<CameraName, Kept<S>>, shared: &Shared) {
+    if awaited.is_empty() {
+        return;
+    }
+    awaited.settle(|camera, frame| verdict(camera, frame, kept, shared));
+    for (camera, kept) in kept {
+        kept.writer.set_awaited(awaited.is_for(camera));
+    }
+}
+
+/// What became of a record; `None` if that is open.
+fn verdict<S: Storage>(
+    camera: &CameraName,
+    frame: FrameId,
+    kept: &BTreeMap<CameraName, Kept<S>>,
+    shared: &Shared,
+) -> Option<Result<(), NotOnDisk>> {
+    // A log that is being opened has no writer yet.
+    let standing = kept.get(camera).map_or(RecordStanding::Waiting, |kept| kept.writer.standing(frame));
+    match standing {
+        RecordStanding::Certain => Some(Ok(())),
+        RecordStanding::Missing => Some(Err(NotOnDisk::Lost)),
+        RecordStanding::Waiting => match lock(&shared.statuses).get(camera)?.degraded.clone()? {
+            // It may yet be in time.
+            Degraded::Slow(_) => None,
+            why => Some(Err(NotOnDisk::Degraded(why))),
+        },
     }
 }
 

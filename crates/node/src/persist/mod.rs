@@ -2,6 +2,7 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
+//! | `awaited` | publishers that wait until their records are on disk |
 //! | [`aside`] | puts a log aside when its camera is reset |
 //! | [`files`] | keeps a camera's segments as files |
 //! | `layout` | names files and folders |
@@ -12,6 +13,7 @@
 //! | `replicas` | the logs of all cameras of an edge |
 
 pub mod aside;
+mod awaited;
 pub mod check;
 pub mod files;
 pub mod keeper;
@@ -32,6 +34,7 @@ use mez_core::store::{
 use mez_core::units::Timestamp;
 use tracing::{info, warn};
 
+pub use self::awaited::{AWAITED_MAX, NotOnDisk, ON_DISK_TIME_MAX};
 pub use self::check::{LogCheck, RepairLogError, check_log, has_log, repair_log};
 pub use self::files::{Exposed, LogFiles, OpenLogError, cameras_in, exposed};
 pub use self::keeper::LogKeeper;

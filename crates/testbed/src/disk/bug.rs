@@ -11,6 +11,8 @@ use mez_core::units::Instant;
 pub enum DiskBug {
     /// The writer reports a sync that it did not do.
     SkippedSync,
+    /// A publisher is told that its record is durable when it was only handed over.
+    EarlyAnswer,
     /// The writer encrypts with the nonce of another record.
     WrongNonce,
     /// The writer gives records an index that is one too high.

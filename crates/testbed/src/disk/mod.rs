@@ -121,6 +121,11 @@ impl SimulatedDisk {
         self.progress.truncate(self.progress.len().saturating_sub(remembered));
     }
 
+    /// Somebody has been told of the last append, so nobody is killed within it any more.
+    pub(crate) fn append_has_returned(&mut self) {
+        self.last_append = None;
+    }
+
     /// Cuts the power and restores it. Synced bytes are kept; of the rest, any part may be.
     pub fn cut_power(&mut self) {
         (self.syncing, self.last_append) = (None, None);

@@ -11,8 +11,8 @@ use mez_core::frame::{Encoding, Epoch, FrameId};
 use mez_core::log::{LogConfig, LogReader, Record, log};
 use mez_core::name::CameraName;
 use mez_core::store::{
-    BATCH_INTERVAL, Durability, KEY_BYTES, KeyRing, MasterKey, Recovery, RecoveryConfig, StorageError,
-    StoreConfig, StoreWriter, VerifyConfig, recover, verify,
+    BATCH_INTERVAL, Durability, KEY_BYTES, KeyRing, MasterKey, RecordStanding, Recovery, RecoveryConfig,
+    StorageError, StoreConfig, StoreWriter, VerifyConfig, recover, verify,
 };
 use mez_core::units::{ClockAnchor, Instant, Timestamp};
 
@@ -44,6 +44,8 @@ pub struct Played {
     pub recovered: u64,
     /// Pieces of damage that were found, and not served to readers.
     pub damaged: u64,
+    /// Frames that their publishers were told to be on disk.
+    pub confirmed: u64,
     /// Frames that were evicted from memory before they were on disk.
     pub lost: u64,
     /// How often bytes rotted.
@@ -65,6 +67,10 @@ pub struct DiskStory {
     /// Draws the pictures of a source's own video; `None`: frames are stills.
     film: Option<Random>,
     chains: Chains,
+    /// Draws the frames whose publishers wait until they are on disk; `None`: nobody waits.
+    waits: Option<Random>,
+    /// Those that are waited for.
+    awaited: Vec<FrameId>,
     durability: Durability,
     disk_bytes_max: u64,
     memory_bytes_max: u64,
@@ -94,6 +100,9 @@ impl DiskStory {
             rot: None,
             film: None,
             chains: Chains::default(),
+            // A random stream of its own, so that the rest of the story follows from the same seed.
+            waits: seed.is_multiple_of(2).then(|| Random::seeded(seed ^ 0x0000_d15c)),
+            awaited: Vec::new(),
             durability: *random.pick(&[Durability::Group, Durability::Sync, Durability::Async]),
             disk_bytes_max: random.within(20_000..=200_000),
             memory_bytes_max,
@@ -206,9 +215,10 @@ impl DiskStory {
             self.disk.kill();
         }
         self.ledger.ended(&mut self.disk);
+        self.ledger.check_confirmed()?;
+        self.awaited.clear();
         if end == End::PowerCut {
-            self.played.power_cuts += 1;
-            self.disk.cut_power();
+            self.cut_power();
         }
         if let Some(rot) = &mut self.rot
             && rot.one_in(2)
@@ -220,7 +230,17 @@ impl DiskStory {
         Ok(())
     }
 
+    fn cut_power(&mut self) {
+        self.played.power_cuts += 1;
+        if self.durability == Durability::Async {
+            self.ledger.nothing_is_promised();
+        }
+        self.disk.cut_power();
+    }
+
     fn step(&mut self, writer: &mut StoreWriter<SimulatedDisk>, at: Instant) -> Instant {
+        // Before the step: a writer that is killed within its last append has told nobody of that.
+        self.answer(writer);
         let same = self.bug == Some(DiskBug::SameSalt);
         let random = &mut self.random;
         let mut salt = || {
@@ -232,6 +252,28 @@ impl DiskStory {
         };
         let wall = Timestamp::from_nanos(at.as_nanos());
         writer.step(at, wall, &mut salt)
+    }
+
+    /// Tells those who wait what became of their frames.
+    fn answer(&mut self, writer: &mut StoreWriter<SimulatedDisk>) {
+        let is_early = self.bug == Some(DiskBug::EarlyAnswer);
+        for frame in std::mem::take(&mut self.awaited) {
+            match writer.standing(frame) {
+                RecordStanding::Waiting if is_early && writer.status().written >= Some(frame) => {
+                    self.ledger.confirmed(frame);
+                }
+                RecordStanding::Waiting => self.awaited.push(frame),
+                RecordStanding::Certain => {
+                    self.played.confirmed += 1;
+                    if self.durability == Durability::Async {
+                        writer.storage().append_has_returned();
+                    }
+                    self.ledger.confirmed(frame);
+                }
+                RecordStanding::Missing => {}
+            }
+        }
+        writer.set_awaited(!self.awaited.is_empty());
     }
 
     fn publish(&mut self, intake: &mut Intake, log: &LogReader) -> Result<(), String> {
@@ -254,6 +296,9 @@ impl DiskStory {
         self.chains.published(&newest.frame.meta);
         self.published.insert(id, payload);
         self.ledger.published(id);
+        if self.waits.as_mut().is_some_and(|waits| waits.one_in(3)) {
+            self.awaited.push(id);
+        }
         self.played.frames += 1;
         Ok(())
     }
