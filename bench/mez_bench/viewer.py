@@ -1,6 +1,7 @@
 """Looks at frames, while it is measured from outside: `viewer.py EDGE KEYS PROFILE EVERY [ENCODING…]`.
 
-It says `ready`, and answers every line with what came since the line before.
+It says `ready`, and answers every line with what came since the line before. With an EVERY of 0 it looks at
+no frame, and decodes none.
 """
 
 import json
@@ -15,7 +16,7 @@ LATENCY_MS = 150.0
 
 
 class Viewer:
-    """Gets frames, and looks at the pixels of one in `every`."""
+    """Gets frames, and looks at the pixels of one in `every`, or of none."""
 
     def __init__(self, every: int) -> None:
         self._every = every
@@ -25,7 +26,7 @@ class Viewer:
     def watch(self, frames: mez.Subscription) -> None:
         """Look at what comes."""
         for number, frame in enumerate(frames):
-            if number % self._every == 0:
+            if self._every and number % self._every == 0:
                 # What a detector would do first.
                 frame.image.shape  # noqa: B018
             self._note(frame)
@@ -45,6 +46,7 @@ class Viewer:
             "encodings": by_encoding,
             "skipped": sum(skipped for _, _, skipped in seen),
             "age_ms_p50": median(ages) if ages else None,
+            "ages_ms": ages,
         }
 
 

@@ -13,6 +13,9 @@ use crate::units::Instant;
 /// The most readers that are remembered. Those beyond are served one still at a time.
 const READERS_MAX: usize = 64;
 
+/// Who asks for a frame so near behind the one before reads frame by frame. A data record may lie in between.
+const NEXT_FRAMES_MAX: u64 = 2;
+
 /// A still that was made ahead.
 struct Made {
     still: Record,
@@ -21,11 +24,20 @@ struct Made {
     is_taken: bool,
 }
 
+/// Somebody who asked for a frame.
+struct Reader {
+    /// The last frame that it asked for, and when.
+    at: FrameId,
+    asked: Instant,
+    /// It asked for the one before as well. Whoever has asked once may look at one frame only.
+    reads_on: bool,
+}
+
 /// Where readers of every frame are, and what they will ask for.
 #[derive(Default)]
 pub(super) struct Ahead {
-    /// The last frame that each of them asked for, and when. Those that asked lately are last.
-    readers: VecDeque<(FrameId, Instant)>,
+    /// Those that asked lately are last.
+    readers: VecDeque<Reader>,
     stills: BTreeMap<FrameId, Made>,
     bytes: u64,
     bytes_max: u64,
@@ -54,23 +66,23 @@ impl Ahead {
         }
     }
 
-    /// A reader that takes every frame asks for one.
+    /// A reader asks for a frame that is not the newest.
     pub(super) fn asked(&mut self, now: Instant, frame: FrameId, log: &LogReader) {
-        let before = self.readers.iter().enumerate().filter(|(_, (at, _))| leads_to(*at, frame, log));
-        let nearest = before.max_by_key(|(_, (at, _))| *at).map(|(place, _)| place);
-        match nearest {
-            Some(place) => _ = self.readers.remove(place),
-            None => self.readers.retain(|(at, _)| *at != frame),
-        }
+        let before = self.readers.iter().enumerate().filter(|(_, reader)| leads_to(reader.at, frame, log));
+        let nearest = before.max_by_key(|(_, reader)| reader.at).map(|(place, _)| place);
+        let same = self.readers.iter().position(|reader| reader.at == frame);
+        let was = nearest.or(same).and_then(|place| self.readers.remove(place));
+        let reads_on = was.is_some_and(|was| was.reads_on || is_within(was.at, frame, NEXT_FRAMES_MAX, log));
         if self.readers.len() == READERS_MAX {
             self.readers.pop_front();
         }
-        self.readers.push_back((frame, now));
+        self.readers.push_back(Reader { at: frame, asked: now, reads_on });
     }
 
     /// Whether a still of a frame is worth making now: a reader takes it soon, it is not there, and there is room.
     pub(super) fn wants(&self, frame: FrameId, log: &LogReader) -> bool {
-        let is_taken_soon = || self.readers.iter().any(|(at, _)| leads_to(*at, frame, log));
+        let takes_soon = |reader: &Reader| reader.reads_on && leads_to(reader.at, frame, log);
+        let is_taken_soon = || self.readers.iter().any(takes_soon);
         !self.stills.contains_key(&frame) && self.has_room(self.usual_bytes) && is_taken_soon()
     }
 
@@ -100,7 +112,7 @@ impl Ahead {
 
     /// Forgets stills and readers of which nothing was heard for a while.
     pub(super) fn forget_old(&mut self, now: Instant) {
-        self.readers.retain(|(_, asked)| now < *asked + IDLE_MAX);
+        self.readers.retain(|reader| now < reader.asked + IDLE_MAX);
         let old = self.stills.iter().filter(|(_, made)| now >= made.at + IDLE_MAX);
         for frame in old.map(|(frame, _)| *frame).collect::<Vec<_>>() {
             self.remove(frame);
@@ -130,8 +142,13 @@ fn bytes_of(still: &Record) -> u64 {
 
 /// Whether a reader that asked for one frame takes the other one soon.
 fn leads_to(at: FrameId, frame: FrameId, log: &LogReader) -> bool {
+    is_within(at, frame, AHEAD_FRAMES, log)
+}
+
+/// Whether one frame lies behind another, by so many frames of the log at most.
+fn is_within(at: FrameId, frame: FrameId, frames: u64, log: &LogReader) -> bool {
     at < frame
         && at.epoch == frame.epoch
         && frame.sequence.0 - at.sequence.0 <= u64::from(u32::MAX)
-        && log.index_of(frame).saturating_sub(log.index_of(at)) <= AHEAD_FRAMES
+        && log.index_of(frame).saturating_sub(log.index_of(at)) <= frames
 }

@@ -92,6 +92,14 @@ impl Place {
         self.chain() == Some(chain) && !self.is_beyond(chain, frame)
     }
 
+    /// The chain in which it has passed over what a frame before it needs, and may do so again. For a frame behind it, it goes back
+    /// in any case.
+    fn lacks_what_it_passed(&self) -> Option<ChainId> {
+        let (chain, target) = self.target?;
+        let is_ahead = self.follower.last().is_some_and(|last| last < target);
+        (self.follower.chain() == Some(chain) && is_ahead).then_some(chain)
+    }
+
     /// Whether it has passed a frame of a chain.
     fn is_beyond(&self, chain: ChainId, frame: FrameId) -> bool {
         self.follower.chain() == Some(chain) && self.follower.last().is_some_and(|last| last > frame)
@@ -210,9 +218,7 @@ impl Places {
         match &path {
             Path::Decode { record, afresh } => {
                 if *afresh {
-                    // Whoever goes back has passed over what others need, and may do so again.
-                    let chain = ChainId::of(&record.frame.meta);
-                    place.takes_all = chain.filter(|_| place.follower.chain() == chain);
+                    place.takes_all = place.lacks_what_it_passed();
                     place.way = Way::default();
                     place.follower.forget();
                     place.leaves_at = None;

@@ -42,7 +42,7 @@ pub use self::recovery::{
 };
 pub use self::scan::{Damage, Scanned, SegmentScan, StoredRecord};
 pub use self::segment::SegmentNumber;
-pub use self::status::{Degraded, StoreStatus};
+pub use self::status::{Degraded, RecordStanding, StoreStatus};
 pub use self::storage::{Bounds, Progress, Storage, StorageError, StorageErrorKind};
 pub use self::verify::{
     FINDINGS_MAX, Finding, FindingKind, LogReport, RecordWords, Repair, RepairError, SegmentReport,

@@ -7,17 +7,24 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
+
 use super::format::HeaderError;
 use super::key::KeyRing;
 use super::scan::{Scanned, SegmentScan, StoredRecord};
 use super::storage::{Storage, StorageError};
 use super::{SegmentNumber, holes};
 use crate::chain::begins_chain;
-use crate::frame::{Epoch, FrameId};
+use crate::frame::{Epoch, FrameId, FrameMeta};
 use crate::history::{PastAnswer, PastQuery};
 use crate::log::Record;
 use crate::name::CameraName;
 use crate::units::Timestamp;
+
+/// A place in a segment is found by halving, down to so many bytes. Between them, records are read one after the other.
+const NEAR_BYTES: u64 = 32 << 10;
+/// The same in records, where these are large: each halving reads half a record until it finds the next.
+const NEAR_RECORDS: u64 = 4;
 
 /// A segment of the log, as its header describes it.
 #[derive(Clone, Debug)]
@@ -55,6 +62,14 @@ struct Spot {
     offset: u64,
 }
 
+/// A record that was found.
+struct Found {
+    meta: FrameMeta,
+    spot: Spot,
+    /// The complete record before it.
+    behind: Option<Known>,
+}
+
 /// A complete record that was seen.
 #[derive(Clone, Copy)]
 struct Known {
@@ -79,6 +94,8 @@ pub struct StoreReader {
     removed: bool,
     /// Unreadable records before the last returned frame, and after it.
     damaged: (u64, u64),
+    /// Records come without their payloads.
+    skims: bool,
 }
 
 impl StoreReader {
@@ -93,7 +110,13 @@ impl StoreReader {
             before: None,
             removed: false,
             damaged: (0, 0),
+            skims: false,
         }
+    }
+
+    /// A reader that gives records without their payloads, which it neither reads nor checks.
+    pub fn skimming(camera: CameraName, keys: KeyRing) -> Self {
+        Self { skims: true, ..Self::new(camera, keys) }
     }
 
     /// The camera whose log is read.
@@ -176,7 +199,7 @@ impl StoreReader {
     /// The identity and capture time of the first record of a part.
     fn first_of(&mut self, storage: &mut impl Storage, part: usize) -> Option<(FrameId, Timestamp)> {
         if self.parts[part].first.is_none() {
-            let mut scan = self.open(storage, part).ok()?;
+            let mut scan = self.open(storage, part).ok()?.sparse();
             let first = self.records(storage, part, &mut scan).next();
             self.parts[part].first = first.map(|(record, _)| (record.meta.id, record.meta.captured));
         }
@@ -185,7 +208,8 @@ impl StoreReader {
 
     fn open(&self, storage: &mut impl Storage, part: usize) -> Result<SegmentScan, HeaderError> {
         let Part { number, bytes, .. } = self.parts[part];
-        SegmentScan::open(storage, &self.camera, &self.keys, number, bytes)
+        let scan = SegmentScan::open(storage, &self.camera, &self.keys, number, bytes)?;
+        Ok(if self.skims { scan.sparse() } else { scan })
     }
 
     /// The index at which a part ends; `None` for the newest part.
@@ -301,7 +325,10 @@ impl StoreReader {
     }
 
     /// Returns a record; it states what is missing before it.
-    fn take(&mut self, record: StoredRecord) -> Option<Record> {
+    fn take(&mut self, mut record: StoredRecord) -> Option<Record> {
+        if self.skims {
+            record.payload = Some(Bytes::new());
+        }
         let (index, id) = (record.index, record.meta.id);
         let missing = self.before.map_or(0, |before| index.saturating_sub(before.next));
         let last = self.before.and_then(|before| before.id).or(self.given);
@@ -325,7 +352,7 @@ impl StoreReader {
         };
         let spot = Spot { part, index: place.scan.index(), offset: place.scan.offset() };
         let ends = self.limit(part).is_some_and(|limit| spot.index >= limit);
-        let scanned = if ends { None } else { place.scan.next(storage, true) };
+        let scanned = if ends { None } else { place.scan.next(storage, !self.skims) };
         let is_newest = part + 1 == self.parts.len();
         let step = match scanned {
             Some(Scanned::Record(record)) => AtPlace::Record(record, spot),
@@ -385,51 +412,88 @@ impl StoreReader {
         let before =
             |id: FrameId, captured| query.after.is_some_and(|after| id <= after) || captured < query.begin;
         let parts = self.parts_of(epoch);
-        // The record is in the last part that begins before it, or in the one after.
-        let behind = self.partition_point(storage, parts.clone(), before);
-        let mut readable = (parts.start..behind).rev();
-        let begins = readable.find(|part| self.first_of(storage, *part).is_some()).unwrap_or(parts.start);
-        let (mut chain_start, mut seen) = (None, self.before);
-        let found = (begins..parts.end).find_map(|part| {
-            let mut scan = self.open(storage, part).ok()?;
-            // In the first part that is read, records missing at its front can be counted too.
-            seen = seen.or(Some(Known { next: scan.index(), id: None }));
-            self.records(storage, part, &mut scan).find_map(|(record, spot)| {
-                let meta = record.meta;
-                // A still or a data record may lie in the midst of a chain.
-                if begins_chain(&meta) {
-                    chain_start = Some((meta.id, spot, seen));
-                }
-                let is_found = !before(meta.id, meta.captured);
-                if is_found {
-                    return Some((meta, spot, seen));
-                }
-                seen = Some(Known { next: spot.index + 1, id: Some(meta.id) });
-                None
-            })
-        });
-        let Some((meta, spot, known)) = found else {
-            self.before = seen;
-            return None;
+        let seen = self.before;
+        let Found { meta, spot, behind } = match self.first_behind(storage, parts.clone(), seen, before) {
+            Ok(found) => found,
+            Err(last) => {
+                self.before = last;
+                return None;
+            }
         };
-        self.before = known;
+        self.before = behind;
         if !meta.encoding.is_chained()
             || meta.chain.index == 0
             || query.after.is_some_and(|after| after.epoch == epoch)
         {
             return Some(spot);
         }
-        // The start of its chain may be in an earlier part.
-        let mut earlier = (parts.start..begins).rev();
-        let start = chain_start.or_else(|| {
-            let found = earlier.find_map(|part| self.last_start(storage, part));
-            found.map(|(id, spot)| (id, spot, None))
+        let start = FrameId { epoch, sequence: meta.chain.chain };
+        let up_to = parts.start..spot.part + 1;
+        let found = self.first_behind(storage, up_to, None, |id, _| id < start).ok();
+        let Some(start) = found.filter(|found| found.meta.id == start && begins_chain(&found.meta)) else {
+            return Some(spot);
+        };
+        // What is missing before a chain is not asked for.
+        self.before = None;
+        Some(start.spot)
+    }
+
+    /// The first record of `parts` that does not lie before what is searched for. If there is none: the last complete record of those that were
+    /// read. `seen`: the one before them, if it is known.
+    fn first_behind(
+        &mut self,
+        storage: &mut impl Storage,
+        parts: Range<usize>,
+        mut seen: Option<Known>,
+        before: impl Fn(FrameId, Timestamp) -> bool,
+    ) -> Result<Found, Option<Known>> {
+        // The record is in the last part that begins before it, or in the one after.
+        let behind = self.partition_point(storage, parts.clone(), &before);
+        let mut readable = (parts.start..behind).rev();
+        let begins = readable.find(|part| self.first_of(storage, *part).is_some()).unwrap_or(parts.start);
+        let found = (begins..parts.end).find_map(|part| {
+            let mut scan = self.open(storage, part).ok()?.sparse();
+            // In the first part that is read, records missing at its front can be counted too.
+            seen = seen.or(Some(Known { next: scan.index(), id: None }));
+            self.approach(storage, part, &mut scan, &before);
+            self.records(storage, part, &mut scan).find_map(|(record, spot)| {
+                let meta = record.meta;
+                if !before(meta.id, meta.captured) {
+                    return Some(Found { meta, spot, behind: seen });
+                }
+                seen = Some(Known { next: spot.index + 1, id: Some(meta.id) });
+                None
+            })
         });
-        let start = start.filter(|(id, ..)| id.sequence == meta.chain.chain);
-        Some(start.map_or(spot, |(_, start, known)| {
-            self.before = known;
-            start
-        }))
+        found.ok_or(seen)
+    }
+
+    /// Moves a scan of a part near the first record that does not lie before what is searched for: to the front of the part, or to a record that
+    /// lies before it.
+    fn approach(
+        &self,
+        storage: &mut impl Storage,
+        part: usize,
+        scan: &mut SegmentScan,
+        before: impl Fn(FrameId, Timestamp) -> bool,
+    ) {
+        let limit = self.limit(part).unwrap_or(u64::MAX);
+        let (mut low, mut high) = ((scan.index(), scan.offset()), self.parts[part].bytes);
+        let mut near = NEAR_BYTES;
+        while high.saturating_sub(low.1) > near {
+            let middle = low.1 + (high - low.1) / 2;
+            let read = if scan.seek_near(storage, middle) { scan.next(storage, false) } else { None };
+            let record = match read {
+                Some(Scanned::Record(record)) => Some(record),
+                Some(Scanned::Damaged(_)) | None => None,
+            };
+            near = near.max(record.as_ref().map_or(0, |record| record.bytes * NEAR_RECORDS));
+            match record.filter(|record| record.index < limit && before(record.meta.id, record.meta.captured)) {
+                Some(record) => low = (record.index, record.offset),
+                None => high = middle,
+            }
+        }
+        scan.seek(low.0, low.1);
     }
 
     /// The first of `parts` that does not begin before the record that is searched for.
@@ -450,14 +514,6 @@ impl StoreReader {
             }
         }
         low
-    }
-
-    /// The last record of a part that starts a chain.
-    fn last_start(&self, storage: &mut impl Storage, part: usize) -> Option<(FrameId, Spot)> {
-        let mut scan = self.open(storage, part).ok()?;
-        let starts = self.records(storage, part, &mut scan);
-        let starts = starts.filter(|(record, _)| begins_chain(&record.meta));
-        starts.last().map(|(record, spot)| (record.meta.id, spot))
     }
 
     // ---- the newest of a span -----------------------------------------------------------------------------
@@ -495,8 +551,32 @@ impl StoreReader {
         query: &PastQuery,
         part: usize,
     ) -> (Option<Record>, bool) {
-        let Ok(mut scan) = self.open(storage, part) else { return (None, false) };
-        let records = self.records(storage, part, &mut scan);
+        let before = |id: FrameId, captured| {
+            query.before.is_none_or(|before| id < before) && captured <= query.end
+        };
+        let Ok(scan) = self.open(storage, part) else { return (None, false) };
+        let mut scan = scan.sparse();
+        let front = (scan.index(), scan.offset());
+        self.approach(storage, part, &mut scan, before);
+        let near = (scan.index(), scan.offset());
+        let (newest, damaged) = self.newest_from(storage, query, part, &mut scan);
+        if newest.is_some() || near == front {
+            return (newest, damaged);
+        }
+        // All that is near cannot be read.
+        scan.seek(front.0, front.1);
+        self.newest_from(storage, query, part, &mut scan)
+    }
+
+    /// The same from the place of `scan` on.
+    fn newest_from(
+        &self,
+        storage: &mut impl Storage,
+        query: &PastQuery,
+        part: usize,
+        scan: &mut SegmentScan,
+    ) -> (Option<Record>, bool) {
+        let records = self.records(storage, part, scan);
         let records = records.filter(|(record, _)| query.admits(&record.meta));
         let spots: Vec<Spot> = records.map(|(_, spot)| spot).collect();
         // If the payload of the newest is damaged, the one before takes its place.

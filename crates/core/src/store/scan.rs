@@ -24,6 +24,8 @@ use crate::units::Instant;
 /// Bytes that are read at once. It bounds the memory of a scan. Longer payloads are read straight into their
 /// final buffer.
 const CHUNK_BYTES: usize = 256 << 10;
+/// The same for a scan of descriptions alone: payloads between them are passed over unread.
+const SPARSE_CHUNK_BYTES: usize = 4 << 10;
 /// Bytes that are skipped where the storage fails to read: the usual block of a disk.
 const UNREADABLE_BYTES: u64 = 4 << 10;
 /// How often one search skips [`UNREADABLE_BYTES`] before it gives up: after a megabyte that cannot be read.
@@ -157,6 +159,13 @@ impl SegmentScan {
         })
     }
 
+    /// The same for whoever reads no payloads: little is read besides the descriptions of records.
+    #[must_use]
+    pub fn sparse(mut self) -> Self {
+        self.chunk.bytes_max = SPARSE_CHUNK_BYTES;
+        self
+    }
+
     /// The segment's header.
     pub fn header(&self) -> &SegmentHeader {
         &self.header
@@ -185,6 +194,17 @@ impl SegmentScan {
     /// Continues at a record whose place is known from an earlier scan of the same segment.
     pub fn seek(&mut self, index: u64, offset: u64) {
         (self.index, self.offset) = (index, offset);
+    }
+
+    /// Continues at the first complete record at an offset or behind it, wherever the records before it end. Returns false if there is none; the
+    /// place is then anywhere.
+    pub fn seek_near(&mut self, storage: &mut impl Storage, offset: u64) -> bool {
+        self.seek(self.header.first_index, offset.saturating_sub(1));
+        let found = self.search(storage);
+        if let Some((offset, index)) = found {
+            self.seek(index, offset);
+        }
+        found.is_some()
     }
 
     /// Reads what comes next; `None` at the end. Without `payload`, payloads are neither read nor checked.
@@ -286,7 +306,7 @@ impl SegmentScan {
                 self.searched = (self.offset, cut.unwrap_or(at));
                 return None;
             }
-            let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
+            let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(self.chunk.bytes_max);
             let window = match self.chunk.get(storage, self.segment, at, wanted, left) {
                 Ok(window) => window,
                 Err(_) if unreadable < UNREADABLE_MAX => {
@@ -354,13 +374,20 @@ fn candidates(window: &[u8], index: u64) -> impl Iterator<Item = usize> + '_ {
 }
 
 /// The part of the segment that is in memory.
-#[derive(Default)]
 struct Chunk {
+    /// How much is read at once, unless more is asked for.
+    bytes_max: usize,
     /// The offset in the segment at which it begins.
     start: u64,
     /// Its bytes; only the first `filled` are valid.
     bytes: Vec<u8>,
     filled: usize,
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self { bytes_max: CHUNK_BYTES, start: 0, bytes: Vec::new(), filled: 0 }
+    }
 }
 
 impl Chunk {
@@ -374,7 +401,8 @@ impl Chunk {
         left: u64,
     ) -> Result<&[u8], DamageKind> {
         if self.held(offset).len() < length {
-            let wanted = usize::try_from(left).unwrap_or(usize::MAX).clamp(length, CHUNK_BYTES.max(length));
+            let wanted =
+                usize::try_from(left).unwrap_or(usize::MAX).clamp(length, self.bytes_max.max(length));
             if self.bytes.len() < wanted {
                 self.bytes = vec![0; wanted];
             }

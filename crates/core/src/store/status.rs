@@ -22,6 +22,19 @@ pub enum Degraded {
     Slow(Duration),
 }
 
+/// What the storage has of one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordStanding {
+    /// It outlives a crash, as far as the log's [`Durability`](super::Durability) promises, and so does every record of this run before it
+    /// that was not reported as missing.
+    Certain,
+    /// It is not certain yet.
+    Waiting,
+    /// It is not certain, and will not be told as such: it was evicted from memory before it could be written, or published before the broker's
+    /// present start.
+    Missing,
+}
+
 /// The state of a log on disk. Counts are since the broker's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreStatus {

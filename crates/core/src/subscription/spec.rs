@@ -27,6 +27,9 @@ pub struct SubscriptionSpec {
     pub chains: ChainKinds,
     /// The application's name, for people. Default: none.
     pub application: String,
+    /// It only looks on: cameras are asked for its contract only while no other subscription wants their frames. Beside others it takes what
+    /// they get. Default: false.
+    pub looks_on: bool,
 }
 
 impl SubscriptionSpec {
@@ -41,6 +44,7 @@ impl SubscriptionSpec {
             after: Vec::new(),
             chains: ChainKinds::NONE,
             application: String::new(),
+            looks_on: false,
         }
     }
 

@@ -28,6 +28,8 @@ pub(super) struct Anchors {
     since: u32,
     /// Pictures since the last second attempt or loss, or without room for an anchor.
     calm: u32,
+    /// Pictures in a row, up to the next one, for which there is no room.
+    cramped: u32,
 }
 
 impl Default for Anchors {
@@ -39,7 +41,7 @@ impl Default for Anchors {
 impl Anchors {
     /// Anchors with so many pictures between two, at least, after so many calm pictures.
     pub(super) fn with(distance: u32, calm_min: u32) -> Self {
-        Self { distance, calm_min, bytes_max: 0, since: 0, calm: 0 }
+        Self { distance, calm_min, bytes_max: 0, since: 0, calm: 0, cramped: 0 }
     }
 
     /// Sets the most bytes of an anchor.
@@ -49,8 +51,10 @@ impl Anchors {
 
     /// The next picture is expected to have so many bytes if it is no anchor; `None`: nobody knows.
     pub(super) fn expect(&mut self, bytes: Option<usize>) {
-        let has_room = bytes.is_none_or(|bytes| bytes.saturating_mul(TIMES_USUAL) <= self.bytes_max);
-        if !has_room || self.bytes_max == 0 {
+        let needs = bytes.map_or(1, |bytes| bytes.saturating_mul(TIMES_USUAL));
+        self.cramped = if needs <= self.bytes_max { 0 } else { self.cramped.saturating_add(1) };
+        // A single one may measure the link, and says nothing about it.
+        if self.cramped > 1 {
             self.calm = 0;
         }
     }
@@ -62,7 +66,7 @@ impl Anchors {
 
     /// Whether the next picture is to be an anchor.
     pub(super) fn is_due(&self) -> bool {
-        self.keep_reference() && self.since >= self.distance
+        self.keep_reference() && self.since >= self.distance && self.cramped == 0
     }
 
     /// A picture was sent. `leaps`: it is not predicted from the picture before.
@@ -107,5 +111,11 @@ mod tests {
         assert_eq!(anchors(|at| (if at < 60 { 2 } else { 1 }, 4000)), [68, 93]);
         assert_eq!(anchors(|_| (1, 3999)), [], "the link does not carry them");
         assert_eq!(anchors(|at| (1, if at < 60 { 0 } else { 4000 })), [67, 92]);
+    }
+
+    #[test]
+    fn a_picture_that_measures_the_link_only_puts_them_off() {
+        let measures = |at: u32| [12, 25, 40].contains(&at);
+        assert_eq!(anchors(|at| (1, if measures(at) { 0 } else { 4000 })), [26, 51, 76]);
     }
 }

@@ -195,6 +195,12 @@ impl H264Decoder {
     /// Forgets all frames, and frees the codec's memory.
     pub fn forget(&mut self) {
         self.pair.forget();
+        self.restart();
+    }
+
+    /// Forgets all frames, and keeps the codec's memory for the next key frame: the system would give it anew page by page.
+    pub fn restart(&mut self) {
+        self.pair.restart();
         self.slots = [None; SLOTS];
         self.newest = None;
     }

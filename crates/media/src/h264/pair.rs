@@ -106,9 +106,14 @@ impl Pair {
         self.outside.is_some()
     }
 
-    /// Forgets all pictures. The next is a key frame.
+    /// Forgets all pictures, and frees the library's memory. The next is a key frame.
     pub(super) fn forget(&mut self) {
         self.native = None;
+        self.restart();
+    }
+
+    /// Forgets all pictures. The next is a key frame, which the library takes wherever it is in a chain.
+    pub(super) fn restart(&mut self) {
         (self.chain, self.chain_bytes) = (None, 0);
     }
 

@@ -106,6 +106,8 @@ struct Held {
     chain: Sequence,
     index: u32,
     sequence: Sequence,
+    /// Its picture is there.
+    is_shown: bool,
 }
 
 /// Decodes one stream's frames to BGR, 8 bits each. Give it the frames of a chain in order, with all that they need, also those that nobody
@@ -189,7 +191,7 @@ impl StreamDecoder {
                 } else {
                     tiles(&mut self.tiles, payload, refers).map_err(Failure::Tiles)
                 };
-                let image = settle(&mut self.held, (encoding, sequence, link), shown)?;
+                let image = settle(&mut self.held, (encoding, sequence, link), true, shown)?;
                 if image.format() != PixelFormat::Gray8 {
                     return Ok(image);
                 }
@@ -227,14 +229,33 @@ impl StreamDecoder {
                 .map_err(Failure::Platform),
             _ => tiles(&mut self.tiles, payload, refers).map(Picture::Image).map_err(Failure::Tiles),
         };
-        settle(&mut self.held, (encoding, sequence, link), shown)
+        settle(&mut self.held, (encoding, sequence, link), true, shown)
+    }
+
+    /// Decodes a frame of a chain for those behind it. Its picture is shown to nobody, which saves a copy of it where the codec allows that.
+    ///
+    /// # Errors
+    /// As for [`StreamDecoder::advance`].
+    pub fn pass(
+        &mut self,
+        encoding: Encoding,
+        sequence: Sequence,
+        link: &ChainLink,
+        payload: &[u8],
+    ) -> Result<(), StreamDecodeError> {
+        if encoding != Encoding::H264 {
+            return self.advance(encoding, sequence, link, payload).map(drop);
+        }
+        let refers = self.admit(encoding, sequence, link)?;
+        let passed = self.h264.pass(payload, sequence.0, refers.map(|sequence| sequence.0));
+        settle(&mut self.held, (encoding, sequence, link), false, passed.map_err(Failure::H264))
     }
 
     /// The picture that [`StreamDecoder::advance`] decoded last, if that was of frame `sequence` and nothing else was decoded
     /// since.
     #[must_use]
     pub fn advanced(&self, sequence: Sequence) -> Option<Picture<'_>> {
-        let held = self.held.filter(|held| held.sequence == sequence)?;
+        let held = self.held.filter(|held| held.sequence == sequence && held.is_shown)?;
         Some(match held.encoding {
             Encoding::H264 => Picture::Planes(self.h264.planes()),
             Encoding::H265 | Encoding::Av1 => Picture::Planes(self.platform.planes()),
@@ -246,6 +267,14 @@ impl StreamDecoder {
     pub fn forget(&mut self) {
         self.held = None;
         self.h264.forget();
+        self.platform.forget();
+        self.tiles.forget();
+    }
+
+    /// Forgets all frames, and keeps the codecs' memory for a chain that begins now.
+    pub fn restart(&mut self) {
+        self.held = None;
+        self.h264.restart();
         self.platform.forget();
         self.tiles.forget();
     }
@@ -317,12 +346,13 @@ fn tiles<'a>(
 fn settle<T>(
     held: &mut Option<Held>,
     (encoding, sequence, link): (Encoding, Sequence, &ChainLink),
+    is_shown: bool,
     shown: Result<T, Failure>,
 ) -> Result<T, StreamDecodeError> {
     let chain = link.chain;
     match shown {
         Ok(shown) => {
-            *held = Some(Held { encoding, chain, index: link.index, sequence });
+            *held = Some(Held { encoding, chain, index: link.index, sequence, is_shown });
             Ok(shown)
         }
         Err(Failure::H264(H264Error::NotHeld { .. }) | Failure::Platform(PlatformError::NotHeld { .. })) => {

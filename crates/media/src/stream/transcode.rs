@@ -105,6 +105,19 @@ impl Transcoder {
         still(&mut self.jpeg, &picture).map(Some)
     }
 
+    /// Decodes a frame of a chain for those behind it, and shows it to nobody: it cannot be shown afterwards either.
+    ///
+    /// # Errors
+    /// [`TranscodeError::Decode`].
+    pub fn pass(
+        &mut self,
+        encoding: Encoding,
+        (sequence, link): (Sequence, &ChainLink),
+        payload: &[u8],
+    ) -> Result<(), TranscodeError> {
+        Ok(self.decoder.pass(encoding, sequence, link, payload)?)
+    }
+
     /// Makes a JPEG of the frame that was decoded last, which has to be `sequence`.
     ///
     /// # Errors
@@ -123,9 +136,9 @@ impl Transcoder {
         Ok(self.decoder.advanced(sequence).ok_or(not_held)?)
     }
 
-    /// Forgets all frames, and frees the codecs' memory.
-    pub fn forget(&mut self) {
-        self.decoder.forget();
+    /// Forgets all frames, and keeps the codecs' memory for a chain that begins now.
+    pub fn restart(&mut self) {
+        self.decoder.restart();
     }
 }
 

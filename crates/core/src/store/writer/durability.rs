@@ -1,18 +1,40 @@
 //! Makes records durable, and gives up the current segment when that fails.
 
 use super::{Closed, RETRY_INTERVAL, StoreWriter, Syncing, Upto};
+use crate::frame::FrameId;
 use crate::store::config::Durability;
+use crate::store::status::RecordStanding;
 use crate::store::storage::{Bounds, Progress, Storage, StorageError};
 use crate::units::Instant;
 
 impl<S: Storage> StoreWriter<S> {
+    /// What the storage has of one record of this run. A record of another run, or of another edge that numbers its own, is missing. With [`Durability::Async`], a record that was handed over counts as certain: that
+    /// configuration promises no more.
+    pub fn standing(&self, frame: FrameId) -> RecordStanding {
+        let certain = if self.config.durability == Durability::Async { self.written } else { self.durable };
+        let is_before = |of: Option<FrameId>| of.is_some_and(|first| frame < first);
+        if frame.epoch != self.start.0 || is_before(self.whole_from) {
+            return RecordStanding::Missing;
+        }
+        match certain.frame {
+            Some(newest) if newest >= frame => RecordStanding::Certain,
+            _ => RecordStanding::Waiting,
+        }
+    }
+
+    /// Whether a publisher waits until what it published is certain. While one does, a sync starts as soon as records are written and no other
+    /// sync runs; all that come meanwhile share the next one.
+    pub fn set_awaited(&mut self, awaited: bool) {
+        self.awaited = awaited;
+    }
+
     pub(super) fn sync(&mut self, now: Instant) -> Result<(), StorageError> {
         let Some(open) = &self.open else { return Ok(()) };
         let pending = self.durable.index != self.written.index;
         let wanted = match self.config.durability {
             _ if !open.announced => true,
             Durability::Async => false,
-            Durability::Group => pending && (self.closing || now >= self.sync_due),
+            Durability::Group => pending && (self.closing || self.awaited || now >= self.sync_due),
             Durability::Sync => pending,
         };
         if wanted && self.syncing.is_none() {

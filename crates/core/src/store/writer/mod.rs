@@ -36,6 +36,8 @@ pub const BATCH_INTERVAL: Duration = Duration::from_millis(40);
 const IDLE_INTERVAL: Duration = Duration::from_secs(3600);
 /// How often the writer checks whether a running sync has ended.
 const SYNC_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// The same, while a publisher waits for that.
+const AWAITED_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// How long the writer waits after a failure before it tries the storage again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// The log counts as degraded once frames wait for the storage, or a sync takes, longer than this.
@@ -116,6 +118,10 @@ pub struct StoreWriter<S> {
     batch_payload_bytes: u64,
     /// Whether records were evicted from memory since the last one was encrypted.
     evicted: bool,
+    /// From this record on, nothing of this run is missing on disk up to the newest certain record. `None`: none was encrypted in this run.
+    whole_from: Option<FrameId>,
+    /// A publisher waits until what it published is certain.
+    awaited: bool,
     /// Lost records before this cursor are already counted.
     lost_before: u64,
     /// The end of the encrypted records.
@@ -176,6 +182,8 @@ impl<S: Storage> StoreWriter<S> {
             batch: Vec::new(),
             batch_payload_bytes: 0,
             evicted: false,
+            whole_from: None,
+            awaited: false,
             lost_before: 0,
             sealed: mark,
             written: mark,
@@ -275,7 +283,7 @@ impl<S: Storage> StoreWriter<S> {
 
     fn next_due(&self, now: Instant) -> Instant {
         if self.syncing.is_some() {
-            return now + SYNC_POLL_INTERVAL;
+            return now + if self.awaited { AWAITED_POLL_INTERVAL } else { SYNC_POLL_INTERVAL };
         }
         if self.failure.is_none() && self.cursor.is_ready() {
             return now;
@@ -382,6 +390,9 @@ impl<S: Storage> StoreWriter<S> {
 
     fn seal(&mut self, mut record: Record) {
         let Some(open) = &mut self.open else { return };
+        if self.evicted || self.whole_from.is_none() {
+            self.whole_from = Some(record.frame.meta.id);
+        }
         let FrameMeta { id, encoding, .. } = record.frame.meta;
         if encoding.is_picture() {
             open.in_chain = encoding.is_chained();

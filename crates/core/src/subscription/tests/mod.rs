@@ -4,6 +4,7 @@ mod needs;
 mod originals;
 mod past;
 mod quality;
+mod seeking;
 
 use std::sync::Arc;
 

@@ -12,14 +12,14 @@ use crate::frame::{
 };
 use crate::log::{LogConfig, LogWriter, log};
 use crate::store::{
-    Bounds, KEY_BYTES, KeyRing, MasterKey, Resume, Scanned, SegmentNumber, SegmentScan, Storage,
-    StorageError, StorageErrorKind, StoreConfig, StoreReader, StoreWriter,
+    Bounds, KEY_BYTES, KeyRing, MasterKey, RecordStanding, Resume, Scanned, SegmentNumber, SegmentScan,
+    Storage, StorageError, StorageErrorKind, StoreConfig, StoreReader, StoreWriter,
 };
-use crate::units::Instant;
+use crate::units::{ClockAnchor, Instant};
 
 /// Segments in memory: what is appended is there at once, and nothing fails.
 #[derive(Clone, Default)]
-struct Shelf {
+pub(super) struct Shelf {
     segments: BTreeMap<SegmentNumber, Vec<u8>>,
     bounds: Option<Bounds>,
     synced: bool,
@@ -89,22 +89,22 @@ impl Storage for Shelf {
 /// Who reads the past here decodes chains, and gets all frames as they are held.
 const CHAINS: ChainKinds = ChainKinds::among(&[Encoding::H264, Encoding::Tiles]);
 
-fn camera() -> CameraName {
+pub(super) fn camera() -> CameraName {
     "dock/cam1".parse().unwrap()
 }
 
-fn keys() -> KeyRing {
+pub(super) fn keys() -> KeyRing {
     KeyRing::new(vec![MasterKey::new([3; KEY_BYTES])]).unwrap()
 }
 
 /// A camera's log in a little memory and on a little disk.
-struct Rig {
+pub(super) struct Rig {
     writer: LogWriter,
-    store: StoreWriter<Shelf>,
+    pub(super) store: StoreWriter<Shelf>,
     now: Instant,
     salt: u8,
-    published: Vec<FrameMeta>,
-    next: FrameId,
+    pub(super) published: Vec<FrameMeta>,
+    pub(super) next: FrameId,
     /// The chain that goes on with the next frame.
     chain: ChainLink,
 }
@@ -113,7 +113,7 @@ const MS: Duration = Duration::from_millis(1);
 
 impl Rig {
     /// One bit of a segment on disk is no longer what was written.
-    fn rot(&mut self, segment: usize, offset: usize) {
+    pub(super) fn rot(&mut self, segment: usize, offset: usize) {
         let segments = &mut self.store.storage().segments;
         let count = segments.len().max(1);
         let bytes = segments.values_mut().nth(segment % count).filter(|bytes| !bytes.is_empty());
@@ -123,7 +123,7 @@ impl Rig {
         }
     }
 
-    fn new(memory_bytes: u64, disk_bytes: u64, segment_bytes: u64) -> Self {
+    pub(super) fn new(memory_bytes: u64, disk_bytes: u64, segment_bytes: u64) -> Self {
         let (writer, reader) = log(LogConfig { bytes_max: memory_bytes, segment_bytes: memory_bytes / 4 });
         let config = StoreConfig { segment_bytes, ..StoreConfig::new(camera(), keys(), disk_bytes) };
         let store = StoreWriter::new(
@@ -146,7 +146,7 @@ impl Rig {
         }
     }
 
-    fn publish(&mut self, bytes: usize, chained: bool) {
+    pub(super) fn publish(&mut self, bytes: usize, chained: bool) {
         self.now += 10 * MS;
         let id = self.next;
         let goes_on =
@@ -173,7 +173,7 @@ impl Rig {
         self.next = id.next();
     }
 
-    fn write(&mut self) {
+    pub(super) fn write(&mut self) {
         for _ in 0..100 {
             let salt = &mut self.salt;
             let mut draw = || {
@@ -202,7 +202,7 @@ impl Rig {
     }
 }
 
-fn every() -> PastQuery {
+pub(super) fn every() -> PastQuery {
     PastQuery {
         after: None,
         before: None,
@@ -212,6 +212,20 @@ fn every() -> PastQuery {
         tier_max: Tier::Disk,
         quality: None,
     }
+}
+
+/// A publisher that has moved here asks for what it published at another edge, whose epochs may be higher: it gets an answer at once.
+#[test]
+fn a_record_of_another_edge_is_not_on_disk_here() {
+    let mut rig = Rig::new(6_000, 1 << 20, 1 << 20);
+    rig.store.set_start(Epoch(1), ClockAnchor { wall: Timestamp::MIN, monotonic: Instant::ZERO });
+    rig.publish(600, false);
+    rig.write();
+    let standing =
+        |epoch, sequence| rig.store.standing(FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) });
+    assert_eq!(standing(1, 0), RecordStanding::Certain);
+    assert_eq!(standing(1, 1), RecordStanding::Waiting);
+    assert_eq!((standing(0, 0), standing(2, 0)), (RecordStanding::Missing, RecordStanding::Missing));
 }
 
 /// Memory has only the rest of a long chain, and the disk has not yet the newest frames of it.

@@ -1,3 +1,6 @@
+mod pictures;
+mod readers;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
@@ -293,14 +296,41 @@ fn what_a_frame_does_not_need_is_passed_over() {
     assert_eq!(decoded(&mut rig), [0, 10, 20, 30, 40, 50, 60, 61]);
     assert_eq!(rig.answer(75), Some(75));
     assert_eq!(decoded(&mut rig), [70, 71, 72, 73, 74, 75]);
-    // A decoder that has to go back has passed over too much, and takes all from then on.
-    assert_eq!(rig.answer(63), Some(63));
-    // (It leaves when it has made what the reader there may take next.)
-    let again = decoded(&mut rig).into_iter().filter(|frame| *frame <= 75);
-    assert_eq!(again.collect::<Vec<_>>(), (0..64).collect::<Vec<_>>());
-    assert_eq!(rig.answer(90), Some(90));
-    let on = decoded(&mut rig).into_iter().filter(|frame| *frame > 80);
-    assert_eq!(on.collect::<Vec<_>>(), (81..91).collect::<Vec<_>>());
+}
+
+/// Whoever looks at frames here and there pays for each what that frame needs: nothing is made for a reader that asked once.
+#[test]
+fn a_look_anywhere_costs_what_its_frame_needs() {
+    let mut rig = Rig::new(1 << 20);
+    rig.anchors = Some(25);
+    (0..300).for_each(|sequence| _ = rig.comes(sequence % 150 == 0, false));
+    for look in 0..100 {
+        let sequence = look * 97 % 300;
+        assert_eq!(rig.answer(sequence), Some(sequence));
+        let decoded: u32 = std::mem::take(&mut rig.decoded).values().sum();
+        assert!(decoded <= 30, "{decoded} for {sequence}, which is at {} of its chain", sequence % 150);
+    }
+    assert!(rig.made.values().sum::<u32>() <= 100, "{:?}", rig.made);
+}
+
+/// A decoder that cannot go on from where it is has passed over too much, and takes all of that chain from then on.
+#[test]
+fn who_passed_over_too_much_goes_back_once() {
+    let mut rig = Rig::new(1 << 20);
+    for sequence in 0..60 {
+        let mut record = record(sequence, Some((0, sequence as u32)), 100);
+        if let Some(refers) = sequence.checked_sub(3) {
+            record.frame.meta.chain.reference = Reference::Acknowledged(Sequence(refers));
+        }
+        rig.log.append_record(record).unwrap();
+    }
+    let decoded = |rig: &mut Rig, sequence| {
+        assert_eq!(rig.answer(sequence), Some(sequence));
+        std::mem::take(&mut rig.decoded).into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(decoded(&mut rig, 40), [0, 1, 4, 7, 10, 13, 16, 19, 22, 25, 28, 31, 34, 37, 40]);
+    assert_eq!(decoded(&mut rig, 41), (0..42).collect::<Vec<_>>());
+    assert_eq!(decoded(&mut rig, 43), [42, 43]);
 }
 
 /// What is passed over for one is not what another waits for.
@@ -458,65 +488,6 @@ fn a_decoder_that_failed_once_gets_a_second_try() {
     assert_eq!((rig.chains_lost, rig.tried_again.len()), (2, 1), "a chain has one more try");
 }
 
-/// Slow readers of every frame, each at another place of a chain, that share one decoder: it goes through the chain a few times, not once for
-/// each of their frames.
-#[test]
-fn readers_at_many_places_are_served_with_several_stills_at_a_visit() {
-    const READERS: usize = 6;
-    const TAKEN: u64 = 32;
-    let mut rig = Rig::new(1 << 20);
-    for sequence in 0..300 {
-        rig.comes(sequence == 0, false);
-    }
-    let mut next: Vec<u64> = (0..READERS as u64).map(|reader| 20 + 45 * reader).collect();
-    let ends: Vec<u64> = next.iter().map(|first| first + TAKEN).collect();
-    let mut asked: Vec<Option<u64>> = vec![None; READERS];
-    while next != ends {
-        for reader in (0..READERS).filter(|reader| next[*reader] < ends[*reader]).collect::<Vec<_>>() {
-            let question = *asked[reader].get_or_insert_with(|| rig.ask(next[reader]));
-            if let Some(answer) = rig.answers.get(&question) {
-                assert_eq!(*answer, Some(next[reader]));
-                next[reader] += 1;
-                asked[reader] = None;
-            }
-        }
-        rig.work();
-    }
-    let decoded: u32 = rig.decoded.values().sum();
-    assert!(decoded <= 300 * 5, "{decoded} frames were decoded for {} stills", TAKEN * READERS as u64);
-}
-
-/// Two readers take every frame of their chains as fast as it is made, so both decoders always have something to make. Who waits elsewhere is
-/// served all the same, also of the newest frame, and long before those chains end.
-#[test]
-fn who_waits_elsewhere_is_served_while_others_take_all_that_is_made() {
-    for newest in [false, true] {
-        let mut rig = Rig::new(1 << 20);
-        for sequence in 0..605 {
-            rig.comes(sequence % 300 == 0, false);
-        }
-        let mut takes: [(u64, u64); 2] = [(0, rig.ask(0)), (300, rig.ask(300))];
-        let mut waits = None;
-        for round in 0..400 {
-            for (frame, question) in &mut takes {
-                if rig.answers.contains_key(question) {
-                    *frame += 1;
-                    *question = rig.ask(*frame);
-                }
-            }
-            if round == 60 {
-                waits = Some(rig.ask_as(604, newest));
-            }
-            if waits.is_some_and(|waits| rig.answers.contains_key(&waits)) {
-                break;
-            }
-            rig.work();
-        }
-        assert_eq!(rig.answers.get(&waits.unwrap()), Some(&Some(604)), "newest: {newest}");
-        assert!(takes.iter().all(|(frame, _)| frame % 300 < 100), "before their chains end: {takes:?}");
-    }
-}
-
 /// A chain whose beginning has gone can be gone on with by a decoder that is inside, and not be entered.
 #[test]
 fn a_chain_without_its_beginning_is_for_the_decoder_inside() {
@@ -564,97 +535,6 @@ fn who_comes_late_into_a_long_chain_is_served_by_the_next() {
     let late = rig.ask_as(99, true);
     rig.settle();
     assert_eq!((rig.answers[&late], rig.chains_lost), (Some(99), 1));
-}
-
-/// However many readers of a host look, and whether one of them takes stills: a frame is decoded once, and one picture is made of it.
-#[test]
-fn readers_of_pictures_and_of_stills_share_one_decoding() {
-    let mut rig = Rig::new(1 << 20);
-    let mut questions = Vec::new();
-    for sequence in 0..100 {
-        rig.comes(sequence % 40 == 0, false);
-        questions.extend([rig.ask_for_picture(sequence), rig.ask_as(sequence, true)]);
-        if sequence % 3 == 0 {
-            rig.work();
-        }
-        questions.push(rig.ask_for_picture(sequence));
-        rig.settle();
-        questions.push(rig.ask_for_picture(sequence));
-        rig.settle();
-        assert!(questions.drain(..).all(|question| rig.answers[&question] == Some(sequence)));
-        rig.now += MS * 33;
-    }
-    for counts in [&rig.decoded, &rig.pictures, &rig.made] {
-        assert_eq!(counts.len(), 100);
-        assert!(counts.values().all(|times| *times == 1), "{counts:?}");
-    }
-}
-
-/// A reader that is slow takes the next picture: nothing is decoded again for it.
-#[test]
-fn no_frame_is_decoded_again_for_a_picture() {
-    let mut rig = Rig::new(1 << 20);
-    for sequence in 0..50 {
-        rig.comes(sequence == 0, false);
-        let newest = rig.ask_for_picture(sequence);
-        rig.settle();
-        assert_eq!(rig.answers[&newest], Some(sequence));
-        if sequence > 0 {
-            let late = rig.ask_for_picture(sequence - 1);
-            rig.settle();
-            assert!(rig.overtaken.contains(&late));
-        }
-    }
-    assert!(rig.decoded.values().all(|times| *times == 1));
-    assert_eq!(rig.chains_lost, 0);
-}
-
-/// Where the decoder fails, readers are told that there is no picture, so that they decode themselves; the next chain has some.
-#[test]
-fn a_decoder_that_fails_is_told_to_readers_of_pictures() {
-    let mut rig = Rig::new(1 << 20);
-    rig.damaged.insert(3);
-    let mut got = Vec::new();
-    for sequence in 0..8 {
-        rig.comes(sequence == 0 || sequence == 6, false);
-        let asked = rig.ask_for_picture(sequence);
-        rig.settle();
-        assert!(!rig.overtaken.contains(&asked));
-        got.push(rig.answers[&asked]);
-    }
-    assert_eq!(got, [Some(0), Some(1), Some(2), None, None, None, Some(6), Some(7)]);
-    assert_eq!(rig.chains_lost, 1);
-}
-
-/// A picture and the stills that are made ahead share what a camera may have: the stills make room.
-#[test]
-fn stills_that_are_made_ahead_make_room_for_a_picture() {
-    let mut rig = Rig::new(16 * 700);
-    rig.picture_bytes = 500;
-    for sequence in 0..10 {
-        rig.comes(sequence == 0, false);
-    }
-    assert_eq!(rig.answer(0), Some(0));
-    assert_eq!(rig.answer_as(6, true), Some(6));
-    assert!(rig.maker.ahead.bytes() > 200, "a still waits for the reader that asked for 0");
-    let question = rig.ask_for_picture(9);
-    rig.settle();
-    assert_eq!(rig.answers[&question], Some(9));
-    assert!((500..=700).contains(&rig.maker.bytes()), "{}", rig.maker.bytes());
-    assert_eq!(rig.answer(2), Some(2), "readers of stills go on");
-}
-
-/// A picture that is larger than what the camera's share leaves goes to those who wait, and is not kept.
-#[test]
-fn the_newest_picture_stays_within_the_share() {
-    let mut rig = Rig::new(16 * 150);
-    rig.comes(true, false);
-    let first = rig.ask_for_picture(0);
-    rig.settle();
-    assert_eq!((rig.answers[&first], rig.maker.bytes()), (Some(0), 0));
-    let second = rig.ask_for_picture(0);
-    rig.settle();
-    assert_eq!((rig.answers[&second], rig.decoded[&0], rig.pictures[&0]), (Some(0), 1, 2));
 }
 
 /// A still in the log is its own answer.
