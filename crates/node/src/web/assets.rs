@@ -1,0 +1,50 @@
+//! The files of the page: those of a build that has one, and otherwise a plain page, which can at least sign in.
+
+/// A file of the page.
+#[derive(Clone, Copy, Debug)]
+pub struct Asset {
+    /// Its path without the first slash: `index.html`, `assets/app-1f3a.js`.
+    pub path: &'static str,
+    /// Its media type, such as `text/html; charset=utf-8`.
+    pub content_type: &'static str,
+    /// Its content.
+    pub bytes: &'static [u8],
+}
+
+/// All files of the page. Those below `assets/` never change under their name; browsers keep them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Assets {
+    /// Empty: this build has no page.
+    pub files: &'static [Asset],
+}
+
+/// What is served where a build has no page.
+const PLAIN: &[Asset] = &[
+    Asset {
+        path: "index.html",
+        content_type: "text/html; charset=utf-8",
+        bytes: include_bytes!("plain.html"),
+    },
+    Asset {
+        path: "plain.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("plain.js"),
+    },
+];
+
+impl Assets {
+    /// The file at the path of a request, which begins with a slash.
+    pub(super) fn find(&self, path: &str) -> Option<&'static Asset> {
+        let files = if self.files.is_empty() { PLAIN } else { self.files };
+        let path = path.strip_prefix('/')?;
+        let path = if path.is_empty() { "index.html" } else { path };
+        files.iter().find(|file| file.path == path)
+    }
+}
+
+impl Asset {
+    /// Whether it never changes under its name.
+    pub(super) fn is_immutable(&self) -> bool {
+        self.path.starts_with("assets/")
+    }
+}

@@ -1,0 +1,190 @@
+//! Serves people and tools over HTTP: the page, its data as JSON and events, pictures, health, and metrics.
+//!
+//! `docs/schema/openapi.json` describes the interface, `docs/monitoring.md` and `docs/page.md` explain it. Everything that is told of cameras
+//! is told by the rights of whoever asks (`api/access.rs` checks them). Nothing is asked of the broker for a single request: the edge
+//! looks at itself once a second ([`watcher`]), and requests read what was seen. So a thousand open tabs cost the broker what one costs.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `serve` | the port: connections, their bounds, and how long they may stand still |
+//! | `route` | which request is answered by what, and by whose rights |
+//! | `caller` | who asks: a certificate, a session, a scrape token |
+//! | `proxy` | who asks by the word of a reverse proxy, and whose word counts |
+//! | [`sessions`] | one-time links, and the sessions that they begin |
+//! | [`watcher`] | the look at the edge, once a second |
+//! | `events` | what has changed between two looks, and its readers |
+//! | `answers`, `fill` | the answers in JSON, and how they are filled in |
+//! | `patience` | cuts off whoever takes nothing of its answers |
+//! | `places` | how many there may be at once, of everybody and of one |
+//! | `views` | pictures, by an ordinary subscription |
+//! | `history`, `clip` | a camera's past: what is held, notes, a picture at an instant; a file of it |
+//! | `metrics`, `text` | metrics for Prometheus, and their text format |
+//! | `response` | responses with their headers |
+//! | `assets` | the files of the page |
+
+mod answers;
+mod assets;
+mod caller;
+mod clip;
+mod events;
+mod fill;
+mod history;
+mod metrics;
+mod patience;
+mod places;
+mod proxy;
+mod response;
+mod route;
+mod serve;
+pub(crate) mod sessions;
+mod text;
+mod views;
+mod watcher;
+mod work;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::assets::{Asset, Assets};
+pub use self::proxy::{ProxyHeader, ProxyHeaderName, ProxySender};
+pub use self::serve::WebServer;
+use crate::identity::tls::TlsConfigError;
+use crate::ports::bind_remedy;
+
+/// The most bytes of a scrape token.
+const TOKEN_BYTES_MAX: u64 = 1024;
+/// The least bytes of a scrape token.
+const TOKEN_BYTES_MIN: usize = 16;
+
+/// How an edge's HTTP port is set up.
+#[derive(Clone, Debug)]
+pub struct WebOptions {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// Who may scrape metrics without a certificate. Default: nobody.
+    pub scrape_token: Option<ScrapeToken>,
+    /// The header by which a reverse proxy says who asks. Default: none; that header then means nothing.
+    pub proxy: Option<ProxyHeader>,
+    /// The files of the page. Default: none, and a plain page says so.
+    pub assets: Assets,
+    /// How long a connection may take none of what it is sent. Default 30 s. After that it is closed.
+    pub patience: Duration,
+}
+
+impl WebOptions {
+    /// The defaults.
+    pub fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            scrape_token: None,
+            proxy: None,
+            assets: Assets::default(),
+            patience: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why there is no HTTP port.
+#[derive(Debug, thiserror::Error)]
+pub enum WebError {
+    /// The port.
+    #[error(
+        "cannot listen on {address} for the page and metrics: {source}; {}, or leave it out",
+        bind_remedy(source, "--web")
+    )]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The certificate cannot serve.
+    #[error(transparent)]
+    Tls(#[from] TlsConfigError),
+    /// The broker is a camera's.
+    #[error("a camera broker has no page")]
+    NotAnEdge,
+}
+
+/// The secret by which metrics are scraped. It is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ScrapeToken(Arc<str>);
+
+/// Why a file holds no scrape token.
+#[derive(Debug, thiserror::Error)]
+pub enum ScrapeTokenError {
+    /// The file cannot be read.
+    #[error("cannot read the scrape token in {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Its content is none.
+    #[error(
+        "{} holds no scrape token: write one line of 16 to 1024 printable characters without blanks into it, as by `openssl rand -hex 32`",
+        path.display()
+    )]
+    Content {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl ScrapeToken {
+    /// Reads the token out of a file: its only line.
+    ///
+    /// # Errors
+    /// See [`ScrapeTokenError`].
+    pub fn read(path: &Path) -> Result<Self, ScrapeTokenError> {
+        use std::io::Read;
+        let mut text = String::new();
+        let read = std::fs::File::open(path)
+            .and_then(|file| file.take(TOKEN_BYTES_MAX + 2).read_to_string(&mut text));
+        read.map_err(|source| ScrapeTokenError::Read { path: path.into(), source })?;
+        let token = text.trim_end_matches(['\n', '\r']);
+        let ok = token.bytes().all(|byte| byte.is_ascii_graphic())
+            && (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX as usize).contains(&token.len());
+        if ok { Ok(Self(token.into())) } else { Err(ScrapeTokenError::Content { path: path.into() }) }
+    }
+
+    /// Whether it is this text. Takes equally long for all texts of one length.
+    fn is(&self, text: &str) -> bool {
+        let differs =
+            self.0.bytes().zip(text.bytes()).fold(0, |differs, (own, other)| differs | (own ^ other));
+        self.0.len() == text.len() && differs == 0
+    }
+}
+
+impl std::fmt::Debug for ScrapeToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ScrapeToken")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scrape_token_is_one_line_and_never_printed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let read = |content: &str| {
+            std::fs::write(&path, content).unwrap();
+            ScrapeToken::read(&path)
+        };
+        let token = read("0123456789abcdef\n").unwrap();
+        assert!(
+            token.is("0123456789abcdef") && !token.is("0123456789abcdeF") && !token.is("0123456789abcde")
+        );
+        assert!(!format!("{token:?}").contains("0123"));
+        for bad in ["", "short\n", "0123456789abcdef 0123\n", "0123456789abcdef\n0123456789abcdef\n"] {
+            assert!(matches!(read(bad), Err(ScrapeTokenError::Content { .. })), "{bad:?}");
+        }
+        assert!(matches!(ScrapeToken::read(&folder.path().join("none")), Err(ScrapeTokenError::Read { .. })));
+    }
+}

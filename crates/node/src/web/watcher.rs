@@ -1,0 +1,214 @@
+//! Looks at the edge once a second, for all who want to know.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use mez_core::group::members::GroupKey;
+use mez_core::name::CameraName;
+use mez_core::store::StoreStatus;
+use mez_core::units::{Instant, Timestamp};
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+
+use super::answers::Health;
+use super::events::Events;
+use super::metrics::{DeadLetters, Labelling, Labels, of_look, of_moment};
+use crate::clock::{monotonic_now, wall_now};
+use crate::edge::{AccountNow, AgesSeen, CameraLook, EdgeHandle, GroupReport, Totals};
+use crate::identity::Credentials;
+
+/// How often the edge is looked at.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A look that is older than this says that the broker does not answer.
+const OVERDUE: Duration = Duration::from_secs(5);
+/// How many looks the rate of received frames is computed over.
+const RATE_LOOKS_MAX: usize = 6;
+
+/// The edge at one moment.
+pub(super) struct Look {
+    pub(super) at: Instant,
+    pub(super) at_utc: Timestamp,
+    /// By name.
+    pub(super) cameras: Vec<Looked>,
+    /// By number.
+    pub(super) subscriptions: Vec<AccountNow>,
+    pub(super) groups: Vec<GroupReport>,
+    /// What applications were given since the edge's start.
+    pub(super) totals: Totals,
+    /// How old live frames were when they were handed to applications, of each camera that any were handed over of.
+    pub(super) ages: BTreeMap<CameraName, AgesSeen>,
+    /// Dead letters of groups since the edge's start.
+    pub(super) dead_letters: u64,
+    /// What it has seen as a text for Prometheus, once somebody has asked.
+    metrics: OnceLock<String>,
+    labels: Labelling,
+}
+
+/// A camera at one moment.
+pub(super) struct Looked {
+    pub(super) camera: CameraLook,
+    /// Its log on the edge's disk.
+    pub(super) store: Option<StoreStatus>,
+    pub(super) received_frames_per_second: f64,
+}
+
+impl Looked {
+    pub(super) fn name(&self) -> &CameraName {
+        &self.camera.info.camera
+    }
+}
+
+/// What does not change while the edge runs.
+pub(super) struct Edge {
+    pub(super) credentials: Credentials,
+    pub(super) started: Instant,
+    pub(super) started_utc: Timestamp,
+}
+
+impl Edge {
+    pub(super) fn new(credentials: Credentials) -> Self {
+        Self { credentials, started: monotonic_now(), started_utc: wall_now() }
+    }
+}
+
+impl Look {
+    /// A camera.
+    pub(super) fn camera(&self, name: &CameraName) -> Option<&Looked> {
+        let place = self.cameras.binary_search_by(|looked| looked.name().cmp(name)).ok()?;
+        Some(&self.cameras[place])
+    }
+
+    /// Which checks fail.
+    pub(super) fn health(&self, edge: &Edge) -> Health {
+        let is_degraded =
+            |looked: &Looked| looked.store.as_ref().is_some_and(|store| store.degraded.is_some());
+        let checks = [
+            ("broker", monotonic_now().saturating_since(self.at) >= OVERDUE),
+            ("stores", self.cameras.iter().any(is_degraded)),
+            ("certificate", !edge.credentials.validity().holds_at(SystemTime::now())),
+        ];
+        let failing: Vec<_> = checks.into_iter().filter(|(_, fails)| *fails).map(|(name, _)| name).collect();
+        Health { ok: failing.is_empty(), failing }
+    }
+
+    /// The text for Prometheus. What was seen is written once for each look, however often it is scraped. A look that is overdue goes on to be
+    /// told, together with the fact that the edge does not do its work.
+    pub(super) fn metrics(&self, edge: &Edge) -> Bytes {
+        let seen = self.metrics.get_or_init(|| of_look(self, &self.labels));
+        [of_moment(self, edge).as_str(), seen].concat().into()
+    }
+}
+
+/// Looks until the edge stops, and tells what has changed.
+pub(super) struct Watcher {
+    handle: EdgeHandle,
+    events: Arc<Events>,
+    labels: Labels,
+    dead_letters: DeadLetters,
+    /// Of each camera, how many frames had been received at the last looks.
+    received: BTreeMap<CameraName, VecDeque<(Instant, u64)>>,
+}
+
+impl Watcher {
+    /// Looks for the first time.
+    pub(super) async fn begin(handle: EdgeHandle, events: Arc<Events>) -> Option<(Self, Arc<Look>)> {
+        let (labels, dead_letters, received) = Default::default();
+        let mut watcher = Self { handle, events, labels, dead_letters, received };
+        let look = Arc::new(watcher.look().await?);
+        watcher.events.begin(&look);
+        Some((watcher, look))
+    }
+
+    /// Looks again and again.
+    pub(super) async fn run(mut self, looks: watch::Sender<Arc<Look>>) {
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.tick().await;
+        loop {
+            ticks.tick().await;
+            // The broker has stopped.
+            let Some(look) = self.look().await else { return };
+            let look = Arc::new(look);
+            self.events.compare(&looks.borrow(), &look);
+            looks.send_replace(look);
+        }
+    }
+
+    async fn look(&mut self) -> Option<Look> {
+        let cameras = self.handle.look().await.ok()?;
+        let groups = self.handle.groups(|_: &GroupKey| true).await;
+        let (at, at_utc) = (monotonic_now(), wall_now());
+        self.received.retain(|name, _| cameras.iter().any(|camera| camera.info.camera == *name));
+        let cameras: Vec<_> = cameras.into_iter().map(|camera| self.looked(at, camera)).collect();
+        self.labels.handle_look(at, &cameras);
+        let is_known =
+            |name: &CameraName| cameras.binary_search_by(|looked: &Looked| looked.name().cmp(name)).is_ok();
+        let ages = self.handle.ages(is_known);
+        Some(Look {
+            at,
+            at_utc,
+            cameras,
+            subscriptions: self.handle.accounts(),
+            dead_letters: self.dead_letters.handle_look(&groups),
+            groups,
+            totals: self.handle.totals(),
+            ages,
+            metrics: OnceLock::new(),
+            labels: self.labels.labelling(),
+        })
+    }
+
+    fn looked(&mut self, at: Instant, camera: CameraLook) -> Looked {
+        let received = self.received.entry(camera.info.camera.clone()).or_default();
+        if received.len() == RATE_LOOKS_MAX {
+            received.pop_front();
+        }
+        received.push_back((at, camera.info.counters.received));
+        let rate = received.front().map_or(0.0, |(first, count)| {
+            let seconds = at.saturating_since(*first).as_secs_f64();
+            let more = camera.info.counters.received.saturating_sub(*count);
+            if seconds > 0.0 { more as f64 / seconds } else { 0.0 }
+        });
+        let store = self.handle.log_on_disk(&camera.info.camera);
+        Looked { camera, store, received_frames_per_second: rate }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{Role, TemporarySite};
+
+    /// A broker that hangs gives no further looks, and the edge is not ready.
+    #[test]
+    fn an_overdue_look_that_was_scraped_is_told_as_not_ready() {
+        let site = TemporarySite::create(&"harbour".parse().unwrap()).unwrap();
+        let edge = Edge::new(site.keys().credentials(Role::Edge, None).unwrap());
+        let mut look = Look {
+            at: monotonic_now(),
+            at_utc: wall_now(),
+            cameras: Vec::new(),
+            subscriptions: Vec::new(),
+            groups: Vec::new(),
+            totals: Totals::default(),
+            ages: BTreeMap::new(),
+            dead_letters: 0,
+            metrics: OnceLock::new(),
+            labels: Labelling::default(),
+        };
+        let scraped = |look: &Look| String::from_utf8(look.metrics(&edge).to_vec()).unwrap();
+        let ready = scraped(&look);
+        assert!(ready.contains("\nmez_edge_ready 1\n"), "{ready}");
+        look.at = Instant::from_nanos(look.at.as_nanos().saturating_sub(OVERDUE.as_nanos() as u64));
+        let overdue = scraped(&look);
+        assert!(overdue.contains("\nmez_edge_ready 0\n"), "{overdue}");
+        let families = overdue.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let mut families: Vec<_> = families.map(|line| line.split(' ').next()).collect();
+        let count = families.len();
+        families.sort_unstable();
+        families.dedup();
+        assert_eq!(families.len(), count, "each metric is written once");
+    }
+}

@@ -1,0 +1,314 @@
+//! A camera's past over HTTP: what is held and why the rest is not, notes, pictures at an instant, files; who gets it, and what is refused.
+
+mod api_support;
+mod web_support;
+
+use std::time::Duration;
+
+use api_support::{Site, within};
+use bytes::Bytes;
+use http::StatusCode;
+use mez_core::broker::Published;
+use mez_core::broker::edge::EdgeConfig;
+use mez_core::contract::Contract;
+use mez_core::frame::{Encoding, FrameId};
+use mez_core::rights::{Grant, Rights, Stance, Verb};
+use mez_core::store::{KEY_BYTES, KeyRing, MasterKey};
+use mez_core::subscription::Span;
+use mez_core::units::Timestamp;
+use mez_media::image::{ImageView, PixelFormat};
+use mez_media::jpeg::{Encoder, Sampling};
+use mez_node::api::ApiServer;
+use mez_node::camera::CameraHandle;
+use mez_node::clock::wall_now;
+use mez_node::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeSubscription, Served};
+use mez_node::identity::Role;
+use mez_node::persist::PersistOptions;
+use mez_node::reply::{Detection, Detections, ReplyContent};
+use mez_node::rights::LiveRights;
+use mez_node::web::{WebOptions, WebServer};
+use serde_json::Value;
+use web_support::{Browser, Got, faults};
+
+const CAMERA: &str = "dock/cam1";
+/// Room for a few frames, so that the older ones are on disk alone.
+const MEMORY_BYTES: u64 = 1 << 20;
+
+/// An edge with a store, and when its story begins: ten minutes ago.
+struct World {
+    web: WebServer,
+    edge: EdgeHandle,
+    _server: ApiServer,
+    site: Site,
+    begin_ms: u64,
+}
+
+impl World {
+    async fn new(stored: bool) -> Self {
+        let site = Site::new();
+        let config = EdgeConfig { log_bytes_max: MEMORY_BYTES, ..EdgeConfig::default() };
+        let credentials = site.credentials(Role::Edge, "edge");
+        let mut options = EdgeOptions::new("127.0.0.1:0".parse().unwrap(), credentials.clone(), config);
+        let keys = KeyRing::new(vec![MasterKey::new([5; KEY_BYTES])]).unwrap();
+        options.persist = stored.then(|| PersistOptions::new(site.folder.path().join("store"), keys));
+        options.state = Some(site.folder.path().join("edge"));
+        let edge = EdgeBroker::start(options).unwrap();
+        let grants = [
+            ("app/reader", Verb::Read),
+            ("app/exporter", Verb::Read),
+            ("app/exporter", Verb::Export),
+            ("app/viewer", Verb::Watch),
+            ("app/viewer", Verb::Observe),
+        ];
+        let grants = grants.map(|(grantee, verb)| Grant {
+            grantee: grantee.parse().unwrap(),
+            verb,
+            cameras: "dock/*".parse().unwrap(),
+        });
+        let rights = LiveRights::fixed(Rights::new(Stance::Deny, grants));
+        let (server, ..) = site.serve_edge_with(&edge, rights).await;
+        let options = WebOptions::new("127.0.0.1:0".parse().unwrap());
+        let web = WebServer::start(&server, &credentials, options).await.unwrap();
+        let begin_ms = wall_now().as_nanos() / 1_000_000 - 600_000;
+        Self { web, edge, _server: server, site, begin_ms }
+    }
+
+    fn member(&self, name: &str) -> Browser {
+        Browser::member(self.web.address(), &self.site.credentials(Role::App, name))
+    }
+
+    /// Publishes a frame that was captured so long behind the beginning.
+    fn publish(&self, camera: &CameraHandle, jpeg: &Bytes, behind_ms: u64) -> FrameId {
+        let captured = Timestamp::from_nanos((self.begin_ms + behind_ms) * 1_000_000);
+        let (width, height, payload) = (1280, 720, jpeg.clone());
+        let published =
+            Published { payload, encoding: Encoding::Jpeg, width, height, captured: Some(captured) };
+        camera.publish(published).unwrap()
+    }
+
+    /// Publishes frames, two milliseconds apart, until one has arrived: before the demand has reached the camera, they do not cross.
+    async fn begin(&self, camera: &CameraHandle, jpeg: &Bytes, behind_ms: u64, live: &mut EdgeSubscription) {
+        for number in 0..400 {
+            self.publish(camera, jpeg, behind_ms + 2 * number);
+            let arrived = tokio::time::timeout(Duration::from_millis(150), arrives(live)).await;
+            if arrived.is_ok() {
+                return;
+            }
+        }
+        panic!("no frame arrives");
+    }
+
+    /// The path of a request about a span, in milliseconds behind the beginning.
+    fn path(&self, what: &str, (from, to): (u64, u64)) -> String {
+        let (since, until) = (self.begin_ms + from, self.begin_ms + to);
+        format!("/api/v1/cameras/{CAMERA}/{what}?since_utc_ms={since}&until_utc_ms={until}")
+    }
+
+    fn instant(&self, behind_ms: u64) -> String {
+        format!("/api/v1/cameras/{CAMERA}/instant?at_utc_ms={}", self.begin_ms + behind_ms)
+    }
+}
+
+fn jpeg() -> Bytes {
+    // Noise in an eighth of it, so that a frame has about 100 kB.
+    let mut state = 1_u32;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    });
+    let pixels: Vec<u8> = noise.take(1280 * 90).chain(std::iter::repeat_n(90, 1280 * 630)).collect();
+    let view = ImageView::packed(&pixels, 1280, 720, PixelFormat::Gray8).unwrap();
+    Encoder::new(50, Sampling::Grey).unwrap().encode(&view).unwrap()
+}
+
+/// Waits until a subscription gets a frame.
+async fn arrives(subscription: &mut EdgeSubscription) {
+    within(async { while !matches!(subscription.next().await, Served::Frame { .. }) {} }).await;
+}
+
+/// Asks until an answer is as wanted: a log is written a fifth of a second later.
+async fn until(browser: &Browser, path: &str, wanted: impl Fn(&Got) -> bool) -> Got {
+    within(async {
+        loop {
+            let got = browser.get(path).await;
+            // A camera is known to the page a second later.
+            if got.status == StatusCode::OK && wanted(&got) {
+                return got;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await
+}
+
+/// (from, to) in milliseconds behind the beginning, with `what`.
+fn stretches(world: &World, list: &Value, what: &str) -> Vec<(u64, u64, Value)> {
+    let ms = |stretch: &Value, end: &str| stretch[end].as_u64().unwrap() - world.begin_ms;
+    let list = list.as_array().unwrap().iter();
+    list.map(|one| (ms(one, "from_utc_ms"), ms(one, "to_utc_ms"), one[what].clone())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_past_with_holes_is_told_and_shown() {
+    let (world, jpeg) = (World::new(true).await, jpeg());
+    // Two starts of the camera, which the edge reads; and frames afterwards that stay at the camera.
+    let camera = world.site.camera(CAMERA, &world.edge).await;
+    let live = || world.edge.subscribe(CAMERA.parse().unwrap(), Contract::default(), Span::LIVE);
+    let mut subscription = live().await.unwrap();
+    world.begin(&camera, &jpeg, 9_200, &mut subscription).await;
+    let mut ids = Vec::new();
+    for frame in 0..12 {
+        ids.push(world.publish(&camera, &jpeg, 10_000 + 200 * frame));
+        arrives(&mut subscription).await;
+    }
+    let found = Detection { xyxy: [1.0, 2.0, 30.0, 40.0], class_name: "cat".into(), ..Detection::default() };
+    let found = ReplyContent::Detections(Detections::new((1280, 720), vec![found]).unwrap());
+    world.edge.reply(CAMERA.parse().unwrap(), ids[11], "counter".into(), found).await.unwrap();
+    drop(camera);
+    let camera = world.site.camera(CAMERA, &world.edge).await;
+    world.begin(&camera, &jpeg, 59_200, &mut subscription).await;
+    for frame in 0..3 {
+        world.publish(&camera, &jpeg, 60_000 + 200 * frame);
+        arrives(&mut subscription).await;
+    }
+    drop(subscription);
+    let reader = world.member("reader");
+    let held = world.path("history", (0, 300_000));
+    let wanted = |got: &Got| {
+        let frames = |span: &Value| span["frames"].as_u64().unwrap();
+        got.json()["spans"].as_array().unwrap().iter().map(frames).sum::<u64>() >= 17
+            && got.json()["camera_from_utc_ms"].is_u64()
+    };
+    let got = until(&reader, &held, wanted).await;
+    let told = got.json();
+    assert_eq!(faults(&told, "Held"), [""; 0]);
+    let spans = stretches(&world, &told["spans"], "frames");
+    let [(first, last, frames), (again, end, _)] = &spans[..] else { panic!("{told}") };
+    assert!((9_200..10_000).contains(first) && (59_200..60_000).contains(again), "{told}");
+    assert!((*last, *end) == (12_200, 60_400) && frames.as_u64() >= Some(13), "{told}");
+    assert_eq!(
+        stretches(&world, &told["holes"], "reason"),
+        [
+            (0, *first, "gone".into()),
+            (12_200, *again, "camera_restarted".into()),
+            (60_400, 300_000, "not_published".into())
+        ]
+    );
+    assert_eq!(told["edge_from_utc_ms"], world.begin_ms + first, "the oldest is on disk alone");
+
+    // A picture of the disk, none in the hole, and one that only the camera has.
+    let picture = reader.get(&world.instant(10_300)).await;
+    assert_eq!((picture.status, picture.header("content-type")), (StatusCode::OK, "image/jpeg"));
+    assert_eq!(picture.header("mez-epoch"), ids[2].epoch.0.to_string());
+    assert_eq!(picture.header("mez-sequence"), ids[2].sequence.0.to_string());
+    let info = mez_media::jpeg::probe(&picture.body).unwrap();
+    assert_eq!((info.width, info.height), (640, 360), "never an original");
+    assert_eq!(reader.get(&world.instant(30_000)).await.status, StatusCode::NO_CONTENT);
+    within(async {
+        // Until the camera knows that nobody reads any more, frames may cross.
+        for number in 0.. {
+            let behind_ms = 120_000 + 2_000 * number;
+            world.publish(&camera, &jpeg, behind_ms);
+            let got = reader.get(&world.instant(behind_ms)).await;
+            if got.header("mez-rung") == "jpeg/w640/q60/420" {
+                return assert_eq!(got.status, StatusCode::OK);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+    replies_are_told(&world, &reader, ids[11]).await;
+    rights_and_absurdities(&world).await;
+}
+
+/// What an application replied to a frame is among the notes of its time.
+async fn replies_are_told(world: &World, reader: &Browser, frame: FrameId) {
+    let notes = world.path("notes", (0, 900_000));
+    let noted = until(reader, &notes, |got| !got.json()["notes"].as_array().unwrap().is_empty()).await;
+    assert_eq!(faults(&noted.json(), "Notes"), [""; 0]);
+    let said = noted.json()["notes"].as_array().unwrap().clone();
+    let reply = said.iter().find(|note| note["kind"] == "reply").expect("it was noted");
+    assert_eq!(
+        (&reply["application"], &reply["reply"]["sequence"]),
+        (&"counter".into(), &frame.sequence.0.into())
+    );
+    assert_eq!(reply["reply"]["detections"][0]["class_name"], "cat");
+}
+
+async fn rights_and_absurdities(world: &World) {
+    let clip = world.path("clip", (9_000, 20_000));
+    let (reader, viewer, exporter) =
+        (world.member("reader"), world.member("viewer"), world.member("exporter"));
+    let paths = [
+        world.path("history", (0, 1_000)),
+        world.path("notes", (0, 1_000)),
+        world.instant(10_000),
+        clip.clone(),
+    ];
+    for path in &paths {
+        let refused = viewer.get(path).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}");
+        assert_eq!(faults(&refused.json(), "Problem"), [""; 0]);
+    }
+    assert_eq!(reader.get(&clip).await.status, StatusCode::FORBIDDEN, "it may not export");
+    let file = exporter.get(&clip).await;
+    assert_eq!((file.status, file.header("content-type")), (StatusCode::OK, "video/mp4"), "{:?}", file.body);
+    assert_eq!(file.header("content-length"), file.body.len().to_string());
+    assert!(file.header("content-disposition").contains("dock-cam1-"), "it is a download");
+    assert_eq!(&file.body[4..8], b"ftyp");
+    let nothing = exporter.get(&world.path("clip", (30_000, 31_000))).await;
+    assert_eq!(nothing.status, StatusCode::NOT_FOUND);
+    assert!(nothing.text().contains("no frame in that span"), "{}", nothing.text());
+
+    let of = |rest: &str| format!("/api/v1/cameras/{CAMERA}/{rest}");
+    for path in [
+        of("history"),
+        world.path("history", (1_000, 1_000)),
+        world.path("history", (0, 86_400_001)),
+        of("history?since_utc_ms=0&until_utc_ms=18446744073709551615"),
+        of("history?since_utc_ms=-5&until_utc_ms=5"),
+        world.path("notes", (5, 4)),
+        of("instant"),
+        of("instant?at_utc_ms=5&within_ms=0"),
+        of("instant?at_utc_ms=5&within_ms=60001"),
+        world.instant(600_000 + 86_400_000),
+        of("instant?at_utc_ms=5&quality=original"),
+    ] {
+        let refused = reader.get(&path).await;
+        let reason = refused.json()["reason"].as_str().map(str::to_owned);
+        assert_eq!(
+            (refused.status, reason.as_deref()),
+            (StatusCode::BAD_REQUEST, Some("INVALID_ARGUMENT")),
+            "{path}"
+        );
+    }
+    let long = exporter.get(&world.path("clip", (0, 300_001))).await;
+    assert_eq!(long.status, StatusCode::BAD_REQUEST);
+    let unknown = reader.get("/api/v1/cameras/dock/none/history?since_utc_ms=0&until_utc_ms=5").await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+    // The beginning of time, and a span in which nothing can be.
+    assert_eq!(
+        reader.get(&of("history?since_utc_ms=0&until_utc_ms=5")).await.json()["spans"],
+        serde_json::json!([])
+    );
+    assert_eq!(reader.get(&of("instant?at_utc_ms=0")).await.status, StatusCode::NO_CONTENT);
+}
+
+/// An edge without a store has what is in memory, and says what it lacks.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_store_memory_is_told() {
+    let (world, jpeg) = (World::new(false).await, jpeg());
+    let camera = world.site.camera(CAMERA, &world.edge).await;
+    let mut subscription =
+        world.edge.subscribe(CAMERA.parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
+    world.begin(&camera, &jpeg, 0, &mut subscription).await;
+    let reader = world.member("reader");
+    let held = world.path("history", (0, 10_000));
+    let got = until(&reader, &held, |got| got.json()["spans"][0]["frames"].is_u64()).await;
+    assert_eq!(got.json()["stored"], false);
+    let notes = reader.get(&world.path("notes", (0, 10_000))).await;
+    assert_eq!((notes.status, notes.json()["reason"].as_str()), (StatusCode::CONFLICT, Some("NO_NOTES")));
+    let clip = world.member("exporter").get(&world.path("clip", (0, 10_000))).await;
+    assert!(clip.status == StatusCode::CONFLICT && clip.text().contains("--store"), "{}", clip.text());
+    assert_eq!(reader.get(&world.instant(0)).await.status, StatusCode::OK);
+}
