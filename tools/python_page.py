@@ -17,8 +17,9 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "python.md"
 
 SECTIONS: Final = {
-    "Publishing": ["publisher", "Publisher", "knob", "Knob", "Knobs", "Reply"],
-    "Subscribing": ["subscribe", "Subscription", "Event", "Source", "ReplyCounts"],
+    "Publishing": ["publisher", "Publisher", "knob", "Knob", "Knobs", "Reply", "Answers", "Answer"],
+    "Offload": ["offload", "Offload", "Answered", "OffloadCounts"],
+    "Subscribing": ["subscribe", "Subscription", "Event", "Source", "ReplyCounts", "AnswerCounts"],
     "Frames and what was made of them": ["join", "Join", "Pair", "Stray", "JoinCounts"],
     "Reading the past": ["read", "notes", "Note"],
     "Frames": ["Frame", "FrameId", "Contract", "NotHeld", "Trace"],
@@ -33,7 +34,8 @@ HEAD: Final = """\
 # The Python interface
 
 Everything is in the package `mez`. [README](../README.md) shows the first programs, [cookbook](cookbook.md)
-has whole ones, and [troubleshooting](troubleshooting.md) says what messages mean.
+has whole ones, and [troubleshooting](troubleshooting.md) says what messages mean. `mez.engine`, which makes
+pictures of frames, has a page of its own: [offload](offload.md#engines).
 
 """
 
@@ -85,13 +87,19 @@ def made() -> str:
 
 
 def _definitions() -> dict[str, tuple[str, Definition]]:
-    """Classes and functions at the top of the package's own modules, with the module's name."""
+    """Classes and functions at the top of the package's modules, with the module's name."""
     found: dict[str, tuple[str, Definition]] = {}
-    for path in sorted((ROOT / "python/mez").glob("*.py")):
+    for path in _modules():
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
                 found.setdefault(node.name, (path.stem, node))
     return found
+
+
+def _modules() -> list[Path]:
+    """Modules that public names come from."""
+    package = ROOT / "python/mez"
+    return sorted(package.glob("*.py")) + sorted((package / "offloading").glob("*.py"))
 
 
 def _module(definitions: dict[str, tuple[str, Definition]], name: str) -> str:
@@ -102,7 +110,7 @@ def _module(definitions: dict[str, tuple[str, Definition]], name: str) -> str:
 def _constants() -> dict[str, str]:
     """Constants of the package's own modules, as they are written."""
     found = {}
-    for path in sorted((ROOT / "python/mez").glob("*.py")):
+    for path in _modules():
         for node in ast.parse(path.read_text()).body:
             target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
             value = getattr(node, "value", None)

@@ -1,0 +1,248 @@
+"""Asks an edge as the grid of its page does, and decodes no picture: `grid.py AUTHORITY`.
+
+It says `ready`, takes a link that signs in once, and answers with what the first view took. Then it answers
+`begin` with nothing, and `end` with what came since.
+
+`web/src/state/live.ts` and `web/src/parts/Picture.tsx` are what it follows. A browser has one connection over
+HTTP/2; this has one over HTTP/1.1 for each camera, one for the list of cameras, and one for events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from urllib.parse import quote, urlsplit
+
+PICTURE_S = 0.2
+RETRY_S = 2.0
+"""After an error, and between questions for replies while nobody replies."""
+
+LOOK_S = 1.0
+SITE_S = 10.0
+FOUND_LASTS_MS = 2_000
+ANSWER_S_MAX = 20.0
+FIRST_VIEW_S_MAX = 120.0
+"""It ends a run that hangs."""
+
+_FILES = re.compile(rb'(?:src|href)="(/[^"]+)"')
+
+
+@dataclass(slots=True)
+class Counts:
+    """What came since the counts began.
+
+    Attributes:
+        pictures: Pictures that were new.
+        unchanged: Answers that the picture is still the same, or that there is none yet.
+        picture_bytes: JPEG of the new ones.
+        picture_age_ms: Age of each new one when it was answered, where the edge knows it.
+        events: Of the stream of events.
+        errors: Sentences.
+    """
+
+    pictures: int = 0
+    unchanged: int = 0
+    picture_bytes: int = 0
+    picture_age_ms: list[float] = field(default_factory=list)
+    events: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+class Connection:
+    """A connection that is kept.
+
+    Args:
+        grid: Whose session it has.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._kept = http.client.HTTPSConnection(
+            grid.host, grid.port, context=grid.context, timeout=ANSWER_S_MAX
+        )
+
+    def ask(
+        self, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> http.client.HTTPResponse:
+        """Ask, and return the answer, whose body is still to be read."""
+        cookie = {"Cookie": self._grid.cookie} if self._grid.cookie else {}
+        self._kept.request("GET" if body is None else "POST", path, body, {**cookie, **(headers or {})})
+        answer = self._kept.getresponse()
+        if answer.status >= 400:
+            raise OSError(f"{path}: {answer.status} {answer.read().decode(errors='replace')}")
+        return answer
+
+    def json(self, path: str) -> dict[str, object]:
+        """Return an answer in JSON."""
+        told: dict[str, object] = json.loads(self.ask(path).read())
+        return told
+
+    def close(self) -> None:
+        """Close it."""
+        self._kept.close()
+
+
+class Grid:
+    """The grid of the page, open.
+
+    Args:
+        authority: The site's authority, by which the edge is known.
+    """
+
+    def __init__(self, authority: str) -> None:
+        self.context = ssl.create_default_context(cafile=authority)
+        self.host, self.port = "localhost", 443
+        self.cookie = ""
+        self._lock = threading.Lock()
+        self._counts = Counts()
+        self._waits_for: set[str] = set()
+        self._complete = threading.Event()
+
+    def open(self, link: str) -> dict[str, object]:
+        """Open the page, and return how long it took, in milliseconds, and the bytes of its files."""
+        begun = time.monotonic()
+        address = urlsplit(link)
+        self.host, self.port = address.hostname or self.host, address.port or self.port
+        connection = Connection(self)
+        file_bytes, files = self._files(connection)
+        body = json.dumps({"token": address.fragment.removeprefix("token=")}).encode()
+        signed = connection.ask("/api/v1/session", {"Content-Type": "application/json"}, body)
+        self.cookie = (signed.headers["Set-Cookie"] or "").partition(";")[0]
+        signed.read()
+        cameras = self._cameras(connection)
+        # A camera whose first frame has just come is not listed yet.
+        while not cameras and time.monotonic() - begun < FIRST_VIEW_S_MAX:
+            time.sleep(LOOK_S)
+            cameras = self._cameras(connection)
+        list_ms = (time.monotonic() - begun) * 1e3
+        self._waits_for = set(cameras)
+        self._begin(partial(self._look, connection))
+        self._begin(self._hear)
+        for name, path in cameras.items():
+            self._begin(partial(self._follow, name, path))
+        if not self._complete.wait(FIRST_VIEW_S_MAX):
+            raise TimeoutError(f"no picture of {sorted(self._waits_for)}: {self._counts.errors[:1]}")
+        view_ms = (time.monotonic() - begun) * 1e3
+        return {
+            "first_list_ms": list_ms,
+            "first_view_ms": view_ms,
+            "page_bytes": file_bytes,
+            "files": files,
+            "cameras": len(cameras),
+        }
+
+    def counted(self) -> Counts:
+        """Return what came since the last call."""
+        with self._lock:
+            counts, self._counts = self._counts, Counts()
+        return counts
+
+    def _begin(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, daemon=True).start()
+
+    def _files(self, connection: Connection) -> tuple[int, int]:
+        """Fetch the page and all files that it names, as a browser without a cache: bytes and count."""
+        page = connection.ask("/")
+        text = page.read()
+        transferred, names = _bytes_of(page, text), sorted(set(_FILES.findall(text)))
+        for name in names:
+            answer = connection.ask(name.decode())
+            transferred += _bytes_of(answer, answer.read())
+        return transferred, 1 + len(names)
+
+    def _cameras(self, connection: Connection) -> dict[str, str]:
+        """Return the cameras that have pictures, with the paths of these."""
+        told = connection.json("/api/v1/cameras")["cameras"]
+        assert isinstance(told, list)
+        return {camera["name"]: camera["picture"] for camera in told if camera["picture"] is not None}
+
+    def _look(self, connection: Connection) -> None:
+        """Ask for the list of cameras once a second, and now and then for the site."""
+        site_at = 0.0
+        while True:
+            with self._noted():
+                connection.json("/api/v1/cameras")
+                if time.monotonic() - site_at > SITE_S:
+                    connection.json("/api/v1/site")
+                    site_at = time.monotonic()
+            time.sleep(LOOK_S)
+
+    def _hear(self) -> None:
+        """Read the stream of events."""
+        with self._noted():
+            stream = Connection(self).ask("/api/v1/events", {"Accept": "text/event-stream"})
+            while line := stream.readline():
+                if line.startswith(b"data:"):
+                    with self._lock:
+                        self._counts.events += 1
+
+    def _follow(self, camera: str, path: str) -> None:
+        """Ask for the newest picture of a camera and for what was found in it, again and again."""
+        connection, etag, replies_at = Connection(self), "", 0.0
+        replies = f"/api/v1/cameras/{quote(camera)}/replies"
+        while True:
+            begun, wait_s = time.monotonic(), RETRY_S
+            with self._noted():
+                answer = connection.ask(path, {"If-None-Match": etag} if etag else {})
+                jpeg = answer.read()
+                etag = self._took(camera, answer, jpeg) or etag
+                if time.monotonic() >= replies_at:
+                    told = connection.json(replies)["replies"]
+                    assert isinstance(told, list)
+                    fresh = any(reply["since_ms"] < FOUND_LASTS_MS for reply in told)
+                    replies_at = 0.0 if fresh else time.monotonic() + RETRY_S
+                wait_s = PICTURE_S
+            time.sleep(max(0.0, begun + wait_s - time.monotonic()))
+
+    def _took(self, camera: str, answer: http.client.HTTPResponse, jpeg: bytes) -> str | None:
+        """Note an answer to the question for a picture, and return the tag of a new one."""
+        with self._lock:
+            if answer.status != http.HTTPStatus.OK:
+                self._counts.unchanged += 1
+                return None
+            self._counts.pictures += 1
+            self._counts.picture_bytes += len(jpeg)
+            if (age := answer.headers["mez-age-ms"]) is not None:
+                self._counts.picture_age_ms.append(float(age))
+            self._waits_for.discard(camera)
+            if not self._waits_for:
+                self._complete.set()
+        return answer.headers["ETag"]
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Note an error, and go on."""
+        try:
+            yield
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            with self._lock:
+                self._counts.errors.append(str(error))
+
+
+def _bytes_of(answer: http.client.HTTPResponse, body: bytes) -> int:
+    """Return what an answer has over HTTP/1.1: its first line, headers and body."""
+    headers = sum(len(name) + len(value) + len(": \r\n") for name, value in answer.headers.items())
+    return len(f"HTTP/1.1 {answer.status} {answer.reason}\r\n\r\n") + headers + len(body)
+
+
+def main(authority: str) -> None:
+    """Open the page, and answer until nobody asks."""
+    grid = Grid(authority)
+    print("ready", flush=True)
+    print(json.dumps(grid.open(sys.stdin.readline().strip())), flush=True)
+    for line in sys.stdin:
+        counts = asdict(grid.counted())
+        print(json.dumps(counts if line.strip() == "end" else {}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,50 @@
+//! The page that an edge serves to browsers: the files that `npm run build` makes of `web/`, inside the binary.
+//!
+//! The crate depends on nothing, and no other crate but the command depends on it: `mez edge` hands [`FILES`] to its web server as a value.
+//! A build without Node, or before `tools/build` has run, compiles as well; then [`FILES`] is empty, and the server says that it has no page.
+
+/// A file of the page.
+#[derive(Clone, Copy, Debug)]
+pub struct File {
+    /// Its path below the page's address, without a first slash: `index.html`, `assets/index-1f3a.js`. The name of a file below `assets/`
+    /// contains a digest of its bytes.
+    pub path: &'static str,
+    /// Its media type, such as `text/html; charset=utf-8`.
+    pub content_type: &'static str,
+    /// Its content.
+    pub bytes: &'static [u8],
+}
+
+/// All files of the page, by path. Empty: this build has no page.
+pub const FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
+
+#[cfg(test)]
+mod tests {
+    use super::FILES;
+
+    /// Bytes that a browser loads at most, all files together.
+    const PAGE_BYTES_MAX: usize = 400_000;
+
+    /// A build has no page, or a whole and small one that asks nobody else for anything.
+    #[test]
+    fn page_is_absent_or_whole_and_small() {
+        let Some(index) = FILES.iter().find(|file| file.path == "index.html") else {
+            assert!(FILES.is_empty(), "web/dist has files but no index.html; build it again: tools/build");
+            return;
+        };
+        let html = std::str::from_utf8(index.bytes).expect("it is text");
+        for reference in html.split(['"', '\'']).filter(|word| word.starts_with('/')) {
+            assert!(
+                FILES.iter().any(|file| file.path == &reference[1..]),
+                "index.html names {reference}, which is not there"
+            );
+        }
+        assert!(!html.contains("://"), "index.html names another server: {html}");
+        assert!(
+            !html.contains("<style") && !html.contains(" style="),
+            "the page's policy allows no inline styles: {html}"
+        );
+        let bytes: usize = FILES.iter().map(|file| file.bytes.len()).sum();
+        assert!(bytes <= PAGE_BYTES_MAX, "the page has {bytes} bytes, and may have {PAGE_BYTES_MAX}");
+    }
+}

@@ -1,0 +1,140 @@
+/** Requests to the edge that serves this page. Nothing else is ever asked. */
+
+import type { Applications, Cameras, Held, Notes, Problem, Replies, Site } from "./types.ts";
+
+/** The edge answered, and refused. `detail` says what to do. */
+export class RefusedError extends Error {
+    readonly status: number;
+    constructor(status: number, detail: string) {
+        super(detail);
+        this.name = "RefusedError";
+        this.status = status;
+    }
+}
+
+/** Longest wait for an answer, in milliseconds. An edge answers within one; beyond this it is taken to be away. */
+const ANSWER_MS_MAX = 5_000;
+
+async function ask(path: string, options: RequestInit = {}): Promise<Response> {
+    const response = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS_MAX), ...options });
+    if (response.ok || response.status === 304) return response;
+    throw new RefusedError(response.status, await detailOf(response));
+}
+
+async function detailOf(response: Response): Promise<string> {
+    try {
+        return ((await response.json()) as Problem).detail;
+    } catch {
+        return `The edge answered ${response.status}.`;
+    }
+}
+
+const read = async <T>(path: string): Promise<T> => (await ask(path)).json() as Promise<T>;
+
+export const site = (): Promise<Site> => read("/api/v1/site");
+export const cameras = (): Promise<Cameras> => read("/api/v1/cameras");
+export const applications = (): Promise<Applications> => read("/api/v1/applications");
+
+/** Exchanges the token of a one-time link for a session, which the browser keeps in a cookie that scripts cannot read. */
+export async function signIn(token: string): Promise<void> {
+    await ask("/api/v1/session", {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify({ token }),
+    });
+}
+
+export async function signOut(): Promise<void> {
+    await ask("/api/v1/session", { method: "DELETE" });
+}
+
+/** What applications found last in a camera's frames. */
+export const replies = (camera: string): Promise<Replies> => read(pathOf(camera, "replies"));
+
+const pathOf = (camera: string, what: string, asked: Record<string, number | string> = {}): string => {
+    const query = Object.entries(asked).map(
+        ([name, value]) => `${name}=${typeof value === "number" ? Math.round(value) : encodeURIComponent(value)}`,
+    );
+    return `/api/v1/cameras/${camera.split("/").map(encodeURIComponent).join("/")}/${what}${query.length > 0 ? `?${query.join("&")}` : ""}`;
+};
+
+/** A span of time, in milliseconds since 1970. */
+export interface Span {
+    since_utc_ms: number;
+    until_utc_ms: number;
+}
+
+/** What is held of a camera's past. A log is read for it, which may take a few seconds. */
+export async function held(camera: string, { since_utc_ms, until_utc_ms }: Span, signal: AbortSignal): Promise<Held> {
+    const response = await ask(pathOf(camera, "history", { since_utc_ms, until_utc_ms }), { signal });
+    return response.json() as Promise<Held>;
+}
+
+/** What was said of a camera's frames: one page, behind that whose `next` is `after`. */
+export async function notes(
+    camera: string,
+    { since_utc_ms, until_utc_ms, after }: Span & { after?: string },
+    signal: AbortSignal,
+): Promise<Notes> {
+    const asked = { since_utc_ms, until_utc_ms, ...(after === undefined ? {} : { after }) };
+    const response = await ask(pathOf(camera, "notes", asked), { signal });
+    return response.json() as Promise<Notes>;
+}
+
+/** The address of a file of a camera's past. */
+export const clipHref = (camera: string, { since_utc_ms, until_utc_ms }: Span): string =>
+    pathOf(camera, "clip", { since_utc_ms, until_utc_ms });
+
+/** A picture of the past. */
+export interface PastPicture {
+    jpeg: Blob;
+    epoch: number;
+    sequence: number;
+    capturedMs: number;
+    rung: string;
+}
+
+/** The first picture at or behind an instant, if there is one within `within_ms`. */
+export async function instant(
+    camera: string,
+    asked: { at_utc_ms: number; within_ms: number },
+    signal: AbortSignal,
+): Promise<PastPicture | null> {
+    const response = await ask(pathOf(camera, "instant", asked), { signal });
+    if (response.status !== 200) return null;
+    const number = (name: string): number => Number(response.headers.get(name));
+    return {
+        jpeg: await response.blob(),
+        epoch: number("mez-epoch"),
+        sequence: number("mez-sequence"),
+        capturedMs: number("mez-captured-utc-ms"),
+        rung: response.headers.get("mez-rung") ?? "",
+    };
+}
+
+/** A picture of a camera. */
+export interface Picture {
+    etag: string;
+    jpeg: Blob;
+    /** Its age when the edge sent it, in milliseconds. `null`: not known. */
+    ageMs: number | null;
+}
+
+/**
+ * The newest picture at `path`, or `null` if that is the one named by `etag`, or if none has come yet.
+ *
+ * The first request makes the edge ask the camera for frames, and waits for one.
+ */
+export async function picture(path: string, etag: string | null, signal: AbortSignal): Promise<Picture | null> {
+    const response = await ask(path, {
+        signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS_MAX)]),
+        headers: etag === null ? {} : { "if-none-match": etag },
+    });
+    if (response.status !== 200) return null;
+    const age = response.headers.get("mez-age-ms");
+    return {
+        etag: response.headers.get("etag") ?? "",
+        jpeg: await response.blob(),
+        ageMs: age === null ? null : Number(age),
+    };
+}

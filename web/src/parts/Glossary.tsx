@@ -1,0 +1,19 @@
+/** The terms of Mez's own that the page uses, for those whose pointer cannot hover. */
+
+import terms from "virtual:glossary";
+
+export function Glossary() {
+    return (
+        <details class="glossary">
+            <summary>What the words mean</summary>
+            <dl>
+                {Object.entries(terms).map(([term, meaning]) => (
+                    <div key={term}>
+                        <dt>{term}</dt>
+                        <dd>{meaning}</dd>
+                    </div>
+                ))}
+            </dl>
+        </details>
+    );
+}

@@ -1,0 +1,186 @@
+/** The newest picture of a camera, again and again while it can be seen. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import { picture, RefusedError, replies } from "../api/client.ts";
+import type { Camera, Found, Reply } from "../api/types.ts";
+import * as units from "../words/units.ts";
+
+/** The edge makes at most five pictures a second. */
+const PICTURE_MS = 200;
+/** Pause after an error or while there is none. */
+const RETRY_MS = 2_000;
+
+/** For how long what was found is drawn. Whatever moves is elsewhere by then. */
+const FOUND_LASTS_MS = 2_000;
+const NOTHING_FOUND: readonly Reply[] = [];
+
+/** What is on the canvas. */
+interface Shown {
+    /** Age of the picture when it was drawn, in milliseconds; and when that was, by `performance.now()`. */
+    ageMs: number | null;
+    atMs: number;
+}
+
+/** How old the picture is, in milliseconds: as it was drawn, or if no newer one has come for a second, by now. */
+function ageOf(shown: Shown | null): number | null {
+    if (shown === null || shown.ageMs === null) return null;
+    const since = performance.now() - shown.atMs;
+    return since < 1_000 ? shown.ageMs : shown.ageMs + since;
+}
+
+/** Whether an element is on the screen, in a page that is visible. */
+function useSeen(element: { current: Element | null }): boolean {
+    const [seen, setSeen] = useState(false);
+    useEffect(() => {
+        let near = false;
+        const tell = (): void => setSeen(near && !document.hidden);
+        const observer = new IntersectionObserver((entries) => {
+            near = entries.at(-1)?.isIntersecting ?? false;
+            tell();
+        });
+        if (element.current) observer.observe(element.current);
+        document.addEventListener("visibilitychange", tell);
+        return () => {
+            observer.disconnect();
+            document.removeEventListener("visibilitychange", tell);
+        };
+    }, []);
+    return seen;
+}
+
+/** What a picture is followed by. */
+interface Followed {
+    shown: (shown: Shown) => void;
+    found: (replies: readonly Reply[]) => void;
+}
+
+async function follow(camera: string, path: string, canvas: HTMLCanvasElement, tell: Followed, signal: AbortSignal): Promise<void> {
+    let etag: string | null = null;
+    const boxes = new BoxesAsked(camera);
+    while (!signal.aborted) {
+        const beganMs = performance.now();
+        let waitMs = PICTURE_MS;
+        try {
+            const next = await picture(path, etag, signal);
+            if (next) {
+                const bitmap = await createImageBitmap(next.jpeg);
+                draw(canvas, bitmap);
+                etag = next.etag;
+                tell.shown({ ageMs: next.ageMs, atMs: performance.now() });
+            }
+            tell.found(await boxes.ask());
+        } catch {
+            // Refused, away, or bytes that are no picture: `live.ts` says if the edge is away, and the picture ages meanwhile.
+            waitMs = RETRY_MS;
+        }
+        await new Promise((resolve) => setTimeout(resolve, Math.max(0, beganMs + waitMs - performance.now())));
+    }
+}
+
+/** Asks what applications found in a camera's frames: with each picture while they reply, else seldom, and never again after a refusal. */
+class BoxesAsked {
+    readonly #camera: string;
+    #nextMs = 0;
+    #last: readonly Reply[] = NOTHING_FOUND;
+
+    constructor(camera: string) {
+        this.#camera = camera;
+    }
+
+    async ask(): Promise<readonly Reply[]> {
+        if (performance.now() < this.#nextMs) return this.#last;
+        try {
+            const { replies: all } = await replies(this.#camera);
+            const fresh = all.filter((reply) => reply.since_ms < FOUND_LASTS_MS);
+            this.#last = fresh.length === 0 ? NOTHING_FOUND : fresh;
+            this.#nextMs = fresh.length === 0 ? performance.now() + RETRY_MS : 0;
+        } catch (error) {
+            if (!(error instanceof RefusedError)) throw error;
+            this.#last = NOTHING_FOUND;
+            this.#nextMs = Infinity;
+        }
+        return this.#last;
+    }
+}
+
+export function draw(canvas: HTMLCanvasElement, bitmap: ImageBitmap): void {
+    if (canvas.width !== bitmap.width || canvas.height !== bitmap.height) {
+        canvas.width = bitmap.width;
+        canvas.height = bitmap.height;
+    }
+    canvas.getContext("2d")?.drawImage(bitmap, 0, 0);
+    bitmap.close();
+}
+
+/** What it is, and which one: "person 7". */
+const nameOf = ({ class_name, tracker_id }: Pick<Found, "class_name" | "tracker_id">): string =>
+    [class_name, tracker_id ?? ""].join(" ").trim();
+
+/** Boxes and names over the picture, in the pixels of the published frame. The words of the picture say the same. */
+export function Boxes({ replies }: { replies: readonly Reply[] }) {
+    return (
+        <>
+            {replies.map(({ application, width, height, detections }) => (
+                <svg key={application} class="boxes" viewBox={`0 0 ${width} ${height}`} aria-hidden="true">
+                    {detections.map(({ xyxy: [x1 = 0, y1 = 0, x2 = 0, y2 = 0], ...box }, at) => (
+                        <g key={at}>
+                            <rect x={x1} y={y1} width={x2 - x1} height={y2 - y1} />
+                            <text x={x1} y={Math.max(y1 - height / 80, height / 16)} font-size={height / 16}>
+                                {nameOf(box)}
+                            </text>
+                        </g>
+                    ))}
+                </svg>
+            ))}
+        </>
+    );
+}
+
+/** What was found, in words: "; counter found person, person". */
+export function foundInWords(replies: readonly Reply[]): string {
+    return replies
+        .map(
+            ({ application, found, detections }) => `; ${application} found ${found === 0 ? "nothing" : detections.map(nameOf).join(", ")}`,
+        )
+        .join("");
+}
+
+/** What is said where no picture is. */
+function missing({ picture: path, connected, newest }: Camera): string {
+    if (!connected) return "no picture: not connected";
+    if (newest?.encoding === "data") return "data, no pictures";
+    return path === null ? "no picture" : "waiting for a picture";
+}
+
+export function Picture({ camera }: { camera: Camera }) {
+    const frame = useRef<HTMLDivElement>(null);
+    const canvas = useRef<HTMLCanvasElement>(null);
+    const [shown, setShown] = useState<Shown | null>(null);
+    const [found, setFound] = useState(NOTHING_FOUND);
+    const seen = useSeen(frame);
+    const path = camera.picture;
+
+    useEffect(() => {
+        if (!seen || path === null || !canvas.current) return;
+        const stop = new AbortController();
+        void follow(camera.name, path, canvas.current, { shown: setShown, found: setFound }, stop.signal);
+        return () => stop.abort();
+    }, [seen, camera.name, path]);
+
+    const age = ageOf(shown);
+    const none = missing(camera);
+    const alt = shown ? `Newest picture of ${camera.name}${foundInWords(found)}` : `${camera.name}: ${none}`;
+    return (
+        <div class="picture" ref={frame}>
+            <canvas ref={canvas} width={16} height={9} role="img" aria-label={alt} hidden={shown === null} />
+            {shown !== null && <Boxes replies={found} />}
+            {shown === null && <span class="none">{none}</span>}
+            {age !== null && (
+                <span class={`age ${age > 2_000 ? "old" : ""}`} title="Age: time since the picture was captured">
+                    {units.milliseconds(age)}
+                </span>
+            )}
+        </div>
+    );
+}

@@ -1,0 +1,375 @@
+/**
+ * What a person does on the page, in Debian's Chromium, against a real edge. `python/tests/test_page.py` runs edge and cameras, and this
+ * program: it reads one story a line from its standard input, as JSON, and answers each with a line, `{"failed": null}` or why it failed.
+ *
+ * @typedef {object} Task
+ * @property {string} story Its name: a function of `STORIES`.
+ * @property {string} link A link that signs in once (`mez edge open`).
+ * @property {string} shots The folder for pictures of the screen.
+ */
+
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import path from "node:path";
+import { createInterface } from "node:readline";
+
+import { chromium } from "playwright-core";
+
+const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
+
+/** Longest wait for anything to appear, in milliseconds. It does not measure: it ends a test that hangs. */
+const APPEARS_MS = 20_000;
+
+/** A page in a browser, signed in, and what went wrong in it. */
+class Visit {
+    /** @type {string[]} */
+    complaints = [];
+
+    /**
+     * @param {import("playwright-core").Page} page
+     * @param {Task} task
+     */
+    constructor(page, task) {
+        this.page = page;
+        this.task = task;
+        const origin = new URL(task.link).origin;
+        page.on("pageerror", (error) => this.complaints.push(`error: ${error.message}`));
+        page.on("console", (message) => {
+            if (["error", "warning"].includes(message.type())) this.complaints.push(`${message.type()}: ${message.text()}`);
+        });
+        page.on("request", (request) => {
+            const asked = request.url();
+            if (!asked.startsWith("blob:") && new URL(asked).origin !== origin) this.complaints.push(`it asked another server: ${asked}`);
+        });
+    }
+
+    /** @param {string} [query] */
+    async open(query = "") {
+        const link = new URL(this.task.link);
+        await this.page.goto(`${link.origin}/${query}${link.hash}`);
+        await this.page.waitForFunction(() => !location.hash.includes("token"), null, { timeout: APPEARS_MS });
+    }
+
+    /** @param {string} text */
+    async sees(text) {
+        await this.page.getByText(text).first().waitFor({ timeout: APPEARS_MS });
+    }
+
+    /** The number of pictures that have come. */
+    async pictures() {
+        return this.page.locator(".picture canvas:not([hidden])").count();
+    }
+
+    /** @param {number} count */
+    async seesPictures(count) {
+        await this.page.waitForFunction((wanted) => document.querySelectorAll(".picture canvas:not([hidden])").length >= wanted, count, {
+            timeout: APPEARS_MS,
+        });
+    }
+
+    /** @param {string} name */
+    async shoot(name) {
+        await this.page.screenshot({ path: path.join(this.task.shots, `${name}.png`), fullPage: true });
+    }
+
+    /** Rules of accessibility. It is put in by the debugger: the page's policy keeps scripts of others out. */
+    async isAccessible() {
+        await this.page.evaluate(await (await import("node:fs/promises")).readFile(AXE, "utf8"));
+        const found = await this.page.evaluate(async () => {
+            // @ts-expect-error axe is there since the line above.
+            const { violations } = await globalThis.axe.run(document, { resultTypes: ["violations"] });
+            return violations.map(
+                (/** @type {any} */ one) => `${one.id}: ${one.help}: ${one.nodes.map((/** @type {any} */ node) => node.html).slice(0, 2)}`,
+            );
+        });
+        assert.deepEqual(found, []);
+    }
+
+    /** Nothing is wider than the screen. */
+    async fits() {
+        const wide = await this.page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+        assert.ok(wide <= 0, `the page is ${wide} pixels wider than the screen`);
+    }
+}
+
+/** @type {Record<string, { options?: import("playwright-core").BrowserContextOptions, run: (visit: Visit) => Promise<void> }>} */
+const STORIES = {
+    grid: {
+        async run(visit) {
+            await visit.open();
+            await visit.seesPictures(4);
+            await visit.sees("contract kept");
+            await visit.sees("cannot be kept");
+            await visit.page.locator(".boxes text", { hasText: "person" }).waitFor({ timeout: APPEARS_MS });
+            await visit.isAccessible();
+            await visit.shoot("grid");
+        },
+    },
+    sixteen: {
+        options: { viewport: { width: 1600, height: 1200 } },
+        async run(visit) {
+            await visit.open();
+            await visit.sees("16 of 16 cameras connected");
+            await visit.seesPictures(16);
+            await visit.fits();
+            await visit.isAccessible();
+            await visit.shoot("sixteen");
+        },
+    },
+    degraded: {
+        async run(visit) {
+            await visit.open();
+            await visit.page.getByRole("link", { name: "hall/coarse" }).click();
+            await visit.sees("no setting of the profile keeps the floor 0.95; the best keeps 0.930");
+            await visit.sees("that is below the floor of 0.950");
+            await visit.seesPictures(1);
+            // The timelines have something to show.
+            const drawn = () => document.querySelectorAll(".chart canvas").length === 5;
+            await visit.page.waitForFunction(drawn, null, { timeout: APPEARS_MS });
+            await visit.isAccessible();
+            await visit.shoot("degraded");
+        },
+    },
+    dark: {
+        options: { colorScheme: "dark" },
+        async run(visit) {
+            await visit.open();
+            await visit.page.getByRole("link", { name: "Site" }).click();
+            await visit.sees("Links, clocks and disks");
+            await visit.isAccessible();
+            await visit.shoot("dark");
+            await visit.page.getByRole("button", { name: "Light" }).click();
+            assert.equal(await visit.page.evaluate(() => getComputedStyle(document.documentElement).colorScheme), "light");
+            await visit.page.reload();
+            await visit.sees("Links, clocks and disks");
+            assert.equal(await visit.page.evaluate(() => document.documentElement.dataset["theme"]), "light");
+            await visit.isAccessible();
+            await visit.shoot("site");
+        },
+    },
+    phone: {
+        options: { viewport: { width: 375, height: 812 }, isMobile: true, hasTouch: true },
+        async run(visit) {
+            await visit.open();
+            await visit.seesPictures(1);
+            await visit.fits();
+            await visit.shoot("phone");
+            await visit.page.getByRole("link", { name: "hall/coarse" }).tap();
+            await visit.sees("Why this quality now");
+            await visit.fits();
+            await visit.isAccessible();
+            await visit.shoot("phone-camera");
+        },
+    },
+    kiosk: {
+        options: { viewport: { width: 1920, height: 1080 } },
+        async run(visit) {
+            await visit.open("?kiosk");
+            await visit.seesPictures(4);
+            const scrolls = await visit.page.evaluate(() => document.documentElement.scrollHeight > innerHeight);
+            assert.equal(scrolls, false, "a wall screen does not scroll");
+            await visit.isAccessible();
+            await visit.shoot("kiosk");
+        },
+    },
+    keyboard: {
+        async run(visit) {
+            await visit.open();
+            await visit.sees("hall/coarse");
+            await press(visit, "Applications");
+            await visit.sees("Groups of readers");
+            await visit.isAccessible();
+            await visit.shoot("applications");
+            await press(visit, "Site");
+            await visit.sees("Links, clocks and disks");
+            await press(visit, "Cameras");
+            await press(visit, "hall/coarse");
+            await visit.sees("Why this quality now");
+            // A new view begins at its beginning, for those who read by ear.
+            assert.equal(await visit.page.evaluate(() => document.activeElement?.tagName), "MAIN");
+        },
+    },
+    hidden: {
+        async run(visit) {
+            await visit.open();
+            await visit.seesPictures(1);
+            let asked = 0;
+            // What was asked before the page was hidden may still be under way.
+            await setHidden(visit, true);
+            await visit.page.waitForTimeout(500);
+            visit.page.on("request", () => (asked += 1));
+            await visit.page.waitForTimeout(2_500);
+            assert.equal(asked, 0, "a page that nobody sees asks for nothing");
+            await setHidden(visit, false);
+            await visit.page.waitForRequest("**/api/v1/cameras", { timeout: APPEARS_MS });
+        },
+    },
+    history: {
+        async run(visit) {
+            await visit.open();
+            await visit.page.getByRole("link", { name: "hall/fine" }).click();
+            await visit.page.getByRole("link", { name: "History" }).click();
+            await visit.sees("What is missing");
+            const slider = visit.page.getByRole("slider", { name: "Instant" });
+            // To the hole, by the list of what is missing: the one behind the first frames. Its reason is said to those who read by ear.
+            const holes = visit.page.getByRole("region", { name: "What is missing" }).getByRole("button");
+            await holes.last().click();
+            await visit.seesPictures(1);
+            const told = () => slider.getAttribute("aria-valuetext");
+            assert.match((await told()) ?? "", /The edge holds \d+ frames? of this stretch/);
+            await slider.focus();
+            await visit.page.keyboard.press("ArrowRight");
+            assert.match((await told()) ?? "", /[Tt]he edge holds nothing here|Nothing is held here/);
+            // Boxes that were replied then are drawn on the frames that they are of.
+            await visit.page.keyboard.press("Home");
+            await holes.last().click();
+            await visit.page.locator(".boxes text", { hasText: "person" }).waitFor({ timeout: APPEARS_MS });
+            await visit.isAccessible();
+            await visit.shoot("history");
+            // Playback passes the hole, or shows what the camera still has of it.
+            const before = Number(await slider.inputValue());
+            await visit.page.getByLabel("Speed").selectOption("4");
+            await visit.page.getByRole("button", { name: "Play" }).click();
+            await visit.page.waitForFunction(
+                (from) => Number(/** @type {HTMLInputElement} */ (document.querySelector("input[type=range]")).value) > from + 4_000,
+                before,
+                { timeout: APPEARS_MS },
+            );
+            await visit.page.getByRole("button", { name: "Pause" }).click();
+            const clip = await visit.page.getByRole("link", { name: "from here, as MP4" }).getAttribute("href");
+            assert.match(clip ?? "", /\/api\/v1\/cameras\/hall\/fine\/clip\?since_utc_ms=\d+&until_utc_ms=\d+$/);
+        },
+    },
+    "history on a phone": {
+        options: { viewport: { width: 375, height: 812 }, isMobile: true, hasTouch: true, colorScheme: "dark" },
+        async run(visit) {
+            await visit.open();
+            await visit.page.getByRole("link", { name: "hall/fine" }).tap();
+            await visit.page.getByRole("link", { name: "History" }).tap();
+            await visit.sees("What is missing");
+            await visit.seesPictures(1);
+            await visit.fits();
+            await visit.isAccessible();
+            await visit.shoot("phone-history");
+        },
+    },
+    empty: {
+        async run(visit) {
+            await visit.open();
+            await visit.sees("No camera yet");
+            await visit.sees("mez keys token camera/dock/cam1");
+            await visit.isAccessible();
+            await visit.shoot("empty");
+        },
+    },
+};
+
+/**
+ * Goes from one thing to the next with the key Tab until `name` has the focus, and presses Enter.
+ * @param {Visit} visit
+ * @param {string} name
+ */
+async function press({ page }, name) {
+    for (let steps = 0; steps < 60; steps += 1) {
+        await page.keyboard.press("Tab");
+        const focused = await page.evaluate(() => ({
+            text: document.activeElement?.textContent?.trim(),
+            // A tile shows the focus of the link in it.
+            isShown: [document.activeElement, document.activeElement?.closest(".tile")].some(
+                (element) => element && getComputedStyle(element).outlineStyle !== "none",
+            ),
+        }));
+        if (focused.text === name) {
+            assert.ok(focused.isShown, `nothing shows that “${name}” has the focus`);
+            await page.keyboard.press("Enter");
+            return;
+        }
+    }
+    assert.fail(`the key Tab does not lead to “${name}”`);
+}
+
+/**
+ * Says to the page that it is hidden, as a browser does of a tab behind others.
+ * @param {Visit} visit
+ * @param {boolean} hidden
+ */
+async function setHidden({ page }, hidden) {
+    await page.evaluate((value) => {
+        Object.defineProperty(document, "hidden", { value, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }, hidden);
+}
+
+/** The visit that goes on while Python restarts the edge: `before` opens it, `after` looks again. */
+class Restart {
+    /** @type {{ visit: Visit, context: import("playwright-core").BrowserContext } | null} */
+    #kept = null;
+
+    /** @param {import("playwright-core").Browser} browser @param {Task} task */
+    async before(browser, task) {
+        const context = await browser.newContext({ ignoreHTTPSErrors: true });
+        const visit = new Visit(await context.newPage(), task);
+        await visit.open();
+        await visit.seesPictures(1);
+        this.#kept = { visit, context };
+    }
+
+    /** @param {Task} task */
+    async during(task) {
+        assert.ok(this.#kept, "`before` comes first");
+        const { visit } = this.#kept;
+        await visit.sees("The edge has not answered since");
+        await visit.page.screenshot({ path: path.join(task.shots, "away.png") });
+    }
+
+    /** @param {Task} task */
+    async after(task) {
+        assert.ok(this.#kept, "`before` comes first");
+        const { visit, context } = this.#kept;
+        // Sessions end with the edge. Whoever opens a new link in this browser wakes this page, too.
+        await visit.sees("Sign in to this edge");
+        await visit.page.screenshot({ path: path.join(task.shots, "signed-out.png") });
+        const other = new Visit(await context.newPage(), task);
+        await other.open();
+        await visit.page.bringToFront();
+        await visit.seesPictures(1);
+        await context.close();
+    }
+}
+
+/**
+ * @param {import("playwright-core").Browser} browser
+ * @param {Restart} restart
+ * @param {Task} task
+ */
+async function tell(browser, restart, task) {
+    if (task.story === "restart before") return restart.before(browser, task);
+    if (task.story === "restart during") return restart.during(task);
+    if (task.story === "restart after") return restart.after(task);
+    const story = STORIES[task.story];
+    assert.ok(story, `there is no story “${task.story}”`);
+    const context = await browser.newContext({ ignoreHTTPSErrors: true, viewport: { width: 1280, height: 900 }, ...story.options });
+    const visit = new Visit(await context.newPage(), task);
+    try {
+        await story.run(visit);
+        assert.deepEqual(visit.complaints, []);
+    } catch (error) {
+        await visit.page.screenshot({ path: path.join(task.shots, `${task.story.replaceAll(" ", "-")}-failed.png`) });
+        throw error;
+    } finally {
+        await context.close();
+    }
+}
+
+const browser = await chromium.launch({ executablePath: process.env["CHROMIUM"] ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+const restart = new Restart();
+for await (const line of createInterface({ input: process.stdin })) {
+    let failed = null;
+    try {
+        await tell(browser, restart, /** @type {Task} */ (JSON.parse(line)));
+    } catch (error) {
+        failed = error instanceof Error ? (error.stack ?? error.message) : String(error);
+    }
+    process.stdout.write(`${JSON.stringify({ failed })}\n`);
+}
+await browser.close();
