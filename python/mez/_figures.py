@@ -1,0 +1,26 @@
+"""Numbers of commands: read from options, and summed up."""
+
+import argparse
+import math
+from collections.abc import Callable, Iterable
+
+
+def number_within(least: float, most: float) -> Callable[[str], float]:
+    """What reads an option's number, for argparse. It refuses others."""
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not (math.isfinite(value) and least <= value <= most):
+            raise argparse.ArgumentTypeError(f"{text} is not between {least:g} and {most:g}")
+        return value
+
+    return number
+
+
+def percentile(values: Iterable[float], percent: float) -> float | None:
+    """Return the exact percentile (linear between neighbours), or `None` of nothing."""
+    # Not above: `import mez` should not need NumPy.
+    import numpy as np
+
+    known = np.fromiter(values, dtype=np.float64)
+    return float(np.percentile(known, percent)) if known.size else None
