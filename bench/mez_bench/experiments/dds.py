@@ -1,0 +1,336 @@
+"""Measures samples of video on a slow line: the bridge to DDS, Mez's own publishers, Cyclone DDS alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from mez_bench import kept_line
+from mez_bench.arms import bars, in_turn
+from mez_bench.bursts import Burst, Driver
+from mez_bench.errors import ExperimentError
+from mez_bench.experiment import Cell, Experiment, Outcome, Target
+from mez_bench.line import Line, line, sent_bytes
+from mez_bench.payload import write_jpeg
+from mez_bench.report import columns, figure
+from mez_bench.run import Run
+from mez_bench.stats import Interval, Values, interval, median, percentile, ratio_interval
+from mez_bench.systems import dds
+from mez_bench.systems.dds import BRIDGE, CYCLONE, MEZ, PYTHON, Arm
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+BYTES: Final = (17_600, 39_700, 65_400, 92_900, 307_200, 582_000, 921_600)
+"""The samples of Bagley et al. 2017: those of a phone, and those of a Raspberry Pi 2."""
+
+QUICK_BYTES: Final = (65_400, 307_200, 921_600)
+LINE_BITS_PER_S: Final = 100_000_000
+FPS_MAX: Final = 30.0
+"""What the paper's camera gave."""
+
+PACED_SHARE: Final = 0.8
+"""Of the line. At this rate everybody can deliver everything, so that writes can be compared."""
+
+FLOODED_SHARE: Final = 1.15
+"""Of the line: more than it carries."""
+
+FLOODED_MIN_BYTES: Final = 300_000
+FIRST_FRAMES: Final = 5
+"""Frames of a burst that do not count."""
+
+SECONDS: Final = {True: 2.0, False: 5.0}
+"""Of a burst, in a quick run and in a full one."""
+
+ROUNDS: Final = {True: 1, False: 5}
+OUTLIER: Final = 5.0
+"""A write that takes so many times the median."""
+
+METER_S: Final = 0.02
+SHARE_SPAN: Final = (0.2, 0.9)
+"""The part of a burst's time in which the line's load is taken: nothing begins or ends in it."""
+
+PACED: Final = "paced"
+FLOODED: Final = "flooded"
+_NAMES: Final = {size: f"{size // 1000}kb" for size in BYTES}
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A burst through one arm.
+
+    Attributes:
+        burst: The burst.
+        writes_ms: How long writes took.
+        line_share: What the line carried, of what it can carry.
+        per_s: Samples that arrived in a second.
+        delivered: Samples that arrived, of those that were written.
+    """
+
+    burst: Burst
+    writes_ms: Values
+    line_share: float
+    per_s: float
+    delivered: float
+
+
+Key = tuple[str, int, str]
+"""Paced or flooded, bytes of a sample, and the arm."""
+
+Casts = dict[Key, list[Cast]]
+
+
+class Meter:
+    """Looks again and again how much a host has sent over the cable.
+
+    Args:
+        pid: A process on that host.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._seen: list[tuple[float, int]] = []
+        self._over = threading.Event()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Look while the block runs."""
+        thread = threading.Thread(target=self._look, name="meter", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def bits_per_s(self, begin_s: float, end_s: float) -> float:
+        """The rate between two instants of the monotonic clock."""
+        seen = [each for each in self._seen if begin_s <= each[0] <= end_s]
+        if len(seen) < 2:
+            raise ExperimentError("the load of the cable was not seen; is this machine too busy?")
+        (first_s, first), (last_s, last) = seen[0], seen[-1]
+        return (last - first) * 8 / (last_s - first_s)
+
+    def _look(self) -> None:
+        while not self._over.wait(METER_S):
+            self._seen.append((time.monotonic(), sent_bytes(self._pid)))
+
+
+def _run(run: Run) -> Outcome:
+    sizes, rounds = QUICK_BYTES if run.quick else BYTES, ROUNDS[run.quick]
+    plans = [(PACED, size) for size in sizes] + [
+        (FLOODED, size)
+        for size in sizes
+        if size >= FLOODED_MIN_BYTES and not (run.quick and size < max(sizes))
+    ]
+    lines = kept_line.QUICK_LINES if run.quick else kept_line.LINES
+    run.expect(len(plans) * rounds * len(dds.ARMS) + 2 * len(lines))
+    payloads = {size: write_jpeg(run.folder, size, dds.SIZE) for size in sizes}
+    casts: Casts = {}
+    memory: dict[str, float] = {}
+    with line() as cable:
+        # One after the other: with all of them at once on few processors, each would disturb the others.
+        for number in range(rounds):
+            for name in in_turn(dds.ARMS, number):
+                with run.apart():
+                    _play(run, cable, name, plans, payloads, casts, memory)
+        kept = kept_line.rows(run, cable)
+    outcome = _outcome(run, casts, memory, rounds)
+    outcome.rows += kept
+    outcome.tables.append(_kept_table(kept))
+    outcome.parameters |= {"latency_ms": kept_line.LATENCY_MS, "accuracy_floor": kept_line.FLOOR}
+    return outcome
+
+
+def _play(
+    run: Run,
+    cable: Line,
+    name: str,
+    plans: Sequence[tuple[str, int]],
+    payloads: Mapping[int, Path],
+    casts: Casts,
+    memory: dict[str, float],
+) -> None:
+    """Send all bursts of a round through one arm."""
+    cable.limit(LINE_BITS_PER_S)
+    arm, driver = dds.start(run, cable, name), Driver()
+    driver.subscriptions(arm.system, 1)
+    driver.warm(arm.system, payloads[min(payloads)])
+    for pace, size in plans:
+        casts.setdefault((pace, size, name), []).append(
+            _cast(arm, driver, payloads[size], size, pace, SECONDS[run.quick])
+        )
+        run.step(f"{name}, {pace}, {figure(size / 1000)} kB")
+    memory[name] = max(memory.get(name, 0.0), arm.sender.memory()[1])
+
+
+def _fps(pace: str, size: int) -> float:
+    whole = LINE_BITS_PER_S / 8 / size
+    return min(FPS_MAX, PACED_SHARE * whole) if pace == PACED else FLOODED_SHARE * whole
+
+
+def _cast(arm: Arm, driver: Driver, payload: Path, size: int, pace: str, seconds: float) -> Cast:
+    fps = _fps(pace, size)
+    frames = max(10, round(fps * seconds))
+    arm.writes_ms()
+    meter = Meter(arm.sender.pid)
+    begun_s = time.monotonic()
+    with meter.running():
+        burst = driver.burst(arm.system, payload, 1 / fps, frames, FIRST_FRAMES)
+    if burst.corrupt:
+        raise ExperimentError(f"{arm.system.name}: {burst.corrupt} samples came with other bytes")
+    latencies = burst.latency_ms[0]
+    at_s = (np.arange(frames) / fps + latencies / 1e3)[~np.isnan(latencies)]
+    if len(at_s) < 3:
+        raise ExperimentError(f"{arm.system.name}: of {frames} samples {len(at_s)} arrived")
+    lasted_s = (frames + FIRST_FRAMES) / fps
+    load = meter.bits_per_s(begun_s + SHARE_SPAN[0] * lasted_s, begun_s + SHARE_SPAN[1] * lasted_s)
+    told = arm.writes_ms()
+    writes_ms = burst.call_ms if told is None else np.array(told[FIRST_FRAMES:], np.float64)
+    per_s = (len(at_s) - 1) / float(at_s[-1] - at_s[0])
+    return Cast(burst, writes_ms, load / LINE_BITS_PER_S, per_s, len(at_s) / frames)
+
+
+def _outcome(run: Run, casts: Casts, memory: Mapping[str, float], rounds: int) -> Outcome:
+    outcome = Outcome(
+        parameters={
+            "line_bits_per_s": LINE_BITS_PER_S,
+            "rounds": rounds,
+            "seconds": SECONDS[run.quick],
+            "paced_share": PACED_SHARE,
+            "fps_max": FPS_MAX,
+            "flooded_share": FLOODED_SHARE,
+        },
+        rows=[_row(key, of) for key, of in casts.items()],
+    )
+    _judge(outcome, casts, memory)
+    outcome.tables = [_table(outcome.rows)]
+    outcome.plot = lambda drawing: _plot(drawing, casts)
+    outcome.notes = [
+        "a write: until the call of the library returns. Cyclone DDS and the bridge send within it, and "
+        "wait for the line; Mez's publisher puts the frame into its log, and its threads send",
+        "line_share counts bytes with their headers of IP and Ethernet, without the preamble and the gap "
+        "between packets, of the rate of the token bucket, which counts the same",
+        "Mez sends over QUIC with TLS 1.3 and delivers the newest frame; DDS is not encrypted. flooded: more "
+        "samples than the line carries: Mez leaves out old ones, a writer of DDS waits",
+        "Cyclone DDS keeps 10 samples and waits without end; the bridge keeps the newest one and waits 0.1 s",
+        "with a contract: video of 720p at 15 frames per second; the accuracies of its rungs are given, not "
+        "measured. DDS alone has samples of the same size as the camera's frames",
+        "rss_mb is of the process that writes, at most; with Mez it holds a log of "
+        f"{figure(dds.LOG_BYTES / 1e6)} MB",
+    ]
+    return outcome
+
+
+def _judge(outcome: Outcome, casts: Casts, memory: Mapping[str, float]) -> None:
+    metrics, targets = outcome.metrics, outcome.targets
+    for name, ending in ((MEZ, ""), (BRIDGE, "_bridge"), (CYCLONE, "_cyclone")):
+        flooded = casts[FLOODED, 921_600, name]
+        paced = casts[PACED, 307_200, name]
+        for metric, values, bound in (
+            (f"line_share_921kb{ending}", [cast.line_share for cast in flooded], 0.95),
+            (f"samples_per_second_921kb{ending}", [cast.per_s for cast in flooded], 12.0),
+            (f"samples_per_second_307kb{ending}", [cast.per_s for cast in paced], 29.5),
+        ):
+            metrics[metric] = interval([np.array([value]) for value in values], median)
+            if name == MEZ:
+                targets.append(Target(metric, ">=", bound))
+    ratios = {}
+    for pace, size, name in casts:
+        if (pace, name) == (PACED, MEZ):
+            mine, theirs = casts[pace, size, MEZ], casts[pace, size, CYCLONE]
+            ratios[size] = ratio_interval(_writes(mine), _writes(theirs), median)
+    worst = max(ratios, key=lambda size: ratios[size].median)
+    metrics["write_ratio_cyclone_max"] = ratios[worst]
+    targets.append(Target("write_ratio_cyclone_max", "<=", 1.0))
+    outcome.parameters["write_ratio_cyclone_max_bytes"] = worst
+    for name, value in memory.items():
+        metrics[f"rss_mb_{name}"] = Interval.exactly(value)
+
+
+def _writes(of: Sequence[Cast]) -> list[Values]:
+    return [cast.writes_ms for cast in of]
+
+
+def _row(key: Key, of: Sequence[Cast]) -> dict[str, Cell]:
+    pace, size, name = key
+    writes = np.concatenate(_writes(of))
+    sender = BRIDGE if name == BRIDGE else "publisher"
+    latencies = np.concatenate([cast.burst.received_ms for cast in of])
+    return {
+        "pace": pace,
+        "sample_bytes": size,
+        "arm": name,
+        "offered_per_s": _fps(pace, size),
+        "per_s": float(np.median([cast.per_s for cast in of])),
+        "delivered": float(np.mean([cast.delivered for cast in of])),
+        "line_share": float(np.median([cast.line_share for cast in of])),
+        "write_ms_mean": float(writes.mean()),
+        "write_ms_p50": median(writes),
+        "write_ms_p99": percentile(99)(writes),
+        "write_outliers": int((writes > OUTLIER * median(writes)).sum()),
+        "writes": len(writes),
+        "cpu_ms_per_sample": float(np.median([cast.burst.cpu_ms_per_frame[sender] for cast in of])),
+        "latency_ms_p50": median(latencies),
+    }
+
+
+_COLUMNS: Final = {
+    "per_s": "per s",
+    "delivered": "delivered",
+    "line_share": "line share",
+    "write_ms_mean": "write ms",
+    "write_ms_p99": "p99",
+    "write_outliers": "outliers",
+    "cpu_ms_per_sample": "cpu ms",
+    "latency_ms_p50": "latency ms",
+}
+"""What is shown of a row."""
+
+
+def _table(rows: Sequence[Mapping[str, Cell]]) -> Table:
+    table = columns("", "kB", *_COLUMNS.values())
+    table.columns[0].no_wrap = True
+    for row in sorted(rows, key=lambda row: (str(row["pace"]) == FLOODED, int(row["sample_bytes"] or 0))):
+        cells = [figure(float(f"{float(row[name] or 0.0):.3g}")) for name in _COLUMNS]
+        table.add_row(f"{row['pace']} {row['arm']}", figure(float(row["sample_bytes"] or 0) / 1000), *cells)
+    return table
+
+
+def _kept_table(rows: Sequence[Mapping[str, Cell]]) -> Table:
+    numbers = ("per_s", "on_time_per_s", "age_ms_p50", "age_ms_p95", "accuracy")
+    table = columns("", "Mbit/s", "lost", *(name.replace("_", " ") for name in numbers))
+    for row in rows:
+        cells = [figure(float(f"{float(row[name] or 0.0):.3g}")) for name in numbers]
+        rate, lost = (float(row[name] or 0) for name in ("line_mbit_per_s", "packets_lost"))
+        table.add_row(str(row["arm"]), figure(rate), f"{lost:.0%}", *cells)
+    return table
+
+
+def _plot(drawing: Figure, casts: Casts) -> None:
+    panels = {
+        f"median write at {figure(size / 1000)} kB, ms": {
+            name: [median(cast.writes_ms) for cast in casts[PACED, size, name]] for name in dds.ARMS
+        }
+        for pace, size, first in casts
+        if (pace, first) == (PACED, PYTHON)
+    }
+    bars(drawing, panels)
+
+
+DDS: Final = Experiment(
+    name="dds",
+    summary="samples of video on a line of 100 Mbit/s: the bridge to DDS, Mez, Cyclone DDS alone",
+    needs="root and iproute2, for two hosts; Cyclone DDS (tools/setup --tests); ffmpeg, the demo's video",
+    seconds_quick=90,
+    seconds_full=600,
+    run=_run,
+)

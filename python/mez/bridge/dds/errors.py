@@ -1,0 +1,35 @@
+"""What can go wrong with a bridge to DDS. Messages say what happened, and after a semicolon what to do."""
+
+from mez.errors import Error
+
+
+class DdsError(Error):
+    """DDS refuses something, or cannot be used."""
+
+
+class FenceError(DdsError):
+    """The kernel does not take a filter for a socket."""
+
+
+class EncodingError(DdsError, ValueError):
+    """A sample is not what its type says, or a value does not fit its type.
+
+    Attributes:
+        field: The field at fault, such as `header.frame_id`; empty: the sample as a whole.
+    """
+
+    def __init__(self, field: str, says: str) -> None:
+        super().__init__(f"{field}: {says}" if field else says)
+        self.field = field
+
+
+class RefusedError(DdsError):
+    """A frame or a sample cannot be copied, because of what it is.
+
+    Attributes:
+        reason: A word to count it by.
+    """
+
+    def __init__(self, reason: str, says: str) -> None:
+        super().__init__(says)
+        self.reason = reason
