@@ -15,6 +15,7 @@
 | `run` | puts all of it together |
 | `logs` | keeps the log of this process away from the table |
 | `pipeline`, `photographs` | the demo of a pipeline (`--pipeline`), and its video |
+| `offload`, `brush` | the demo of offload (`--offload`), and a painter without a network |
 """
 
 from collections.abc import Sequence
@@ -40,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from mez.demo import pipeline
 
         return pipeline.run(words)
+    if "--offload" in words:
+        from mez.demo import offload
+
+        return offload.run(words)
     from mez.demo.run import run
 
     return run(words)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
+from mez._figures import percentile
 
 RECENT_FRAMES_MAX: Final = 256
 """Deliveries of each camera from which the live table computes rates and ages."""
@@ -288,9 +288,3 @@ class Ledger:
                 discrepancy_count=self._discrepancy_count,
                 corrupt_example=self._corrupt_example,
             )
-
-
-def percentile(values: Iterable[float], percent: float) -> float | None:
-    """Return the exact percentile (linear between neighbours), or `None` of nothing."""
-    known = np.fromiter(values, dtype=np.float64)
-    return float(np.percentile(known, percent)) if known.size else None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Self
 
 import mez
+from mez._figures import number_within
 from mez.demo.channel import LINKS_MAX, Scenario
 from mez.profile import document, shipped
 from mez.profile.app import SPECS, App, load
@@ -86,6 +87,8 @@ examples:
   mez demo --pipeline faces             names on faces: a pipeline of stages instead of
                                         one application; or objects. mez demo
                                         --pipeline faces --help says what it takes
+  mez demo --offload    an engine paints the video at the edge; a contact sheet of
+                        frames and answers. mez demo --offload --help says more
   mez demo --scenario interference --beside none,pi
                                         the same without adaptation, and with the
                                         controller of the Mez paper
@@ -241,6 +244,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--pipeline", metavar="NAME", help="show a pipeline instead (faces, objects), with options of its own"
     )
+    add("--offload", action="store_true", help="show offload instead, with options of its own")
     add("--video", type=Path, metavar="FILE", help=f"video that the cameras show, in a loop [{VIDEO}]")
     add(
         "--app",
@@ -287,16 +291,16 @@ def find_video() -> Path | None:
     return next((checkout / VIDEO for checkout in checkouts if (checkout / VIDEO).is_file()), None)
 
 
-def number_within(least: float, most: float) -> Callable[[str], float]:
-    """What reads an option's number, for argparse. It refuses others."""
+def needed_video(given: Path | None) -> Path:
+    """The video that was given, else the demo's.
 
-    def number(text: str) -> float:
-        value = float(text)
-        if not (math.isfinite(value) and least <= value <= most):
-            raise argparse.ArgumentTypeError(f"{text} is not between {least:g} and {most:g}")
-        return value
-
-    return number
+    Raises:
+        Error: It is not there.
+    """
+    path = given or find_video()
+    if path is None or not path.is_file():
+        raise mez.Error(f"there is no video {path or ''}; get it with make demo-video, or give --video FILE")
+    return path
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:

@@ -71,12 +71,12 @@ class Gallery:
         pictures = []
         for finding, image in drawn:
             name = f"{finding.camera.replace('/', '-')}-{finding.epoch}-{finding.sequence:06}.png"
-            pictures.append(_write(folder / name, image))
+            pictures.append(write(folder / name, image))
         if not drawn:
             return Album((), None)
         return Album(
             tuple(pictures),
-            _write(folder / "contact-sheet.png", contact_sheet([image for _, image in drawn])),
+            write(folder / "contact-sheet.png", contact_sheet([image for _, image in drawn])),
         )
 
 
@@ -86,14 +86,16 @@ def annotate(finding: Finding) -> npt.NDArray[np.uint8]:
     for box in finding.boxes:
         _draw(image, box)
     age = "age unknown" if finding.age_ms is None else f"{finding.age_ms:.1f} ms old in the application"
-    bar = np.zeros((34, image.shape[1], 3), dtype=np.uint8)
     what = finding.note or f"of epoch {finding.epoch}   {age}"
-    _text(
-        bar,
-        f"{finding.camera}   frame {finding.sequence} {what}   {len(finding.boxes)} found",
-        (10, 23),
-        0.5,
+    return captioned(
+        image, f"{finding.camera}   frame {finding.sequence} {what}   {len(finding.boxes)} found"
     )
+
+
+def captioned(image: npt.NDArray[np.uint8], text: str) -> npt.NDArray[np.uint8]:
+    """A picture with a line of text below it."""
+    bar = np.zeros((34, image.shape[1], 3), dtype=np.uint8)
+    _text(bar, text, (10, 23), 0.5)
     return np.vstack([image, bar])
 
 
@@ -140,7 +142,12 @@ def _fitted(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     )
 
 
-def _write(path: Path, image: npt.NDArray[np.uint8]) -> Path:
+def write(path: Path, image: npt.NDArray[np.uint8]) -> Path:
+    """Write a PNG file, and its folder if need be.
+
+    Raises:
+        OSError: It cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Encoded first: `imwrite` does not say why it could not write.
     _, encoded = cv2.imencode(".png", image)

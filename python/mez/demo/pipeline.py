@@ -20,7 +20,9 @@ import cv2
 from rich.console import Console
 
 import mez
+from mez._commands import folder
 from mez._detections import Detections
+from mez._figures import number_within
 from mez._interrupt import EndedEarlyError, Interrupt
 from mez._processes import Child, ProcessError, mez_command
 from mez.apps.boxes import Box, iou
@@ -28,7 +30,7 @@ from mez.apps.recognition import DetectObjects
 from mez.demo import photographs
 from mez.demo.detector import Finding
 from mez.demo.logs import log_to
-from mez.demo.options import find_video, number_within
+from mez.demo.options import needed_video
 from mez.demo.photographs import Shown
 from mez.demo.pictures import Gallery
 from mez.pipeline import file, shipped, status
@@ -225,7 +227,7 @@ class Demo:
         self._lock = threading.Lock()
         self._score = Score()
         self._answer_ms = 0.0
-        self._place = status.folder(f"demo-{options.pipeline}", work / "state")
+        self._place = folder("pipelines", f"demo-{options.pipeline}", work / "state")
 
     def run(self) -> int:
         """Run it, and tell.
@@ -266,12 +268,7 @@ class Demo:
         if path is None and self._options.pipeline == "faces":
             photographs.astronaut()  # says now what is missing
             return photographs.faces(number)
-        path = path or find_video()
-        if path is None or not path.is_file():
-            raise mez.Error(
-                f"there is no video {path or ''}; get it with make demo-video, or give --video FILE"
-            )
-        return photographs.film(path, number)
+        return photographs.film(needed_video(path), number)
 
     def _enrol(self) -> None:
         from mez.apps.enrol import enrol

@@ -136,6 +136,7 @@ class Demo:
         self._live = console.is_terminal and not options.headless
         self._keys = work / "keys"
         self._socket = work / "edge.sock"
+        self._web_port = free_port()
         self._edge = Child("edge", self._edge_command(port), work / "edge.log")
         self._cameras = {
             name: Child(
@@ -179,6 +180,7 @@ class Demo:
         with self._step("starting the edge broker"):
             self._edge.start()
             self._edge.await_ready(self._interrupted)
+        self._tell_page()
         application = self._application = Application(
             "dock/*" if self._channel is None else self._channel.scenario.cameras,
             f"unix://{self._socket}",
@@ -243,6 +245,13 @@ class Demo:
                 *(f"{name} kept dying and was left alone." for name in self._supervisor.given_up),
             ],
         )
+
+    def _tell_page(self) -> None:
+        """Print a link to the edge's page, which signs one browser in."""
+        where = f"unix://{self._socket}"
+        link = run_to_end("mez edge open", mez_command("edge", "open", "--edge", where)).strip()
+        self.console.print("  see it in a browser, once, within five minutes:", style="dim")
+        self.console.print(f"  {link}", markup=False, soft_wrap=True)
 
     def _try_detector(self) -> None:
         """Say what is wrong with a user's function before anything runs. Of a video, the cameras say it."""
@@ -324,6 +333,8 @@ class Demo:
         # Not with the settings of the host's own brokers.
         words = ["edge", "--config", "off", "--keys", str(self._keys), "--listen", f"127.0.0.1:{port}"]
         words += ["--grpc", "off", "--enrol", "off", "--socket", str(self._socket)]
+        # The same port after a restart, so that a page that is open finds it again.
+        words += ["--web", f"127.0.0.1:{self._web_port}"]
         # Or else the demo's cameras would stand among those of the host's own edge.
         words += ["--state", str(self._work / "state")]
         if self._channel is not None:

@@ -1,0 +1,136 @@
+"""What the cameras film, pictures of an exact size in bytes, and a profile of the rungs between them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import cv2
+import numpy as np
+
+from mez import _native
+from mez_bench.errors import ExperimentError
+from mez_bench.footage import demo_video
+from mez_bench.payload import write_jpeg
+
+PICTURES: Final = 24
+"""So many pictures of the video, one in `STRIDE`, are filmed again and again."""
+STRIDE: Final = 5
+
+PROFILED: Final = 4
+"""So many of them are coded at each rung."""
+
+QUALITIES: Final = (30, 50, 70, 90)
+SHARES: Final = (0.5, 0.75, 1.0)
+"""Rungs: these qualities of pictures of these shares of the width."""
+
+SSIM_C1: Final = (0.01 * 255) ** 2
+SSIM_C2: Final = (0.03 * 255) ** 2
+SSIM_SIGMA: Final = 1.5
+"""Of Wang et al., "Image quality assessment" (2004)."""
+
+
+def film(folder: Path, size: tuple[int, int], *, dim: bool = False) -> Path:
+    """Write pictures of the demo's video.
+
+    Args:
+        folder: Where.
+        size: Width and height.
+        dim: At half the brightness, so that a light stands out.
+
+    Returns:
+        A `.npy` of shape (pictures, height, width, 3), in the order blue, green, red.
+    """
+    width, height = size
+    path = folder / f"{width}x{height}{'-dim' if dim else ''}.npy"
+    if path.exists():
+        return path
+    video = cv2.VideoCapture(str(demo_video()))
+    pictures: list[Any] = []
+    while len(pictures) < PICTURES:
+        for _ in range(STRIDE):
+            is_there, picture = video.read()
+        if not is_there:
+            raise ExperimentError(f"the demo's video has fewer than {PICTURES * STRIDE} pictures")
+        scaled = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
+        pictures.append(scaled // 2 if dim else scaled)
+    video.release()
+    np.save(path, np.stack(pictures).astype(np.uint8))
+    return path
+
+
+def jpeg(folder: Path, size: tuple[int, int], size_bytes: int) -> Path:
+    """Write a JPEG of exactly so many bytes (`payload.write_jpeg`)."""
+    place = folder / f"{size[0]}x{size[1]}"
+    place.mkdir(exist_ok=True)
+    path = place / f"{size_bytes}.jpg"
+    return path if path.exists() else write_jpeg(place, size_bytes, size)
+
+
+def coded(folder: Path, film_path: Path, quality: int) -> Path:
+    """Write the first picture of a film as a JPEG, coded as Mez codes it."""
+    path = folder / f"{film_path.stem}-q{quality}.jpg"
+    path.write_bytes(_native.encode_jpeg(np.load(film_path)[0], quality))
+    return path
+
+
+def profile(folder: Path, film_path: Path) -> Path:
+    """Write a profile of the rungs of a film. The accuracy of a rung is its SSIM with the original."""
+    path = folder / f"{film_path.stem}-profile.json"
+    if path.exists():
+        return path
+    pictures = np.load(film_path)[:: PICTURES // PROFILED]
+    height, width = pictures.shape[1:3]
+    rungs = []
+    for share in SHARES:
+        # The codec takes even widths.
+        rung_width = round(width * share / 2) * 2
+        size = (rung_width, round(height * rung_width / width))
+        for quality in QUALITIES:
+            made = [
+                _native.encode_jpeg(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), quality)
+                for picture in pictures
+            ]
+            likeness = [
+                ssim(picture, cv2.resize(_decoded(jpeg), (width, height)))
+                for picture, jpeg in zip(pictures, made, strict=True)
+            ]
+            sizes = np.array([len(jpeg) for jpeg in made], np.float64)
+            p05, p50, p95 = np.percentile(sizes, [5, 50, 95])
+            rungs.append(
+                {
+                    "rung": f"jpeg/w{rung_width}/q{quality}/420",
+                    "bytes": {"mean": float(sizes.mean()), "p05": p05, "p50": p50, "p95": p95},
+                    "accuracy_normalised": {"value": float(np.mean(likeness))},
+                }
+            )
+    document = {
+        "format": "mez-profile",
+        "version": 1,
+        "app": "bench-offload",
+        "width": width,
+        "height": height,
+        "rungs": rungs,
+    }
+    path.write_text(json.dumps(document))
+    return path
+
+
+def ssim(one: Any, other: Any) -> float:  # noqa: ANN401, arrays
+    """Return the structural similarity of the brightness of two pictures of one size, 0 to 1."""
+    a, b = (cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY).astype(np.float64) for picture in (one, other))
+
+    def smooth(values: Any) -> Any:  # noqa: ANN401, arrays
+        return cv2.GaussianBlur(values, (0, 0), SSIM_SIGMA)
+
+    mean_a, mean_b = smooth(a), smooth(b)
+    variance_a, variance_b = smooth(a * a) - mean_a**2, smooth(b * b) - mean_b**2
+    covariance = smooth(a * b) - mean_a * mean_b
+    above = (2 * mean_a * mean_b + SSIM_C1) * (2 * covariance + SSIM_C2)
+    below = (mean_a**2 + mean_b**2 + SSIM_C1) * (variance_a + variance_b + SSIM_C2)
+    return float(np.clip(np.mean(above / below), 0.0, 1.0))
+
+
+def _decoded(jpeg: bytes) -> Any:  # noqa: ANN401, arrays
+    return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)

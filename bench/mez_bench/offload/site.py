@@ -1,0 +1,197 @@
+"""An edge, and plays of devices and engines at it, each over a link of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import mez as mez_client
+from mez_bench.children import Child, mez
+from mez_bench.offload.networks import Network
+from mez_bench.offload.plans import Captured, Devices, Engine, Got, Played, Worked
+from mez_bench.run import ROOT, Run
+from mez_bench.systems.mez import Brokers
+
+LOG_BYTES: Final = 256 << 20
+FPS: Final = 30.0
+FIRST_RATE_MIN: Final = 1_000_000
+"""A link whose time stands still carries what it carries at first. Where that is less, in bits per second, no
+device could connect, so its time begins before they do; else it begins with the play."""
+
+TOLD_S_MAX: Final = 30.0
+"""How long a process of a play may take to tell what it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is played.
+
+    Attributes:
+        network: The link between the devices and the edge.
+        pictures: What the cameras film (`plans.Devices.pictures`).
+        engine: What the engines do. Its `pattern` and `edge` are filled in.
+        seconds: How long.
+        devices: How many.
+        engines: How many.
+        answer_ms: The bound of answers.
+        quality: Of frames that are made of pixels.
+        tokens: As in `plans.Devices`.
+        flashes_s: As in `plans.Devices`.
+        seed: Draws the link.
+    """
+
+    network: Network
+    pictures: str
+    engine: Engine
+    seconds: float
+    devices: int = 1
+    engines: int = 1
+    answer_ms: float = 1000.0
+    quality: int = 95
+    tokens: int | None = None
+    flashes_s: Sequence[float] = ()
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the processes of a play told.
+
+    Attributes:
+        played: The devices.
+        worked: The engines that were still there in the end.
+        round_trip_ms: The network's round trip, as the edge measured it; `None`: it did not.
+        link: What the emulated link has passed; `None` without one.
+        cameras: The devices' names.
+    """
+
+    played: Played
+    worked: list[Worked]
+    round_trip_ms: float | None
+    link: dict[str, Any] | None
+    cameras: list[str]
+
+
+class Site:
+    """An edge at which plays take place, one after the other."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._brokers = Brokers(run, LOG_BYTES, "offload")
+        self._plays = 0
+
+    def play(self, asked: Asked, during: Callable[[list[Child]], None] | None = None) -> Told:
+        """Play.
+
+        Args:
+            asked: What.
+            during: Called with the engines when the devices have begun; an engine that it ends tells nothing.
+        """
+        self._plays += 1
+        names = [f"bench/p{self._plays}/d{number}" for number in range(asked.devices)]
+        with self._run.apart():
+            link = self._link(asked)
+            address = self._brokers.link_address
+            begins_early = False
+            if link is not None:
+                about = link.answer()["cameras"][0]
+                address = about["address"]
+                begins_early = about["bits_per_second"][0][1] < FIRST_RATE_MIN
+            engines = self._engines(asked)
+            if link is not None and begins_early:
+                link.ask("begin")
+            devices = self._devices(asked, names, address)
+            if link is not None:
+                link.ask("begin")
+            devices.tell("play")
+            if during is not None:
+                during(engines)
+            else:
+                time.sleep(asked.seconds / 2)
+            # While the devices are connected: later the edge knows no round trip any more.
+            cameras = mez_client.cameras(f"bench/p{self._plays}/*", edge=self._brokers.socket)
+            told = devices.answer(asked.seconds + TOLD_S_MAX)
+            passed: Any = None if link is None else link.ask("")
+            return Told(
+                played=_played(told),
+                worked=[worked for engine in engines for worked in _worked(engine)],
+                round_trip_ms=cameras[0].round_trip_time_ms if cameras else None,
+                link=None if passed is None else passed[0],
+                cameras=names,
+            )
+
+    def _link(self, asked: Asked) -> Child | None:
+        if asked.network.link is None:
+            return None
+        scenario = asked.network.scenario(self._run.folder, asked.seconds, FPS, asked.seed)
+        words = ("measure", "emulate", "--scenario", str(scenario), "--to", self._brokers.link_address)
+        return self._run.children.start("link", mez(*words))
+
+    def _engines(self, asked: Asked) -> list[Child]:
+        plan = asdict(asked.engine) | {
+            "pattern": f"bench/p{self._plays}/*",
+            "edge": self._brokers.socket,
+        }
+        engines = [self._start(f"engine {number}", "engine", plan) for number in range(asked.engines)]
+        for engine in engines:
+            engine.ready()
+        return engines
+
+    def _devices(self, asked: Asked, names: list[str], address: str) -> Child:
+        plan = Devices(
+            cameras=names,
+            edge=address,
+            keys=str(self._brokers.keys),
+            state=str(self._run.folder / "state"),
+            pictures=asked.pictures,
+            fps=FPS,
+            seconds=asked.seconds,
+            answer_ms=asked.answer_ms,
+            quality=asked.quality,
+            tokens=asked.tokens,
+            flashes_s=list(asked.flashes_s),
+        )
+        devices = self._start("devices", "device", asdict(plan))
+        devices.ready()
+        return devices
+
+    def _start(self, name: str, module: str, plan: dict[str, Any]) -> Child:
+        child = self._run.children.start(
+            name,
+            [sys.executable, "-P", "-m", f"mez_bench.offload.{module}"],
+            {"PYTHONPATH": str(ROOT / "bench")},
+        )
+        child.tell(json.dumps(plan))
+        return child
+
+
+def kill_after(seconds: float, killed: list[int]) -> Callable[[list[Child]], None]:
+    """Return what ends the first engine without a word after so long, and notes when, by the host's clock."""
+
+    def kill(engines: list[Child]) -> None:
+        time.sleep(seconds)
+        killed.append(time.time_ns())
+        os.kill(engines[0].pid, signal.SIGKILL)
+        engines.pop(0)
+
+    return kill
+
+
+def _played(told: dict[str, Any]) -> Played:
+    return Played(
+        told["began_ns"],
+        [Captured(**one) for one in told["captured"]],
+        [Got(**one) for one in told["got"]],
+        told["skipped"],
+    )
+
+
+def _worked(engine: Child) -> list[Worked]:
+    told: Any = engine.ask("tell", TOLD_S_MAX)
+    return [Worked(**one) for one in told]

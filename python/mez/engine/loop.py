@@ -1,0 +1,185 @@
+"""An engine's loop: the newest frame of each camera in turn, the engine, the answer."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from mez import _modules
+from mez._arguments import StrPath
+from mez._frame import Frame
+from mez._in_process import InProcessEdge
+from mez._subscribe import subscribe
+from mez._subscription import Subscription
+from mez.engine import answers, engines
+from mez.engine.engines import Engine
+from mez.errors import Error, PermissionDenied, WaitTimeoutError
+
+LOOK_S: Final = 0.1
+"""How long the loop waits for a frame before it looks whether it should end, in seconds."""
+
+GROUP: Final = "engine"
+"""The group of engines that were given no other one."""
+
+LOG_S: Final = 1.0
+"""How often a reason for refused answers is logged, in seconds."""
+
+_log = logging.getLogger("mez")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What an engine has done.
+
+    Attributes:
+        taken: Frames that it was given.
+        answered: Answers that were handed in.
+        sent: Answers that the edge has taken. The edge may give up an answer for a newer one.
+        refused: Frames without an answer: the engine raised, or returned what is none, or a right is missing.
+        work_ns: Time in the engine, of all frames together.
+        waited: Frames of which the age is known.
+        waited_ns: Their ages when the engine got them, together.
+        last_refusal: Why the last frame was refused, for people.
+        denied: The right that is missing, for people; empty: none is, as far as the edge has said.
+    """
+
+    taken: int = 0
+    answered: int = 0
+    sent: int = 0
+    refused: int = 0
+    work_ns: int = 0
+    waited: int = 0
+    waited_ns: int = 0
+    last_refusal: str = ""
+    denied: str = ""
+
+
+class Loop:
+    """Answers frames.
+
+    Args:
+        engine: The engine.
+        counts: Where it counts.
+        holds: Told which frame the engine works on, and empty when it is done.
+    """
+
+    def __init__(
+        self, engine: Engine, counts: Counts, holds: Callable[[str], object] = lambda frame: None
+    ) -> None:
+        self._engine = engine
+        self._counts = counts
+        self._holds = holds
+        self._logged: dict[str, float] = {}
+
+    def work(self, frames: Subscription, end: Callable[[], bool]) -> None:
+        """Answer frames until `end` says so.
+
+        Raises:
+            PermissionDenied: The right to watch the cameras is missing, or was taken away.
+            ConnectError: The edge is lost, and the subscription does not reconnect.
+        """
+        while not end():
+            try:
+                frame = frames.next(timeout=LOOK_S)
+            except WaitTimeoutError:
+                pass
+            else:
+                self.handle(frame)
+            sent = frames.answer_counts.sent
+            if sent > self._counts.sent:
+                self._counts.denied = ""
+            self._counts.sent = sent
+
+    def handle(self, frame: Frame) -> None:
+        """Answer one frame, or say why not: it never raises because of the engine."""
+        counts = self._counts
+        counts.taken += 1
+        if frame.age_ms is not None:
+            counts.waited += 1
+            counts.waited_ns += round(frame.age_ms * 1e6)
+        try:
+            frame.answer(self._made(frame))
+        except PermissionDenied as error:
+            # The camera is told nothing: that would need the same right.
+            counts.denied = str(error)
+            self._refuse(frame, str(error))
+        except Exception as error:
+            why = _modules.told(error)
+            self._refuse(frame, why)
+            self._tell_camera(frame, why)
+        else:
+            counts.answered += 1
+            frame.done()
+
+    def _made(self, frame: Frame) -> engines.Image:
+        image = frame.image
+        self._holds(f"{frame.camera} {frame.id}")
+        began_ns = time.monotonic_ns()
+        try:
+            result = self._engine(image)
+        finally:
+            self._counts.work_ns += time.monotonic_ns() - began_ns
+            self._holds("")
+        return answers.picture(image, result)
+
+    def _refuse(self, frame: Frame, why: str) -> None:
+        counts = self._counts
+        counts.refused += 1
+        counts.last_refusal = why
+        frame.failed(why)
+        now_s = time.monotonic()
+        if now_s - self._logged.get(why, -LOG_S) >= LOG_S:
+            # Of this reason alone is it known when it was last told: the table cannot grow.
+            self._logged = {why: now_s}
+            _log.warning("%r is not answered: %s", frame, why)
+
+    def _tell_camera(self, frame: Frame, why: str) -> None:
+        """Tell the camera's publisher why there is no picture."""
+        try:
+            frame.reply({"refused": why[:500]})
+        except Error as error:
+            _log.warning("%r: the camera is not told: %s", frame, error)
+
+
+def run(
+    engine: str | Engine,
+    cameras: str,
+    *,
+    edge: str | InProcessEdge | None = None,
+    group: str = GROUP,
+    device: str = "cpu",
+    keys: StrPath | None = None,
+    latency_ms: float | None = None,
+    end: Callable[[], bool] = lambda: False,
+) -> Counts:
+    """Be an engine, in this process and thread: take the newest frame of each camera in turn, and answer it.
+
+    If the engine raises, or returns something that is no answer, the frame is refused: the publisher gets
+    the reply `{"refused": REASON}`, the group counts a dead letter, and the loop goes on.
+    An engine that hangs hangs the loop; `mez engine run` kills and restarts it.
+
+    Args:
+        engine: As `load` takes it, or a function.
+        cameras: A camera's name, or a pattern: `phone/*`.
+        edge: As in `mez.subscribe`.
+        group: Engines with the same group share the frames: each frame goes to one of them.
+        device: As in `load`.
+        keys: As in `mez.subscribe`.
+        latency_ms: As in `mez.subscribe`: the most milliseconds from capture until the engine gets a frame.
+        end: Asked after each frame, and ten times a second: whether to end.
+
+    Returns:
+        What it has done.
+
+    Raises:
+        EngineError: The engine cannot be loaded.
+        PermissionDenied: The right to watch the cameras is missing.
+        ConnectError: The edge did not answer at the start.
+    """
+    loaded = engines.load(engine, device) if isinstance(engine, str) else engine
+    counts = Counts()
+    with subscribe(cameras, edge=edge, group=group, keys=keys, latency_ms=latency_ms) as frames:
+        Loop(loaded, counts).work(frames, end)
+    counts.sent = frames.answer_counts.sent
+    return counts

@@ -1,0 +1,149 @@
+"""A worker of `mez engine run`: one engine in a process of its own."""
+
+import logging
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mez._arguments import StrPath
+from mez._hand import Hand
+from mez._processes import READY_WORD
+from mez._reports import Report, Reports, memory_mib
+from mez._subscribe import subscribe
+from mez._subscription import Subscription
+from mez.engine import engines
+from mez.engine.loop import Counts, Loop
+from mez.errors import BusyError, ConnectError
+
+PAUSE_S: Final = 0.2
+"""How long the worker waits before it dials again, in seconds: an edge that is full refuses at once."""
+
+DIAL_S: Final = 1.0
+"""How long the edge is dialled before the worker looks whether it should end, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an engine is to do.
+
+    Attributes:
+        engine: As `load` takes it.
+        cameras: A camera's name, or a pattern.
+        edge: As `mez.subscribe` takes it.
+        group: The group of its frames.
+        device: As `load` takes it.
+        keys: As `mez.subscribe` takes it.
+        latency_ms: As `mez.subscribe` takes it.
+    """
+
+    engine: str
+    cameras: str
+    edge: str | None
+    group: str
+    device: str
+    keys: StrPath | None
+    latency_ms: float | None
+
+
+class Worker:
+    """Counts what an engine does, for its supervisor.
+
+    Args:
+        work: What it does.
+        hand: Where it writes down what it has in hand.
+    """
+
+    def __init__(self, work: Work, hand: Hand) -> None:
+        self.wished = False
+        self._work = work
+        self._hand = hand
+        self._counts = Counts()
+        self._away = ""
+        # What it has in hand since when; both at once, because a thread reads them.
+        self._held: tuple[str, float] = ("", 0.0)
+
+    def run(self, reports: Reports) -> None:
+        """Answer frames until an end is wished.
+
+        Raises:
+            EngineError: The engine cannot be loaded.
+            PermissionDenied: The right to watch the cameras is missing.
+        """
+        loop = Loop(engines.load(self._work.engine, self._work.device), self._counts, self._holds)
+        frames = self._joined()
+        if frames is None:
+            return
+        with frames:
+            reports.say(READY_WORD)
+            loop.work(frames, lambda: self.wished)
+
+    def _joined(self) -> Subscription | None:
+        """The group's frames, once the edge is there and has room; `None`: an end was wished meanwhile."""
+        work = self._work
+        while not self.wished:
+            try:
+                frames = subscribe(
+                    work.cameras,
+                    edge=work.edge,
+                    group=work.group,
+                    keys=work.keys,
+                    latency_ms=work.latency_ms,
+                    connect_timeout=DIAL_S,
+                )
+            except (ConnectError, BusyError) as error:
+                self._away = str(error)
+                time.sleep(PAUSE_S)
+                continue
+            self._away = ""
+            return frames
+        return None
+
+    def _holds(self, frame: str) -> None:
+        self._held = (frame, time.monotonic())
+        self._hand.hold(frame)
+
+    def report(self) -> Report:
+        """What it has done, as of now."""
+        counts = self._counts
+        frame, since_s = self._held
+        return Report(
+            taken=counts.taken,
+            done=counts.sent,
+            failed=counts.refused,
+            made=counts.sent,
+            work_ns=counts.work_ns,
+            waited=counts.waited,
+            waited_ns=counts.waited_ns,
+            in_hand=frame,
+            in_hand_s=round(time.monotonic() - since_s, 3) if frame else 0.0,
+            away=self._away or counts.denied,
+            is_refused=bool(counts.denied) and not self._away,
+            memory_mib=round(memory_mib(), 1),
+            last_error=counts.last_refusal,
+        )
+
+
+def main(work: Work, hand: Path) -> None:
+    """Be a worker, as a process of its own, until SIGTERM.
+
+    It prints `ready` once it has joined its group, then its report twice a second. What the engine prints
+    goes to the log.
+
+    Raises:
+        EngineError: The engine cannot be loaded.
+        PermissionDenied: The right to watch the cameras is missing.
+    """
+    reports = Reports()
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    worker = Worker(work, Hand(hand))
+
+    def wish(*_: object) -> None:
+        worker.wished = True
+
+    signal.signal(signal.SIGTERM, wish)
+    reports.keep_saying(worker.report)
+    worker.run(reports)
+    reports.say(worker.report().line())

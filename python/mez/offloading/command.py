@@ -1,0 +1,218 @@
+"""The command `mez offload`."""
+
+import argparse
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from mez._answers import ANSWER_MS
+from mez._commands import ENDED_AT_ONCE, Teller
+from mez._figures import number_within, percentile
+from mez._interrupt import Interrupt
+from mez.errors import EndedError, Error
+from mez.offloading.client import Offload, OffloadCounts, cameras_of, offload
+
+LINE_EVERY_S: Final = 1.0
+"""How often a line says how it goes, in seconds."""
+
+HINT_S: Final = 3.0
+"""After how many seconds without any answer the command says what to start."""
+
+RECENT_MAX: Final = 1000
+"""The most answers that a line is made of."""
+
+_EPILOG: Final = """\
+examples:
+  mez engine run style --cameras 'offload/style/*'
+                                                the engine, at the edge
+  mez offload --source /dev/video0 --edge edge.local --show
+                                                what it makes of a camera
+  mez offload --source street.mp4 --pictures out/street --seconds 20
+  mez offload --source 0 --where auto --show    at the edge or here: what is sooner
+
+exit status:
+  0  answers came
+  1  none came, or an error ended it
+Ctrl-C ends it early, with the summary.
+"""
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command, and return its exit status."""
+    options = _parser().parse_args(words)
+    teller = Teller(is_json=options.json)
+    with Interrupt() as end:
+        try:
+            with _client(options) as client:
+                _loop(client, options, teller, end)
+            return _sum_up(client.counts, teller)
+        except Error as error:
+            print(f"mez offload: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            return ENDED_AT_ONCE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mez offload",
+        description="Sends pictures to an engine at the edge, and shows what it makes of them. "
+        "The newest wins.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--source", required=True, help="a camera (/dev/video0, or its number), a video file, or an address")
+    add(
+        "--engine",
+        default="style",
+        help="style, boxes, noop, FILE.onnx, FILE.py:FUNCTION; auto: style with --where auto [style]",
+    )
+    add("--edge", help="the edge's address [MEZ_EDGE; else that on this host]")
+    add(
+        "--where",
+        choices=("edge", "device", "auto"),
+        default="edge",
+        help="where answers are made: at the edge, on this device, or for each frame what is sooner [edge]",
+    )
+    add("--camera", metavar="NAME", help="the camera's name [offload/ENGINE/HOST-PROCESS-NUMBER]")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument(
+        "--show", action="store_true", help="show answers in a window; without a display, as --pictures"
+    )
+    shown.add_argument("--pictures", type=Path, metavar="DIR", help="write answers to a folder, one a second")
+    add(
+        "--seconds",
+        type=number_within(0.001, 1e9),
+        metavar="N",
+        help="how long [until the source ends, or Ctrl-C]",
+    )
+    add(
+        "--fps",
+        type=number_within(0.001, 1e9),
+        metavar="N",
+        help="pictures per second of a file [what the file says]",
+    )
+    add("--loop", action="store_true", help="begin the file again at its end")
+    add(
+        "--answer-ms",
+        type=number_within(0.001, 1e9),
+        default=ANSWER_MS,
+        metavar="MS",
+        help=f"most milliseconds from capture until the answer has left the edge [{ANSWER_MS:g}]",
+    )
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="what the engine on this device uses [cpu]")
+    add("--keys", type=Path, metavar="PATH", help="folder of keys, or this device's identity")
+    add("--json", action="store_true", help="lines of JSON")
+    return parser
+
+
+def _client(options: argparse.Namespace) -> Offload:
+    return offload(
+        options.source,
+        options.engine,
+        edge=options.edge,
+        where=options.where,
+        camera=options.camera,
+        answer_ms=options.answer_ms,
+        show=options.show,
+        pictures=options.pictures,
+        seconds=options.seconds,
+        fps=options.fps,
+        loop=options.loop,
+        device=options.device,
+        keys=options.keys,
+    )
+
+
+def _loop(client: Offload, options: argparse.Namespace, teller: Teller, end: Interrupt) -> None:
+    """Take answers, and say once a second how it goes."""
+    began_s = told_s = time.monotonic()
+    recent: deque[float] = deque(maxlen=RECENT_MAX)
+    before = client.counts
+    hinted = client.camera is None
+    refused = None
+    if client.display is not None:
+        teller.tell(f"answers go to {client.display}")
+    while not end():
+        try:
+            answer = client.next(timeout=0.1)
+        except EndedError:
+            return
+        if answer is not None:
+            recent.append(answer.age_ms)
+        now_s = time.monotonic()
+        if now_s - told_s < LINE_EVERY_S:
+            continue
+        counts = client.counts
+        status = _status(before, counts, list(recent), now_s - told_s)
+        teller.show(status, _line(status))
+        recent.clear()
+        before, told_s = counts, now_s
+        why = client.refusal()
+        if why is not None and why != refused:
+            # Once for each reason in a row.
+            hinted, refused = True, why
+            teller.tell(f"the engine refuses frames: {why}")
+        if not hinted and counts.given.get("edge", 0) == 0 and now_s - began_s >= HINT_S:
+            hinted = True
+            # The camera was given a name, or it has that of its engine.
+            cameras = options.camera or cameras_of("style" if options.engine == "auto" else options.engine)
+            teller.tell(f"no answer yet: is an engine running? mez engine run ENGINE --cameras '{cameras}'")
+
+
+def _status(
+    before: OffloadCounts, counts: OffloadCounts, ages_ms: list[float], seconds: float
+) -> dict[str, Any]:
+    """How it went since the last line."""
+    skipped = {
+        reason: count - before.skipped.get(reason, 0)
+        for reason, count in counts.skipped.items()
+        if count > before.skipped.get(reason, 0)
+    }
+    return {
+        "answers_per_second": round(len(ages_ms) / seconds, 1),
+        "frames_per_second": round((counts.captured - before.captured) / seconds, 1),
+        "capture_to_display_ms_p50": percentile(ages_ms, 50),
+        "capture_to_display_ms_p95": percentile(ages_ms, 95),
+        "made_at_edge": counts.given.get("edge", 0) - before.given.get("edge", 0),
+        "made_on_device": counts.given.get("device", 0) - before.given.get("device", 0),
+        "skipped": skipped,
+    }
+
+
+def _line(status: dict[str, Any]) -> str:
+    line = f"{status['answers_per_second']:.1f} answers/s of {status['frames_per_second']:.1f} frames/s"
+    if status["capture_to_display_ms_p50"] is not None:
+        p50, p95 = status["capture_to_display_ms_p50"], status["capture_to_display_ms_p95"]
+        line += f", capture to display {p50:.0f} ms (p95 {p95:.0f})"
+    if status["made_on_device"]:
+        line += f", {status['made_at_edge']} from the edge, {status['made_on_device']} from here"
+    return line + _told(status["skipped"])
+
+
+def _told(skipped: dict[str, int]) -> str:
+    return "; told: " + ", ".join(f"{count} {reason}" for reason, count in skipped.items()) if skipped else ""
+
+
+def _sum_up(counts: OffloadCounts, teller: Teller) -> int:
+    """Say what became of all frames; the exit status."""
+    given = sum(counts.given.values())
+    p50, p95 = counts.age_ms(0.5), counts.age_ms(0.95)
+    line = f"{given} answers to {counts.captured} frames"
+    if p50 is not None and p95 is not None:
+        line += f", capture to display {p50:.1f} ms (p95 {p95:.1f})"
+    if counts.to_device:
+        line += f"; {counts.given.get('edge', 0)} from the edge, {counts.given.get('device', 0)} from here"
+    line += _told(dict(counts.skipped))
+    if counts.unanswered:
+        line += f"; {counts.unanswered} frames without an answer (no engine was there, or it took newer ones)"
+    figures = asdict(counts) | {"capture_to_display_ms_p50": p50, "capture_to_display_ms_p95": p95}
+    del figures["ages_ms"]
+    teller.show(figures, line)
+    return 0 if given else 1
