@@ -1,0 +1,225 @@
+//! The edge of a program that was told of none.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::find::{Findings, Found, Patience, Refused, find};
+use super::prove::port_for;
+use super::{LOOK_TIME, Network};
+use crate::client::Address;
+use crate::identity::{Credentials, KeyFolder, Role, SiteName};
+use crate::ports::{self, EdgeAddress};
+
+/// Why a program has no edge.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FindError {
+    /// There is none of the site.
+    #[error(
+        "no edge is named, and none of the site {site} answered on this network within {} s; start one there with `mez edge --announce`, or name \
+         one: --edge HOST, MEZ_EDGE=HOST, or edge=\"HOST\" in Python{}",
+        LOOK_TIME.as_secs(),
+        Others(refused)
+    )]
+    Nobody {
+        /// The site.
+        site: SiteName,
+        /// What answered and was not taken.
+        refused: Vec<Refused>,
+    },
+    /// There is more than one, and nobody said which.
+    #[error(
+        "no edge is named, and {} of the site {site} answer on this network: {}; name one, or several in order of preference: --edge {example}, \
+         MEZ_EDGE={example}, or edge=\"{example}\" in Python",
+        places.len(),
+        places.join(", ")
+    )]
+    Several {
+        /// The site.
+        site: SiteName,
+        /// Each with the address to write.
+        places: Vec<String>,
+        /// The address of the first.
+        example: String,
+    },
+    /// The network cannot be asked.
+    #[error("no edge is named, and the network cannot be asked for one: {0}; name one: --edge HOST")]
+    Network(String),
+}
+
+/// The refused ones, as the end of a sentence.
+struct Others<'a>(&'a [Refused]);
+
+impl fmt::Display for Others<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, Refused { advert, why }) in self.0.iter().enumerate() {
+            write!(f, "{}{advert} {why}", if place == 0 { ". Not taken: " } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+/// The one edge of the site that answers, and the address to dial with these credentials, with its port.
+///
+/// # Errors
+/// There is none, or more than one.
+pub async fn one(network: Network, credentials: &Credentials) -> Result<(Found, u16), FindError> {
+    let findings = find(network, Some(credentials), Patience::default()).await;
+    let Findings { mut found, refused } = findings.map_err(|error| FindError::Network(error.to_string()))?;
+    let identity = credentials.identity();
+    let site = identity.site.clone();
+    // It was dialled there.
+    let port = |found: &Found| port_for(identity.role, &found.advert).unwrap_or_default();
+    match found.len() {
+        0 => Err(FindError::Nobody { site, refused }),
+        1 => {
+            let found = found.swap_remove(0);
+            let port = port(&found);
+            info!(
+                "no edge is named; taking {} at {}, which answers on this network",
+                found.identity, found.address
+            );
+            Ok((found, port))
+        }
+        _ => {
+            let usual = if identity.role == Role::Camera { ports::LINK } else { ports::GRPC };
+            let written = |found: &Found| {
+                let (host, port) = (found.address.to_string(), port(found));
+                if port == usual { host } else { EdgeAddress { host, port }.to_string() }
+            };
+            let place = |found: &Found| format!("{} ({})", written(found), found.identity.short());
+            let example = written(&found[0]);
+            Err(FindError::Several { site, places: found.iter().map(place).collect(), example })
+        }
+    }
+}
+
+/// Where an application goes that was told of no edge: to the edge of this host at `local`, if one runs. Else, if this host is no edge's and has
+/// the keys of an application, to the one that answers on the network. It is looked for again until `patience` is over.
+///
+/// # Errors
+/// Nobody answers, or several do.
+pub async fn edge_for_application(
+    local: Address,
+    keys: Option<&Path>,
+    patience: Duration,
+) -> Result<Address, FindError> {
+    let until = Instant::now().checked_add(patience);
+    let mut is_told = false;
+    loop {
+        if is_served(&local) {
+            return Ok(local);
+        }
+        let Some(credentials) = credentials_of_guest(keys) else { return Ok(local) };
+        match one(Network::LOCAL, &credentials).await {
+            Ok((found, port)) => return Ok(Address::Tcp { host: found.address.to_string(), port }),
+            Err(error @ FindError::Nobody { .. }) if until.is_none_or(|until| Instant::now() < until) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    warn!("{error}; looking on");
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The edge on the network for a camera that was told of none.
+///
+/// # Errors
+/// Nobody answers, or several do.
+pub async fn edge_for_camera(credentials: &Credentials) -> Result<EdgeAddress, FindError> {
+    let (found, port) = one(Network::LOCAL, credentials).await?;
+    Ok(EdgeAddress { host: found.address.to_string(), port })
+}
+
+/// Where devices enrol at a site, as HOST:PORT. Devices have no keys yet: the token that they bring decides whether it is the right site.
+///
+/// # Errors
+/// Nobody answers, or several do.
+pub async fn enrolment_on(network: Network, site: &SiteName) -> Result<String, FindError> {
+    let findings = find(network, None, Patience::default()).await;
+    let findings = findings.map_err(|error| FindError::Network(error.to_string()))?;
+    let (of_site, refused): (Vec<_>, Vec<_>) = findings
+        .refused
+        .into_iter()
+        .partition(|refused| refused.advert.site == *site && refused.advert.enrol.is_some());
+    let place = |refused: &Refused| {
+        let address = refused.advert.addresses.first()?;
+        Some(SocketAddr::new(*address, refused.advert.enrol?).to_string())
+    };
+    let mut places: Vec<String> = of_site.iter().filter_map(place).collect();
+    match places.len() {
+        0 => {
+            let why = |refused: Refused| match refused.advert.site == *site {
+                true => Refused { why: "enrols no devices".into(), ..refused },
+                false => Refused { why: format!("is of the site {}", refused.advert.site), ..refused },
+            };
+            Err(FindError::Nobody { site: site.clone(), refused: refused.into_iter().map(why).collect() })
+        }
+        1 => Ok(places.swap_remove(0)),
+        _ => {
+            let example = places[0].clone();
+            Err(FindError::Several { site: site.clone(), places, example })
+        }
+    }
+}
+
+/// Whether an edge of this host takes programs, as far as this user can tell.
+pub fn is_served(local: &Address) -> bool {
+    let Some(path) = local.as_unix() else { return true };
+    match UnixStream::connect(path) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+    }
+}
+
+/// Whether a folder of keys is that of an edge's host, whose programs use that edge.
+pub fn is_of_edge(folder: &KeyFolder) -> bool {
+    let is_edge = |files: Vec<crate::identity::credentials::IdentityFile>| {
+        files.iter().any(|file| file.identity.as_ref().is_some_and(|identity| identity.role == Role::Edge))
+    };
+    folder.holds_authority_key() || folder.identity_files().is_ok_and(is_edge)
+}
+
+/// The keys of an application on a host that is no edge's.
+fn credentials_of_guest(keys: Option<&Path>) -> Option<Credentials> {
+    let folder = KeyFolder::find(keys).ok().filter(|folder| !is_of_edge(folder))?;
+    folder.credentials(Role::App, None).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discovery::Advert;
+
+    #[test]
+    fn what_to_write_is_told_and_who_was_refused() {
+        let advert = Advert {
+            site: "airport".parse().unwrap(),
+            edge: "gate".parse().unwrap(),
+            addresses: vec!["10.0.0.9".parse().unwrap()],
+            link: 7650,
+            grpc: None,
+            enrol: None,
+            web: None,
+        };
+        let refused = Refused { advert, why: "is of the site airport".into() };
+        let site: SiteName = "harbour".parse().unwrap();
+        let nobody = FindError::Nobody { site: site.clone(), refused: vec![refused] }.to_string();
+        assert!(nobody.contains("none of the site harbour answered"), "{nobody}");
+        assert!(nobody.ends_with(". Not taken: gate at 10.0.0.9 is of the site airport"), "{nobody}");
+        let alone = FindError::Nobody { site: site.clone(), refused: Vec::new() }.to_string();
+        assert!(alone.ends_with("edge=\"HOST\" in Python"), "{alone}");
+        let places = vec!["10.0.0.7 (edge/hall)".into(), "10.0.0.8:9 (edge/yard)".into()];
+        let several = FindError::Several { site, places, example: "10.0.0.7".into() }.to_string();
+        assert!(
+            several.contains("2 of the site harbour") && several.contains("MEZ_EDGE=10.0.0.7"),
+            "{several}"
+        );
+    }
+}
