@@ -62,7 +62,8 @@ class Cluster:
 
     Attributes:
         servers: Where clients connect: `HOST:PORT,…`.
-        secure: The same, with TLS and SASL (`PLAIN`); empty without `--secure`.
+        secure: The same, with TLS and SASL (`PLAIN`; `SCRAM-SHA-512` for users made since); empty without
+            `--secure`.
         ca: The file with the authority of the brokers' certificate.
         credentials: The file with username and password.
         ports: The ports of each broker.
@@ -166,17 +167,20 @@ def properties(folder: Path, cluster: Cluster, number: int) -> str:
     if ports.secure:
         listeners += f",SASL_SSL://127.0.0.1:{ports.secure}"
         password = Path(cluster.credentials).read_text().split('password = "')[1].rstrip('"\n')
-        login = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        module = "org.apache.kafka.common.security"
+        plain, scram = f"{module}.plain.PlainLoginModule", f"{module}.scram.ScramLoginModule"
         secure = [
             f"ssl.keystore.location={folder / 'broker.p12'}",
             "ssl.keystore.type=PKCS12",
             f"ssl.keystore.password={STORE_PASSWORD}",
-            "sasl.enabled.mechanisms=PLAIN",
+            "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512",
             # Tests take rights from the user with a password. Everybody else may do everything.
             "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users=User:ANONYMOUS",
             "allow.everyone.if.no.acl.found=true",
-            f'listener.name.sasl_ssl.plain.sasl.jaas.config={login} required user_{USERNAME}="{password}";',
+            f'listener.name.sasl_ssl.plain.sasl.jaas.config={plain} required user_{USERNAME}="{password}";',
+            # Its users are made while brokers run: tests do.
+            f"listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram} required;",
         ]
     voters = ",".join(f"{n}@127.0.0.1:{of.controller}" for n, of in enumerate(cluster.ports, 1))
     lines = [

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import mez
+from mez._reports import UNUSABLE
 from mez.pipeline import Record, file, function
 from mez.pipeline import record as records
 from mez.pipeline.bus import Cameras, Made
 from mez.pipeline.errors import FileError, StageError
-from mez.pipeline.worker import REFUSED
 from tests.pipelines import made
 
 CHECKOUT = Path(__file__).parents[2]
@@ -175,7 +175,7 @@ options.threshold = 0.5
         assert said.returncode == 1 and told in said.stderr, (told, said.stderr)
     # A runner does not try again and again what cannot work.
     path = written(tmp_path, text.replace("stages.py:detect", "stages.py:embed"))
-    assert command("worker", path, "detect", "0", tmp_path / "hand").returncode == REFUSED
+    assert command("worker", path, "detect", "0", tmp_path / "hand").returncode == UNUSABLE
     said = command("run", path)
     assert said.returncode == 1 and "detect-0 cannot work" in said.stderr
 

@@ -1,170 +1,21 @@
 """Pipelines as people run them: `mez pipeline`, with workers in processes of their own."""
 
-import contextlib
 import json
 import os
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import mez
 from mez.pipeline import envelope
 from mez.pipeline.record import Record
+from tests.pipeline_runs import Running, publish
 from tests.pipelines import until
-from tests.pipelines_kafka import Kafka
 from tests.pipelines_otlp import Receiver, receiving
-from tests.support import picture
 
 # On a busy machine Kafka, and a handful of interpreters, take their time to start.
 pytestmark = pytest.mark.timeout(300)
-
-STAGES = '''
-import os, signal, time
-from pathlib import Path
-
-
-def detect(record):
-    """Two records of each frame: where something is, and a crop."""
-    print("what a stage prints is no report")
-    record.mark("found")
-    yield record.derive({"number": record.frame.sequence}, headers={"half": "0"})
-    yield record.picture(record.image[:8, :8], headers={"half": "1"})
-
-
-class Count:
-    """Knows how many it has seen, and misbehaves where a test asks for it."""
-
-    def __init__(self, folder, poison=-1):
-        self.folder, self.poison = Path(folder), poison
-
-    def __call__(self, record):
-        number = record.frame.sequence
-        if self.asked(f"die-{number}"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if (self.folder / f"deadly-{number}").exists() and record.headers["half"] == "0":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self.asked(f"hang-{number}"):
-            time.sleep(3600)
-        if number == self.poison:
-            raise ValueError("no face in it")
-        while (self.folder / "wait").exists():
-            time.sleep(0.01)
-        return record.derive({"number": number, "half": record.headers["half"], "pid": os.getpid()})
-
-    def asked(self, name):
-        """Whether a test asks for it, and nobody did it yet: both halves may be worked on at once."""
-        try:
-            (self.folder / name).unlink()
-        except FileNotFoundError:
-            return False
-        return True
-
-
-def hog(record, folder):
-    """Needs more memory with every record."""
-    hog.held.append(bytearray(os.urandom(1 << 20) * 64))
-    return record.derive(os.getpid())
-
-
-hog.held = []
-'''
-
-
-class Running:
-    """A pipeline that runs, its cameras and what it makes."""
-
-    def __init__(self, tmp_path: Path, edge: mez.Edge, kafka: "Kafka | None") -> None:
-        self.folder = tmp_path
-        self.edge = edge
-        self.kafka = kafka
-        self.file = tmp_path / "faces.toml"
-        self.said: list[str] = []
-        # Of this test alone: topics of one cluster are shared by all tests.
-        self.name = "faces" if kafka is None else kafka.name()
-        (tmp_path / "stages.py").write_text(STAGES)
-
-    def write(self, stages: str, head: str = "") -> Path:
-        """The file: `count` behind `detect`, on the bus of this test; what they make goes to the edge."""
-        bus = ""
-        if self.kafka is not None:
-            bus = f'[kafka]\nservers = ["{self.kafka.server}"]\npartitions = 4\n'
-        text = f'[pipeline]\nname = "{self.name}"\n{head}\n[mez]\nedge = "unix://{self.edge.socket}"\n{bus}{stages}'
-        self.file.write_text(text)
-        return self.file
-
-    def usual(self, more: str = "", head: str = "") -> Path:
-        """Two stages. What the last one makes is plain, on the edge."""
-        first = "mez" if self.kafka is None else "kafka"
-        return self.write(
-            f"""
-[stage.detect]
-run = "stages.py:detect"
-cameras = "dock/*"
-bus = "{first}"
-
-[stage.count]
-run = "stages.py:Count"
-after = "detect"
-workers = 2
-bus = "mez"
-plain = true
-options.folder = "{self.folder}"
-{more}""",
-            head,
-        )
-
-    def command(self, *words: str) -> list[str]:
-        """A command about it."""
-        return [sys.executable, "-P", "-m", "mez", "pipeline", words[0], str(self.file), *words[1:]]
-
-    def ask(self, *words: str) -> str:
-        """What a command says."""
-        done = subprocess.run(self.command(*words), capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def status(self) -> dict[str, Any]:
-        """What `mez pipeline status --json` reads, without the start of an interpreter."""
-        found = self.folder / "state" / "pipelines" / self.name / "status.json"
-        told: dict[str, Any] = (
-            json.loads(found.read_text()) if found.exists() else {"state": "", "pid": 0, "stages": {}}
-        )
-        return told
-
-    @contextlib.contextmanager
-    def run(self, expect: int = 0) -> Iterator[subprocess.Popen[str]]:
-        """Run it until Ctrl-C at the end of the `with`, unless it was killed before."""
-        with subprocess.Popen(self.command("run"), stdout=subprocess.PIPE, text=True) as process:
-            try:
-                until(
-                    self.status,
-                    lambda told: (told["state"], told["pid"]) == ("running", process.pid),
-                    "it runs",
-                )
-                yield process
-                if process.poll() is None:
-                    process.send_signal(signal.SIGINT)
-                    assert process.stdout is not None
-                    self.said = process.stdout.read().splitlines()
-                    assert process.wait(60) == expect, self.said
-            finally:
-                process.kill()
-
-    def counted(self, results: mez.Subscription, count: int) -> list[dict[str, Any]]:
-        """The next results of the last stage."""
-        return [results.next(timeout=60).data for _ in range(count)]
-
-
-@pytest.fixture
-def running(request: pytest.FixtureRequest, tmp_path: Path, edge: mez.Edge) -> Running:
-    """A pipeline on the bus that the test asks for; by default Mez's own."""
-    kafka = request.getfixturevalue("kafka") if getattr(request, "param", "mez") == "kafka" else None
-    return Running(tmp_path, edge, kafka)
 
 
 @pytest.fixture
@@ -174,28 +25,22 @@ def receiver() -> Iterator[Receiver]:
         yield receiver
 
 
-def publish(camera: mez.Publisher, count: int) -> None:
-    """Frames, one after the other, each once the one before has crossed."""
-    camera.wait_connected(timeout=30)
-    for _ in range(count):
-        sent = camera.send(picture(camera.published % 90))
-        assert sent is not None
-
-
 BOTH = pytest.mark.parametrize("running", ["mez", "kafka"], indirect=True)
 
 
 @BOTH
-def test_frames_go_through_all_stages_and_ctrl_c_drains(running: Running, receiver: Receiver) -> None:
+def test_frames_go_through_all_stages_and_ctrl_c_drains(
+    running: Running, edge: mez.Edge, receiver: Receiver
+) -> None:
     """Every frame makes two results, which know their frame; the table says so; nothing waits in the end.
 
     Where the time went is in the events and in the traces.
     """
     running.usual(head=f'events = "events"\notlp = "{receiver.address}"')
     with (
-        mez.publisher("dock/cam1", edge=running.edge) as camera,
-        mez.publisher("dock/cam2", edge=running.edge) as other,
-        running.edge.subscribe("dock/*/count", deliver="every") as results,
+        mez.publisher("dock/cam1", edge=edge) as camera,
+        mez.publisher("dock/cam2", edge=edge) as other,
+        edge.subscribe("dock/*/count", deliver="every") as results,
         running.run(),
     ):
         for _ in range(5):
@@ -260,14 +105,16 @@ def _is_reported(running: Running, receiver: Receiver) -> None:
 
 
 @BOTH
-def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(running: Running) -> None:
+def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(
+    running: Running, edge: mez.Edge
+) -> None:
     """In the middle of a record, twice; it is told."""
     running.usual()
     for number in (2, 4):
         (running.folder / f"die-{number}").touch()
     with (
-        mez.publisher("dock/cam1", edge=running.edge) as camera,
-        running.edge.subscribe("dock/*/count", deliver="every") as results,
+        mez.publisher("dock/cam1", edge=edge) as camera,
+        edge.subscribe("dock/*/count", deliver="every") as results,
         running.run(),
     ):
         for number in range(6):
@@ -279,12 +126,12 @@ def test_a_worker_that_is_killed_is_started_again_and_nothing_is_lost(running: R
     assert len(deaths) == 2 and "started again in 0.2 s" in deaths[0]
 
 
-def test_a_poison_record_is_a_dead_letter(running: Running) -> None:
+def test_a_poison_record_is_a_dead_letter(running: Running, edge: mez.Edge) -> None:
     """Its error is told; the others go on."""
     running.usual(more="options.poison = 1\ntries = 2\n")
     with (
-        mez.publisher("dock/cam1", edge=running.edge) as camera,
-        running.edge.subscribe("dock/*/count", deliver="every") as results,
+        mez.publisher("dock/cam1", edge=edge) as camera,
+        edge.subscribe("dock/*/count", deliver="every") as results,
         running.run(),
     ):
         for number in range(4):
@@ -299,13 +146,13 @@ def test_a_poison_record_is_a_dead_letter(running: Running) -> None:
 
 
 @BOTH
-def test_a_record_that_kills_its_worker_each_time_is_a_dead_letter(running: Running) -> None:
+def test_a_record_that_kills_its_worker_each_time_is_a_dead_letter(running: Running, edge: mez.Edge) -> None:
     """After its tries, though no worker was left to say so. The others go on."""
     running.usual(more="tries = 2\n")
     (running.folder / "deadly-1").touch()
     with (
-        mez.publisher("dock/cam1", edge=running.edge) as camera,
-        running.edge.subscribe("dock/*/count", deliver="every") as results,
+        mez.publisher("dock/cam1", edge=edge) as camera,
+        edge.subscribe("dock/*/count", deliver="every") as results,
         running.run(),
     ):
         for number in range(3):
@@ -317,13 +164,15 @@ def test_a_record_that_kills_its_worker_each_time_is_a_dead_letter(running: Runn
     assert sum("while it worked on dock/cam1@1-1/detect.0" in line for line in running.said) >= 2
 
 
-def test_a_worker_that_hangs_is_killed_and_its_record_is_given_again(running: Running) -> None:
+def test_a_worker_that_hangs_is_killed_and_its_record_is_given_again(
+    running: Running, edge: mez.Edge
+) -> None:
     """After `again_after_s`."""
     running.usual(more="again_after_s = 1\n")
     (running.folder / "hang-0").touch()
     with (
-        mez.publisher("dock/cam1", edge=running.edge) as camera,
-        running.edge.subscribe("dock/*/count", deliver="every") as results,
+        mez.publisher("dock/cam1", edge=edge) as camera,
+        edge.subscribe("dock/*/count", deliver="every") as results,
         running.run(),
     ):
         publish(camera, 1)
@@ -332,7 +181,7 @@ def test_a_worker_that_hangs_is_killed_and_its_record_is_given_again(running: Ru
     assert any("worked for more than 1 s on dock/cam1@" in line for line in running.said)
 
 
-def test_a_worker_that_leaks_is_started_again_between_records(running: Running) -> None:
+def test_a_worker_that_leaks_is_started_again_between_records(running: Running, edge: mez.Edge) -> None:
     """It finishes its record first, so that none is given twice."""
     running.write(
         f"""
@@ -345,10 +194,10 @@ options.folder = "{running.folder}"
 """
     )
     with (
-        mez.publisher("dock/cam1", edge=running.edge) as camera,
+        mez.publisher("dock/cam1", edge=edge) as camera,
         # Frames cross because somebody watches, also while the only worker is away.
-        running.edge.subscribe("dock/*"),
-        running.edge.subscribe("dock/*/hog", deliver="every") as results,
+        edge.subscribe("dock/*"),
+        edge.subscribe("dock/*/hog", deliver="every") as results,
         running.run(),
     ):
         origins, processes = [], set()
@@ -363,16 +212,16 @@ options.folder = "{running.folder}"
     assert any("had more than 200 MiB; it is started again" in line for line in running.said)
 
 
-def test_what_waits_at_the_end_is_told_and_waits_for_the_next_start(running: Running) -> None:
+def test_what_waits_at_the_end_is_told_and_waits_for_the_next_start(running: Running, edge: mez.Edge) -> None:
     """The drain has its time; the groups keep their place as long as the edge runs."""
     running.usual(head="drain_s = 0.5", more="again_after_s = 60\n")
     wait = running.folder / "wait"
     with (
-        mez.publisher("dock/cam1", edge=running.edge) as camera,
-        running.edge.subscribe("dock/*/count", deliver="every") as results,
+        mez.publisher("dock/cam1", edge=edge) as camera,
+        edge.subscribe("dock/*/count", deliver="every") as results,
     ):
         wait.touch()
-        with running.run(expect=1), running.edge.subscribe("dock/cam1", deliver="every") as frames:
+        with running.run(expect=1), edge.subscribe("dock/cam1", deliver="every") as frames:
             for number in range(4):
                 publish(camera, 1)
                 # A link carries the newest frame: one after the other.
@@ -389,12 +238,12 @@ def test_what_waits_at_the_end_is_told_and_waits_for_the_next_start(running: Run
             assert {(one["number"], one["half"]) for one in found} == {(n, h) for n in range(4) for h in "01"}
 
 
-def test_workers_end_with_the_runner(running: Running) -> None:
+def test_workers_end_with_the_runner(running: Running, edge: mez.Edge) -> None:
     """`kill -9` of the runner leaves no process, and the next start is not held up."""
     running.usual()
     with (
-        mez.publisher("dock/cam1", edge=running.edge) as camera,
-        running.edge.subscribe("dock/*/count", deliver="every") as results,
+        mez.publisher("dock/cam1", edge=edge) as camera,
+        edge.subscribe("dock/*/count", deliver="every") as results,
     ):
         with running.run() as process:
             publish(camera, 1)
@@ -420,12 +269,12 @@ def _runs(pid: int) -> bool:
     return True
 
 
-def test_a_stage_s_records_are_read_by_name_of_the_envelope(running: Running) -> None:
+def test_a_stage_s_records_are_read_by_name_of_the_envelope(running: Running, edge: mez.Edge) -> None:
     """What travels between stages says what it is, so that other programs can open it."""
     running.usual()
     with (
-        mez.publisher("dock/cam1", edge=running.edge) as camera,
-        running.edge.subscribe("dock/*/detect", deliver="every") as records,
+        mez.publisher("dock/cam1", edge=edge) as camera,
+        edge.subscribe("dock/*/detect", deliver="every") as records,
         running.run(),
     ):
         publish(camera, 1)

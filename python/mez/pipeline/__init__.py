@@ -16,11 +16,11 @@ A pipeline file names the stages, how many workers each has, and the bus. `mez p
 | `file`, `keys` | what does a pipeline file say? |
 | `bus` | what do stages need of a bus? |
 | `mez_bus`, `kafka_bus`, `buses` | how do Mez and Kafka keep that? |
-| `function`, `worker`, `hand`, `events` | what does a worker do with a record? |
+| `function`, `worker`, `events` | what does a worker do with a record? |
 | `spans`, `otlp` | how does OpenTelemetry learn of it? |
 | `report` | where did the time of records go? |
-| `crew`, `run` | who starts workers, starts them again, and ends them in order? |
-| `status`, `command` | what do people see and type? |
+| `run` (and `mez._crew`) | who starts workers, starts them again, and ends them in order? |
+| `status`, `command` (and `mez._waits`) | what do people see and type? |
 """
 
 from collections.abc import Sequence
@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from mez.pipeline.errors import (
     BusAwayError,
     BusError,
+    BusRefusedError,
     FileError,
     PipelineError,
     RecordTooLargeError,
@@ -38,6 +39,7 @@ from mez.pipeline.record import Hop, Record
 __all__ = [
     "BusAwayError",
     "BusError",
+    "BusRefusedError",
     "FileError",
     "Hop",
     "PipelineError",

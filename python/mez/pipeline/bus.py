@@ -11,7 +11,7 @@ least once. The promises:
 - Identity, camera, capture time, content type, headers and hops of a record are the same behind the bus.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,14 +58,12 @@ class Terms:
         stage: The reading stage, which names its group.
         number: Which of its workers, from 0.
         tries: How often a record is given before it is a dead letter.
-        again_after_s: How long a worker may have a record, in seconds.
         ordered: Whether records of a camera are worked on one after the other.
     """
 
     stage: str
     number: int = 0
     tries: int = 5
-    again_after_s: float = 30.0
     ordered: bool = False
 
 
@@ -119,10 +117,12 @@ class Reader(Protocol):
     """Gives a worker the records of its stage, one at a time. For one thread."""
 
     def next(self, timeout_s: float) -> Delivery | None:
-        """Wait for a record; `None` if none came.
+        """Wait for a record; `None` if none came. It can be called again after any of these errors.
 
         Raises:
-            BusError: The bus refuses. A bus that is away is no error: records come when it is back.
+            BusAwayError: Something has to be on the bus before the next record, and the bus is away. While
+                nothing has to be there, a bus that is away is no error: records come when it is back.
+            BusRefusedError: The bus refuses, until somebody changes that.
         """
 
     def close(self) -> None:
@@ -137,8 +137,8 @@ class Writer(Protocol):
 
         Raises:
             BusAwayError: It did not confirm in time. Some may be there: send all of them again.
-            RecordTooLargeError: A record is too large, and none was sent.
-            BusError: The bus refuses.
+            BusRefusedError: The bus refuses, until somebody changes that. Some may be there.
+            BusError: A record cannot be sent, such as one that is too large (`RecordTooLargeError`).
         """
 
     def close(self) -> None:
@@ -148,11 +148,14 @@ class Writer(Protocol):
 class Bus(Protocol):
     """A bus of a pipeline."""
 
-    def prepare(self, stages: Mapping[str, Sequence[str]]) -> None:
+    def prepare(
+        self, stages: Mapping[str, Sequence[str]], is_over: Callable[[], bool] = lambda: False
+    ) -> None:
         """Make what the bus needs before workers start.
 
         Args:
             stages: The stages that write to this bus, each with those that read it.
+            is_over: Whether nobody needs the answer any more. Then a bus that is away is given up at once.
 
         Raises:
             BusAwayError: It cannot be reached.

@@ -13,7 +13,7 @@ def of(pipeline: Pipeline, name: str) -> Bus:
         BusError: Its settings cannot be used.
     """
     if name == "mez":
-        return MezBus(pipeline.name, pipeline.edge, pipeline.keys)
+        return MezBus(pipeline.name, pipeline.edge, pipeline.keys, pipeline.on_disk)
     # Not above: a pipeline on the bus `mez` needs no client of Kafka.
     from mez.pipeline.kafka_bus import KafkaBus
 

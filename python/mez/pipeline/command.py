@@ -5,12 +5,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from mez._commands import Commands, Teller, add_state, folder, until_ended
 from mez._interrupt import Interrupt
-from mez.errors import Error, MissingPackageError
+from mez._reports import UNUSABLE
+from mez.errors import MissingPackageError
 from mez.pipeline import buses, file, function, shipped, status, worker
 from mez.pipeline.errors import FileError, StageError
 from mez.pipeline.file import Pipeline
@@ -29,70 +31,41 @@ Examples:
 
 docs/pipelines.md describes stages, the file, and what is promised.
 """
+_STATE: Final = "folder for status and logs"
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command line, and return the exit status."""
-    options = _parser().parse_args(words)
-    action: Callable[[argparse.Namespace], int] = options.action
-    try:
-        return action(options)
-    except Error as error:
-        print(f"mez pipeline: {error}", file=sys.stderr)
-        return (
-            worker.REFUSED if isinstance(error, StageError | FileError) and options.command == "worker" else 1
-        )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="mez pipeline",
-        description="Run pipelines: stages that process camera frames, each stage in its own processes.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    commands = Commands(
+        "mez pipeline",
+        "Run pipelines: stages that process camera frames, each stage in its own processes.",
+        _EXAMPLES,
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    def add(name: str, action: Callable[[argparse.Namespace], int], says: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.")
-        command.set_defaults(action=action)
-        return command
-
-    def add_file(command: argparse.ArgumentParser) -> None:
-        command.add_argument(
-            "file",
-            type=shipped.place,
-            metavar="FILE",
-            help=f"the pipeline file (TOML), or one that comes with Mez: {', '.join(shipped.names())}",
-        )
-
-    def add_state(command: argparse.ArgumentParser) -> None:
-        command.add_argument(
-            "--state",
-            type=Path,
-            metavar="DIR",
-            help="folder for status and logs [MEZ_STATE; else /var/lib/mez (root), ~/.local/state/mez]",
-        )
-
-    running = add("run", _run, "run a pipeline on this host; Ctrl-C finishes waiting records, then ends")
-    add_file(running)
-    add_state(running)
-    checking = add("check", _check, "check a pipeline file and its functions, then whether the buses answer")
-    add_file(checking)
+    running = commands.add(
+        "run", _run, "run a pipeline on this host; Ctrl-C finishes waiting records, then ends"
+    )
+    _add_file(running)
+    add_state(running, _STATE)
+    checking = commands.add(
+        "check", _check, "check a pipeline file and its functions, then whether the buses answer"
+    )
+    _add_file(checking)
     checking.add_argument(
         "--file-only",
         action="store_true",
         help="check only the file and its functions; do not connect to a bus",
     )
-    standing = add("status", _status, "show rates, waiting records, failures and restarts, by stage")
-    add_file(standing)
-    add_state(standing)
+    standing = commands.add("status", _status, "show rates, waiting records, failures and restarts, by stage")
+    _add_file(standing)
+    add_state(standing, _STATE)
     standing.add_argument("--json", action="store_true", help="print a line of JSON")
     standing.add_argument("--watch", action="store_true", help="refresh every second, until Ctrl-C")
-    dead = add("dead", _dead, "list the newest dead letters of a stage: records whose every try failed")
-    add_file(dead)
+    dead = commands.add(
+        "dead", _dead, "list the newest dead letters of a stage: records whose every try failed"
+    )
+    _add_file(dead)
     dead.add_argument("stage", metavar="STAGE", help="the stage whose function failed")
-    enrolling = add(
+    enrolling = commands.add(
         "enrol", _enrol, "learn faces from pictures: write the file of known people for the pipeline faces"
     )
     enrolling.add_argument(
@@ -108,7 +81,28 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="the file to write [people.json]",
     )
-    reporting = add("report", _report, "show where the time went, from a folder of events")
+    _add_report(commands)
+    commands.add("schema", _schema, "print the JSON schema of pipeline files, for editors")
+    # What `run` starts.
+    working = commands.add_hidden("worker", _worker)
+    _add_file(working)
+    working.add_argument("stage")
+    working.add_argument("number", type=int)
+    working.add_argument("hand", type=Path)
+    return commands.run(words)
+
+
+def _add_file(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "file",
+        type=shipped.place,
+        metavar="FILE",
+        help=f"the pipeline file (TOML), or one that comes with Mez: {', '.join(shipped.names())}",
+    )
+
+
+def _add_report(commands: Commands) -> None:
+    reporting = commands.add("report", _report, "show where the time went, from a folder of events")
     reporting.add_argument(
         "folder", type=Path, metavar="FOLDER", help="the folder that events in [pipeline] names"
     )
@@ -129,32 +123,20 @@ def _parser() -> argparse.ArgumentParser:
         help="steps that end with this mark are AI too, besides marks named ai.…; can be repeated",
     )
     reporting.add_argument("--json", action="store_true", help="print a line of JSON instead of tables")
-    add("schema", _schema, "print the JSON schema of pipeline files, for editors")
-    # What `run` starts.
-    working = commands.add_parser("worker")
-    add_file(working)
-    working.add_argument("stage")
-    working.add_argument("number", type=int)
-    working.add_argument("hand", type=Path)
-    working.set_defaults(action=_worker)
-    return parser
 
 
 def _run(options: argparse.Namespace) -> int:
     from mez.pipeline.run import Run
 
     pipeline = file.read(options.file)
-    place = status.folder(pipeline.name, options.state)
-
-    def tell(sentence: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} {sentence}", flush=True)
-
-    with status.lock(place), Interrupt() as end:
-        try:
-            return Run(pipeline, place, tell).run(end)
-        except KeyboardInterrupt:
-            tell("ended at once; what was in hand is given again")
-            return 130
+    place = folder("pipelines", pipeline.name, options.state)
+    tell = Teller().tell
+    return until_ended(
+        place,
+        "pipeline",
+        lambda end: Run(pipeline, place, tell).run(end),
+        lambda: tell("ended at once; what was in hand is given again"),
+    )
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -187,7 +169,7 @@ def _way(pipeline: Pipeline) -> str:
 
 def _status(options: argparse.Namespace) -> int:
     pipeline = file.read(options.file)
-    place = status.folder(pipeline.name, options.state)
+    place = folder("pipelines", pipeline.name, options.state)
     if options.json:
         print(_now(pipeline, place).to_json())
         return 0
@@ -292,7 +274,11 @@ def _schema(_: argparse.Namespace) -> int:
 
 
 def _worker(options: argparse.Namespace) -> int:
-    ended = worker.main(file.read(options.file), options.stage, options.number, options.hand)
+    try:
+        ended = worker.main(file.read(options.file), options.stage, options.number, options.hand)
+    except (StageError, FileError) as error:
+        print(f"mez pipeline: {error}", file=sys.stderr)
+        ended = UNUSABLE
     # Threads of clients may not end by themselves; everything that matters is settled.
     sys.stderr.flush()
     os._exit(ended)

@@ -29,8 +29,19 @@ class BusError(PipelineError):
     """A bus refuses: rights, a name, a setting. Trying again without a change does not help."""
 
 
+class BusRefusedError(BusError):
+    """A bus refuses this program, whatever it sends: a right, a password, a name that others have.
+
+    The message says what to change at the bus. Once that is done, trying again helps.
+    """
+
+
 class BusAwayError(BusError):
     """A bus cannot be reached now, or did not confirm in time. Trying again may help."""
+
+
+class BusUnsureError(BusAwayError):
+    """A bus answers, but does not know now what it was asked. Trying again may help."""
 
 
 class RecordTooLargeError(BusError):

@@ -38,6 +38,16 @@ _PIPELINE: Final = (
         "Where the ways of records go as OpenTelemetry traces, over HTTP: http://localhost:4318",
     ),
 )
+_MEZ: Final = (
+    *keys.MEZ,
+    Key(
+        "confirmed",
+        "text",
+        "When a record is confirmed: on the edge's disk, if the edge has a store, or in its memory",
+        "disk",
+        choices=("disk", "memory"),
+    ),
+)
 _STAGE: Final = (
     Key("run", "text", "The function or class: FILE.py:NAME, or MODULE:NAME. Without it a program of your "
         "own does this stage"),
@@ -115,6 +125,7 @@ class Pipeline:
         otlp: The receiver of traces: its address without `/v1/traces`.
         edge: The edges of the bus `mez`; empty: its defaults.
         keys: The folder of keys.
+        on_disk: Whether the bus `mez` confirms what is on the edge's disk, if the edge has a store.
         kafka: The bus `kafka`, if a stage uses it.
         stages: The stages by name, each behind the one that it reads.
     """
@@ -126,6 +137,7 @@ class Pipeline:
     otlp: str | None
     edge: tuple[str, ...]
     keys: Path | None
+    on_disk: bool
     kafka: KafkaSettings | None
     stages: Mapping[str, Stage]
 
@@ -174,7 +186,7 @@ def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def schema() -> str:
     """The JSON schema of pipeline files."""
-    tables = {"pipeline": _PIPELINE, "mez": keys.MEZ, "kafka": kafka_table.KEYS}
+    tables = {"pipeline": _PIPELINE, "mez": _MEZ, "kafka": kafka_table.KEYS}
     told = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Pipelines of Mez",
@@ -205,7 +217,7 @@ class _Reading:
         for name in self._told.keys() - {"pipeline", "mez", "kafka", "stage"}:
             self._wrong(name, "there is no such table; there are pipeline, mez, kafka and stage.NAME")
         own = keys.read(self._told.get("pipeline", {}), _PIPELINE, "pipeline", self._faults)
-        edge = keys.read(self._told.get("mez", {}), keys.MEZ, "mez", self._faults)
+        edge = keys.read(self._told.get("mez", {}), _MEZ, "mez", self._faults)
         self._named("pipeline.name", own["name"])
         self._receiver(own["otlp"])
         stages = self._stages(own["bus"])
@@ -225,6 +237,7 @@ class _Reading:
             otlp=own["otlp"],
             edge=keys.several(edge["edge"]),
             keys=self._file(edge["keys"]),
+            on_disk=edge["confirmed"] == "disk",
             kafka=kafka,
             stages=stages,
         )

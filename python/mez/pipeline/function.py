@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -41,7 +40,7 @@ class Function:
             except StageError:
                 raise
             except Exception as error:
-                raise PipelineError(f"{run} cannot be made: {told(error)}") from error
+                raise PipelineError(f"{run} cannot be made: {_modules.told(error)}") from error
             self._called = made
         else:
             self._options = options
@@ -77,25 +76,13 @@ def check(run: str, folder: Path, options: Mapping[str, Any]) -> None:
     _check(_named(run, folder), options, run)
 
 
-def told(error: BaseException) -> str:
-    """An error of a stage, for people: its type, its text, and where it was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"
-
-
 def _named(run: str, folder: Path) -> Callable[..., Any]:
-    module_name, _, attribute = run.rpartition(":")
     try:
-        found = getattr(_modules.module(module_name, folder), attribute, None)
+        return _modules.named(run, folder)
     except _modules.LoadError as error:
         raise StageError(
             f"{run}: {error}; give FILE.py:NAME beside the pipeline file, or MODULE:NAME"
         ) from error
-    if not callable(found):
-        raise StageError(f"{run}: {module_name} has no function or class {attribute}; is the name right?")
-    called: Callable[..., Any] = found
-    return called
 
 
 def _check(named: Callable[..., Any], options: Mapping[str, Any], run: str) -> None:

@@ -2,14 +2,14 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mez.errors import MissingPackageError
 from mez.pipeline import envelope
 from mez.pipeline import record as records
 from mez.pipeline.bus import Cameras, DeadLetter, Made, Standing, Terms
-from mez.pipeline.errors import BusAwayError, BusError, RecordTooLargeError
+from mez.pipeline.errors import BusAwayError, BusError, BusUnsureError, RecordTooLargeError
 from mez.pipeline.kafka_table import KafkaSettings
 from mez.pipeline.record import Record
 
@@ -54,11 +54,13 @@ class KafkaBus:
         self._lookers: dict[str, confluent_kafka.Consumer] = {}
         self._lock = threading.Lock()
 
-    def prepare(self, stages: Mapping[str, Sequence[str]]) -> None:
+    def prepare(
+        self, stages: Mapping[str, Sequence[str]], is_over: Callable[[], bool] = lambda: False
+    ) -> None:
         """Make the topics that are not there: one for each stage, and one for dead letters of each reader."""
         wanted = [self._topic(stage) for stage in stages]
         wanted += [self._dead(reader) for readers in stages.values() for reader in readers]
-        self._admin.make(wanted)
+        self._admin.make(wanted, is_over)
 
     def reader(self, source: Cameras | Made, terms: Terms) -> "KafkaReader":
         """Join the consumer group `PIPELINE.STAGE`."""
@@ -139,6 +141,9 @@ class KafkaBus:
                 found.append({place.partition: future.result().offset for place, future in asked.items()})
             except KafkaException as error:
                 raise self._link.failed(f"the offsets of {topic}", error) from error
+            if min(found[-1].values(), default=0) < 0:
+                # While its leader moves, a partition has none.
+                raise BusUnsureError(f"the offsets of {topic}: Kafka does not know them now; ask again")
         return found[0], found[1]
 
     def _committed(self, topic: str, group: str, places: "Iterable[int]") -> dict[int, int]:

@@ -1,10 +1,9 @@
 """What all clients of a Kafka cluster share: settings, secrets, and what their errors mean."""
 
 import os
-import stat
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -12,7 +11,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from mez.pipeline.errors import BusAwayError, BusError
+from mez.pipeline import keys
+from mez.pipeline.errors import BusAwayError, BusError, BusRefusedError, RecordTooLargeError
 from mez.pipeline.kafka_table import KafkaSettings
 
 ANSWER_S_MAX: Final = 10.0
@@ -42,6 +42,18 @@ _REFUSALS: Final = {
     KafkaError.INVALID_REPLICATION_FACTOR: "there are fewer brokers than copies; see kafka.replication",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic is gone; start the pipeline again, which makes it",
 }
+
+
+_TOO_LARGE: Final = frozenset(
+    {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_MSG_SIZE}
+)
+
+POISON: Final = _TOO_LARGE | {
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+}
+"""Why Kafka refuses a record for what it is: for ever, and no other one."""
 
 
 class Link:
@@ -75,10 +87,16 @@ class Link:
             return BusAwayError(f"{what}: {fault}")
         refusal = _REFUSALS.get(fault.code())
         if refusal is not None:
-            return BusError(f"{what}: {fault.str()}: {refusal}")
+            return BusRefusedError(f"{what}: {fault.str()}: {refusal}")
+        if fault.code() in _TOO_LARGE:
+            return RecordTooLargeError(
+                f"{what}: {fault.str()}; raise max.message.bytes of the topic, or make smaller records"
+            )
+        if fault.code() in POISON:
+            return BusError(f"{what}: {fault.str()}; this record cannot be sent")
         if self._refusal:
             # The library only says that no broker was reached.
-            return BusError(f"{what}: {self._refusal}")
+            return BusRefusedError(f"{what}: {self._refusal}")
         servers = ",".join(self.settings.servers)
         return BusAwayError(f"{what}: Kafka at {servers} does not answer ({fault.str()}); is it running?")
 
@@ -111,8 +129,11 @@ class Admin:
             self._client = AdminClient(self._link.client())
         return self._client
 
-    def topics(self) -> Mapping[str, Any]:
+    def topics(self, is_over: Callable[[], bool] = lambda: False) -> Mapping[str, Any]:
         """The topics that this client may see, by name.
+
+        Args:
+            is_over: Whether nobody needs the answer any more.
 
         Raises:
             BusAwayError: The cluster does not answer.
@@ -126,26 +147,32 @@ class Admin:
                 # What TLS or SASL said comes by the callback.
                 self.client.poll(0)
                 failed = self._link.failed("the topics", error)
-                if isinstance(failed, BusAwayError) and time.monotonic() < until_s:
+                if isinstance(failed, BusAwayError) and time.monotonic() < until_s and not is_over():
                     continue
                 raise failed from error
             self._link.reached()
             return found
 
-    def make(self, names: Sequence[str]) -> None:
+    def make(self, names: Sequence[str], is_over: Callable[[], bool] = lambda: False) -> None:
         """Make the topics that are not there, as the table `kafka` says. Others stay as they are.
+
+        Args:
+            names: The topics.
+            is_over: Whether nobody needs the answer any more.
 
         Raises:
             BusAwayError: The cluster does not answer.
             BusError: It refuses. Other topics of the list are made.
         """
-        known, settings = self.topics(), self._link.settings
+        known, settings = self.topics(is_over), self._link.settings
         missing = [name for name in names if name not in known]
         if not missing:
             return
         config = {
             "retention.ms": str(round(settings.retention_s * 1000)),
             "max.message.bytes": str(settings.record_bytes_max + HEAD_BYTES),
+            # With three copies, what is confirmed outlives the loss of a broker, and work goes on meanwhile.
+            "min.insync.replicas": str(min(2, max(1, settings.replication - 1))),
         }
         made = self.client.create_topics(
             [NewTopic(name, settings.partitions, settings.replication, config=config) for name in missing],
@@ -227,16 +254,11 @@ def _secrets(settings: KafkaSettings) -> dict[str, str]:
     told: Mapping[str, Any] = {}
     path = settings.credentials
     if path is not None:
+        give = "give a TOML file with username and password"
         try:
-            mode = stat.S_IMODE(path.stat().st_mode)
-            told = tomllib.loads(path.read_text())
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise BusError(
-                f"kafka.credentials: {path} cannot be read ({error}); give a TOML file with username "
-                "and password"
-            ) from error
-        if mode & 0o077:
-            raise BusError(f"kafka.credentials: others can read {path}; run: chmod 600 {path}")
+            told = tomllib.loads(keys.owned(path, "kafka.credentials", give))
+        except tomllib.TOMLDecodeError as error:
+            raise BusError(f"kafka.credentials: {path} cannot be read ({error}); {give}") from error
     found: dict[str, str] = {}
     for name, variable in _SECRETS.items():
         value = told.get(name, os.environ.get(variable))

@@ -29,7 +29,7 @@ from mez.errors import DataError
 from mez.pipeline import envelope
 from mez.pipeline import record as records
 from mez.pipeline.bus import Terms
-from mez.pipeline.errors import BusAwayError
+from mez.pipeline.errors import BusAwayError, BusError
 from mez.pipeline.kafka_client import ANSWER_S_MAX, HEAD_BYTES, Link, headers
 from mez.pipeline.record import Record
 
@@ -41,6 +41,10 @@ WINDOW: Final = 100
 
 SESSION_S: Final = 6.0
 """After how long without a word a worker's partitions go to others, in seconds."""
+
+POLL_S_MAX: Final = 86_400.0
+"""After how long a worker that lives and asks for nothing loses its partitions, in seconds. The runner kills
+workers that hang sooner: it knows whether they work or wait for a bus."""
 
 _OPEN: Final = "open"
 _TRY: Final = re.compile(r"try (\d+)")
@@ -117,7 +121,6 @@ class KafkaReader:
         self._lanes: dict[int, Lane] = {}
         # What could not be given yet, or is given again.
         self._held: Taken | None = None
-        poll_s = max(terms.again_after_s, SESSION_S) + SESSION_S
         self._consumer = Consumer(
             {"on_commit": self._on_commit}
             | link.client(
@@ -129,7 +132,7 @@ class KafkaReader:
                 partition_assignment_strategy="cooperative-sticky",
                 session_timeout_ms=round(SESSION_S * 1000),
                 heartbeat_interval_ms=1000,
-                max_poll_interval_ms=round(poll_s * 1000),
+                max_poll_interval_ms=round(POLL_S_MAX * 1000),
                 fetch_message_max_bytes=link.settings.record_bytes_max + HEAD_BYTES,
                 queued_max_messages_kbytes=max(16 << 10, 4 * link.settings.record_bytes_max >> 10),
                 topic_metadata_refresh_interval_ms=5000,
@@ -141,7 +144,11 @@ class KafkaReader:
         )
 
     def next(self, timeout_s: float) -> KafkaDelivery | None:
-        """Wait for a record. Dead letters are sent, and commits repeated, from here."""
+        """Wait for a record. Dead letters are sent, and commits repeated, from here.
+
+        Raises:
+            BusError: As `Reader.next`.
+        """
         until_s = time.monotonic() + timeout_s
         while True:
             taken, self._held = self._held, None
@@ -152,11 +159,9 @@ class KafkaReader:
                 return None
             try:
                 delivery = self._give(taken)
-            except BusAwayError as error:
-                _log.warning("%s", error)
+            except BusError:
                 self._held = taken
-                time.sleep(max(0.0, until_s - time.monotonic()))
-                return None
+                raise
             if delivery is not None:
                 return delivery
 
@@ -196,7 +201,7 @@ class KafkaReader:
         """The record, or `None` if it became a dead letter.
 
         Raises:
-            BusAwayError: The cluster did not take what has to be there before.
+            BusError: The cluster did not take what has to be there before.
         """
         lane = taken.lane
         if lane.tries >= self._tries and not taken.is_dead:
@@ -224,7 +229,7 @@ class KafkaReader:
             lane.tries += 1
             try:
                 self._commit(_partition(taken.message), lane.next, f"try {lane.tries}", is_confirmed=True)
-            except BusAwayError:
+            except BusError:
                 lane.tries -= 1
                 raise
         elif lane.careful_until >= 0:
@@ -241,7 +246,8 @@ class KafkaReader:
         is_confirmed = lane.unconfirmed >= WINDOW
         try:
             self._commit(_partition(taken.message), lane.next, _OPEN, is_confirmed=is_confirmed)
-        except BusAwayError as error:
+        except BusError as error:
+            # A later commit says it too.
             _log.warning("%s", error)
         if is_confirmed:
             lane.unconfirmed = 0
@@ -260,7 +266,7 @@ class KafkaReader:
                 lane.is_refused = False
                 try:
                     self._commit(partition, lane.next, _OPEN, is_confirmed=False)
-                except BusAwayError:
+                except BusError:
                     lane.is_refused = True
 
     def fail(self, taken: Taken, error: str) -> None:

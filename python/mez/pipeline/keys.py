@@ -2,13 +2,14 @@
 
 import difflib
 import math
+import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from mez.pipeline.errors import FileError
+from mez.pipeline.errors import BusError, FileError
 
 Kind = Literal["text", "texts", "whole", "number", "switch", "table"]
 
@@ -134,6 +135,26 @@ def several(value: str | list[str] | None) -> tuple[str, ...]:
 def path(folder: Path, name: str | None) -> Path | None:
     """The file or folder that a file in `folder` names."""
     return None if name is None else folder / Path(name).expanduser()
+
+
+def owned(path: Path, field: str, give: str) -> str:
+    """The text of a file with secrets, which only its owner may read.
+
+    Args:
+        path: The file.
+        field: The field that names it.
+        give: What to do if it cannot be read.
+
+    Raises:
+        BusError: It cannot be read, or others can.
+    """
+    try:
+        mode, text = stat.S_IMODE(path.stat().st_mode), path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BusError(f"{field}: {path} cannot be read ({error}); {give}") from error
+    if mode & 0o077:
+        raise BusError(f"{field}: others can read {path}; run: chmod 600 {path}")
+    return text
 
 
 def read(table: object, keys: Sequence[Key], place: str, faults: list[tuple[str, str]]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from mez import _arguments as arguments
 from mez import _data, _detections, _native
 from mez._data import Origin
 from mez._detections import Parts
-from mez._frame import reply_bytes
 from mez._frame_id import FrameId
+from mez._reply_bytes import reply_bytes
 from mez.errors import ImageError, MissingPackageError
 
 if TYPE_CHECKING:

@@ -8,23 +8,31 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from mez._crew import Crew, Job, Post
 from mez._interrupt import Interrupt
+from mez._processes import mez_command
+from mez._waits import Waits
 from mez.errors import Error
 from mez.pipeline import buses, status
 from mez.pipeline.bus import Bus, Cameras, Made, Standing
-from mez.pipeline.crew import Crew, Post
-from mez.pipeline.errors import BusAwayError
+from mez.pipeline.errors import BusAwayError, BusRefusedError, BusUnsureError, StageError
 from mez.pipeline.file import Pipeline, Stage
 from mez.pipeline.status import StageStatus, Status
 
 LOOK_S: Final = 0.1
 """How often the runner looks at its workers and for Ctrl-C, in seconds."""
 
+AWAY_PAUSE_S: Final = 0.5
+"""The pause between tries while a bus is away at the start, in seconds."""
+
 STATUS_S: Final = 1.0
 """How often the status is written, in seconds."""
 
 STANDINGS_S: Final = 2.0
 """How often buses are asked how many records wait, in seconds."""
+
+ANSWER_S_MAX: Final = 2.0
+"""How long the end waits for the answer to such a question, in seconds."""
 
 READY_S_MAX: Final = 20.0
 """How long the stages before wait for those behind them to be ready, in seconds."""
@@ -49,10 +57,18 @@ class Run:
         self._pipeline = pipeline
         self._place = place
         self._tell = tell
-        self._crew = Crew(pipeline, place / "logs", tell)
+        jobs = [_job(pipeline, stage) for stage in pipeline.stages.values()]
+        self._crew = Crew(jobs, place / "logs", tell, StageError)
         self._buses = {name: buses.of(pipeline, name) for name in _used(pipeline)}
         self._rates: dict[str, deque[tuple[float, int, int]]] = {name: deque() for name in pipeline.stages}
         self._waiting_told: dict[str, int] = {}
+        self._bus_waits = Waits(tell, "the bus is away", "the bus answers again")
+        self._count_waits = Waits(
+            tell, "it is not known how many records wait", "it is known again how many records wait"
+        )
+        self._stage_waits = {
+            name: Waits(tell, f"{name} waits", f"{name} goes on") for name in pipeline.stages
+        }
         self._asking = _Asking(pipeline, self._buses)
         self._state = "starting"
         self._written_at_s = 0.0
@@ -65,7 +81,7 @@ class Run:
 
         Raises:
             StageError: A stage's function cannot be used.
-            BusError: A bus refuses.
+            BusError: A bus refuses before a stage has done anything. Later, the stage waits and says so.
         """
         try:
             if not self._prepare(end):
@@ -80,26 +96,24 @@ class Run:
         finally:
             self._crew.leave_ended()
             self._crew.stop(self._crew.posts, 0.0)
-            self._asking.close()
-            for bus in self._buses.values():
-                bus.close()
+            if self._asking.close():
+                for bus in self._buses.values():
+                    bus.close()
             self._state = "ended"
             self._write()
 
     def _prepare(self, end: Interrupt) -> bool:
         """Have the buses ready; they may not be there yet. `False`: an end was wished meanwhile."""
-        told = False
         while not end():
             try:
                 for name, bus in self._buses.items():
                     writes = [stage for stage in self._pipeline.stages.values() if stage.bus == name]
-                    bus.prepare({stage.name: self._pipeline.readers(stage.name) for stage in writes})
+                    bus.prepare({stage.name: self._pipeline.readers(stage.name) for stage in writes}, end)
             except BusAwayError as error:
-                if not told:
-                    self._tell(f"waiting for the bus: {error}")
-                    told = True
-                time.sleep(LOOK_S)
+                self._bus_waits.hear(str(error))
+                time.sleep(AWAY_PAUSE_S)
                 continue
+            self._bus_waits.hear("")
             return True
         return False
 
@@ -117,8 +131,23 @@ class Run:
 
     def _look(self) -> None:
         self._crew.watch(LOOK_S)
+        for name, waits in self._stage_waits.items():
+            self._hear_of_waiting(name, waits)
         if time.monotonic() - self._written_at_s >= STATUS_S:
             self._write()
+
+    def _hear_of_waiting(self, name: str, waits: Waits) -> None:
+        """Tell people that workers wait for a bus.
+
+        Raises:
+            BusRefusedError: One is refused, and nobody of its stage has done anything yet: a mistake in what
+                was set up. Whoever has worked before waits until the right is given back.
+        """
+        posts = self._crew.of([name])
+        report = self._crew.waiting(posts)
+        if report is not None and report.is_refused and not _sum(posts, "done") and self._state != "draining":
+            raise BusRefusedError(f"{name} cannot work: {report.away}")
+        waits.hear("" if report is None else report.away)
 
     def _drain(self) -> int:
         """End the stages in order, each once nothing waits for it any more, or the time is over."""
@@ -165,7 +194,13 @@ class Run:
 
     def _write(self) -> None:
         self._written_at_s = time.monotonic()
-        standings, fault = self._asking.last()
+        standings, error = self._asking.last()
+        fault = "" if error is None else str(error)
+        if self._state in ("starting", "running"):
+            # At the end, what is left says so itself.
+            is_away = isinstance(error, BusAwayError) and not isinstance(error, BusUnsureError)
+            self._bus_waits.hear(fault if is_away else "")
+            self._count_waits.hear("" if is_away else fault)
         told = Status(self._pipeline.name, str(self._pipeline.path), self._state, os.getpid())
         for name in self._pipeline.stages:
             of = self._stage_status(name)
@@ -221,31 +256,32 @@ class _Asking:
         self._buses = known
         self._lock = threading.Lock()
         self._found: dict[str, Standing] = {}
-        self._fault = ""
+        self._fault: Error | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._ask, name="standings", daemon=True)
         self._thread.start()
 
-    def last(self) -> tuple[dict[str, Standing], str]:
+    def last(self) -> tuple[dict[str, Standing], Error | None]:
         """What was last found, and what went wrong with the last question."""
         with self._lock:
             return dict(self._found), self._fault
 
     def _ask(self) -> None:
         while not self._over.wait(STANDINGS_S):
+            found: dict[str, Standing] = {}
+            fault = None
             try:
-                found, fault = (
-                    _standings(self._pipeline, self._buses, list(self._pipeline.stages.values())),
-                    "",
-                )
+                found = _standings(self._pipeline, self._buses, list(self._pipeline.stages.values()))
             except Error as error:
-                found, fault = {}, str(error)
+                fault = error
             with self._lock:
                 self._found, self._fault = found, fault
 
-    def close(self) -> None:
+    def close(self) -> bool:
+        """Ask no more. `False`: a bus still owes an answer, and is left to the end of the process."""
         self._over.set()
-        self._thread.join()
+        self._thread.join(ANSWER_S_MAX)
+        return not self._thread.is_alive()
 
 
 def standings(pipeline: Pipeline) -> dict[str, Standing]:
@@ -277,6 +313,13 @@ def _standings(pipeline: Pipeline, known: dict[str, Bus], stages: Sequence[Stage
 def _used(pipeline: Pipeline) -> list[str]:
     stages = pipeline.stages.values()
     return sorted({stage.bus for stage in stages} | {stage.reads_on for stage in stages})
+
+
+def _job(pipeline: Pipeline, stage: Stage) -> Job:
+    def command(number: int, hand: Path) -> list[str]:
+        return mez_command("pipeline", "worker", str(pipeline.path), stage.name, str(number), str(hand))
+
+    return Job(stage.name, stage.workers, command, stage.again_after_s, stage.memory_mib_max)
 
 
 def _sum(posts: Sequence[Post], name: str) -> int:

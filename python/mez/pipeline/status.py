@@ -1,16 +1,14 @@
 """What a pipeline says of itself: a file that `run` writes each second, and the table that people read."""
 
-import fcntl
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from mez._commands import runs
 from mez.pipeline.bus import Standing
-from mez.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -112,26 +110,6 @@ class Status:
             raise ValueError(f"no status: {error}") from error
 
 
-def folder(name: str, state: Path | None = None, kind: str = "pipelines") -> Path:
-    """Where a pipeline keeps its status and its logs.
-
-    Args:
-        name: The pipeline's name.
-        kind: The folder of its kind in that for state; a bridge has `bridges`.
-        state: The folder for state. Default: `MEZ_STATE`, else `/var/lib/mez` for root, else
-            `mez` in `XDG_STATE_HOME` or `~/.local/state`.
-    """
-    if state is None:
-        given, local = os.environ.get("MEZ_STATE"), os.environ.get("XDG_STATE_HOME")
-        if given:
-            state = Path(given)
-        elif os.geteuid() == 0:
-            state = Path("/var/lib/mez")
-        else:
-            state = (Path(local) if local else Path.home() / ".local/state") / "mez"
-    return state / kind / name
-
-
 def write(place: Path, status: Status) -> None:
     """Write the status; whoever reads it finds the old one or the new one."""
     unfinished = place / f".{FILE}"
@@ -141,45 +119,12 @@ def write(place: Path, status: Status) -> None:
 
 def read(place: Path) -> Status | None:
     """The status of a pipeline that runs on this host; `None`: none does."""
+    if not runs(place):
+        return None
     try:
-        with (place / "lock").open() as lock:
-            if _taken(lock):
-                return None
         return Status.from_json((place / FILE).read_text())
     except (OSError, ValueError):
         return None
-
-
-def lock(place: Path, what: str = "pipeline") -> IO[str]:
-    """Be the one that runs the pipeline on this host, until the file is closed.
-
-    Args:
-        place: Its folder.
-        what: What it is, for people.
-
-    Raises:
-        PipelineError: Somebody runs it already, or the folder cannot be used.
-    """
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        file = (place / "lock").open("a")
-    except OSError as error:
-        raise PipelineError(f"{place}: {error.strerror}; give another folder with --state") from error
-    if not _taken(file):
-        file.close()
-        raise PipelineError(
-            f"the {what} {place.name} runs on this host already; stop it first, or give this one another name"
-        )
-    return file
-
-
-def _taken(file: IO[str]) -> bool:
-    """Take the lock, if nobody has it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def shown(status: Status) -> "Group":

@@ -5,36 +5,31 @@ was made of it. Whatever ends the process before that has the record given again
 """
 
 import contextlib
-import json
 import logging
-import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from mez import _modules
+from mez._hand import Hand
 from mez._processes import READY_WORD
+from mez._reports import TOO_LARGE, Report, Reports, memory_mib
 from mez.pipeline import buses
 from mez.pipeline import record as records
 from mez.pipeline.bus import Delivery, Reader, Terms, Writer
-from mez.pipeline.errors import BusAwayError, RecordTooLargeError
+from mez.pipeline.errors import BusAwayError, BusError, BusRefusedError
 from mez.pipeline.events import Events
 from mez.pipeline.file import Pipeline, Stage
-from mez.pipeline.function import Function, told
-from mez.pipeline.hand import Hand
+from mez.pipeline.function import Function
 from mez.pipeline.record import Record
 from mez.pipeline.replies import Replies
 
 if TYPE_CHECKING:
     from mez.pipeline.otlp import Traces
-
-REPORT_S: Final = 0.5
-"""How often a worker reports, in seconds."""
 
 LOOK_S: Final = 0.2
 """How long a worker waits for a record before it looks whether it should end, in seconds."""
@@ -42,11 +37,8 @@ LOOK_S: Final = 0.2
 AWAY_PAUSE_S: Final = 0.25
 """The pause between tries while a bus is away, in seconds."""
 
-TOO_LARGE: Final = 75
-"""The exit status of a worker that has more memory than it may, and asks to be started again."""
-
-REFUSED: Final = 76
-"""The exit status of a worker whose file or function cannot be used: starting it again does not help."""
+REFUSED_PAUSE_S: Final = 1.0
+"""The pause between tries while a bus refuses this worker, in seconds."""
 
 _log = logging.getLogger("mez")
 
@@ -54,40 +46,7 @@ T = TypeVar("T")
 
 
 class GivenUpError(Exception):
-    """An end was wished while a bus was away. The record in hand is not settled, and is given again."""
-
-
-@dataclass(slots=True)
-class Report:
-    """What a worker has done since it was started.
-
-    Attributes:
-        taken: Records that it was given.
-        done: Records that it settled.
-        failed: Tries that failed.
-        made: Records that its bus has confirmed.
-        work_ns: Time in the stage's function.
-        waited: Records of which it is known how long they waited for this worker.
-        waited_ns: That time, of all of them.
-        in_hand: The record that it works on; empty: none.
-        in_hand_s: Since when, in seconds.
-        away: Why it waits for a bus; empty: it does not.
-        memory_mib: Its memory.
-        last_error: How the last failed try ended.
-    """
-
-    taken: int = 0
-    done: int = 0
-    failed: int = 0
-    made: int = 0
-    work_ns: int = 0
-    waited: int = 0
-    waited_ns: int = 0
-    in_hand: str = ""
-    in_hand_s: float = 0.0
-    away: str = ""
-    memory_mib: float = 0.0
-    last_error: str = ""
+    """An end was wished while the worker waited for a bus. Its record is not settled, and is given again."""
 
 
 class Worker:
@@ -125,16 +84,17 @@ class Worker:
         self._traces = traces
         self._is_last = is_last
         self._replies = replies
+        # Since when the function works; 0: it does not.
         self._since_s = 0.0
 
     def work(self, reader: Reader, writer: Writer) -> None:
         """Take records until an end is wished, or the worker has too much memory.
 
         Raises:
-            BusError: A bus refuses. The record in hand is given again.
+            GivenUpError: An end was wished while a bus was away, or refused.
         """
         while not self.wished and not self.is_too_large():
-            delivery = reader.next(LOOK_S)
+            delivery = self.patiently(lambda: reader.next(LOOK_S), "the next record waits for the bus")
             if delivery is not None:
                 self.handle(delivery, writer)
 
@@ -147,7 +107,6 @@ class Worker:
         if waited_ns is not None:
             report.waited += 1
             report.waited_ns += waited_ns
-        self._since_s = time.monotonic()
         report.in_hand = record.id
         self._hand.hold(record.id)
         try:
@@ -159,16 +118,18 @@ class Worker:
     def _try(self, record: Record, delivery: Delivery, writer: Writer) -> None:
         report = self.report
         began_ns = time.monotonic_ns()
+        self._since_s = began_ns / 1e9
         try:
             made = self._function(record, self.stage.name, self._name)
         except Exception as error:
-            self._fail(delivery, told(error))
+            self._fail(delivery, _modules.told(error))
             return
         finally:
+            self._since_s = 0.0
             report.work_ns += time.monotonic_ns() - began_ns
         try:
             self.patiently(lambda: writer.send(made), "what was made waits for the bus")
-        except RecordTooLargeError as error:
+        except BusError as error:
             self._fail(delivery, str(error))
             return
         self._replies.send(record, records.replies(record))
@@ -200,37 +161,42 @@ class Worker:
         delivery.failed(error)
 
     def patiently(self, call: Callable[[], T], what: str) -> T:
-        """Try until the bus is there.
+        """Try until the bus is there, and does not refuse. The runner tells people of it.
 
         Raises:
-            GivenUpError: An end is wished while the bus is away.
-            BusError: The bus refuses.
+            GivenUpError: An end is wished meanwhile.
+            BusError: Trying again does not help.
         """
+        report = self.report
         while True:
             try:
                 answer = call()
-            except BusAwayError as error:
-                if not self.report.away:
+            except (BusAwayError, BusRefusedError) as error:
+                if str(error) != report.away:
                     _log.warning("%s: %s", what, error)
-                self.report.away = str(error)
+                report.is_refused = isinstance(error, BusRefusedError)
+                report.away = str(error)
+                until_s = time.monotonic() + (REFUSED_PAUSE_S if report.is_refused else AWAY_PAUSE_S)
+                while not self.wished and time.monotonic() < until_s:
+                    time.sleep(AWAY_PAUSE_S)
                 if self.wished:
                     raise GivenUpError from error
-                time.sleep(AWAY_PAUSE_S)
                 continue
-            self.report.away = ""
+            report.away, report.is_refused = "", False
             return answer
 
     def is_too_large(self) -> bool:
         """Whether it has more memory than its stage may have."""
         limit = self.stage.memory_mib_max
-        return limit is not None and _memory_mib() > limit
+        return limit is not None and memory_mib() > limit
 
-    def line(self) -> str:
-        """The report as a line of JSON."""
+    def now(self) -> Report:
+        """The report, as of now."""
         report = self.report
-        report.memory_mib = round(_memory_mib(), 1)
-        report.in_hand_s = round(time.monotonic() - self._since_s, 3) if report.in_hand else 0.0
-        return json.dumps(asdict(report))
+        report.memory_mib = round(memory_mib(), 1)
+        since_s = self._since_s
+        report.in_hand_s = round(time.monotonic() - since_s, 3) if since_s else 0.0
+        return report
 
 
 def main(pipeline: Pipeline, name: str, number: int, hand: Path) -> int:
@@ -242,7 +208,7 @@ def main(pipeline: Pipeline, name: str, number: int, hand: Path) -> int:
     Returns:
         The exit status: 0 if it was asked to end, `TOO_LARGE`, or 1 with the reason in the log.
     """
-    reports = _take_output()
+    reports = Reports()
     stage = pipeline.stages[name]
     assert stage.run is not None, "only stages with run have workers"
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
@@ -257,7 +223,7 @@ def main(pipeline: Pipeline, name: str, number: int, hand: Path) -> int:
         worker.wished = True
 
     signal.signal(signal.SIGTERM, wish)
-    threading.Thread(target=_report, args=(worker, reports), name="reports", daemon=True).start()
+    reports.keep_saying(worker.now)
     with (
         contextlib.closing(function),
         contextlib.closing(replies),
@@ -267,24 +233,24 @@ def main(pipeline: Pipeline, name: str, number: int, hand: Path) -> int:
         _run(worker, pipeline, number, reports, open_ones)
     if traces is not None:
         traces.close()
-    _say(reports, worker.line())
+    reports.say(worker.now().line())
     return TOO_LARGE if worker.is_too_large() and not worker.wished else 0
 
 
 def _run(
-    worker: Worker, pipeline: Pipeline, number: int, reports: IO[str], open_ones: contextlib.ExitStack
+    worker: Worker, pipeline: Pipeline, number: int, reports: Reports, open_ones: contextlib.ExitStack
 ) -> None:
     stage = worker.stage
     read_on, bus = buses.of(pipeline, stage.reads_on), buses.of(pipeline, stage.bus)
     for one in (read_on, bus):
         open_ones.callback(one.close)
-    writer = worker.patiently(lambda: bus.writer(stage.name, plain=stage.plain), "the bus is away")
-    terms = Terms(stage.name, number, stage.tries, stage.again_after_s, stage.ordered)
-    reader = worker.patiently(lambda: read_on.reader(stage.source, terms), "the bus is away")
+    writer = worker.patiently(lambda: bus.writer(stage.name, plain=stage.plain), "it waits for the bus")
+    terms = Terms(stage.name, number, stage.tries, stage.ordered)
+    reader = worker.patiently(lambda: read_on.reader(stage.source, terms), "it waits for the bus")
     open_ones.callback(writer.close)
     # Closed first, so that a record that is not settled is given to another worker at once.
     open_ones.callback(reader.close)
-    _say(reports, READY_WORD)
+    reports.say(READY_WORD)
     worker.work(reader, writer)
 
 
@@ -293,34 +259,3 @@ def _traces(pipeline: str, endpoint: str) -> "Traces":
     from mez.pipeline.otlp import Traces
 
     return Traces(pipeline, endpoint)
-
-
-def _take_output() -> IO[str]:
-    """The standard output for reports alone; what the stage prints goes where errors go."""
-    sys.stdout.flush()
-    reports = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    return reports
-
-
-_saying = threading.Lock()
-
-
-def _say(reports: IO[str], line: str) -> None:
-    with _saying, contextlib.suppress(BrokenPipeError):
-        reports.write(line + "\n")
-        reports.flush()
-
-
-def _report(worker: Worker, reports: IO[str]) -> None:
-    while True:
-        time.sleep(REPORT_S)
-        _say(reports, worker.line())
-
-
-def _memory_mib() -> float:
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0.0
-    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)

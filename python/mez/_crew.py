@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from mez._processes import Child, Exit, mez_command
-from mez.pipeline.errors import StageError
-from mez.pipeline.file import Pipeline, Stage
-from mez.pipeline.hand import held
-from mez.pipeline.worker import REFUSED, TOO_LARGE, Report
+from mez._hand import held
+from mez._processes import Child, Exit
+from mez._reports import TOO_LARGE, UNUSABLE, Report
+from mez.errors import Error
 
 BACKOFF_FIRST_S: Final = 0.2
 """The pause before a worker is started again, the first time."""
@@ -23,7 +22,7 @@ BACKOFF_S_MAX: Final = 10.0
 """The longest pause. It doubles with each life in which a worker did nothing."""
 
 SILENT_S_MAX: Final = 5.0
-"""How much longer than a record may take a worker may be silent before it counts as hung."""
+"""How much longer than one piece of work may take a worker may be silent before it counts as hung."""
 
 STOP_S_MAX: Final = 2.0
 """How long a worker that was asked to end may take once nobody waits for its record any more."""
@@ -32,12 +31,31 @@ STOP_S_MAX: Final = 2.0
 _COUNTS: Final = ("taken", "done", "failed", "made", "work_ns", "waited", "waited_ns")
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What some of the workers do: all of them the same.
+
+    Attributes:
+        name: Its name; that of its first worker is `NAME-0`.
+        workers: How many work on it.
+        command: The command line of a worker, of its number and the path of its page (`Hand`).
+        work_s_max: How long it may work on one record or frame before it is killed, in seconds.
+        memory_mib_max: How much memory it may have before it is started again; `None`: any.
+    """
+
+    name: str
+    workers: int
+    command: Callable[[int, Path], list[str]]
+    work_s_max: float
+    memory_mib_max: float | None = None
+
+
 @dataclass(slots=True)
 class Post:
     """A worker's place: the process, and what became of it.
 
     Attributes:
-        stage: The stage.
+        job: What it does.
         number: Which of its workers, from 0.
         child: The process.
         hand: The page that says what it has in hand.
@@ -47,7 +65,7 @@ class Post:
         note: Why it last ended, for people; empty: it never did.
     """
 
-    stage: Stage
+    job: Job
     number: int
     child: Child
     hand: Path
@@ -84,43 +102,51 @@ class Post:
 
 
 class Crew:
-    """The workers of a pipeline on this host.
+    """Workers on this host, as processes.
 
     All calls come from one thread, which lives as long as the workers: they end with it.
 
     Args:
-        pipeline: The pipeline.
+        jobs: What there is to do.
         logs: The folder for what workers log, a file for each.
         tell: Told what people should know: a sentence.
+        unusable: What is raised if a worker says that starting it again does not help.
     """
 
-    def __init__(self, pipeline: Pipeline, logs: Path, tell: Callable[[str], object]) -> None:
+    def __init__(
+        self, jobs: Iterable[Job], logs: Path, tell: Callable[[str], object], unusable: type[Error]
+    ) -> None:
         logs.mkdir(parents=True, exist_ok=True)
         self._tell = tell
+        self._unusable = unusable
         self._again = True
-        self.posts = [
-            self._post(pipeline, stage, number, logs)
-            for stage in pipeline.stages.values()
-            for number in range(stage.workers)
-        ]
+        self.posts = [self._post(job, number, logs) for job in jobs for number in range(job.workers)]
 
-    def _post(self, pipeline: Pipeline, stage: Stage, number: int, logs: Path) -> Post:
-        name = f"{stage.name}-{number}"
+    def _post(self, job: Job, number: int, logs: Path) -> Post:
+        name = f"{job.name}-{number}"
         hand = logs / f"{name}.hand"
-        command = mez_command("pipeline", "worker", str(pipeline.path), stage.name, str(number), str(hand))
+        command = job.command(number, hand)
         post: Post
 
         def hear(line: str) -> None:
             post.hear(line)
 
         child = Child(name, command, logs / f"{name}.log", environment=os.environ, on_line=hear)
-        post = Post(stage, number, child, hand)
+        post = Post(job, number, child, hand)
         return post
 
-    def of(self, stages: Iterable[str]) -> list[Post]:
-        """The workers of these stages."""
-        wanted = set(stages)
-        return [post for post in self.posts if post.stage.name in wanted]
+    def of(self, jobs: Iterable[str]) -> list[Post]:
+        """The workers of these jobs."""
+        wanted = set(jobs)
+        return [post for post in self.posts if post.job.name in wanted]
+
+    def waiting(self, posts: Iterable[Post]) -> Report | None:
+        """What a worker says that waits; `None`: none does.
+
+        One that is refused is not overlooked behind one whose bus or edge is away.
+        """
+        reports = (post.report for post in posts if post.report.away)
+        return max(reports, key=lambda report: report.is_refused, default=None)
 
     def start(self, posts: Sequence[Post]) -> None:
         """Start workers that were not started yet."""
@@ -136,7 +162,7 @@ class Crew:
         """Wait, at most so long; return early if a worker ended. Start again what is due.
 
         Raises:
-            StageError: A stage's function cannot be used. Starting it again does not help.
+            Error: Of the kind `unusable`: a worker cannot work. Starting it again does not help.
         """
         now = time.monotonic()
         due = [post.restart_at_s for post in self.posts if post.restart_at_s is not None]
@@ -158,8 +184,8 @@ class Crew:
         if not self._again:
             post.end_life()
             return
-        if exited.status == REFUSED:
-            raise StageError(f"{name} cannot work.{post.child.last_words()}")
+        if exited.status == UNUSABLE:
+            raise self._unusable(f"{name} cannot work.{post.child.last_words()}")
         in_hand = held(post.hand)
         post.hand.unlink(missing_ok=True)
         post.idle_lives += 1
@@ -167,7 +193,7 @@ class Crew:
         pause_s = min(BACKOFF_FIRST_S * 2 ** (post.idle_lives - 1 if post.idle_lives else 0), BACKOFF_S_MAX)
         post.restart_at_s = exited.at_s + pause_s
         if exited.status == TOO_LARGE:
-            post.note = f"had more than {post.stage.memory_mib_max} MiB"
+            post.note = f"had more than {post.job.memory_mib_max} MiB"
         else:
             post.note = post.why_killed or str(exited)
         post.why_killed = ""
@@ -176,7 +202,7 @@ class Crew:
         self._tell(f"{name} {post.note}{at}; it is started again in {pause_s:g} s.{said}")
 
     def _kill_if_hung(self, post: Post) -> None:
-        limit_s = post.stage.again_after_s
+        limit_s = post.job.work_s_max
         silent_s = time.monotonic() - post.reported_at_s
         if post.report.in_hand_s > limit_s:
             post.why_killed = f"worked for more than {limit_s:g} s on {post.report.in_hand}, and was killed"
@@ -189,13 +215,13 @@ class Crew:
             os.kill(pid, signal.SIGKILL)
 
     def leave_ended(self) -> None:
-        """From now on start nothing again: the pipeline ends."""
+        """From now on start nothing again: the end is near."""
         self._again = False
         for post in self.posts:
             post.restart_at_s = None
 
     def stop(self, posts: Sequence[Post], until_s: float) -> list[Post]:
-        """Have workers finish their records and end.
+        """Have workers finish what they have in hand and end.
 
         Args:
             posts: The workers.

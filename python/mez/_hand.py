@@ -1,4 +1,4 @@
-"""What a worker has in hand, in a page that its runner can read after the worker was killed."""
+"""What a worker has in hand, in a page that its supervisor can read after the worker was killed."""
 
 import mmap
 import os
