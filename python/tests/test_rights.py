@@ -1,8 +1,6 @@
 """What applications may do: grants at an edge, and how a program learns of a refusal."""
 
 import contextlib
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import pytest
 
 import mez
 from mez._subscribe import connect
-from tests.support import deliver
+from tests.support import Site, deliver
 
 
 def _image() -> np.ndarray:
@@ -93,35 +91,16 @@ def test_rights_that_make_no_sense_are_named() -> None:
         mez.edge(rights={"app/counter": "watch"})  # type: ignore[dict-item]
 
 
-class _Site:
-    """A site with its file of rights, and an edge of this process that follows it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.keys = folder / "keys"
-        self.run("init", "--site", "test")
-
-    def run(self, *words: str) -> None:
-        command = [str(Path(sys.executable).parent / "mez"), "keys", *words, "--keys", str(self.keys)]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
-
-    def edge(self) -> mez.Edge:
-        return mez.edge(keys=self.keys)
-
-    def remote(self, edge: mez.Edge) -> dict[str, Any]:
-        """How a program of another host comes: by gRPC, and as no user of this one."""
-        return {"edge": edge.grpc_address, "keys": self.keys}
-
-
 @pytest.fixture
-def site(tmp_path: Path) -> _Site:
+def site(tmp_path: Path) -> Site:
     """A strict site that grants nothing yet."""
-    return _Site(tmp_path)
+    return Site(tmp_path)
 
 
 _TAKEN = r"may not watch dock/\*.*`mez keys grant app/\S+ watch 'dock/\*'`"
 
 
-def test_a_right_that_is_taken_away_ends_a_loop_with_the_sentence(site: _Site) -> None:
+def test_a_right_that_is_taken_away_ends_a_loop_with_the_sentence(site: Site) -> None:
     """Also one that runs."""
     site.run("grant", "app/**", "watch", "dock/*")
     with (
@@ -138,7 +117,7 @@ def test_a_right_that_is_taken_away_ends_a_loop_with_the_sentence(site: _Site) -
 
 
 def test_a_program_is_told_which_of_its_cameras_it_has_lost(
-    site: _Site, caplog: pytest.LogCaptureFixture
+    site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the grant that is missing. The edge is not lost, and nobody has to subscribe again."""
     site.run("grant", "app/**", "watch", "dock/*")
@@ -177,7 +156,7 @@ def test_a_program_is_told_which_of_its_cameras_it_has_lost(
     assert "lost the edge" not in caplog.text
 
 
-async def test_a_right_that_is_taken_away_ends_an_async_loop_with_the_sentence(site: _Site) -> None:
+async def test_a_right_that_is_taken_away_ends_an_async_loop_with_the_sentence(site: Site) -> None:
     """The same for `async for`."""
     site.run("grant", "app/**", "watch", "dock/*")
     with (
@@ -192,7 +171,7 @@ async def test_a_right_that_is_taken_away_ends_an_async_loop_with_the_sentence(s
                 cam.send(_image())
 
 
-def test_a_right_that_comes_back_is_worth_something(site: _Site) -> None:
+def test_a_right_that_comes_back_is_worth_something(site: Site) -> None:
     """A grant while the edge runs lets a program in that was refused."""
     with site.edge() as edge, mez.publisher("dock/cam1", edge=edge) as cam:
         with pytest.raises(mez.PermissionDenied):

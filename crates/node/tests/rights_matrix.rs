@@ -24,8 +24,8 @@ use mez_node::api::contract::Profile;
 use mez_node::api::pb;
 use mez_node::api::pb::edge_broker_client::EdgeBrokerClient;
 use mez_node::client::{
-    Address, ClientError, ClientOptions, DerivedStream, EdgeClient, PublisherClient, PublisherOptions,
-    Resume, SubscribeOptions,
+    Address, AnswerCounts, ClientError, ClientOptions, DerivedStream, EdgeClient, PublisherClient,
+    PublisherOptions, Resume, SubscribeOptions,
 };
 use mez_node::clock::{monotonic_now, wall_now};
 use mez_node::edge::EdgeHandle;
@@ -79,6 +79,8 @@ enum Request {
     Starts,
     Notes,
     Reply,
+    /// A picture that was made of a frame.
+    Answer,
     /// A derived stream under this name.
     Publish,
     Reset,
@@ -86,7 +88,7 @@ enum Request {
 }
 
 impl Request {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Newest,
         Self::Every,
         Self::Held,
@@ -102,6 +104,7 @@ impl Request {
         Self::Starts,
         Self::Notes,
         Self::Reply,
+        Self::Answer,
         Self::Publish,
         // Last: after it, the camera is not the same any more.
         Self::Forget,
@@ -121,7 +124,7 @@ impl Request {
             Self::Recorded => &[Watch, Export],
             Self::Exported => &[Read, Export],
             Self::List | Self::Starts => &[Observe],
-            Self::Reply => &[Reply],
+            Self::Reply | Self::Answer => &[Reply],
             Self::Publish => &[Publish],
             Self::Reset | Self::Forget => &[Operate],
         }
@@ -193,6 +196,17 @@ async fn outcome(asker: &Asker, request: Request, camera: &str) -> &'static str 
         Request::Notes => word(client.notes(&name, (None, None), None).await),
         Request::Reset => word(client.reset_camera(&name).await),
         Request::Forget => word(client.forget_camera(&name).await),
+        Request::Answer => {
+            let before = client.answer_counts();
+            let frame = FrameId { epoch: Epoch(1), sequence: Sequence(1) };
+            client.answer(&name, frame, b"picture".as_slice().into()).unwrap();
+            while client.answer_counts() == (AnswerCounts { queued: before.queued + 1, ..before }) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            client
+                .refused_answer(&name)
+                .map_or("yes", |refusal| word::<()>(Err(ClientError::Refused(refusal))))
+        }
         _ => {
             let failed = client.reply_counts().failed;
             let frame = FrameId { epoch: Epoch(1), sequence: Sequence(1) };

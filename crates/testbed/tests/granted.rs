@@ -3,7 +3,7 @@
 use mez_core::rights::{Grant, Rights, Stance};
 use mez_testbed::{
     Action, ApplicationId, ApplicationSpec, Ask, Bug, CameraSpec, Delivered, EdgeId, EdgeSpec, Failure,
-    HostClock, Moment, Resumes, World, ms, secs,
+    HostClock, Moment, Resumes, World, ms, noticed, secs,
 };
 
 const EDGE: EdgeId = EdgeId::FIRST;
@@ -137,12 +137,7 @@ fn run(bug: Option<Bug>) -> Result<(), Box<Failure>> {
 }
 
 fn assert_noticed(bug: Bug, rule: &str) {
-    match run(Some(bug)) {
-        Ok(()) => panic!("{bug:?} went unnoticed"),
-        Err(failure) => {
-            assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
-        }
-    }
+    noticed(bug, run(Some(bug)).err(), rule);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::{Running, command, edge, run, site, start, start_logging, strict_site, text, video};
+use super::process_support::{Running, command, run, start, started, text, video};
+use super::{edge, site, strict_site};
 
 /// The command that a refusal names, as words.
 fn remedy(refusal: &str) -> Vec<String> {
@@ -17,7 +18,7 @@ fn remedy(refusal: &str) -> Vec<String> {
 fn an_application_gets_what_it_was_granted_while_the_edge_runs() {
     let folder = strict_site();
     let folder = folder.path();
-    let video = video(folder).display().to_string();
+    let video = video(folder);
     let (_edge, link, grpc) = edge(folder);
     let _camera = start(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--loop"], folder);
     let watch = |seconds| run(&["subscribe", "dock/*", "--edge", &grpc, "--seconds", seconds], folder);
@@ -87,14 +88,11 @@ fn a_site_that_is_older_than_grants_goes_on_and_is_closed_by_one_command() {
 fn whoever_is_revoked_loses_what_it_has_and_a_successor_joins() {
     let folder = site();
     let folder = folder.path();
-    let video = video(folder).display().to_string();
+    let video = video(folder);
     let start_edge = || {
         let socket = folder.join("edge.sock").display().to_string();
         let any = "127.0.0.1:0";
         start(&["edge", "--listen", any, "--grpc", any, "--enrol", any, "--socket", &socket], folder)
-    };
-    let field = |edge: &Running, name: &str| {
-        edge.ready.split(' ').find_map(|field| field.strip_prefix(name)).unwrap().to_owned()
     };
     let edge = start_edge();
     let enrol = |edge: &Running, identity: &str, keys: &str| {
@@ -102,20 +100,20 @@ fn whoever_is_revoked_loses_what_it_has_and_a_successor_joins() {
         let token = String::from_utf8_lossy(&token.stdout).trim().to_owned();
         let there = folder.join(keys).display().to_string();
         let joined =
-            run(&["keys", "enrol", &token, "--edge", &field(edge, "enrol="), "--keys", &there], folder);
+            run(&["keys", "enrol", &token, "--edge", &edge.field("enrol="), "--keys", &there], folder);
         assert!(joined.status.success(), "{}", text(&joined));
         there
     };
     let (stolen, sold) = (enrol(&edge, "camera/dock/cam1", "stolen"), enrol(&edge, "app/laptop", "sold"));
-    let camera = |edge: &Running, keys: &str, log: &str, link: &str| {
-        let state = folder.join(format!("{log}-state")).display().to_string();
-        let args = ["camera", "dock/cam1", "--edge", &field(edge, "link="), "--source", &video, "--loop"];
+    let camera = |edge: &Running, keys: &str, name: &str, link: &str| {
+        let state = folder.join(format!("{name}-state")).display().to_string();
+        let args = ["camera", "dock/cam1", "--edge", &edge.field("link="), "--source", &video, "--loop"];
         let args = [&args[..], &["--keys", keys, "--state", &state, "--link", link]].concat();
-        start_logging(&args, folder, &folder.join(log))
+        started(&mut command(&args, folder), name, folder)
     };
-    let thief = camera(&edge, &stolen, "thief.log", "tcp");
+    let thief = camera(&edge, &stolen, "thief", "tcp");
     let watching =
-        ["subscribe", "dock/*", "--edge", &field(&edge, "grpc="), "--keys", &sold, "--seconds", "60s"];
+        ["subscribe", "dock/*", "--edge", &edge.field("grpc="), "--keys", &sold, "--seconds", "60s"];
     let watching = command(&watching, folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(1));
 
@@ -130,8 +128,7 @@ fn whoever_is_revoked_loses_what_it_has_and_a_successor_joins() {
     assert!(!ended.status.success());
     let said = text(&ended);
     assert!(said.contains("app/laptop") && said.contains("was revoked (gone since Monday)"), "{said}");
-    let enrolled =
-        run(&["keys", "enrol", &waiting, "--edge", &field(&edge, "enrol="), "--keys", "x"], folder);
+    let enrolled = run(&["keys", "enrol", &waiting, "--edge", &edge.field("enrol="), "--keys", "x"], folder);
     assert!(!enrolled.status.success(), "{}", text(&enrolled));
 
     let listed = text(&run(&["keys", "revoked"], folder));
@@ -147,10 +144,10 @@ fn whoever_is_revoked_loses_what_it_has_and_a_successor_joins() {
     drop(thief);
     let edge = start_edge();
     let anew = enrol(&edge, "camera/dock/cam1", "anew");
-    let (grpc, seconds) = (field(&edge, "grpc="), ["--seconds", "3s"]);
+    let (grpc, seconds) = (edge.field("grpc="), ["--seconds", "3s"]);
     let refused = run(&["subscribe", "dock/*", "--edge", &grpc, "--keys", &sold], folder);
     assert!(!refused.status.success() && text(&refused).contains("it was revoked"), "{}", text(&refused));
-    let _camera = camera(&edge, &anew, "anew.log", "auto");
+    let _camera = camera(&edge, &anew, "anew", "auto");
     let seen =
         run(&[&["subscribe", "dock/*", "--edge", &grpc, "--save", "seen"][..], &seconds].concat(), folder);
     assert!(seen.status.success(), "{}", text(&seen));

@@ -1,7 +1,7 @@
 //! Decides who may wait at a port before authentication, for how long, and which connection closes when too
 //! many wait.
 //!
-//! A connection passes three phases: silent (no byte has come), handshake, and preface (authenticated, but
+//! A connection passes three phases: silent (no byte has come), handshake, and preface (the handshake is over, but
 //! its first message is not complete). Each phase has a time limit. Unauthenticated connections wait in one
 //! room, authenticated ones in another. A room has a bounded number of places, and each address a bounded
 //! share of them. When a room or a share is full, the oldest connection of the address that holds the most

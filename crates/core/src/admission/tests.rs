@@ -80,7 +80,7 @@ fn every_stage_ends_and_bytes_that_dribble_buy_no_time() {
     for (now, ticket, text) in [
         (2000, silent, "it sent nothing within 2s"),
         (5000, slow, "it did not finish its handshake within 5s"),
-        (6000, half, "it authenticated, but did not complete its first message within 5s"),
+        (6000, half, "it finished its handshake, but was not admitted within 5s"),
     ] {
         assert_eq!(admission.poll_timeout(), Some(at(now)));
         admission.handle_heard(slow);

@@ -16,7 +16,7 @@ pub enum Phase {
     Silent,
     /// The handshake has begun.
     Handshake,
-    /// The peer is authenticated; its first message is not complete.
+    /// The handshake is over. Its first message is not complete, or, at the web port, nobody known has asked yet.
     Preface,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Dropped {
         let lacking = match self.phase {
             Phase::Silent => "it sent nothing",
             Phase::Handshake => "it did not finish its handshake",
-            Phase::Preface => "it authenticated, but did not complete its first message",
+            Phase::Preface => "it finished its handshake, but was not admitted",
         };
         match self.reason {
             DropReason::TooSlow(limit) => write!(f, "{lacking} within {limit:?}"),

@@ -15,6 +15,9 @@ pub const LIST_BYTES_MAX: usize = 60 << 10;
 /// The most bytes of a reason.
 pub const BECAUSE_BYTES_MAX: usize = 200;
 
+/// By how much a member that is revoked again counts as revoked later, if the clock does not say more. Moments on the
+/// list are whole seconds.
+const SECOND_NANOS: u64 = 1_000_000_000;
 /// The first byte of an encoded list.
 const FORMAT: u8 = 1;
 /// The most bytes of a site's name.
@@ -158,7 +161,8 @@ impl Revocations {
     // ---- the next list ------------------------------------------------------------------------------------
 
     /// The next list, on which `subject` is revoked. A member is revoked anew, with the certificates that it was given
-    /// since. Entries whose certificates have expired at `now` go if their room is needed, and not before: a clock
+    /// since: at least one second later than before, whatever the clock says. So whatever was let in just after the
+    /// entry on this list is denied by the next one. Entries whose certificates have expired at `now` go if their room is needed, and not before: a clock
     /// that is ahead then costs nothing.
     pub fn with(&self, now: Timestamp, subject: Subject, entry: Entry) -> Result<Self, ListFull> {
         let mut next = Self { version: self.version + 1, ..self.clone() };
@@ -166,7 +170,13 @@ impl Revocations {
         let entry = Entry { because, ..entry };
         match subject {
             Subject::Serial(serial) => drop(next.serials.insert(serial, entry)),
-            Subject::Member(member) => drop(next.members.insert(member, entry)),
+            Subject::Member(member) => {
+                let later =
+                    |held: &Entry| Timestamp::from_nanos(held.since.as_nanos().saturating_add(SECOND_NANOS));
+                let since =
+                    next.members.get(&member).map_or(entry.since, |held| entry.since.max(later(held)));
+                next.members.insert(member, Entry { since, ..entry });
+            }
         }
         if !next.fits() {
             next.serials.retain(|_, entry| entry.until > now);

@@ -46,6 +46,23 @@ fn a_member_that_joins_again_is_accepted_and_what_it_had_before_is_not() {
     assert!(denial.contains("`mez keys token app/x`"), "{denial}");
 }
 
+/// The clock of the host that signs may have been set back in between, or another host signs.
+#[test]
+fn a_member_that_is_revoked_again_loses_what_it_was_given_since_by_any_clock() {
+    let denied = |list: &Revocations, issued| {
+        let certificate = Certificate { issued, ..certificate("app/wall", "01", 0) };
+        list.denies(&certificate).is_some()
+    };
+    let once = revoked(&[("app/wall", 100)]);
+    let let_in = Timestamp::from_nanos(at(100).as_nanos() + 1);
+    assert!(!denied(&once, let_in));
+    for second in [0, 40, 100, 101, 200] {
+        let twice = revoked(&[("app/wall", 100), ("app/wall", second)]);
+        assert!(denied(&twice, let_in), "revoked again at {second} s");
+        assert_eq!(twice.get(&subject("app/wall")).unwrap().since, at(second.max(101)));
+    }
+}
+
 #[test]
 fn only_a_newer_list_takes_the_place_of_another() {
     let (one, two) = (revoked(&[("app/a", 1)]), revoked(&[("app/a", 1), ("app/b", 2)]));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::tree::PatternSet;
-use crate::name::CameraName;
+use crate::name::{CameraName, CameraPattern};
 
 /// The cameras that a subscription may have, of those that it selects: those in all of these sets. Cheap to
 /// clone.
@@ -21,6 +21,12 @@ impl Granted {
     /// Whether the subscription may have `camera`.
     pub fn allows(&self, camera: &CameraName) -> bool {
         self.0.as_deref().is_none_or(|sets| sets.iter().all(|set| set.matches(camera)))
+    }
+
+    /// Whether every camera of `pattern` is allowed, present and future, because one grant covers it.
+    pub fn includes(&self, pattern: &CameraPattern) -> bool {
+        let covers = |set: &PatternSet| set.patterns().any(|granted| granted.includes(pattern));
+        self.0.as_deref().is_none_or(|sets| sets.iter().all(covers))
     }
 
     /// Whether every camera is allowed.

@@ -31,7 +31,7 @@ const PAUSE_FOR_ROOM: Duration = Duration::from_millis(2);
 pub struct Accepted {
     /// The connection.
     pub stream: TlsStream<TcpStream>,
-    /// Its place, until it has said its first whole message.
+    /// Its place, until it has said its first whole message, or, at the web port, until somebody known asks.
     pub(crate) pass: Pass,
 }
 
@@ -47,8 +47,13 @@ pub struct TlsIncoming {
 impl TlsIncoming {
     /// Begins to accept, on the current tokio runtime. `refusals` keeps count of who was refused.
     pub fn new(listener: TcpListener, config: Arc<ServerConfig>, refusals: Arc<Refusals>) -> Self {
+        Self::at(listener, config, Door::new(refusals))
+    }
+
+    /// The same with a door that has other limits.
+    pub(crate) fn at(listener: TcpListener, config: Arc<ServerConfig>, door: Door) -> Self {
         let (sender, accepted) = mpsc::channel(ACCEPTED_MAX);
-        tokio::spawn(accept_all(listener, TlsAcceptor::from(config), sender, Door::new(refusals)));
+        tokio::spawn(accept_all(listener, TlsAcceptor::from(config), sender, door));
         Self { accepted }
     }
 }

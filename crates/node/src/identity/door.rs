@@ -184,8 +184,8 @@ impl Drop for Pass {
     }
 }
 
-/// Tells that the first whole message of a connection is there.
-#[derive(Debug)]
+/// Tells that the first whole message of a connection is there, or, at the web port, that somebody known has asked.
+#[derive(Debug, Default)]
 pub(crate) struct Said(Option<oneshot::Sender<()>>);
 
 impl Said {

@@ -84,9 +84,16 @@ pub(super) struct MemberVerifier {
     pub(super) own: Credentials,
     pub(super) accepts: Vec<Role>,
     pub(super) revoked: LiveRevocations,
+    /// Clients need not show a certificate. These are the names of the authorities that they are told of: a browser asks its user for a
+    /// certificate only if it has one of these.
+    pub(super) optional: Option<Vec<DistinguishedName>>,
 }
 
 impl ClientCertVerifier for MemberVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.optional.is_none()
+    }
+
     fn verify_client_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -111,9 +118,9 @@ impl ClientCertVerifier for MemberVerifier {
         Ok(verified)
     }
 
-    /// A client has one certificate to show, and may know of other authorities than are named here.
+    /// None, where a certificate has to be shown: a client has one, and may know of other authorities than are named here.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
+        self.optional.as_deref().unwrap_or_default()
     }
 
     fn verify_tls12_signature(

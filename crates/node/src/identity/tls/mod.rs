@@ -3,8 +3,9 @@
 //! A configuration holds as long as its port: it asks the credentials in each handshake (`live.rs`), so a renewed certificate is shown by the
 //! next one, and nothing that stands is touched.
 //!
-//! Both sides present a certificate; only enrolment, whose client has none yet, is different (see
-//! [`mod@super::enrol`]). Clients verify the server name [`EDGE_SERVER_NAME`], whatever address they dialled. Servers
+//! Both sides present a certificate. Only two ports are different: enrolment, whose client has none yet (see
+//! [`mod@super::enrol`]), and HTTP, where browsers sign in by a link (`web/`). Clients verify the server name
+//! [`EDGE_SERVER_NAME`], whatever address they dialled. Servers
 //! check the role inside the handshake, so that nothing is read from somebody who has no business there.
 //! Sessions are never resumed: a resumed session skips the check of the certificate, which may have expired meanwhile. Early data is
 //! refused, because it can be replayed.
@@ -18,7 +19,9 @@ use std::time::SystemTime;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::server::NoServerSessionStorage;
-use rustls::{CertificateError, CipherSuite, ClientConfig, OtherError, RootCertStore, ServerConfig};
+use rustls::{
+    CertificateError, CipherSuite, ClientConfig, DistinguishedName, OtherError, RootCertStore, ServerConfig,
+};
 
 use self::live::{EdgeVerifier, MemberVerifier, Own};
 use super::authority::{EDGE_SERVER_NAME, pem};
@@ -30,6 +33,8 @@ use crate::revocation::LiveRevocations;
 pub const ALPN_LINK: &[u8] = b"mez/1";
 /// The protocol name of gRPC.
 pub const ALPN_GRPC: &[u8] = b"h2";
+/// The protocol names of HTTP, in order of preference.
+pub const ALPN_HTTP: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// The protocol name of enrolment. The number is its version.
 pub const ALPN_ENROL: &[u8] = b"mez-enrol/1";
 
@@ -38,7 +43,7 @@ pub fn link_server_config(
     credentials: &Credentials,
     revoked: &LiveRevocations,
 ) -> Result<ServerConfig, TlsConfigError> {
-    server_config(credentials, &[Role::Camera], revoked, ALPN_LINK)
+    server_config(credentials, &[Role::Camera], revoked, None, &[ALPN_LINK])
 }
 
 /// TLS for a camera that dials the link. Connect with the server name [`EDGE_SERVER_NAME`].
@@ -71,7 +76,18 @@ pub fn grpc_server_config(
     accepts: &[Role],
     revoked: &LiveRevocations,
 ) -> Result<ServerConfig, TlsConfigError> {
-    server_config(credentials, accepts, revoked, ALPN_GRPC)
+    server_config(credentials, accepts, revoked, None, &[ALPN_GRPC])
+}
+
+/// TLS for an edge that serves HTTP. A client need not show a certificate. If it shows one, it must be that of an application of the site that
+/// was not revoked: whoever shows another one is refused, so that nobody is taken for somebody else by mistake.
+pub fn web_server_config(
+    credentials: &Credentials,
+    revoked: &LiveRevocations,
+) -> Result<ServerConfig, TlsConfigError> {
+    let mut roots = RootCertStore::empty();
+    roots.add(credentials.authority())?;
+    server_config(credentials, &[Role::App], revoked, Some(roots.subjects()), &ALPN_HTTP)
 }
 
 /// TLS for a client of an edge's gRPC services. Connect with the server name [`EDGE_SERVER_NAME`].
@@ -109,7 +125,7 @@ pub(super) fn enrolment_server_config(credentials: &Credentials) -> Result<Serve
     chain.extend_from_slice(credentials.trust().certificates());
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(TLS13)?;
     let config = builder.with_no_client_auth().with_single_cert(chain, credentials.key())?;
-    Ok(hardened_server(config, ALPN_ENROL))
+    Ok(hardened_server(config, &[ALPN_ENROL]))
 }
 
 /// TLS towards services that are none of the site's, such as those of network cameras: verified by the authorities that this host trusts. `None`: it
@@ -166,8 +182,8 @@ pub(super) fn hardened_client(mut config: ClientConfig, alpn: &[u8]) -> ClientCo
     config
 }
 
-fn hardened_server(mut config: ServerConfig, alpn: &[u8]) -> ServerConfig {
-    config.alpn_protocols = vec![alpn.to_vec()];
+fn hardened_server(mut config: ServerConfig, alpn: &[&[u8]]) -> ServerConfig {
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
@@ -183,15 +199,17 @@ fn client_config(credentials: &Credentials, alpn: &[u8]) -> Result<ClientConfig,
     Ok(hardened_client(config, alpn))
 }
 
+/// `optional`: see [`MemberVerifier`].
 fn server_config(
     credentials: &Credentials,
     accepts: &[Role],
     revoked: &LiveRevocations,
-    alpn: &[u8],
+    optional: Option<Vec<DistinguishedName>>,
+    alpn: &[&[u8]],
 ) -> Result<ServerConfig, TlsConfigError> {
     require(credentials, &[Role::Edge], "serve")?;
-    let verifier =
-        MemberVerifier { own: credentials.clone(), accepts: accepts.to_vec(), revoked: revoked.clone() };
+    let (own, accepts, revoked) = (credentials.clone(), accepts.to_vec(), revoked.clone());
+    let verifier = MemberVerifier { own, accepts, revoked, optional };
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(TLS13)?;
     let config = builder
         .with_client_cert_verifier(Arc::new(verifier))

@@ -308,7 +308,7 @@ async fn only_an_edge_can_answer_for_an_edge() {
     let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(TLS13).unwrap();
     let server =
         builder.with_no_client_auth().with_single_cert(camera.chain().to_vec(), camera.key()).unwrap();
-    let server = hardened_server(server, ALPN_GRPC);
+    let server = hardened_server(server, &[ALPN_GRPC]);
     let app = grpc_client_config(&member(&harbour, "app/counter")).unwrap();
     let outcome = over_tcp(server, app, &site("harbour")).await;
     assert!(outcome.client.as_ref().unwrap_err().contains("not an edge"), "{outcome:?}");
