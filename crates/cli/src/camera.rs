@@ -24,6 +24,7 @@ use crate::failure::Failure;
 use crate::limits::LimitArgs;
 use crate::persist::PersistArgs;
 use crate::text::{parse_frame_bytes, parse_rate, parse_room};
+use crate::unnamed;
 
 /// Run a camera broker: keep a camera's frames, and send them to the edge on demand
 #[derive(Debug, Args)]
@@ -33,6 +34,7 @@ Examples:
   mez camera dock/cam1 --edge edge.local --source rtsp://10.0.0.9/stream --source-credentials dock.credentials
   mez camera dock/cam1 --edge localhost --source recording.mp4 --loop --fps 10
   mez camera dock/cam1 --edge edge1.local --edge edge2.local --source /dev/video0
+  mez camera dock/cam1 --source /dev/video0       at the edge that answers on the local network (mez edge --announce)
   mez camera dock/cam1 --edge edge.local         frames come from other programs, through the Unix socket
   mez camera dock/cam1 --edge edge.local --store /var/lib/mez/store --store-age 72h
 
@@ -56,7 +58,7 @@ pub(crate) struct CameraArgs {
     /// File of settings (TOML), or `off` for none [default: camera.toml in ~/.config/mez, else in /etc/mez]
     #[arg(long, value_name = "FILE|off", env = "MEZ_CAMERA_CONFIG")]
     config: Option<PathBuf>,
-    /// The edge. Give several (repeated, or separated by commas) in order of preference: the camera uses the first that it can reach
+    /// The edge. Give several (repeated, or separated by commas) in order of preference: the camera uses the first that it can reach [default: the edge on this host, if one runs; else the edge of the site that answers on the local network]
     #[arg(long, value_name = "HOST[:PORT]", env = "MEZ_EDGE", value_delimiter = ',', value_parser = parse_edge)]
     edge: Vec<EdgeAddress>,
     /// The transport: QUIC, TLS over TCP, or automatic (QUIC, and TCP if UDP is blocked)
@@ -193,10 +195,10 @@ impl OfRole for CameraArgs {
             );
         }
         let edges = self.edge.len();
-        if edges == 0 {
+        if edges == 0 && given("edge") {
             add(
                 "edge",
-                "no edge is named; name its host with --edge HOST, in the variable MEZ_EDGE, or with edge = [\"HOST\"] in a file",
+                "the list is empty: there is no edge to go to; write edge = [\"HOST\"], or leave it out to look for one on the local network",
             );
         } else if edges > EDGES_MAX {
             add("edge", &format!("these are {edges} edges, and {EDGES_MAX} are the most; leave some out"));
@@ -283,7 +285,9 @@ pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
     let (options, source) = in_force.args.options()?;
     let CameraArgs { fps, looped, decode, .. } = in_force.args;
     let onvif = in_force.args.source_onvif.clone().unwrap_or_default();
+    let keys = in_force.args.keys.clone();
     block_on_camera(async {
+        let mut options = options;
         let decoders = options.camera.decoders.clone();
         let source_options =
             SourceOptions { fps, looped, packets: !decode, decoders, onvif, ..SourceOptions::default() };
@@ -292,6 +296,12 @@ pub(crate) fn run(typed: &Typed) -> Result<(), Failure> {
             Some(spec) => Some(PreparedSource::prepare(spec, source_options).await?),
             None => None,
         };
+        if options.camera.edges.is_empty() {
+            options
+                .camera
+                .edges
+                .push(unnamed::for_camera(&options.camera.credentials, keys.as_deref()).await?);
+        }
         let process = CameraProcess::start(options).await?;
         let reload = async || {
             if let Some(args) = config::reload(&mut in_force, typed) {

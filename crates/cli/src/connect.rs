@@ -8,14 +8,15 @@ use mez_node::client::{Address, ClientOptions, EdgeClient, Which};
 use mez_node::identity::{KeyFolder, Role};
 
 use crate::Application;
-use crate::config::{self, Contradictions, EdgePlaces, OFF, OfRole, Take};
+use crate::config::{self, Contradictions, OFF, OfRole, Take};
 use crate::failure::Failure;
+use crate::unnamed;
 
 /// Where the edge is, and which keys to use.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
     /// The edge: a host name, an address, or unix:///PATH. Give several (repeated, or separated by commas) in order of preference [default: the
-    /// Unix socket of the edge on this host, as in `mez edge`]
+    /// Unix socket of the edge on this host, as in `mez edge`, if one runs; else the edge that answers on the local network]
     #[arg(long, value_name = "EDGE", env = "MEZ_EDGE", value_delimiter = ',', value_parser = parse_edge)]
     edge: Vec<String>,
     /// Folder with the keys of this host, which an edge on another host asks for [default: ~/.config/mez/keys]
@@ -85,8 +86,7 @@ impl ConnectArgs {
         let given = edges.iter().map(|text| Address::parse(text, Which::Edge));
         let mut addresses = given.collect::<Result<Vec<_>, _>>()?;
         if addresses.is_empty() {
-            let socket = EdgePlaces::socket_for_applications(of_edge)?;
-            addresses.push(socket.map_or_else(|| Address::local(Which::Edge), Address::Unix));
+            addresses.push(unnamed::for_application(of_edge, keys).await?);
         }
         let is_remote = addresses.iter().any(|address| address.as_unix().is_none());
         let credentials = match is_remote {

@@ -1,6 +1,6 @@
 //! `mez edge`: runs an edge broker.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -13,17 +13,20 @@ use mez_node::api::ApiLimits;
 use mez_node::api::socket::{Which, default_path};
 use mez_node::client::Address;
 use mez_node::decoders::{DecoderChoice, Decoders};
+use mez_node::discovery::Network;
 use mez_node::identity::{KeyFolder, Name};
 use mez_node::persist::PersistOptions;
 use mez_node::pictures::PictureService;
 use mez_node::ports;
 use mez_node::process::{EdgeChanges, EdgeProcess, EdgeProcessOptions};
 use mez_node::runtime::{block_on, until_stopped_reloading};
+use mez_node::web::{ProxyHeader, ProxyHeaderName, ProxySender, ScrapeToken, WebOptions};
 
 use crate::Itself;
 use crate::config::{self, Contradictions, OfRole, Role, Take, Typed};
 use crate::failure::Failure;
 use crate::limits::LimitArgs;
+use crate::page::PAGE;
 use crate::persist::PersistArgs;
 use crate::text::{parse_count, parse_frame_bytes, parse_period, parse_room};
 
@@ -36,6 +39,9 @@ Examples:
   mez edge --grpc off --enrol off                no applications on other hosts, no new devices
   mez edge --signer unix:///run/mez/signer.sock  another user's `mez keys serve` has the authority's key
   mez edge --channel 'hall=dock/*,yard/cam1'     these cameras share one radio cell: divide it fairly
+  mez edge --web                                 the page, health and metrics at https://localhost:7653
+  mez edge --announce                            others on this network find it without --edge
+  mez edge open                                  a link that signs a browser in to the page of the edge on this host
   mez edge --config edge.toml                    settings from a file; flags and variables go before it
 
 Without --config the settings are read from ~/.config/mez/edge.toml (or $XDG_CONFIG_HOME/mez/edge.toml), else from /etc/mez/edge.toml, if one is \
@@ -63,6 +69,21 @@ pub(crate) struct EdgeArgs {
     /// Address and port where new devices enrol (TLS), if this host made the site, or `off`
     #[arg(long, value_name = "ADDRESS:PORT|off", default_value_t = Port::On(every_address(ports::ENROL)), env = "MEZ_EDGE_ENROL")]
     enrol: Port,
+    /// Address and port of the page, its data, health and metrics (HTTP over TLS); `on` for 127.0.0.1:7653, or `off`
+    #[arg(long, value_name = "ADDRESS:PORT|on|off", default_value_t = Web(None), num_args = 0..=1, default_missing_value = "on", env = "MEZ_EDGE_WEB")]
+    web: Web,
+    /// File with a token by which metrics are scraped without a certificate: `Authorization: Bearer TOKEN`; one line of 16 to 1024 characters
+    #[arg(long, value_name = "FILE", env = "MEZ_EDGE_SCRAPE_TOKEN_FILE")]
+    scrape_token_file: Option<PathBuf>,
+    /// Header by which a reverse proxy says who asks for the page or its data, such as X-Remote-User; that person is the application app/proxy/NAME. Needs web_proxy_from
+    #[arg(long, value_name = "HEADER", env = "MEZ_EDGE_WEB_PROXY_HEADER")]
+    web_proxy_header: Option<ProxyHeaderName>,
+    /// Who may send that header: `loopback` for every program on this host, or the application whose certificate the proxy shows, such as app/gateway; may be repeated. Requests with the header from others are refused
+    #[arg(long, value_name = "loopback|app/NAME", env = "MEZ_EDGE_WEB_PROXY_FROM", value_delimiter = ',')]
+    web_proxy_from: Vec<ProxySender>,
+    /// Announce this edge on the local network (multicast DNS), with the name of its site and its ports, so that cameras and applications of the site find it that were told of no edge
+    #[arg(long, env = "MEZ_EDGE_ANNOUNCE")]
+    announce: bool,
     /// Who renews certificates: the Unix socket of `mez keys serve --signer` (unix:///PATH), or another edge of the site (HOST). This process then
     /// never uses the authority's key, enrols no devices, and needs an identity of its own [default: this process, if it finds the authority's key]
     #[arg(long, value_name = "unix:///PATH|HOST", env = "MEZ_EDGE_SIGNER", value_parser = parse_signer)]
@@ -160,6 +181,33 @@ impl FromStr for Age {
     }
 }
 
+/// Where the page is, if it is served.
+#[derive(Clone, Copy, Debug)]
+struct Web(Option<SocketAddr>);
+
+impl FromStr for Web {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self(None)),
+            "on" => Ok(Self(Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), ports::WEB)))),
+            _ => text
+                .parse()
+                .map(|address| Self(Some(address)))
+                .map_err(|_| "write ADDRESS:PORT, such as [::]:7653, or on, or off".into()),
+        }
+    }
+}
+
+impl std::fmt::Display for Web {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("off"),
+        }
+    }
+}
+
 /// An address to listen on, or `off`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Port {
@@ -244,8 +292,21 @@ impl OfRole for EdgeArgs {
         if let Err(error) = Channels::new(self.channels.clone()) {
             found.push(("channel", error.to_string()));
         }
-        let ports =
-            [("listen", Some(self.listen)), ("grpc", self.grpc.address()), ("enrol", self.enrol.address())];
+        if self.scrape_token_file.is_some() && self.web.0.is_none() {
+            let why = "metrics are scraped at the port of web, which is off; turn it on, or leave this out";
+            found.push(("scrape_token_file", why.into()));
+        }
+        found.extend(self.proxy_faults());
+        if self.announce && self.listen.ip().to_canonical().is_loopback() {
+            let why = "the edge listens on loopback alone, where no other host reaches it; give listen another address, or leave this out";
+            found.push(("announce", why.into()));
+        }
+        let ports = [
+            ("listen", Some(self.listen)),
+            ("grpc", self.grpc.address()),
+            ("enrol", self.enrol.address()),
+            ("web", self.web.0),
+        ];
         for (place, (key, address)) in ports.iter().enumerate() {
             // The system chooses another one for each that leaves it open.
             let same = |(_, other): &&(&str, Option<SocketAddr>)| {
@@ -294,6 +355,8 @@ impl EdgeArgs {
             grpc: self.grpc.address(),
             enrol: self.enrol.address(),
             socket: Some(self.socket.clone().unwrap_or_else(|| default_path(Which::Edge))),
+            web: self.web()?,
+            announce: self.announce.then_some(Network::LOCAL),
             config: EdgeConfig {
                 log_bytes_max: self.memory_bytes,
                 cameras_max: self.cameras_max,
@@ -312,6 +375,33 @@ impl EdgeArgs {
             decoders: Decoders::start(self.decoder),
             pictures: self.pictures(itself),
         })
+    }
+
+    fn web(&self) -> Result<Option<WebOptions>, Failure> {
+        let Some(listen) = self.web.0 else { return Ok(None) };
+        let scrape_token = self.scrape_token_file.as_deref().map(ScrapeToken::read).transpose()?;
+        let from = self.web_proxy_from.clone();
+        let proxy = self.web_proxy_header.clone().map(|name| ProxyHeader { name, from });
+        Ok(Some(WebOptions { scrape_token, proxy, assets: PAGE, ..WebOptions::new(listen) }))
+    }
+
+    fn proxy_faults(&self) -> Contradictions {
+        let (has_header, has_sender) = (self.web_proxy_header.is_some(), !self.web_proxy_from.is_empty());
+        let mut found = Contradictions::new();
+        if has_header && !has_sender {
+            let why = "nobody may send it, so that every request with it is refused; say who may with web_proxy_from, or leave this out";
+            found.push(("web_proxy_header", why.into()));
+        }
+        if has_sender && !has_header {
+            let why =
+                "they may send a header that is not named; name it with web_proxy_header, or leave this out";
+            found.push(("web_proxy_from", why.into()));
+        }
+        if has_header && self.web.0.is_none() {
+            let why = "proxies come to the port of web, which is off; turn it on, or leave this out";
+            found.push(("web_proxy_header", why.into()));
+        }
+        found
     }
 
     fn pictures(&self, itself: Itself) -> PictureService {

@@ -7,8 +7,10 @@ mod cameras;
 mod columns;
 mod config;
 mod connect;
+mod discover;
 mod doctor;
 mod edge;
+mod edge_open;
 mod failure;
 mod groups;
 mod keys;
@@ -17,11 +19,13 @@ mod live;
 mod logging;
 #[cfg(feature = "emulator")]
 mod measure;
+mod page;
 mod persist;
 mod place;
 mod store;
 mod subscribe;
 mod text;
+mod unnamed;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -59,10 +63,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Edge(Box<edge::EdgeArgs>),
+    Edge(Box<EdgeCommand>),
     Camera(Box<camera::CameraArgs>),
     Cameras(cameras::CamerasArgs),
     Groups(groups::GroupsArgs),
+    Discover(discover::DiscoverArgs),
     Subscribe(subscribe::SubscribeArgs),
     Keys(keys::KeysArgs),
     Store(store::StoreArgs),
@@ -80,6 +85,18 @@ enum Command {
     /// Hand on what cameras and applications publish to another system (needs the Python package)
     #[command(disable_help_flag = true)]
     Bridge(PythonArgs),
+    /// Turn frames of cameras into pictures for their displays (needs the Python package)
+    #[command(disable_help_flag = true)]
+    Engine(PythonArgs),
+    /// Train and try styles, in which engines paint (needs the Python package)
+    #[command(disable_help_flag = true)]
+    Style(PythonArgs),
+    /// Send pictures to an engine, and show what it makes of them (needs the Python package)
+    #[command(disable_help_flag = true)]
+    Offload(PythonArgs),
+    /// Show cameras, applications and groups of an edge in the terminal, once a second (needs the Python package)
+    #[command(disable_help_flag = true)]
+    Top(PythonArgs),
     /// Run an experiment (needs the Python package and a checkout)
     #[command(disable_help_flag = true)]
     Bench(PythonArgs),
@@ -89,6 +106,21 @@ enum Command {
     #[cfg(feature = "emulator")]
     #[command(hide = true)]
     Measure(measure::MeasureArgs),
+}
+
+/// `mez edge`, which runs an edge broker, and what is asked of one that runs.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+struct EdgeCommand {
+    #[command(subcommand)]
+    command: Option<EdgeSubcommand>,
+    #[command(flatten)]
+    args: edge::EdgeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum EdgeSubcommand {
+    Open(edge_open::OpenArgs),
 }
 
 /// The command of the process that an edge starts to decode for programs on its host.
@@ -142,7 +174,11 @@ fn dispatch(cli: Cli, matches: &ArgMatches, itself: Itself) -> Result<(), Failur
     let own = matches.subcommand().map(|(_, own)| own);
     let typed = |role| own.map(|own| Typed::of(role, own)).unwrap_or_default();
     // Brokers find in their settings how they log.
-    if !matches!(cli.command, Command::Edge(_) | Command::Camera(_)) {
+    let is_broker = match &cli.command {
+        Command::Edge(edge) => edge.command.is_none(),
+        command => matches!(command, Command::Camera(_)),
+    };
+    if !is_broker {
         cli.logs.start();
         // It is a finding of the doctor's.
         if !matches!(cli.command, Command::Doctor(_) | Command::DecodePictures) {
@@ -150,10 +186,14 @@ fn dispatch(cli: Cli, matches: &ArgMatches, itself: Itself) -> Result<(), Failur
         }
     }
     match cli.command {
-        Command::Edge(_) => edge::run(&typed(Role::Edge), itself),
+        Command::Edge(edge) => match edge.command {
+            Some(EdgeSubcommand::Open(args)) => edge_open::run(args),
+            None => edge::run(&typed(Role::Edge), itself),
+        },
         Command::Camera(_) => camera::run(&typed(Role::Camera)),
         Command::Cameras(args) => cameras::run(args),
         Command::Groups(args) => groups::run(args),
+        Command::Discover(args) => discover::run(&args),
         Command::Subscribe(args) => subscribe::run(args),
         Command::Store(args) => store::run(args),
         Command::Doctor(args) => doctor::run(*args),
@@ -163,6 +203,10 @@ fn dispatch(cli: Cli, matches: &ArgMatches, itself: Itself) -> Result<(), Failur
         Command::Profile(_) => Err(in_python("profile")),
         Command::Pipeline(_) => Err(in_python("pipeline")),
         Command::Bridge(_) => Err(in_python("bridge")),
+        Command::Engine(_) => Err(in_python("engine")),
+        Command::Style(_) => Err(in_python("style")),
+        Command::Offload(_) => Err(in_python("offload")),
+        Command::Top(_) => Err(in_python("top")),
         Command::Bench(_) => Err(in_python("bench")),
         Command::DecodePictures => decode_pictures(),
         #[cfg(feature = "emulator")]
@@ -210,6 +254,23 @@ pub fn application() -> Result<Application, String> {
 /// The Unix socket of this host's edge, where its variable or its file of settings names one. The error is a sentence.
 pub fn edge_socket() -> Result<Option<PathBuf>, String> {
     config::EdgePlaces::socket_for_applications(None).map_err(|failure| failure.to_string())
+}
+
+/// The page of this build, for an edge in another program.
+pub fn page() -> mez_node::web::Assets {
+    page::PAGE
+}
+
+/// The edge of a publisher with these credentials that was told of none: that of this host, or one that answers on the network. The error is a
+/// sentence.
+///
+/// # Errors
+/// Several edges answer, or the settings of this host's edge cannot be read.
+pub async fn edge_of_publisher(
+    credentials: &mez_node::identity::Credentials,
+    keys: Option<&std::path::Path>,
+) -> Result<mez_node::ports::EdgeAddress, String> {
+    unnamed::for_publisher(credentials, keys).await.map_err(|failure| failure.to_string())
 }
 
 /// The error for a command that only the Python package has.

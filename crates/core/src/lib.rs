@@ -36,11 +36,13 @@
 //! | [`renewal`] | when a member asks for its next certificate |
 //! | [`audit`] | who did what at an edge: records that are chained by their hashes |
 //! | [`admission`] | who may wait at a port before authentication, and which connection closes when too many wait |
+//! | [`answers`] | pictures that applications make of frames, on their way back to the camera |
 //! | [`broker`] | the camera broker and the edge broker as state machines |
 
 pub mod admission;
 pub mod allowance;
 pub mod ancestors;
+pub mod answers;
 pub mod audit;
 pub mod broker;
 pub mod buffer;

@@ -146,6 +146,7 @@ pub enum ProfileError {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     rungs: Vec<RungProfile>,
+    takes_source_video: bool,
 }
 
 impl Profile {
@@ -178,7 +179,18 @@ impl Profile {
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(ProfileError::Twice { rung: twice[0].clone() });
         }
-        Ok(Self { rungs: monotone(rungs) })
+        Ok(Self { rungs: monotone(rungs), takes_source_video: true })
+    }
+
+    /// The same, of an application that always wants a rung: frames of a source's own video do not go as they are.
+    #[must_use]
+    pub fn without_source_video(self) -> Self {
+        Self { takes_source_video: false, ..self }
+    }
+
+    /// Whether frames of a source's own video may go as they are in place of a rung. By default they may.
+    pub fn takes_source_video(&self) -> bool {
+        self.takes_source_video
     }
 
     /// All rungs, in the order in which they were given.

@@ -26,12 +26,13 @@ use mez_core::source::SourceState;
 use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
-    ALPN, Abilities, CONTRACTS_MAX, Demand, DiskStatus, FRAME_HEADER_BYTES_MAX, FeasibilityReport,
-    FrameHeader, Hello, HistoryCode, HistoryEnd, HistoryRequest, Inquiry, MESSAGE_BYTES_MAX, Message,
-    MessageBuffer, NegotiationResult, PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest,
-    ProfileUse, RECORD_BYTES_MAX, REPLY_BYTES_MAX, REVOCATION_LIST_BYTES_MAX, RecordHead, RecordKind,
-    RefuseCode, ReplyResult, Report, SHARE_REQUEST_RUNGS_MAX, SKIP_RANGES_MAX, Share, ShareRequest,
-    SourceReport, Standing, Status, TEXT_BYTES_MAX, VERSION, Welcome,
+    ALPN, Abilities, AnswerAccount, AnswerRequest, AnswerSkip, AnswerSkips, CONTRACTS_MAX, Demand,
+    DiskStatus, FRAME_HEADER_BYTES_MAX, FeasibilityReport, FrameHeader, Hello, HistoryCode, HistoryEnd,
+    HistoryRequest, Inquiry, MESSAGE_BYTES_MAX, Message, MessageBuffer, NegotiationResult, PROFILE_BYTES_MAX,
+    PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse, RECORD_BYTES_MAX, REPLY_BYTES_MAX,
+    REVOCATION_LIST_BYTES_MAX, RecordHead, RecordKind, RefuseCode, ReplyResult, Report,
+    SHARE_REQUEST_RUNGS_MAX, SKIP_RANGES_MAX, Share, ShareRequest, SourceReport, Standing, Status,
+    TEXT_BYTES_MAX, VERSION, Welcome,
 };
 
 use self::document::{blocks, hex};
@@ -216,6 +217,9 @@ fn profiles() -> Vec<(&'static str, Message)> {
 }
 
 fn past_and_replies() -> Vec<(&'static str, Message)> {
+    let mut skipped = AnswerSkips::default();
+    skipped.add(AnswerSkip::Replaced, 3);
+    skipped.add(AnswerSkip::Late, 1);
     vec![
         (
             "history-request",
@@ -247,6 +251,8 @@ fn past_and_replies() -> Vec<(&'static str, Message)> {
         ("renewal-request", Message::RenewalRequest(vec![0x0a, 0x00].into())),
         ("renewal-answer", Message::RenewalAnswer(vec![0x20, 0x01].into())),
         ("refresh", Message::Refresh { frame: id(3, 42) }),
+        ("answer-request", Message::AnswerRequest(AnswerRequest { bound: Some(Duration::from_millis(150)) })),
+        ("answer-account", Message::AnswerAccount(AnswerAccount { since: 1, answered: 100, skipped })),
         ("revocation-version", Message::RevocationVersion { version: 7 }),
         ("revocation-list", Message::RevocationList { signed: Bytes::from_static(&[0xaa; 16]) }),
         (
@@ -435,6 +441,10 @@ fn codes_are_those_of_the_code() {
         let stage =
             Stage::from_code(code).filter(|stage| (*stage as usize) <= Stage::AT_CAMERA).map(Stage::name);
         assert_eq!(stages.get(&code.to_string()).map(String::as_str), stage, "stage {code}");
+    }
+    // The last reason is of the camera alone.
+    for reason in &AnswerSkip::ALL[..8] {
+        named("### AnswerRequest and AnswerAccount", *reason as u16, reason.name());
     }
     for (code, name) in HistoryCode::ALL.into_iter().zip(["none", "rung", "busy", "too_large"]) {
         named("### HistoryEnd", code as u16, name);

@@ -14,8 +14,8 @@ pub const GRPC: u16 = 7651;
 /// Enrolment of new devices with a one-time token: TCP, TLS, only the server with a certificate.
 pub const ENROL: u16 = 7652;
 
-/// Health and metrics over plain HTTP: TCP. The only port without TLS, so it is bound to loopback unless configured.
-pub const HTTP: u16 = 7653;
+/// The edge's page, health and metrics: TCP, HTTP over TLS. Off unless it is turned on, and then on loopback unless it says otherwise.
+pub const WEB: u16 = 7653;
 
 /// What to do if an address cannot be listened on. `option` is the command's option for it.
 pub(crate) fn bind_remedy(error: &std::io::Error, option: &str) -> String {

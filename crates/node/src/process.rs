@@ -23,6 +23,7 @@ use crate::client::{Address, ClientError, OtherEdge, signer_at};
 use crate::clock::wall_now;
 use crate::decoders::Decoders;
 use crate::descriptors;
+use crate::discovery::{Advert, Announcer, Network};
 use crate::edge::{EdgeBroker, EdgeHandle, EdgeOptions, EdgeStartError, Stopped};
 use crate::identity::authority::AuthorityError;
 use crate::identity::folder::AUTHORITY_KEY;
@@ -33,6 +34,7 @@ use crate::pictures::PictureService;
 use crate::ports::bind_remedy;
 use crate::revocation::{self, RevokedError, RevokedFile};
 use crate::rights::{LiveRights, RightsError, RightsFile, follow};
+use crate::web::{WebError, WebOptions, WebServer};
 
 /// How an edge broker's process is set up.
 #[derive(Clone, Debug)]
@@ -49,6 +51,10 @@ pub struct EdgeProcessOptions {
     pub enrol: Option<SocketAddr>,
     /// The Unix socket for applications on this host, if any.
     pub socket: Option<PathBuf>,
+    /// The port for the page, health and metrics, if any.
+    pub web: Option<WebOptions>,
+    /// Where the edge is announced. Default: nowhere.
+    pub announce: Option<Network>,
     /// The broker's own settings.
     pub config: EdgeConfig,
     /// The folder for state. Default as in [`crate::state`].
@@ -105,6 +111,9 @@ pub enum EdgeProcessError {
     /// The thread that writes the audit log.
     #[error("cannot start the thread that writes the audit log: {0}")]
     AuditThread(#[source] std::io::Error),
+    /// The port for the page, health and metrics.
+    #[error(transparent)]
+    Web(#[from] WebError),
     /// The address of the signer.
     #[error(transparent)]
     Signer(#[from] ClientError),
@@ -129,6 +138,8 @@ pub struct EdgeProcess {
     grpc: Option<SocketAddr>,
     socket: Option<PathBuf>,
     enrolment: Option<(SocketAddr, oneshot::Sender<()>, JoinHandle<()>)>,
+    web: Option<WebServer>,
+    announcer: Option<Announcer>,
     /// Renews the edge's own certificate, and hears of deny lists from the edge with the signer, until this is dropped.
     _keeping: JoinSet<()>,
 }
@@ -143,6 +154,8 @@ impl EdgeProcess {
             grpc,
             enrol,
             socket,
+            web,
+            announce,
             config,
             state,
             persist,
@@ -194,12 +207,26 @@ impl EdgeProcess {
             Some(address) if keys.holds_authority_key() => Some(enrolment(&keys, address, audit).await?),
             _ => None,
         };
-        Ok(Self { edge, pictures, api, grpc, socket, enrolment, _keeping: keeping })
+        let web = match web {
+            Some(web) => Some(WebServer::start(&api, &credentials, web).await?),
+            None => None,
+        };
+        let announcer = announce.and_then(|network| {
+            let enrol = enrolment.as_ref().map(|(address, ..)| *address);
+            let ports = [grpc, enrol, web.as_ref().map(WebServer::address)];
+            announce_at(network, &Advert::of(credentials.identity(), network, edge.link_address(), ports))
+        });
+        Ok(Self { edge, pictures, api, grpc, socket, enrolment, web, announcer, _keeping: keeping })
     }
 
     /// The broker.
     pub fn edge(&self) -> &EdgeHandle {
         &self.edge
+    }
+
+    /// Where the page, health and metrics are.
+    pub fn web_address(&self) -> Option<SocketAddr> {
+        self.web.as_ref().map(WebServer::address)
     }
 
     /// Where applications on other hosts connect.
@@ -219,17 +246,24 @@ impl EdgeProcess {
 
     /// Stops the broker. Applications and cameras are told.
     pub async fn stop(self) {
+        // First, so that nobody comes any more.
+        if let Some(announcer) = self.announcer {
+            announcer.stop().await;
+        }
         if let Some((_, stop, serving)) = self.enrolment {
             let _ = stop.send(());
             serving.abort();
         }
         self.api.stop().await;
+        if let Some(web) = self.web {
+            web.stop().await;
+        }
         self.edge.stop().await;
     }
 }
 
 impl fmt::Display for EdgeProcess {
-    /// `link=[::]:7650 grpc=[::]:7651 enrol=[::]:7652 socket=/run/mez/edge.sock`
+    /// `link=[::]:7650 grpc=[::]:7651 enrol=[::]:7652 web=127.0.0.1:7653 socket=/run/mez/edge.sock`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "link={}", self.edge.link_address())?;
         if let Some(address) = self.grpc {
@@ -238,11 +272,19 @@ impl fmt::Display for EdgeProcess {
         if let Some((address, ..)) = &self.enrolment {
             write!(f, " enrol={address}")?;
         }
+        if let Some(web) = &self.web {
+            write!(f, " web={}", web.address())?;
+        }
         if let Some(path) = &self.socket {
             write!(f, " socket={}", path.display())?;
         }
         Ok(())
     }
+}
+
+/// Announces an edge. Where that does not work, it serves those who name it.
+fn announce_at(network: Network, advert: &Advert) -> Option<Announcer> {
+    Announcer::start(network, advert).inspect_err(|error| warn!("{error}")).ok()
 }
 
 /// What keeps the edge's certificate accepted, and its deny list that of the edge with the signer.

@@ -92,6 +92,7 @@ impl NamedProfile {
         let mut sha256 = [0; 32];
         sha256.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref());
         let profile = Profile::new(rungs)?;
+        let profile = if raw.source_video { profile } else { profile.without_source_video() };
         let interval = raw.frames_per_second.and_then(|rate| Duration::try_from_secs_f64(1.0 / rate).ok());
         let interval = interval.filter(|interval| !interval.is_zero());
         Ok(Self { sha256, app: raw.app, camera_size: (raw.width, raw.height), interval, profile })
@@ -110,7 +111,13 @@ struct RawProfile {
     width: u32,
     height: u32,
     frames_per_second: Option<f64>,
+    #[serde(default = "yes")]
+    source_video: bool,
     rungs: Vec<RawRung>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 #[derive(Deserialize)]
@@ -177,6 +184,7 @@ mod tests {
         let read = NamedProfile::read(document_example().as_bytes()).expect("sound");
         assert_eq!((read.app.as_str(), read.camera_size), ("pedestrian-hog", (768, 576)));
         assert_eq!(read.interval, Some(Duration::from_millis(100)));
+        assert!(read.profile.takes_source_video(), "by default");
         let rung = &read.profile.rungs()[0];
         assert_eq!(rung.rung.as_str(), "h264/w384/q34");
         assert!(rung.rung.setting().is_ok(), "a rung that this version can make");

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mez_core::frame::FrameId;
-use mez_core::history::{PastAnswer, PastQuery, Tier};
+use mez_core::history::{PastAnswer, PastQuery, Tier, Unanswered};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::session::{KnownCameras, Session, SessionOutput};
 use mez_core::stills::{
-    Decoded, Form, PastDecoded, PastFrames, PastStills, PastTask, StillAnswer, StillQuery, still_of,
+    Decoded, PastDecoded, PastFrames, PastStills, PastTask, StillAnswer, StillQuery, still_of,
 };
 use mez_core::store::{StorageError, StorageErrorKind, StoreReader};
 use mez_core::subscription::SubscriptionSpec;
@@ -27,7 +27,7 @@ use tracing::{debug, warn};
 use crate::clock::monotonic_now;
 use crate::edge::request::Cameras;
 use crate::persist::{BOUNDS, LogFiles, PersistOptions};
-use crate::transcode::{ChainDecoder, Task};
+use crate::warm::{LentDecoder, WarmDecoders};
 
 /// Frames that all readings of a broker may read from disk at once. More would wait for the same disk, and hold threads and memory meanwhile.
 const DISK_READS_MAX: usize = 4;
@@ -40,13 +40,14 @@ pub(crate) struct PastSources {
     disk: Option<(PersistOptions, StateOf)>,
     cameras: Option<Cameras>,
     disk_reads: Arc<Semaphore>,
+    decoders: Arc<WarmDecoders>,
 }
 
 impl PastSources {
     /// The logs on disk, if they are kept, with where their state is; and the cameras, if there are others.
     pub(crate) fn new(disk: Option<(PersistOptions, StateOf)>, cameras: Option<Cameras>) -> Arc<Self> {
         let disk_reads = Arc::new(Semaphore::new(DISK_READS_MAX));
-        Arc::new(Self { disk, cameras, disk_reads })
+        Arc::new(Self { disk, cameras, disk_reads, decoders: Arc::default() })
     }
 
     fn tier_max(&self) -> Tier {
@@ -57,11 +58,32 @@ impl PastSources {
         }
     }
 
+    /// A camera's log on disk, to be read without its payloads. `None`: no logs are kept.
+    pub(crate) fn skimming(&self, camera: &CameraName) -> Option<(LogFiles, StoreReader)> {
+        let (options, bounds) = self.kept(camera)?;
+        let files = LogFiles::reader(&options.folder, camera, bounds);
+        Some((files, StoreReader::skimming(camera.clone(), options.keys.clone())))
+    }
+
+    /// How logs are kept on disk, and the file that remembers the camera's. `None`: none are kept.
+    pub(crate) fn kept(&self, camera: &CameraName) -> Option<(&PersistOptions, PathBuf)> {
+        let (options, state_of) = self.disk.as_ref()?;
+        Some((options, state_of(camera).join(BOUNDS)))
+    }
+
+    /// What a camera itself has.
+    pub(crate) async fn ask_camera(&self, camera: &CameraName, query: PastQuery) -> PastAnswer {
+        match &self.cameras {
+            Some(cameras) => cameras.ask(camera, query).await,
+            None => PastAnswer::unanswered(Unanswered::Unable),
+        }
+    }
+
     fn disk_of(&self, camera: &CameraName) -> Disk {
-        let log = self.disk.as_ref().map(|(options, state_of)| {
-            let files = LogFiles::reader(&options.folder, camera, state_of(camera).join(BOUNDS));
+        let log = self.kept(camera).map(|(options, bounds)| {
+            let files = LogFiles::reader(&options.folder, camera, bounds);
             let reader = || StoreReader::new(camera.clone(), options.keys.clone());
-            let (decoder, stills) = (ChainDecoder::new(), PastStills::default());
+            let (decoder, stills) = (self.decoders.lend(camera), PastStills::default());
             Box::new((OnDisk { files, reader: reader(), again: reader(), decoder }, stills))
         });
         Disk { camera: camera.clone(), log, reads: Arc::clone(&self.disk_reads) }
@@ -81,7 +103,7 @@ struct OnDisk {
     reader: StoreReader,
     /// For frames that are decoded again, whose reading leaves the place of `reader` alone.
     again: StoreReader,
-    decoder: ChainDecoder,
+    decoder: LentDecoder,
 }
 
 impl PastFrames for OnDisk {
@@ -97,9 +119,7 @@ impl PastFrames for OnDisk {
 
     fn decode(&mut self, record: &Record, task: PastTask) -> PastDecoded {
         let PastTask { afresh, wanted } = task;
-        let wanted = wanted.then_some(Form::Still);
-        let task = Task::Decode { frame: Box::new(record.frame.clone()), afresh, wanted };
-        let (decoded, failure) = self.decoder.run(task, None);
+        let (decoded, failure) = self.decoder.run(record.frame.clone(), afresh, wanted);
         match decoded {
             Decoded::Still { payload, encoding, width, height } => {
                 let still = still_of(record, (payload, encoding), (width, height), Instant::ZERO);

@@ -41,6 +41,13 @@ pub(crate) struct Coded<'a> {
     pub(crate) payload: &'a [u8],
 }
 
+impl<'a> Coded<'a> {
+    fn of(frame: &'a Frame) -> Self {
+        let Frame { meta, payload } = frame;
+        Self { encoding: meta.encoding, sequence: meta.id.sequence, chain: meta.chain, payload }
+    }
+}
+
 /// A [`Task`] for the thread that does it.
 pub(crate) enum Work<'a> {
     Decode { coded: Coded<'a>, afresh: bool, wanted: Option<Form> },
@@ -51,13 +58,7 @@ impl Task {
     fn work(&self) -> Work<'_> {
         match self {
             Self::Decode { frame, afresh, wanted } => {
-                let coded = Coded {
-                    encoding: frame.meta.encoding,
-                    sequence: frame.meta.id.sequence,
-                    chain: frame.meta.chain,
-                    payload: &frame.payload,
-                };
-                Work::Decode { coded, afresh: *afresh, wanted: *wanted }
+                Work::Decode { coded: Coded::of(frame), afresh: *afresh, wanted: *wanted }
             }
             Self::Show(sequence, form) => Work::Show(*sequence, *form),
         }
@@ -70,8 +71,18 @@ pub(crate) type Failure = Box<dyn std::error::Error>;
 /// What was made of a frame, and where its picture was kept for others.
 type Kept = (Made, Option<PicturePlace>);
 
+/// What a decoder's thread is given.
+enum Job {
+    Do(Task, Option<Slot>),
+    /// To decode a frame for those behind it, after it has forgotten what it holds if `afresh`.
+    Pass {
+        frame: Box<Frame>,
+        afresh: bool,
+    },
+}
+
 /// A decoder of one camera's chains, in this process.
-pub(crate) struct ChainDecoder(Worker<(Task, Option<Slot>), Result<Kept, TranscodeError>>);
+pub(crate) struct ChainDecoder(Worker<Job, Result<Kept, TranscodeError>>);
 
 impl ChainDecoder {
     /// One that holds nothing, and decodes in software. Its thread starts with its first frame.
@@ -88,10 +99,20 @@ impl ChainDecoder {
     /// What comes of a task, and why it failed. `slot`: where a picture goes, if others are to look there.
     pub(crate) fn run(&mut self, task: Task, slot: Option<Slot>) -> (Decoded, Option<Failure>) {
         let time_max = match &task {
-            Task::Decode { frame, .. } if frame.meta.encoding.is_foreign() => FOREIGN_TIME_MAX,
-            _ => TIME_MAX,
+            Task::Decode { frame, .. } => time_max(frame),
+            Task::Show(..) => TIME_MAX,
         };
-        match self.0.run((task, slot), time_max) {
+        self.work(Job::Do(task, slot), time_max)
+    }
+
+    /// Decodes a frame for those behind it, after it has forgotten what it holds if `afresh`. The frame cannot be shown afterwards.
+    pub(crate) fn pass(&mut self, frame: Box<Frame>, afresh: bool) -> (Decoded, Option<Failure>) {
+        let time_max = time_max(&frame);
+        self.work(Job::Pass { frame, afresh }, time_max)
+    }
+
+    fn work(&mut self, job: Job, time_max: Duration) -> (Decoded, Option<Failure>) {
+        match self.0.run(job, time_max) {
             Ok(Ok((Made::Still(Still { payload, width, height }), _))) => {
                 (Decoded::Still { payload, encoding: Encoding::Jpeg, width, height }, None)
             }
@@ -107,9 +128,20 @@ impl ChainDecoder {
     }
 }
 
+/// How long a frame may take.
+fn time_max(frame: &Frame) -> Duration {
+    if frame.meta.encoding.is_foreign() { FOREIGN_TIME_MAX } else { TIME_MAX }
+}
+
 /// The work of a decoder's thread.
-fn worker(mut decoding: Decoding) -> impl FnMut((Task, Option<Slot>)) -> Result<Kept, TranscodeError> {
-    move |(task, slot)| {
+fn worker(mut decoding: Decoding) -> impl FnMut(Job) -> Result<Kept, TranscodeError> {
+    move |job| {
+        let (task, slot) = match job {
+            Job::Do(task, slot) => (task, slot),
+            Job::Pass { frame, afresh } => {
+                return decoding.pass(&Coded::of(&frame), afresh).map(|()| (Made::Nothing, None));
+            }
+        };
         let mut place = None;
         let keep = |samples: &[u8]| {
             let kept = slot.and_then(|slot| {
@@ -144,22 +176,13 @@ impl Decoding {
         work: Work<'_>,
         keep: impl FnOnce(&[u8]) -> Bytes,
     ) -> Result<Made, TranscodeError> {
-        let transcoder = match &mut self.transcoder {
-            Some(transcoder) => transcoder,
-            empty => {
-                let transcoder = Transcoder::new(PIXELS_MAX_DEFAULT)?.with_platform(self.decoders.platform());
-                empty.insert(match self.decoders.outside() {
-                    Some(outside) => transcoder.with_outside(outside),
-                    None => transcoder,
-                })
-            }
-        };
+        let transcoder = self.transcoder()?;
         let picture =
             |transcoder: &Transcoder, sequence| Ok(Made::Picture(transcoder.picture(sequence)?.keep(keep)));
         match work {
             Work::Decode { coded: Coded { encoding, sequence, chain, payload }, afresh, wanted } => {
                 if afresh {
-                    transcoder.forget();
+                    transcoder.restart();
                 }
                 let is_still = wanted == Some(Form::Still);
                 let still = transcoder.transcode(encoding, (sequence, &chain), payload, is_still)?;
@@ -171,6 +194,28 @@ impl Decoding {
             }
             Work::Show(sequence, Form::Still) => transcoder.show(sequence).map(Made::Still),
             Work::Show(sequence, Form::Picture) => picture(transcoder, sequence),
+        }
+    }
+
+    /// Decodes a frame for those behind it.
+    fn pass(&mut self, coded: &Coded<'_>, afresh: bool) -> Result<(), TranscodeError> {
+        let transcoder = self.transcoder()?;
+        if afresh {
+            transcoder.restart();
+        }
+        transcoder.pass(coded.encoding, (coded.sequence, &coded.chain), coded.payload)
+    }
+
+    fn transcoder(&mut self) -> Result<&mut Transcoder, TranscodeError> {
+        match &mut self.transcoder {
+            Some(transcoder) => Ok(transcoder),
+            empty => {
+                let transcoder = Transcoder::new(PIXELS_MAX_DEFAULT)?.with_platform(self.decoders.platform());
+                Ok(empty.insert(match self.decoders.outside() {
+                    Some(outside) => transcoder.with_outside(outside),
+                    None => transcoder,
+                }))
+            }
         }
     }
 }

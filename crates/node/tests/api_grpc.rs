@@ -145,7 +145,7 @@ async fn publishing_answers_every_frame_and_goes_on_after_a_refusal() {
                 let error = ApiError::from(refused.error.unwrap());
                 (refused.number, format!("{} {}", error.reason, error.field.unwrap()))
             }
-            publish_event::Event::Reply(reply) => panic!("{reply:?}"),
+            publish_event::Event::Reply(_) | publish_event::Event::OnDisk(_) => panic!("{answer:?}"),
         });
     }
     let expected = [

@@ -277,12 +277,14 @@ async fn a_hopeless_contract_costs_the_others_nothing() {
         &mut modest,
         a_frame(move |frame| {
             came.push(frame.meta.id.sequence.0);
-            came.len() > 10 && came[came.len() - 1] - came[came.len() - 11] <= 15
+            // The first frames may have come before the camera had the profile, and count for a while.
+            frame.contract_state == ContractState::Ok
+                && came.len() > 10
+                && came[came.len() - 1] - came[came.len() - 11] <= 15
         }),
     );
     let frame = ten.await;
     assert!(!frame.infeasible && frame.accuracy_expected >= Some(0.8), "{frame:?}");
-    assert_eq!(frame.contract_state, ContractState::Ok, "{}", frame.contract_reason);
 }
 
 /// What applications measure counts, over the local protocol and gRPC: below the floor on average it is told, and so is the end of it.

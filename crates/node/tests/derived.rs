@@ -333,6 +333,50 @@ async fn a_restart_of_the_edge_begins_an_epoch_and_is_told() {
     }
 }
 
+/// Questions whether records are on disk take only places that no record wants, and whoever asks in vain is told at once. Nothing is sent
+/// between two awaits: one thread has this test and the publisher's work.
+#[tokio::test]
+async fn a_question_costs_no_record_its_place() {
+    let rig = Restarted::new(true).await;
+    let options = PublisherOptions { waiting_frames_max: 2, ..PublisherOptions::default() };
+    let (address, faces) = (rig.address(), stream("dock/cam1/faces"));
+    let faces = PublisherClient::connect_to_edge(vec![address], None, &faces, options).await.unwrap();
+    let first = publish(&faces, record("first", None)).await;
+    let send = |text: &str| faces.send_data(record(text, None), None).unwrap();
+
+    let before = [send("waits"), send("waits")];
+    let found_full = faces.await_on_disk(first).unwrap();
+    assert_eq!(on_disk(&faces).await, (found_full, Some("TOO_MANY_AWAITED".into())));
+    assert_eq!(faces.counts().accepted, 1, "nobody had to wait for that");
+    assert_eq!([accepted(&faces).await, accepted(&faces).await], before);
+
+    let gives_way = faces.await_on_disk(first).unwrap();
+    let behind = [send("waits"), send("takes its place")];
+    assert_eq!(on_disk(&faces).await, (gives_way, Some("TOO_MANY_AWAITED".into())));
+    assert_eq!([accepted(&faces).await, accepted(&faces).await], behind);
+
+    let asked = faces.await_on_disk(first).unwrap();
+    assert_eq!(on_disk(&faces).await, (asked, None), "there is room now");
+    let counts = faces.counts();
+    assert_eq!((counts.sent, counts.accepted, counts.dropped, counts.lost), (5, 5, 0, 0));
+}
+
+/// The next answer to a question, and its reason.
+async fn on_disk(publisher: &PublisherClient) -> (u64, Option<String>) {
+    match within(publisher.next_event()).await.expect("it has not ended") {
+        PublisherEvent::OnDisk { number, error } => (number, error.map(|error| error.reason)),
+        event => panic!("{event:?}"),
+    }
+}
+
+/// The number of the record that is accepted next.
+async fn accepted(publisher: &PublisherClient) -> u64 {
+    match within(publisher.next_event()).await.expect("it has not ended") {
+        PublisherEvent::Accepted { number, .. } => number,
+        event => panic!("{event:?}"),
+    }
+}
+
 async fn all(subscription: &mut Subscription) -> Vec<FrameId> {
     let mut read = Vec::new();
     within(async {

@@ -158,7 +158,7 @@ async fn tls(to: SocketAddr, config: rustls::ClientConfig) -> TlsStream<TcpStrea
 /// Whoever has a certificate and says half a first message is closed; whoever says a whole one and then nothing more is not.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_a_preface_is_not_kept_for_ever() {
-    const LACKING: &str = "did not complete its first message within";
+    const LACKING: &str = "was not admitted within";
     let log = Log::of_this_process();
     let ports = Ports::open().await;
     let (app, camera) =

@@ -10,12 +10,12 @@ use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
 use mez_core::subscription::{Deliver, Span};
 use mez_core::units::Timestamp;
-use mez_node::client::{
-    Address, CameraSummary, ClientOptions, DECODED_HERE, EdgeClient, Resume, SubscribeOptions, Which,
-};
+use mez_node::client::{CameraSummary, ClientOptions, DECODED_HERE, EdgeClient, Resume, SubscribeOptions};
 use mez_node::identity::Role;
 use pyo3::prelude::*;
 
+use crate::answers::AnswerEncoder;
+use crate::edges::addresses;
 use crate::note::NoteParts;
 use crate::options::{
     ContractArguments, FOR_EVER, GroupArguments, choice, last_frame, membership, pattern, quality, seconds,
@@ -36,12 +36,13 @@ fn accepted(py: Python<'_>, name: &str) -> PyResult<Encoding> {
 #[pyclass(frozen, module = "mez._native")]
 pub(crate) struct Client {
     client: Owned<EdgeClient>,
+    answers: AnswerEncoder,
 }
 
 #[pymethods]
 impl Client {
-    /// Connects to the first of `edges` that answers, else of `MEZ_EDGE`, else to the edge broker of this host, trying again
-    /// for `patience` seconds.
+    /// Connects to the first of `edges` that answers, else of `MEZ_EDGE`, else to the edge broker of this host, else to the one that answers on
+    /// the local network, trying again for `patience` seconds.
     #[new]
     #[pyo3(signature = (edges, *, keys, application, patience))]
     fn new(
@@ -51,7 +52,9 @@ impl Client {
         application: Option<String>,
         patience: Option<f64>,
     ) -> PyResult<Self> {
-        let addresses = addresses(py, &edges)?;
+        let patience = seconds(py, "connect_timeout", patience)?.unwrap_or(FOR_EVER);
+        let background = background(py)?;
+        let addresses = addresses(py, background, &edges, (keys.as_deref(), patience))?;
         let is_remote = addresses.iter().any(|address| address.as_unix().is_none());
         let credentials = match is_remote {
             true => {
@@ -60,13 +63,12 @@ impl Client {
             }
             false => None,
         };
-        let patience = seconds(py, "connect_timeout", patience)?.unwrap_or(FOR_EVER);
         let options = ClientOptions { application: application.unwrap_or_default(), patience };
-        let background = background(py)?;
         let connected =
             finish(py, background, || EdgeClient::connect(addresses, credentials.as_ref(), options))?;
         let client = connected.map_err(|failure| error::client(py, &failure))?;
-        Ok(Self { client: Owned::new(background, "connection to an edge broker", client) })
+        let client = Owned::new(background, "connection to an edge broker", client);
+        Ok(Self { client, answers: AnswerEncoder::default() })
     }
 
     /// Where the broker is that is in use.
@@ -233,6 +235,28 @@ impl Client {
         sent.map_err(|failure| error::raise(py, "ReplyTooLargeError", failure))
     }
 
+    /// Sends a picture that was made of a frame back to its camera: pixels, coded so that they can be there in time, or the bytes of a JPEG. Does not
+    /// wait for the edge. Raises if the edge has said that it takes no answers to that camera from this program.
+    fn answer(&self, camera: &str, epoch: u64, sequence: u64, image: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = image.py();
+        let camera: CameraName = camera.parse().map_err(|failure| error::argument(py, "camera", failure))?;
+        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+        let client = &self.client.get(py)?.0;
+        if let Some(refusal) = client.refused_answer(&camera) {
+            return Err(error::refused(py, &refusal));
+        }
+        let bytes_max = client.answer_room(&camera).and_then(|room| room.bytes);
+        let picture = self.answers.code(image, &camera, bytes_max)?;
+        let sent = client.answer(&camera, frame, picture);
+        sent.map_err(|failure| error::raise(py, "FrameTooLargeError", failure))
+    }
+
+    /// Answers handed in, sent, given up for newer ones before they were on their way, and failed.
+    fn answer_counts(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
+        let counts = self.client.get(py)?.0.answer_counts();
+        Ok((counts.queued, counts.sent, counts.replaced, counts.failed))
+    }
+
     /// Replies handed in, sent, dropped because newer ones waited, and failed.
     fn reply_counts(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
         let counts = self.client.get(py)?.0.reply_counts();
@@ -246,30 +270,6 @@ impl Client {
         let flushed = wait(py, background, deadline, None, pin!(client.flush_replies()))?;
         Ok(matches!(flushed, Waited::Done(())))
     }
-}
-
-/// Where the edges are: those given, else those of `MEZ_EDGE`, else those of `app.toml`, else that of this host.
-pub(crate) fn addresses(py: Python<'_>, edges: &[String]) -> PyResult<Vec<Address>> {
-    let parse = |edge: &str| Address::parse(edge, Which::Edge);
-    if !edges.is_empty() {
-        let addresses = edges.iter().map(|edge| parse(edge));
-        return addresses.collect::<Result<_, _>>().map_err(|failure| error::argument(py, "edge", failure));
-    }
-    let named = env::var("MEZ_EDGE").unwrap_or_default();
-    let named = named.split(',').map(str::trim).filter(|edge| !edge.is_empty()).map(parse);
-    let named = named.collect::<Result<Vec<_>, _>>();
-    let named = named.map_err(|failure| error::argument(py, "edge", format!("MEZ_EDGE: {failure}")))?;
-    if !named.is_empty() {
-        return Ok(named);
-    }
-    let file = mez_cli::application().map_err(|failure| error::argument(py, "edge", failure))?;
-    let in_file = file.edges.iter().map(|edge| parse(edge)).collect::<Result<Vec<_>, _>>();
-    let in_file = in_file.map_err(|failure| error::argument(py, "edge", failure))?;
-    if !in_file.is_empty() {
-        return Ok(in_file);
-    }
-    let socket = mez_cli::edge_socket().map_err(|failure| error::argument(py, "edge", failure))?;
-    Ok(vec![socket.map_or_else(|| Address::local(Which::Edge), Address::Unix)])
 }
 
 /// What an edge broker knows of a camera.

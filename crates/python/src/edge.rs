@@ -12,6 +12,7 @@ use mez_core::name::NameError;
 use mez_core::rights::{Grant, GranteeError, Rights, Stance, UnknownVerb};
 use mez_node::identity::{KeyFolder, Name, TemporarySite};
 use mez_node::process::{EdgeProcess, EdgeProcessError, EdgeProcessOptions};
+use mez_node::web::WebOptions;
 use pyo3::prelude::*;
 
 use crate::options::seconds;
@@ -28,6 +29,7 @@ pub(crate) struct Edge {
     running: Owned<Mutex<Option<Running>>>,
     link: String,
     grpc: Option<String>,
+    web: Option<String>,
     socket: PathBuf,
     keys: PathBuf,
 }
@@ -42,7 +44,7 @@ struct Running {
 impl Edge {
     /// Starts an edge broker. Without `keys` it makes an authority that exists as long as the broker does.
     #[new]
-    #[pyo3(signature = (*, keys, name, listen, grpc, socket, memory_bytes, cameras_max, forget_after, frame_bytes_max, state, store, profiles, channels, rights))]
+    #[pyo3(signature = (*, keys, name, listen, grpc, web, socket, memory_bytes, cameras_max, forget_after, frame_bytes_max, state, store, profiles, channels, rights))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -50,6 +52,7 @@ impl Edge {
         name: Option<&str>,
         listen: &str,
         grpc: Option<&str>,
+        web: Option<&str>,
         socket: PathBuf,
         memory_bytes: u64,
         cameras_max: usize,
@@ -63,6 +66,7 @@ impl Edge {
     ) -> PyResult<Self> {
         let listen = address(py, "listen", listen)?;
         let grpc = grpc.map(|grpc| address(py, "grpc", grpc)).transpose()?;
+        let web = web.map(|web| address(py, "web", web)).transpose()?;
         let name: Option<Name> = name
             .map(str::parse)
             .transpose()
@@ -88,6 +92,8 @@ impl Edge {
             grpc,
             enrol: None,
             socket: Some(socket.clone()),
+            web: web.map(|web| WebOptions { assets: mez_cli::page(), ..WebOptions::new(web) }),
+            announce: None,
             config: EdgeConfig {
                 log_bytes_max: memory_bytes,
                 cameras_max,
@@ -113,6 +119,7 @@ impl Edge {
         Ok(Self {
             link: process.edge().link_address().to_string(),
             grpc: process.grpc_address().map(|address| address.to_string()),
+            web: process.web_address().map(|address| address.to_string()),
             running: Owned::new(background, "edge", Mutex::new(Some(Running { process, _site: site }))),
             socket,
             keys,
@@ -129,6 +136,12 @@ impl Edge {
     #[getter]
     fn grpc(&self) -> Option<&str> {
         self.grpc.as_deref()
+    }
+
+    /// Where the page is: HOST:PORT.
+    #[getter]
+    fn web(&self) -> Option<&str> {
+        self.web.as_deref()
     }
 
     /// Where applications on this host connect.

@@ -13,6 +13,7 @@
 //! | `subscription` | frames as they come, for threads and for event loops |
 //! | `frame` | a frame and its bytes |
 //! | `join` | frames and the records that were made of them |
+//! | `answers` | pictures made of frames, on their way back and as publishers get them |
 //! | `reply`, `note` | results of applications; what was said of frames |
 //! | `edge` | an edge broker inside this process |
 //! | `error` | errors as the exceptions of `mez.errors` |
@@ -23,9 +24,11 @@
 //! Two rules: nothing waits, encodes or decodes while it holds the interpreter, and no thread of the
 //! runtime ever takes it.
 
+mod answers;
 mod cli;
 mod client;
 mod edge;
+mod edges;
 mod error;
 mod frame;
 mod join;

@@ -28,7 +28,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
-use crate::client::addresses;
+use crate::edges::{self, addresses};
 use crate::knobs::Knobs;
 use crate::options::{FOR_EVER, seconds};
 use crate::persist::{self, LogOnDisk};
@@ -36,7 +36,7 @@ use crate::pixels::Given;
 use crate::reply::DetectionsParts;
 use crate::runtime::{Deadline, Owned, Waited, background, lock, wait};
 use crate::through::{Refusal, Through};
-use crate::{error, keys, log, reply};
+use crate::{answers, error, keys, log, reply};
 
 /// How long a broker of the same camera that was just closed, or killed, may take to let go of its state.
 const HANDOVER: Duration = Duration::from_secs(1);
@@ -68,6 +68,16 @@ enum Way {
     Through(Arc<Through>),
 }
 
+impl Way {
+    /// The way of a derived stream.
+    fn to_edge(&self) -> Option<&Arc<Through>> {
+        match self {
+            Self::Through(through) if through.is_derived() => Some(through),
+            Self::Here(_) | Self::Through(_) => None,
+        }
+    }
+}
+
 /// Epoch, sequence, application, and one of the two: opaque bytes or detections.
 type ReplyParts<'py> = (u64, u64, String, Option<Bound<'py, PyBytes>>, Option<DetectionsParts>);
 
@@ -82,8 +92,8 @@ enum Unfit {
 
 #[pymethods]
 impl Publisher {
-    /// Starts a camera broker in this process, which sends to the first of `edges` that is there; or connects to one at
-    /// `broker`.
+    /// Starts a camera broker in this process, which sends to the first of `edges` that is there (none: that of this host, else the one that
+    /// answers on the local network); or connects to one at `broker`.
     #[new]
     #[pyo3(signature = (camera, *, edges, broker, keys, quality, memory_bytes, frame_bytes_max, state, link, h264_encoder, store, history_share, knobs))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
@@ -111,15 +121,19 @@ impl Publisher {
             let through = Through::connect(py, background, &name, broker, keys.as_deref())?;
             (Way::Through(Arc::new(through)), format!("the camera broker at {broker}"), background)
         } else {
-            let edges = edges.iter().map(|edge| {
+            let named = edges.iter().map(|edge| {
                 EdgeAddress::parse(edge).ok_or_else(|| {
                     let text = format!("{edge:?} is not an edge's address; write HOST or HOST:PORT");
                     error::argument(py, "edge", text)
                 })
             });
-            let edges = edges.collect::<PyResult<Vec<_>>>()?;
-            let places: Vec<String> = edges.iter().map(|edge| format!("the edge at {edge}")).collect();
+            let mut edges = named.collect::<PyResult<Vec<_>>>()?;
             let credentials = keys::credentials(py, keys.as_deref(), Role::Camera, Some(camera))?;
+            let background = background(py)?;
+            if edges.is_empty() {
+                edges.push(edges::of_publisher(py, background, &credentials, keys.as_deref())?);
+            }
+            let places: Vec<String> = edges.iter().map(|edge| format!("the edge at {edge}")).collect();
             let mut options = CameraOptions::new(name, edges, credentials);
             options.log = LogConfig::with_bytes_max(memory_bytes);
             options.frame_bytes_max = frame_bytes_max;
@@ -130,7 +144,6 @@ impl Publisher {
             options.persist = persist::options(py, store, keys.as_deref())?;
             options.history_share = history_share;
             options.knobs = knobs.map(|knobs| knobs.stream());
-            let background = background(py)?;
             (Way::Here(start(py, background, options)?), places.join(" or "), background)
         };
         Ok(Self {
@@ -163,10 +176,10 @@ impl Publisher {
         let of = of.iter().map(source).collect::<PyResult<_>>()?;
         let encoder =
             Encoder::new(quality, Sampling::default()).map_err(|failure| error::encode(py, &failure))?;
-        let addresses = addresses(py, &edges)?;
-        let places: Vec<String> = addresses.iter().map(|edge| format!("the edge at {edge}")).collect();
         let patience = seconds(py, "connect_timeout", patience)?.unwrap_or(FOR_EVER);
         let background = background(py)?;
+        let addresses = addresses(py, background, &edges, (keys.as_deref(), patience))?;
+        let places: Vec<String> = addresses.iter().map(|edge| format!("the edge at {edge}")).collect();
         let derived = DerivedStream { name, of };
         let through = Through::connect_to_edge(py, background, &derived, addresses, (keys, patience))?;
         Ok(Self {
@@ -210,6 +223,29 @@ impl Publisher {
         let published = record(py, payload, content_type, of)
             .and_then(|record| self.publish_data(py, &way, record, captured_ns));
         self.counted(published)
+    }
+
+    /// Waits until a record of a derived stream is on disk at the edge. Returns (reason, message) if the edge says that it is not.
+    fn wait_on_disk(&self, py: Python<'_>, epoch: u64, sequence: u64) -> PyResult<Option<(String, String)>> {
+        log::hand_on(py);
+        let way = self.way(py)?;
+        let Some(through) = way.to_edge() else {
+            let message = "only a derived stream waits for the edge's disk; give of= as well";
+            return Err(error::argument(py, "acknowledge", message));
+        };
+        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+        match py.detach(|| through.wait_on_disk(frame)) {
+            Ok(()) => Ok(None),
+            Err(Refusal::Broker(refusal)) => Ok(Some((refusal.reason, refusal.message))),
+            Err(Refusal::Away { .. }) => {
+                let message = format!(
+                    "{} was lost before it said whether record {frame} of {} is on disk; ask again when it is back",
+                    self.place, self.camera
+                );
+                Err(error::raise(py, "ConnectError", message))
+            }
+            Err(refusal) => Err(self.unfit(py, &way, Unfit::Through(refusal), None)),
+        }
     }
 
     /// Says that the source of the frames gives none for now, and why.
@@ -301,6 +337,35 @@ impl Publisher {
             Waited::TimedOut => Ok(None),
             Waited::Stopped => Err(self.over(py)),
         }
+    }
+
+    /// Takes answers that leave the edge no later than `answer_s` seconds after their frame's capture; with `None`, takes none.
+    #[pyo3(signature = (answer_s))]
+    fn take_answers(&self, py: Python<'_>, answer_s: Option<f64>) -> PyResult<()> {
+        let bound = seconds(py, "answer_ms", answer_s)?;
+        self.answering(py)?.set_answers(bound);
+        Ok(())
+    }
+
+    /// The newest answer, once there is one that was not given yet; `None` where `timeout` passes first, or no answers are taken any more.
+    #[pyo3(signature = (timeout=None))]
+    fn next_answer<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<answers::AnswerParts<'py>>> {
+        let deadline = Deadline::after(py, timeout)?;
+        let (camera, background) = (self.answering(py)?, self.way.get(py)?.1);
+        match wait(py, background, deadline, Some(&self.closed), pin!(camera.next_answer()))? {
+            Waited::Done(answer) => Ok(answer.map(|answer| answers::parts(py, &answer, monotonic_now()))),
+            Waited::TimedOut => Ok(None),
+            Waited::Stopped => Err(self.over(py)),
+        }
+    }
+
+    /// All answers that were not given so far, by reason.
+    fn answers_skipped(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
+        Ok(answers::skip_parts(&self.answering(py)?.answers_skipped()))
     }
 
     /// Frames published so far.
@@ -491,6 +556,17 @@ impl Publisher {
                 Err(Unfit::TooLarge(bytes.len()))
             }
             Given::Encoded(bytes) => bytes.take().map_err(Unfit::Payload),
+        }
+    }
+
+    /// The camera broker, if it is one that hands answers over.
+    fn answering(&self, py: Python<'_>) -> PyResult<CameraHandle> {
+        match self.way(py)? {
+            Way::Here(camera) => Ok(camera),
+            Way::Through(_) => {
+                let message = "answers come to a publisher whose camera broker is in its own process; leave broker= and of= out";
+                Err(error::argument(py, "broker", message))
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use mez_node::client::{
     SendError, Which,
 };
 use mez_node::identity::Role;
+use mez_node::persist::ON_DISK_TIME_MAX;
 use pyo3::prelude::*;
 
 use crate::runtime::{Deadline, Waited, finish, lock};
@@ -50,6 +51,7 @@ struct News {
 #[derive(Default)]
 struct Sorted {
     answers: VecDeque<(u64, Result<FrameId, ApiError>)>,
+    on_disk: VecDeque<(u64, Result<(), ApiError>)>,
     replies: VecDeque<Reply>,
     failed: Option<ClientError>,
 }
@@ -121,6 +123,11 @@ impl Through {
         Self { client, news, is_derived, _sort: sort }
     }
 
+    /// Whether it leads to an edge.
+    pub(crate) fn is_derived(&self) -> bool {
+        self.is_derived
+    }
+
     /// Whether the broker is there.
     pub(crate) fn is_connected(&self) -> bool {
         self.client.is_connected()
@@ -157,11 +164,10 @@ impl Through {
         }
         let mut answer = None;
         self.news.wait(ANSWER_TIME_MAX, |sorted| {
-            let position = sorted.answers.iter().position(|(answered, _)| *answered == number);
-            answer = position.and_then(|position| sorted.answers.remove(position));
+            answer = sorted.take_answer(number);
             answer.is_some() || sorted.failed.is_some() || !self.client.is_connected()
         });
-        answer.map(|(_, answer)| answer).transpose().map_err(Refusal::Broker)
+        answer.transpose().map_err(Refusal::Broker)
     }
 
     /// Publishes a record of a derived stream: it is in the stream then, or the caller learns that it may not be.
@@ -169,6 +175,23 @@ impl Through {
         &self,
         send: impl FnOnce(&PublisherClient) -> Result<u64, SendError>,
     ) -> Result<FrameId, Refusal> {
+        self.asked(EDGE_TIME_MAX, send, Sorted::take_answer)
+    }
+
+    /// Waits until a record of a derived stream, and every one before it, is on disk as far as the edge's store promises. Not to be called while
+    /// attached to the interpreter.
+    pub(crate) fn wait_on_disk(&self, frame: FrameId) -> Result<(), Refusal> {
+        let time_max = ON_DISK_TIME_MAX + EDGE_TIME_MAX;
+        self.asked(time_max, |client| client.await_on_disk(frame), Sorted::take_on_disk)
+    }
+
+    /// Asks the edge, once it is there, and waits for its answer.
+    fn asked<T>(
+        &self,
+        time_max: Duration,
+        ask: impl FnOnce(&PublisherClient) -> Result<u64, SendError>,
+        mut answered: impl FnMut(&mut Sorted, u64) -> Option<Result<T, ApiError>>,
+    ) -> Result<T, Refusal> {
         self.news.wait(EDGE_TIME_MAX, |sorted| self.client.is_connected() || sorted.failed.is_some());
         if let Some(failure) = lock(&self.news.sorted).failed.clone() {
             return Err(Refusal::Over(failure));
@@ -176,15 +199,14 @@ impl Through {
         if !self.client.is_connected() {
             return Err(Refusal::Away { is_sent: false });
         }
-        let number = send(&self.client).map_err(Refusal::Send)?;
+        let number = ask(&self.client).map_err(Refusal::Send)?;
         let mut answer = None;
-        self.news.wait(EDGE_TIME_MAX, |sorted| {
-            let position = sorted.answers.iter().position(|(answered, _)| *answered == number);
-            answer = position.and_then(|position| sorted.answers.remove(position));
+        self.news.wait(time_max, |sorted| {
+            answer = answered(sorted, number);
             answer.is_some() || sorted.failed.is_some() || !self.client.is_connected()
         });
         match (answer, lock(&self.news.sorted).failed.clone()) {
-            (Some((_, answer)), _) => answer.map_err(Refusal::Broker),
+            (Some(answer), _) => answer.map_err(Refusal::Broker),
             (None, Some(failure)) => Err(Refusal::Over(failure)),
             (None, None) => Err(Refusal::Away { is_sent: true }),
         }
@@ -242,8 +264,11 @@ impl News {
         while let Some(event) = client.next_event().await {
             let mut sorted = lock(&news.sorted);
             match event {
-                PublisherEvent::Accepted { number, frame } => sorted.answered(number, Ok(frame)),
-                PublisherEvent::Refused { number, error } => sorted.answered(number, Err(error)),
+                PublisherEvent::Accepted { number, frame } => add(&mut sorted.answers, number, Ok(frame)),
+                PublisherEvent::Refused { number, error } => add(&mut sorted.answers, number, Err(error)),
+                PublisherEvent::OnDisk { number, error } => {
+                    add(&mut sorted.on_disk, number, error.map_or(Ok(()), Err));
+                }
                 PublisherEvent::Reply { frame, application, content } => {
                     if sorted.replies.len() == REPLIES_MAX {
                         sorted.replies.pop_front();
@@ -260,10 +285,24 @@ impl News {
 }
 
 impl Sorted {
-    fn answered(&mut self, number: u64, answer: Result<FrameId, ApiError>) {
-        if self.answers.len() == ANSWERS_MAX {
-            self.answers.pop_front();
-        }
-        self.answers.push_back((number, answer));
+    fn take_answer(&mut self, number: u64) -> Option<Result<FrameId, ApiError>> {
+        take(&mut self.answers, number)
     }
+
+    fn take_on_disk(&mut self, number: u64) -> Option<Result<(), ApiError>> {
+        take(&mut self.on_disk, number)
+    }
+}
+
+/// Adds an answer. What nobody took before is dropped when there are too many.
+fn add<T>(answers: &mut VecDeque<(u64, T)>, number: u64, answer: T) {
+    if answers.len() == ANSWERS_MAX {
+        answers.pop_front();
+    }
+    answers.push_back((number, answer));
+}
+
+fn take<T>(answers: &mut VecDeque<(u64, T)>, number: u64) -> Option<T> {
+    let position = answers.iter().position(|(answered, _)| *answered == number)?;
+    answers.remove(position).map(|(_, answer)| answer)
 }

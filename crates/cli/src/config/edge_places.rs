@@ -1,6 +1,7 @@
 //! Where the edge of this host keeps its things, for commands that change or show them: the same places as `mez edge` finds.
 
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use super::fault::{Fault, Origin};
@@ -18,6 +19,8 @@ pub(crate) struct EdgePlaces {
     pub(crate) state: Option<PathBuf>,
     /// The Unix socket.
     pub(crate) socket: Option<PathBuf>,
+    /// Where cameras connect.
+    pub(crate) listen: Option<SocketAddr>,
     /// What the edge is called within the site.
     pub(crate) name: Option<String>,
     /// Whether somebody else has the authority's key.
@@ -25,7 +28,7 @@ pub(crate) struct EdgePlaces {
 }
 
 /// The settings that are looked at.
-const LOOKED_AT: [&str; 5] = ["keys", "state", "socket", "name", "signer"];
+const LOOKED_AT: [&str; 6] = ["keys", "state", "socket", "listen", "name", "signer"];
 
 impl EdgePlaces {
     /// What is in force for a command that was given `config`, `keys` and `state`.
@@ -53,6 +56,7 @@ impl EdgePlaces {
             keys: path("keys"),
             state: path("state"),
             socket: path("socket"),
+            listen: raw("listen").and_then(|listen| listen.to_str()?.parse().ok()),
             name: raw("name").and_then(|name| name.into_string().ok()),
             has_signer: raw("signer").is_some(),
         })
@@ -60,11 +64,20 @@ impl EdgePlaces {
 
     /// The Unix socket of this host's edge, for an application. The file may be one that only the edge's user reads: then the default counts.
     pub(crate) fn socket_for_applications(config: Option<&OsStr>) -> Result<Option<PathBuf>, Failure> {
+        Self::for_others(config).map(|places| places.socket)
+    }
+
+    /// The Unix socket of this host's edge, and where its cameras connect, for a camera.
+    pub(crate) fn link_for_cameras() -> Result<(Option<PathBuf>, Option<SocketAddr>), Failure> {
+        Self::for_others(None).map(|places| (places.socket, places.listen))
+    }
+
+    fn for_others(config: Option<&OsStr>) -> Result<Self, Failure> {
         let named = Typed::given(config.map(Into::into), Vec::new()).config(Role::Edge);
         let found = file::find(Role::Edge, named.as_deref());
         let is_private = found.as_deref().is_some_and(file::is_denied);
         let config = if is_private { Some(OsStr::new(file::OFF)) } else { config };
-        Self::find(config, None, None).map(|places| places.socket)
+        Self::find(config, None, None)
     }
 }
 

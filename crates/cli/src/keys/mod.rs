@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 use clap::{Args, Subcommand};
 use mez_core::revocation::SubjectError;
 use mez_core::rights::{Grantee, GranteeError};
+use mez_node::discovery::{FindError, Network, enrolment_on};
 use mez_node::identity::authority::AuthorityError;
 use mez_node::identity::enrol::{EnrolError, ServeError, enrol_blocking};
 use mez_node::identity::folder::{AUTHORITY_CERTIFICATE, AUTHORITY_KEY, KeyFolderError};
@@ -31,6 +32,7 @@ use mez_node::identity::{
 use mez_node::ports;
 use mez_node::revocation::RevokedError;
 use mez_node::rights::RightsError;
+use mez_node::runtime::block_on;
 
 use crate::config::EdgePlaces;
 use crate::failure::Failure;
@@ -211,6 +213,8 @@ command, so a line may have an earlier time than the one above it.")]
 Examples:
   With a token that was made on edge.local:
     mez keys enrol mez1.AbC… --edge edge.local
+  The same if that edge was started with --announce, and is on the same network:
+    mez keys enrol mez1.AbC…
   Make and use a token in one step, if you can log in there:
     ssh edge.local mez keys token camera/dock | mez keys enrol - --edge edge.local
 
@@ -220,9 +224,9 @@ Programs renew its certificate by themselves. If one has expired, enrol again wi
         /// The token, or - to read it from the standard input
         #[arg(value_name = "TOKEN")]
         token: String,
-        /// The host where the site was made, on which `mez edge` or `mez keys serve` runs
+        /// The host where the site was made, on which `mez edge` or `mez keys serve` runs [default: the edge of the token's site that answers on the local network]
         #[arg(long, value_name = "HOST[:PORT]")]
-        edge: String,
+        edge: Option<String>,
     },
     /// Replace the site's authority by a new one, without interrupting anything
     #[command(after_help = "\
@@ -319,6 +323,9 @@ pub enum KeysError {
     /// This host was not enrolled.
     #[error(transparent)]
     Enrol(#[from] EnrolError),
+    /// No edge is named, and none is found.
+    #[error(transparent)]
+    Find(#[from] FindError),
     /// Enrolment could not be served.
     #[error(transparent)]
     Serve(#[from] ServeError),
@@ -410,7 +417,7 @@ impl Terminal<'_> {
             Command::Unrevoke { what } => self.unrevoke(&KeyFolder::find(keys)?, &what),
             Command::Revoked => self.revoked(&KeyFolder::find(keys)?),
             Command::Audit(audit) => Ok(self.audit(&audit, args.state.as_deref())?),
-            Command::Enrol { token, edge } => self.enrol(keys, &token, &edge),
+            Command::Enrol { token, edge } => self.enrol(keys, &token, edge),
             Command::Serve { signer, listen } => self.serve(keys, signer.as_deref(), listen),
             Command::List => self.list(&KeyFolder::find(keys)?, SystemTime::now()),
             Command::Show { identity } => self.show(&KeyFolder::find(keys)?, identity.as_deref()),
@@ -472,10 +479,11 @@ Run there, while `mez edge` or `mez keys serve` runs here (port {port}):
         self.give(&keys, &identity, granted)
     }
 
-    fn enrol(&mut self, keys: Option<&Path>, token: &str, edge: &str) -> Result<(), KeysError> {
+    fn enrol(&mut self, keys: Option<&Path>, token: &str, edge: Option<String>) -> Result<(), KeysError> {
         let folder = KeyFolder::location(keys)?;
         let token: Token = if token == "-" { from_standard_input()? } else { token.parse()? };
-        let enrolled = enrol_blocking(&token, edge, &folder)?;
+        let edge = edge.map_or_else(|| nearby(&token), Ok)?;
+        let enrolled = enrol_blocking(&token, &edge, &folder)?;
         let Identity { site, role, name } = &enrolled.identity;
         writeln!(
             self.out,
@@ -517,6 +525,11 @@ Its private key is in {file}, and never has to leave this host.",
         writeln!(self.out, "Enrolment has ended. Unused tokens stay valid until they expire.")?;
         Ok(())
     }
+}
+
+/// Where a device enrols that was told of no edge. Whether it is the right one, the token decides.
+fn nearby(token: &Token) -> Result<String, KeysError> {
+    Ok(block_on(enrolment_on(Network::LOCAL, &token.identity().site))??)
 }
 
 /// How to publish with an identity of this name. A name of one segment is a place, such as `dock`: the camera gets a name

@@ -10,10 +10,14 @@
 //! | this broker's disk | [`crate::store::StoreReader`] |
 //! | frames fetched from the camera before | [`FetchedFrames`] |
 //! | the camera | [`crate::broker::edge`], [`crate::broker::camera`] |
+//!
+//! Which times are held, and why others are not, [`HeldSummary`] sums up.
 
 mod fetched;
+mod held;
 
 pub use self::fetched::FetchedFrames;
+pub use self::held::{HOLE_MIN, HOLES_MAX, HeldSpan, HeldSummary, Hole, HoleReason, PAUSE_MIN};
 
 use crate::frame::{FrameId, FrameMeta, Rung};
 use crate::log::{LogReader, Record};

@@ -4,6 +4,7 @@
 //! unidirectional stream of its own: a [`FrameHeader`], then the payload. All integers are little-endian.
 //! Outside bytes become a value or a [`WireError`], and never allocate more than the stated limits.
 
+mod answers;
 pub(crate) mod codec;
 mod demand;
 mod feasibility;
@@ -20,6 +21,7 @@ mod share;
 mod source;
 mod status;
 
+pub use self::answers::{AnswerAccount, AnswerRequest, AnswerSkip, AnswerSkips};
 pub use self::codec::{TEXT_BYTES_MAX, WireError};
 pub use self::demand::{CONTRACTS_MAX, Demand};
 pub use self::feasibility::{FeasibilityReport, ProfileUse};

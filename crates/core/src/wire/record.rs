@@ -13,13 +13,13 @@ pub const RECORD_BYTES_MAX: usize = (16 << 10) - RECORD_HEAD_BYTES;
 pub enum RecordKind {
     /// A part of the control stream, either way. Its stream number is 0.
     Control = 1,
-    /// Camera to edge: a part of a frame's stream. The first record of a stream holds exactly the header.
+    /// A part of the stream of a frame, or from the edge of an answer. The first record of a stream holds exactly the header.
     Data = 2,
-    /// Camera to edge: a frame's stream is complete.
+    /// The stream of a frame or answer is complete.
     End = 3,
-    /// Camera to edge: the camera gave the frame up.
+    /// The sender gave the frame or answer up.
     Reset = 4,
-    /// Edge to camera: the edge refuses the frame, so its bytes need not be sent.
+    /// The receiver refuses the frame or answer, so its bytes need not be sent.
     Stop = 5,
 }
 
@@ -30,7 +30,7 @@ pub struct RecordHead {
     pub kind: RecordKind,
     /// The number of bytes that follow, at most [`RECORD_BYTES_MAX`].
     pub bytes: u16,
-    /// The number of its stream. The camera numbers its frames' streams from 1, in increasing order.
+    /// The number of its stream. Each side numbers the streams that it begins from 1, in increasing order.
     pub stream: u32,
 }
 

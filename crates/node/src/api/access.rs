@@ -79,6 +79,46 @@ impl Access {
         Ok(uid)
     }
 
+    /// Whether `principal` may make links to the edge's page: a user of the edge's host, through its Unix socket, for itself. Links for an
+    /// application are made by whoever could take its grants away as well. That one is made is recorded.
+    pub(super) fn check_opens_page(
+        &self,
+        principal: &Principal,
+        as_whom: Option<&Principal>,
+    ) -> Result<(), ApiError> {
+        let refused = |reason, why: String| {
+            let refused = Event::new(wall_now(), Kind::Refused, principal.short());
+            self.told.audit.note(refused.what("open-page").why(&*why));
+            Err(ApiError::new(Code::PermissionDenied, reason, why))
+        };
+        if !matches!(principal, Principal::User { .. }) {
+            let why = "links to the page are made on the edge's own host only, through its Unix socket: run `mez edge open` there";
+            return refused("ONLY_ON_HOST", why.into());
+        }
+        if let Some(other) = as_whom
+            && principal.bearer() != Bearer::Owner
+        {
+            let who = principal.bearer();
+            let why = format!(
+                "{who} may not sign in as {}; the user that the edge runs as may, and root",
+                other.short()
+            );
+            return refused("PERMISSION_DENIED", why);
+        }
+        let opened = Event::new(wall_now(), Kind::Operated, principal.short()).what("open-page");
+        self.told
+            .audit
+            .note(opened.why(as_whom.map(|other| format!("as {}", other.short())).unwrap_or_default()));
+        Ok(())
+    }
+
+    /// For whoever checks again when something has changed.
+    pub(super) fn changing(&self) -> ChangingRights {
+        let mut changing = ChangingRights { rights: self.rights.clone(), revoked: self.revoked.clone() };
+        changing.notice();
+        changing
+    }
+
     /// Fails for a principal whose certificate was revoked. For what needs no grant, because it is the principal's own.
     pub(super) fn check_not_revoked(&self, principal: &Principal) -> Result<(), ApiError> {
         self.told.not_revoked(&self.revoked, principal)
@@ -91,22 +131,15 @@ impl Access {
         stream: &CameraName,
     ) -> Result<StreamAccess, ApiError> {
         // Noticed before they are read, so that no change falls in between.
-        let (mut rights, mut revoked, told) = (self.rights.clone(), self.revoked.clone(), self.told.clone());
-        revoked.notice();
-        told.not_revoked(&revoked, principal)?;
+        let (mut in_force, told) = (self.changing(), self.told.clone());
+        told.not_revoked(&in_force.revoked, principal)?;
         let publish = vec![Verb::Publish];
-        let stream_rights = StreamRights::ask(&rights.notice(), principal.bearer(), publish, stream.into())
-            .map_err(|refusal| told.refused(principal, &refusal))?;
+        let stream_rights =
+            StreamRights::ask(&in_force.rights.notice(), principal.bearer(), publish, stream.into())
+                .map_err(|refusal| told.refused(principal, &refusal))?;
         let begins = Event::new(wall_now(), Kind::Connected, principal.short());
         told.audit.note(begins.what("publish").cameras(stream.as_str()));
-        Ok(StreamAccess {
-            rights,
-            revoked,
-            told,
-            principal: principal.clone(),
-            stream: stream_rights,
-            gives: None,
-        })
+        Ok(StreamAccess { in_force, told, principal: principal.clone(), stream: stream_rights, gives: None })
     }
 
     /// Records that a group was forgotten.
@@ -119,6 +152,18 @@ impl Access {
     pub(super) fn gives_notes(&self, principal: &Principal, camera: &CameraName) {
         let read = Event::new(wall_now(), Kind::Read, principal.short());
         self.told.audit.note(read.what("notes").cameras(camera.as_str()));
+    }
+
+    /// Records that frames of a camera are written into a file for somebody.
+    pub(super) fn exports(
+        &self,
+        principal: &Principal,
+        camera: &CameraName,
+        (begin, end): (Timestamp, Timestamp),
+    ) {
+        let span = Span { begin: Some(begin), missed: false, end: Some(end) };
+        let event = Event::new(wall_now(), Kind::Exported, principal.short());
+        self.told.audit.note(event.what("clip").cameras(camera.as_str()).span(span));
     }
 
     /// Records what came of an operation on a camera.
@@ -151,6 +196,16 @@ impl Access {
     pub(super) fn would(&self, principal: &Principal, verb: Verb, pattern: &CameraPattern) -> Option<String> {
         let selected = self.rights.now().select(&principal.bearer(), &[verb], pattern);
         selected.err().map(|refusal| refusal.to_string())
+    }
+
+    /// The cameras of `pattern` with which `principal` may do `verb`. `None`: there is none. It only asks, so nobody hears of it.
+    pub(super) fn would_select(
+        &self,
+        principal: &Principal,
+        verb: Verb,
+        pattern: &CameraPattern,
+    ) -> Option<Granted> {
+        self.rights.now().select(&principal.bearer(), &[verb], pattern).ok()
     }
 
     /// What is in force, for whoever may change it all.
@@ -189,22 +244,47 @@ impl Access {
             verbs.push(Verb::Profile);
         }
         // Noticed before they are read, so that no change falls in between.
-        let (mut rights, mut revoked, told) = (self.rights.clone(), self.revoked.clone(), self.told.clone());
-        revoked.notice();
-        told.not_revoked(&revoked, principal)?;
+        let (mut in_force, told) = (self.changing(), self.told.clone());
+        told.not_revoked(&in_force.revoked, principal)?;
         let (who, cameras) = (principal.bearer(), asked.spec.cameras.clone());
-        let stream = StreamRights::ask(&rights.notice(), who, verbs.clone(), cameras)
+        let stream = StreamRights::ask(&in_force.rights.notice(), who, verbs.clone(), cameras)
             .map_err(|refusal| told.refused(principal, &refusal))?;
         let gives = Gives::of(asked, &verbs);
-        Ok(StreamAccess { rights, revoked, told, principal: principal.clone(), stream, gives })
+        Ok(StreamAccess { in_force, told, principal: principal.clone(), stream, gives })
+    }
+}
+
+/// Tells when what was granted may have changed: the rights, or the deny list.
+#[derive(Debug)]
+pub(crate) struct ChangingRights {
+    rights: LiveRights,
+    revoked: LiveRevocations,
+}
+
+impl ChangingRights {
+    /// Everything until now counts as noticed.
+    pub(crate) fn notice(&mut self) {
+        self.rights.notice();
+        self.revoked.notice();
+    }
+
+    fn has_changed(&self) -> bool {
+        self.rights.has_changed() || self.revoked.has_changed()
+    }
+
+    /// Waits until something has changed since it was noticed. Cancelling this loses nothing.
+    pub(crate) async fn changed(&mut self) {
+        tokio::select! {
+            () = self.rights.changed() => {}
+            () = self.revoked.changed() => {}
+        }
     }
 }
 
 /// What one stream was granted, and whether that still holds.
 #[derive(Debug)]
 pub struct StreamAccess {
-    rights: LiveRights,
-    revoked: LiveRevocations,
+    in_force: ChangingRights,
     told: Told,
     principal: Principal,
     stream: StreamRights,
@@ -268,20 +348,17 @@ impl StreamAccess {
 
     /// The rights as they were when this stream last looked at them.
     pub(super) fn rights(&self) -> LiveRights {
-        self.rights.clone()
+        self.in_force.rights.clone()
     }
 
     /// Waits until the rights or the deny list have changed. Cancelling this loses nothing.
     pub(super) async fn changed(&mut self) {
-        tokio::select! {
-            () = self.rights.changed() => {}
-            () = self.revoked.changed() => {}
-        }
+        self.in_force.changed().await;
     }
 
     /// Why the stream must end, if its cameras are not the same any more.
     pub(super) fn lost(&mut self) -> Option<ApiError> {
-        if self.rights.has_changed() || self.revoked.has_changed() { self.look() } else { None }
+        if self.in_force.has_changed() { self.look() } else { None }
     }
 
     /// The contract brings a profile from now on. Returns why the stream must end, if it may not bring it for all
@@ -293,11 +370,11 @@ impl StreamAccess {
 
     /// The same as [`StreamAccess::lost`], whether something has changed or not.
     pub(super) fn look(&mut self) -> Option<ApiError> {
-        self.revoked.notice();
-        if let Err(revoked) = self.told.not_revoked(&self.revoked, &self.principal) {
+        self.in_force.revoked.notice();
+        if let Err(revoked) = self.told.not_revoked(&self.in_force.revoked, &self.principal) {
             return Some(revoked);
         }
-        self.stream.look(&self.rights.notice()).err().map(|lost| match lost {
+        self.stream.look(&self.in_force.rights.notice()).err().map(|lost| match lost {
             Lost::Refused(refusal) => self.told.refused(&self.principal, &refusal),
             lost @ Lost::Changed { .. } => ApiError::new(Code::Aborted, RIGHTS_CHANGED, lost.to_string()),
         })

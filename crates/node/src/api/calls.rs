@@ -80,8 +80,8 @@ pub(super) struct Calls<S> {
     pub(super) calls_max: usize,
     /// The largest message that the service reads.
     pub(super) message_bytes_max: usize,
-    /// The path of a call that takes larger messages, the same service for that call, and how large they may be.
-    pub(super) larger: Option<(&'static str, S, usize)>,
+    /// The paths of calls that take larger messages, the same service for those calls, and how large they may be.
+    pub(super) larger: Option<(&'static [&'static str], S, usize)>,
 }
 
 impl<S: NamedService> NamedService for Calls<S> {
@@ -108,7 +108,9 @@ where
             None => None,
         };
         let (service, message_bytes_max) = match &mut self.larger {
-            Some((path, service, bytes_max)) if request.uri().path() == *path => (service, *bytes_max),
+            Some((paths, service, bytes_max)) if paths.contains(&request.uri().path()) => {
+                (service, *bytes_max)
+            }
             _ => (&mut self.service, self.message_bytes_max),
         };
         let answer = service.call(request);

@@ -152,6 +152,11 @@ impl CameraApi {
 
     fn take_in(&self, request: pb::PublishRequest) -> Event {
         let (number, arrived) = (request.number, monotonic_now());
+        if request.await_on_disk.is_some() {
+            let message = "a camera broker confirms no frames on disk; only an edge confirms records of derived streams";
+            let error = ApiError::invalid("await_on_disk", "NOT_HERE", message);
+            return Event::OnDisk(pb::OnDisk { number, error: Some(error.into()) });
+        }
         let accepted = published(request)
             .and_then(|(frame, had)| Ok(self.camera.publish_at(had.unwrap_or(arrived), frame)?));
         match accepted {

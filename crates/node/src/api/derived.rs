@@ -1,6 +1,10 @@
 //! Takes in derived streams: what applications publish at the edge of what they made of frames.
 
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use mez_core::broker::edge::{DERIVED_MAX, DERIVED_OF_OWNER_MAX, DerivedError, Deriving, PublisherRefused};
+use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
 use tonic::Code;
 
@@ -13,9 +17,15 @@ use super::request::{parse_camera, published};
 use super::{ApiError, Limit, pb};
 use crate::clock::{monotonic_now, plausible};
 use crate::edge::{DeriveFailure, DerivedFailure, DerivedPublisher};
+use crate::persist::{AWAITED_MAX, NotOnDisk};
 
 /// The most streams that one is made of.
 pub const SOURCES_MAX: usize = 64;
+/// The most records of one publishing stream that are awaited on disk.
+pub const AWAITED_OF_STREAM_MAX: usize = 64;
+
+/// The answers to those who wait until records are on disk.
+type Waits = FuturesUnordered<BoxFuture<'static, Event>>;
 
 impl EdgeApi {
     /// Takes in a derived stream until `next` has no more, and puts the answers into `answers`. It reads on even if the answers are not taken.
@@ -53,20 +63,31 @@ impl EdgeApi {
         let publisher = open.insert(self.edge.derive(stream.clone(), deriving).await?);
         tracing::info!(%principal, %stream, epoch = publisher.epoch().0, "publishes");
         answers.push(Event::Started(pb::PublishStarted { camera: stream.to_string() }));
+        let mut waits = Waits::new();
         loop {
             if !request.source_lost.is_empty() {
                 publisher.tell_lost(std::mem::take(&mut request.source_lost)).await;
             }
             let is_last = request.last;
+            if let Some(awaited) = request.await_on_disk.take() {
+                self.wait_for_disk(&stream, request.number, awaited, (&mut waits, answers));
+            }
             if !request.payload.is_empty() {
                 answers.push(take_in(publisher, request).await?);
             } else if request.encoding != 0 {
                 answers.push(refused(request.number, ApiError::empty_record()));
             }
-            if is_last {
+            let following = match is_last {
+                true => None,
+                false => self.following(next, &mut access, &mut waits, answers).await?,
+            };
+            let Some(following) = following else {
+                // Whoever ends in good order is told of what is awaited.
+                while let Some(event) = waits.next().await {
+                    answers.push(event);
+                }
                 return Ok(());
-            }
-            let Some(following) = self.following(next, &mut access).await? else { return Ok(()) };
+            };
             if !following.camera.is_empty() && following.camera != stream.as_str() {
                 let message =
                     format!("this stream publishes {stream}, not {}; open another one", following.camera);
@@ -76,11 +97,38 @@ impl EdgeApi {
         }
     }
 
-    /// The next request, if whoever publishes still may. Ends a stream that stands still as well.
+    /// The publisher wants to know when a record is on disk.
+    fn wait_for_disk(
+        &self,
+        stream: &CameraName,
+        number: u64,
+        awaited: pb::AwaitOnDisk,
+        (waits, answers): (&mut Waits, &PublishAnswers),
+    ) {
+        let answer = move |known: Result<(), ApiError>| {
+            Event::OnDisk(pb::OnDisk { number, error: known.err().map(Into::into) })
+        };
+        if waits.len() == AWAITED_OF_STREAM_MAX {
+            let limit = Limit::of_broker("awaited_of_stream_max", AWAITED_OF_STREAM_MAX);
+            let message = format!(
+                "{AWAITED_OF_STREAM_MAX} records of this stream are awaited already; wait for the first of them"
+            );
+            return answers.push(answer(Err(ApiError::exhausted("TOO_MANY_AWAITED", limit, message))));
+        }
+        let (edge, stream) = (self.edge.clone(), stream.clone());
+        let frame = FrameId { epoch: Epoch(awaited.epoch), sequence: Sequence(awaited.sequence) };
+        waits.push(Box::pin(
+            async move { answer(edge.on_disk(&stream, frame).await.map_err(ApiError::from)) },
+        ));
+    }
+
+    /// The next request, if whoever publishes still may. Ends a stream that stands still as well. Meanwhile it answers what is awaited.
     async fn following<N: PublishRequests>(
         &self,
         next: &mut N,
         access: &mut StreamAccess,
+        waits: &mut Waits,
+        answers: &PublishAnswers,
     ) -> Result<Option<pb::PublishRequest>, ApiError> {
         let mut coming = std::pin::pin!(next.next());
         loop {
@@ -91,6 +139,7 @@ impl EdgeApi {
                         None => request.transpose(),
                     };
                 }
+                Some(event) = waits.next(), if !waits.is_empty() => answers.push(event),
                 () = access.changed() => {
                     if let Some(lost) = access.look() {
                         return Err(lost);
@@ -173,6 +222,21 @@ impl From<DeriveFailure> for ApiError {
                 // It is given one.
                 PublisherRefused::NeedsEpoch { .. } => Self::new(Code::Internal, "NO_EPOCH", message),
             },
+        }
+    }
+}
+
+impl From<NotOnDisk> for ApiError {
+    fn from(failure: NotOnDisk) -> Self {
+        let message = failure.to_string();
+        match failure {
+            NotOnDisk::NoStore => Self::new(Code::FailedPrecondition, "NO_STORE", message),
+            NotOnDisk::Lost => Self::new(Code::Aborted, "RECORD_LOST", message),
+            NotOnDisk::Degraded(_) | NotOnDisk::Late => Self::new(Code::Unavailable, "LOG_DEGRADED", message),
+            NotOnDisk::TooMany => {
+                Self::exhausted("TOO_MANY_AWAITED", Limit::of_broker("awaited_max", AWAITED_MAX), message)
+            }
+            NotOnDisk::Stopped => Self::stopping(),
         }
     }
 }

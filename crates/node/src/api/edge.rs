@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mez_core::broker::edge::{CameraInfo, ForgetError, ReplyError};
+use mez_core::broker::edge::{AnswerError, AnswerPicture, CameraInfo, ForgetError, ReplyError};
 use mez_core::contract::Contract;
-use mez_core::frame::{Epoch, FrameId, Sequence};
+use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
 use mez_core::rights::Verb;
 use mez_core::subscription::SubscriptionSpec;
@@ -17,13 +17,17 @@ use super::access::Access;
 use super::connect::answer_connect;
 use super::contract::Profile;
 use super::feed::Feed;
+use super::image::size_in_pixels;
+use super::page::Page;
 use super::principal::Principal;
 use super::request::{Subscribe, application, measured, parse_camera, parse_pattern, taken};
 use super::source::Source;
 use super::subscriptions::Subscriptions;
 use super::{ApiError, ApiLimits, contract, convert, pb};
 use crate::clock::wall_now;
-use crate::edge::{EdgeHandle, ForgetFailure, ForgetReport, ReplyFailure, ResetFailure, Stopped};
+use crate::edge::{
+    AnswerFailure, EdgeHandle, ForgetFailure, ForgetReport, ReplyFailure, ResetFailure, Stopped,
+};
 use crate::profile::ReadProfileError;
 use crate::profiles::{HeldProfile, ProfileStoreError};
 use crate::reply::ReplyContent;
@@ -36,6 +40,8 @@ pub struct EdgeApi {
     pub(super) access: Access,
     subscriptions: Arc<Subscriptions>,
     pub(super) stopping: watch::Receiver<bool>,
+    /// The page, once it is served.
+    pub(crate) page: Page,
 }
 
 impl EdgeApi {
@@ -46,7 +52,7 @@ impl EdgeApi {
         stopping: watch::Receiver<bool>,
     ) -> Self {
         let access = Access::new(rights, edge.revoked().clone(), edge.audit().clone());
-        Self { edge, access, subscriptions: Subscriptions::new(limits), stopping }
+        Self { edge, access, subscriptions: Subscriptions::new(limits), stopping, page: Page::default() }
     }
 
     pub(super) fn set_limits(&self, limits: ApiLimits) {
@@ -88,13 +94,22 @@ impl EdgeApi {
         principal: &Principal,
         request: pb::SubscribeRequest,
     ) -> Result<Feed, ApiError> {
-        let now = wall_now();
-        let mut subscribe = Subscribe::parse(request, now)?;
-        let mut access = self.access.subscribe(principal, &subscribe, now)?;
+        let subscribe = Subscribe::parse(request, wall_now())?;
+        self.open(principal, subscribe, None).await
+    }
+
+    /// Subscribes to what was asked for. `own`: the profile, if the request names none.
+    pub(super) async fn open(
+        &self,
+        principal: &Principal,
+        mut subscribe: Subscribe,
+        own: Option<Arc<HeldProfile>>,
+    ) -> Result<Feed, ApiError> {
+        let mut access = self.access.subscribe(principal, &subscribe, wall_now())?;
         subscribe.spec.granted = access.granted().clone();
         let place = self.subscriptions.enter(principal)?;
         place.control.originals.store(subscribe.spec.wants_originals(), Ordering::Relaxed);
-        let profile = self.profile(subscribe.profile.clone()).await?;
+        let profile = self.profile(subscribe.profile.clone()).await?.or(own);
         let cameras = self.matching(&subscribe.spec, profile.as_deref()).await?;
         let mut spec = subscribe.spec.clone();
         spec.contract.profile = profile.as_ref().map(|held| held.sha256);
@@ -175,7 +190,7 @@ impl EdgeApi {
     }
 
     /// The profile that was asked for, read and held.
-    async fn profile(&self, asked: Option<Profile>) -> Result<Option<Arc<HeldProfile>>, ApiError> {
+    pub(super) async fn profile(&self, asked: Option<Profile>) -> Result<Option<Arc<HeldProfile>>, ApiError> {
         let Some(asked) = asked else { return Ok(None) };
         let (field, store) = (asked.field(), Arc::clone(self.edge.profiles()));
         // A megabyte of JSON takes a while, and so may a disk.
@@ -216,6 +231,22 @@ impl EdgeApi {
         }
         self.edge.reply(camera, frame, application, content).await?;
         Ok(pb::ReplyResponse {})
+    }
+
+    /// Takes a picture that was made of a frame, for the frame's camera.
+    pub async fn answer(
+        &self,
+        principal: &Principal,
+        request: pb::AnswerRequest,
+    ) -> Result<pb::AnswerResponse, ApiError> {
+        let pb::AnswerRequest { camera, epoch, sequence, payload, replaced } = request;
+        let camera = parse_camera(&camera)?;
+        self.access.check(principal, Verb::Reply, &camera)?;
+        let size = size_in_pixels(Encoding::Jpeg, (0, 0), &payload)?;
+        let frame = FrameId { epoch: Epoch(epoch), sequence: Sequence(sequence) };
+        let room = self.edge.answer(camera, frame, AnswerPicture { payload, size, replaced }).await?;
+        let bound_ns = room.bound.map_or(0, |bound| u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX));
+        Ok(pb::AnswerResponse { bound_ns, bytes_max: room.bytes })
     }
 
     /// Which starts of a camera were whose.
@@ -333,6 +364,30 @@ impl From<ForgetFailure> for ApiError {
                 Self::new(Code::FailedPrecondition, "CAMERA_CONNECTED", message).at("camera")
             }
             ForgetFailure::PutAside(_) => Self::new(Code::FailedPrecondition, "LOG_NOT_PUT_ASIDE", message),
+        }
+    }
+}
+
+impl From<AnswerFailure> for ApiError {
+    fn from(failure: AnswerFailure) -> Self {
+        let message = failure.to_string();
+        match failure {
+            AnswerFailure::Stopped(stopped) => stopped.into(),
+            AnswerFailure::Refused(AnswerError::UnknownCamera { .. }) => {
+                Self::new(Code::NotFound, "UNKNOWN_CAMERA", message).at("camera")
+            }
+            AnswerFailure::Refused(AnswerError::UnknownFrame { .. }) => {
+                Self::new(Code::NotFound, "UNKNOWN_FRAME", message).at("sequence")
+            }
+            AnswerFailure::Refused(AnswerError::NotConnected { .. }) => {
+                Self::new(Code::FailedPrecondition, "CAMERA_NOT_CONNECTED", message).at("camera")
+            }
+            AnswerFailure::Refused(AnswerError::IsDerived { .. }) => {
+                Self::new(Code::FailedPrecondition, "IS_DERIVED", message).at("camera")
+            }
+            AnswerFailure::Refused(AnswerError::TooLarge { .. }) => {
+                Self::invalid("payload", "ANSWER_TOO_LARGE", message)
+            }
         }
     }
 }

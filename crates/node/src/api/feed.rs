@@ -102,9 +102,12 @@ impl PastPace {
 
     /// Whether a frame is of the past: captured before the reading began, or held by no log in memory.
     fn is_past(&self, delivery: &Delivery, times: &FrameTimes, was_made: bool) -> bool {
-        let captured = delivery.record.frame.meta.captured;
-        let before = times.captured.map_or(captured < self.begun.1, |(at, _)| at < self.begun.0);
-        before || delivery.log.is_none() && !was_made
+        self.is_before(delivery.record.frame.meta.captured, times) || delivery.log.is_none() && !was_made
+    }
+
+    /// Whether a frame may have been captured before the reading began: as far as the comparison of clocks can say.
+    fn is_before(&self, captured: Timestamp, times: &FrameTimes) -> bool {
+        times.captured.map_or(captured < self.begun.1, |(at, error)| at < self.begun.0 + error)
     }
 }
 
@@ -466,4 +469,31 @@ fn not_accepted(camera: &CameraName, encoding: Encoding) -> ApiError {
         ),
     )
     .at("accept_encodings")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A frame from before a reading began is never taken for a new one, which would be given without counting.
+    #[test]
+    fn a_capture_time_within_its_error_is_of_the_past() {
+        let begun = (Instant::ZERO + Duration::from_secs(10), Timestamp::from_nanos(10_000_000_000));
+        let pace = PastPace { begun, waits: true };
+        let after = |ms: u64, error_ms: u64| {
+            let times = FrameTimes {
+                captured: Some((begun.0 + Duration::from_millis(ms), Duration::from_millis(error_ms))),
+                trace: None,
+            };
+            pace.is_before(begun.1, &times)
+        };
+        assert!(after(0, 1), "captured just before, by a clock that is half a millisecond off");
+        assert!(after(30, 40));
+        assert!(!after(40, 30));
+        let unknown = FrameTimes { captured: None, trace: None };
+        assert!(pace.is_before(Timestamp::from_nanos(9_999_999_999), &unknown));
+        assert!(!pace.is_before(begun.1, &unknown));
+    }
 }

@@ -27,8 +27,8 @@ use crate::clock::monotonic_now;
 /// The most bytes that a service other than ours reads in one message: the library's default.
 const FOREIGN_MESSAGE_BYTES_MAX: usize = 4 << 20;
 
-/// The call with which applications publish at an edge.
-const PUBLISH: &str = "/mez.v1.EdgeBroker/Publish";
+/// The calls with which applications bring an edge what they made of frames.
+const LARGER: &[&str] = &["/mez.v1.EdgeBroker/Publish", "/mez.v1.EdgeBroker/Answer"];
 
 /// The name under which the health service says whether the audit log is written.
 const AUDIT_SERVICE: &str = "mez.audit";
@@ -42,11 +42,11 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
     match broker {
         Broker::Edge(api) => {
             let service = EdgeBrokerServer::new(EdgeService(EdgeApi::clone(api)));
-            let record_bytes_max = DERIVED_BYTES_MAX as usize + MESSAGE_BYTES_MAX;
+            let record_bytes_max = broker.payload_bytes_max() as usize + MESSAGE_BYTES_MAX;
             // Whoever only asks sends less.
             let publishing = service.clone().max_decoding_message_size(record_bytes_max);
             let service = service.max_decoding_message_size(MESSAGE_BYTES_MAX);
-            let larger = Some((PUBLISH, publishing, record_bytes_max));
+            let larger = Some((LARGER, publishing, record_bytes_max));
             routes.add_service(Calls { service, calls_max, message_bytes_max: MESSAGE_BYTES_MAX, larger });
             health.set_serving::<EdgeBrokerServer<EdgeService>>().await;
             if let Some(states) = api.edge.audit().states() {
@@ -55,7 +55,7 @@ pub(super) async fn routes(broker: &Broker, calls_max: usize) -> Routes {
         }
         Broker::Camera(api) => {
             let service = CameraBrokerServer::new(CameraService(api.clone()));
-            let message_bytes_max = broker.frame_bytes_max() as usize + MESSAGE_BYTES_MAX;
+            let message_bytes_max = broker.payload_bytes_max() as usize + MESSAGE_BYTES_MAX;
             let service = service.max_decoding_message_size(message_bytes_max);
             routes.add_service(Calls { service, calls_max, message_bytes_max, larger: None });
             health.set_serving::<CameraBrokerServer<CameraService>>().await;
@@ -185,12 +185,27 @@ impl EdgeBroker for EdgeService {
         Ok(Response::new(self.0.reply(&principal, request.into_inner()).await?))
     }
 
+    async fn answer(
+        &self,
+        request: Request<pb::AnswerRequest>,
+    ) -> Result<Response<pb::AnswerResponse>, Status> {
+        let principal = principal(&request)?;
+        Ok(Response::new(self.0.answer(&principal, request.into_inner()).await?))
+    }
+
     async fn get_notes(
         &self,
         request: Request<pb::GetNotesRequest>,
     ) -> Result<Response<pb::GetNotesResponse>, Status> {
         let principal = principal(&request)?;
         Ok(Response::new(self.0.notes(&principal, request.into_inner()).await?))
+    }
+
+    async fn open_page(
+        &self,
+        request: Request<pb::OpenPageRequest>,
+    ) -> Result<Response<pb::OpenPageResponse>, Status> {
+        Ok(Response::new(self.0.open_page(&principal(&request)?, request.get_ref())?))
     }
 
     async fn check_rights(

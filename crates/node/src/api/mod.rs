@@ -16,6 +16,7 @@
 //! | [`error`] | errors with machine-readable details |
 //! | [`edge`], [`camera`] | what each broker answers, whichever way the question came |
 //! | [`derived`] | what an edge broker takes in of those who publish derived streams |
+//! | `page` | what is asked over HTTP (`web/`) |
 //! | [`principal`] | who is asking |
 //! | `access` | whether they may: the one place that asks the rights |
 //! | [`check`] | whether they would be allowed to, for whoever only asks |
@@ -49,6 +50,8 @@ mod grpc;
 pub mod image;
 pub(crate) mod lent;
 mod notes;
+pub(crate) mod page;
+pub(crate) mod past;
 mod places;
 pub mod principal;
 mod renewal;
@@ -72,6 +75,9 @@ pub use self::error::{ApiError, Limit};
 pub use self::principal::Principal;
 pub use self::serve::{ApiServer, ServeError};
 pub use mez_core::reader_memory::ReaderMemoryLimits;
+
+use mez_core::answers::ANSWER_BYTES_MAX;
+use mez_core::broker::edge::DERIVED_BYTES_MAX;
 
 use self::camera::CameraApi;
 use self::edge::EdgeApi;
@@ -158,10 +164,10 @@ impl Broker {
         }
     }
 
-    /// The largest payload that the broker takes.
-    pub(crate) fn frame_bytes_max(&self) -> u32 {
+    /// The largest payload that any request may have. What it is of may have a smaller limit.
+    pub(crate) fn payload_bytes_max(&self) -> u32 {
         match self {
-            Self::Edge(api) => api.edge.frame_bytes_max(),
+            Self::Edge(_) => DERIVED_BYTES_MAX.max(ANSWER_BYTES_MAX),
             Self::Camera(api) => api.camera.frame_bytes_max(),
         }
     }

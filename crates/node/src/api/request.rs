@@ -69,7 +69,9 @@ impl Subscribe {
         let (chains, application) = (ChainKinds::among(&accepts), application(request.application)?);
         // Who asks is not known here: the caller restricts it to what they may have.
         let granted = Granted::EVERYTHING;
-        let spec = SubscriptionSpec { cameras, granted, contract, span, past, after, chains, application };
+        let looks_on = false;
+        let spec =
+            SubscriptionSpec { cameras, granted, contract, span, past, after, chains, application, looks_on };
         let for_export = request.for_export;
         let group = request.group.map(|group| GroupAsk::parse(group, &spec, profile.as_ref(), for_export));
         Ok(Self { spec, profile, accepts, for_export, group: group.transpose()? })

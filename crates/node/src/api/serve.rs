@@ -123,6 +123,14 @@ impl ApiServer {
         }
     }
 
+    /// What an edge broker answers; nothing of a camera broker.
+    pub(crate) fn edge_api(&self) -> Option<&EdgeApi> {
+        match &self.broker {
+            Broker::Edge(api) => Some(api),
+            Broker::Camera(_) => None,
+        }
+    }
+
     /// Listens on a Unix socket, for gRPC and the local protocol. On a tokio runtime.
     pub fn listen_unix(&mut self, path: &Path) -> Result<(), ServeError> {
         let socket = Socket::open(path)?;

@@ -119,8 +119,10 @@ impl Driver {
         mut stopped: watch::Receiver<()>,
     ) {
         let (shared, mut source) = (Arc::clone(&self.shared), self.shared.source.subscribe());
-        // Something may have been heard before this loop began.
+        let mut answer_bound = shared.answer_bound.subscribe();
+        // Something may have been heard, and answers asked for, before this loop began.
         source.mark_changed();
+        answer_bound.mark_changed();
         let mut revoked = self.revoked.clone();
         self.hand_on_revocations();
         let mut history_share = shared.history_share.subscribe();
@@ -141,6 +143,7 @@ impl Driver {
                 Ok(()) = history_share.changed() => {
                     self.broker.set_history_share(*history_share.borrow_and_update());
                 }
+                Ok(()) = answer_bound.changed() => self.take_answers(*answer_bound.borrow_and_update()),
                 () = shared.leaving.notified() => break self.say_farewell().await,
                 Some(event) = events.recv() => self.handle(event),
                 Some(asking) = asked.recv() => self.ask_for_certificate(asking),
@@ -177,6 +180,14 @@ impl Driver {
         {
             self.broker.handle_source(now, news);
         }
+    }
+
+    /// The publisher takes answers, or none any more.
+    fn take_answers(&mut self, bound: Option<Duration>) {
+        if bound.is_none() {
+            lock(&self.shared.answers).clear();
+        }
+        self.broker.set_answers(bound);
     }
 
     /// Closes all connections once the edge has what was said last.
@@ -217,6 +228,13 @@ impl Driver {
             CameraEvent::Sent(link, frame) => self.broker.handle_sent(now, link, frame),
             CameraEvent::Unsent(link, frame, bytes) => self.broker.handle_unsent(now, link, frame, bytes),
             CameraEvent::HistorySent(link, request) => self.broker.handle_history_sent(now, link, request),
+            CameraEvent::AnswerHeader(link, header, agreed) => {
+                let _ = agreed.send(self.broker.handle_answer_header(now, link, header));
+            }
+            CameraEvent::AnswerComplete(link, frame, payload) => {
+                self.broker.handle_answer_complete(now, link, frame, payload);
+            }
+            CameraEvent::AnswerCancelled(link, frame) => self.broker.handle_answer_cancelled(link, frame),
             CameraEvent::Closed(link, reason) => {
                 debug!(camera = %self.shared.camera, ?link, reason, "a connection ended");
                 // A connection that had worked is reported by `LinkChanged`. This one never worked.
@@ -297,6 +315,11 @@ impl Driver {
             CameraOutput::Refused { code, text } => self.report_refusal(code, text),
             CameraOutput::Revocations { signed, .. } => self.take_revocations(signed),
             CameraOutput::LinkChanged { up } => self.report_link(up),
+            CameraOutput::Answer(answer) => {
+                lock(&self.shared.answers).put(*answer);
+                self.shared.answered.notify_one();
+            }
+            CameraOutput::AnswersSkipped(skipped) => lock(&self.shared.answers).set_skipped(skipped),
             CameraOutput::Reply { frame, application, result } => match ReplyContent::from_result(result) {
                 Ok(content) => self.shared.add_reply(Reply { frame, application, content }),
                 Err(error) => debug!(%frame, application, "a reply cannot be read: {error}"),

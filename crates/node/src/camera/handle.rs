@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mez_core::answers::Answered;
 use mez_core::broker::camera::SourceNews;
 use mez_core::broker::{PublishError, PublishPartError, Published, StreamPart};
 use mez_core::frame::FrameId;
@@ -10,6 +11,7 @@ use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::store::StoreStatus;
 use mez_core::units::Instant;
+use mez_core::wire::AnswerSkips;
 use tokio::sync::watch;
 
 use super::shared::{Reply, Shared, lock};
@@ -179,5 +181,35 @@ impl CameraHandle {
             }
             replied.await;
         }
+    }
+
+    /// Takes answers from now on: pictures that applications make of the frames. `bound`: the most that may pass from a frame's capture until
+    /// all of its answer has left the edge; later ones are given up and counted. `None`, the default: no answers.
+    pub fn set_answers(&self, bound: Option<Duration>) {
+        self.shared.answer_bound.send_replace(bound);
+    }
+
+    /// The newest answer, once there is one that is newer than the last, and how many were not given since that one. Nothing queues: an answer
+    /// that nobody takes before the next one comes is counted as `unread`. `None` once no answers are taken.
+    pub async fn next_answer(&self) -> Option<(Answered, AnswerSkips)> {
+        let mut bound = self.shared.answer_bound.subscribe();
+        loop {
+            let answered = self.shared.answered.notified();
+            if bound.borrow_and_update().is_none() {
+                return None;
+            }
+            if let Some(answer) = lock(&self.shared.answers).take() {
+                return Some(answer);
+            }
+            tokio::select! {
+                () = answered => {}
+                _ = bound.changed() => {}
+            }
+        }
+    }
+
+    /// All answers that the publisher was not given so far, by reason.
+    pub fn answers_skipped(&self) -> AnswerSkips {
+        lock(&self.shared.answers).skipped()
     }
 }

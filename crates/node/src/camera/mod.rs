@@ -18,6 +18,7 @@ mod shared;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+pub use mez_core::answers::{AnswerTimes, Answered};
 pub use mez_core::broker::camera::SourceNews;
 use mez_core::broker::camera::{CameraBroker as Broker, CameraConfig, HISTORY_SHARE};
 use mez_core::broker::{Intake, IntakeConfig};
@@ -26,6 +27,7 @@ use mez_core::frame::FRAME_BYTES_MAX;
 use mez_core::log::{LogConfig, LogWriter, log};
 use mez_core::name::CameraName;
 use mez_core::units::ClockAnchor;
+pub use mez_core::wire::AnswerSkips;
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::warn;
 
@@ -203,6 +205,9 @@ impl CameraBroker {
             edge: watch::Sender::new(None),
             replies: Mutex::default(),
             replied: Notify::new(),
+            answer_bound: watch::Sender::new(None),
+            answers: Mutex::default(),
+            answered: Notify::new(),
             keeper,
             places: options.persist.map(|persist| {
                 let state_of = move |camera: &CameraName| state::camera_folder(&folder, camera);

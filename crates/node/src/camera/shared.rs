@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use mez_core::answers::AnswerBox;
 use mez_core::broker::Intake;
 use mez_core::broker::camera::SourceNews;
 use mez_core::frame::FrameId;
@@ -55,6 +57,10 @@ pub(super) struct Shared {
     pub(super) edge: watch::Sender<Option<EdgeAddress>>,
     pub(super) replies: Mutex<VecDeque<Reply>>,
     pub(super) replied: Notify,
+    /// How old answers may be. `None`: the publisher takes none.
+    pub(super) answer_bound: watch::Sender<Option<Duration>>,
+    pub(super) answers: Mutex<AnswerBox>,
+    pub(super) answered: Notify,
     /// Writes the log to disk. `None` if the log is in memory only.
     pub(super) keeper: Option<LogKeeper<LogFiles>>,
     /// Where frames of the past lie besides memory. `None` if there is no log on disk.

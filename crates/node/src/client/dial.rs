@@ -150,6 +150,14 @@ impl Dialler {
         .await
     }
 
+    /// A link that signs in to the edge's page.
+    pub(super) async fn open_page(
+        &self,
+        request: pb::OpenPageRequest,
+    ) -> Result<pb::OpenPageResponse, ClientError> {
+        self.call(Kind::OpenPage, "OpenPage", request, |_| Bytes::new()).await
+    }
+
     /// The same if this program may observe any of them. Asks for the right first, which the edge does not log.
     pub(super) async fn observable(
         &self,
@@ -274,6 +282,11 @@ impl Dialler {
         self.call(Kind::Reply, "Reply", request, opaque).await
     }
 
+    /// Sends a picture that was made of a frame.
+    pub(super) async fn answer(&self, request: pb::AnswerRequest) -> Result<pb::AnswerResponse, ClientError> {
+        self.call(Kind::Answer, "Answer", request, |request| std::mem::take(&mut request.payload)).await
+    }
+
     /// Asks for the next certificate. `None`: this broker is reached without one.
     pub(super) async fn renew(
         &self,
@@ -354,7 +367,12 @@ impl Dialler {
         let lost = matches!(result, Err(PacketError::Io(_) | PacketError::Cut));
         let is_once = matches!(
             kind,
-            Kind::Reply | Kind::ResetCamera | Kind::ForgetCamera | Kind::ForgetGroup | Kind::SettleRecords
+            Kind::Reply
+                | Kind::Answer
+                | Kind::ResetCamera
+                | Kind::ForgetCamera
+                | Kind::ForgetGroup
+                | Kind::SettleRecords
         );
         if reused && lost && !is_once {
             // The broker was started anew since the last call. Asking twice does no harm, replying twice

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use mez_core::answers::Room;
 use mez_core::frame::FrameId;
 use mez_core::name::{CameraName, CameraPattern};
 use mez_core::units::Timestamp;
@@ -15,6 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::address::Address;
+use super::answers::{AnswerCounts, AnswerError, Answers, send_answers};
 use super::dial::Dialler;
 use super::edges::Edges;
 use super::error::ClientError;
@@ -63,6 +65,21 @@ impl Default for ClientOptions {
     }
 }
 
+/// A link that signs in to an edge's page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageLink {
+    /// The link. Whoever opens it first is signed in.
+    pub link: String,
+    /// Until when it works, by the edge's clock.
+    pub link_ends: Timestamp,
+    /// Until when whoever opens it stays signed in at the latest.
+    pub session_ends: Timestamp,
+    /// As whom, as grants name it.
+    pub identity: String,
+    /// SHA-256 of the edge's certificate.
+    pub certificate_sha256: Vec<u8>,
+}
+
 /// A program's connection to an edge broker. Cheap to clone; the last clone ends it.
 #[derive(Clone)]
 pub struct EdgeClient(Arc<Inner>);
@@ -72,6 +89,7 @@ struct Inner {
     application: String,
     broker: String,
     replies: Arc<Replies>,
+    answers: Arc<Answers>,
     /// Asks for the clocks to be compared anew.
     compare: Arc<Notify>,
     _tasks: Vec<OwnedTask>,
@@ -93,12 +111,13 @@ impl EdgeClient {
     ) -> Result<Self, ClientError> {
         let edges = Edges::new(addresses, credentials)?;
         let answer = persist(options.patience, async || edges.connect().await).await?;
-        let replies = Arc::<Replies>::default();
+        let (replies, answers) = (Arc::<Replies>::default(), Arc::<Answers>::default());
         let compare = Arc::new(Notify::new());
         let reachable = watch::Sender::new(true);
         let calls = Calls::new(edges.clone(), reachable.subscribe());
         let mut tasks = vec![
             OwnedTask::spawn(send_replies(edges.clone(), Arc::clone(&replies))),
+            OwnedTask::spawn(send_answers(edges.clone(), Arc::clone(&answers))),
             OwnedTask::spawn(compare_clocks(edges.clone(), Arc::clone(&compare), reachable)),
         ];
         if let Some(credentials) = credentials.filter(|_| edges.any_remote()) {
@@ -109,6 +128,7 @@ impl EdgeClient {
             application: options.application,
             broker: answer.software,
             replies,
+            answers,
             compare,
             _tasks: tasks,
         })))
@@ -182,6 +202,22 @@ impl EdgeClient {
         Ok(ForgottenCamera::from_message(answer))
     }
 
+    /// A link that signs in to the edge's page once: as this user of the edge's host, or as an application such as `app/wall`.
+    ///
+    /// # Errors
+    /// The edge has no page, or this is not a user of its host; also those of every call.
+    pub async fn open_page(&self, identity: Option<&str>) -> Result<PageLink, ClientError> {
+        let request = pb::OpenPageRequest { identity: identity.unwrap_or_default().into() };
+        let answer = self.0.edges.current().open_page(request).await?;
+        Ok(PageLink {
+            link: answer.link,
+            link_ends: Timestamp::from_nanos(answer.link_ends_utc_ns),
+            session_ends: Timestamp::from_nanos(answer.session_ends_utc_ns),
+            identity: answer.identity,
+            certificate_sha256: answer.certificate_sha256.to_vec(),
+        })
+    }
+
     /// The groups of readers of this program's principal; for the user that the edge runs as, those of everybody.
     pub async fn groups(&self) -> Result<Vec<GroupSummary>, ClientError> {
         let edge = self.0.edges.current();
@@ -251,6 +287,28 @@ impl EdgeClient {
     /// [`EdgeClient::reply`] has returned.
     pub fn refused_reply(&self, camera: &CameraName) -> Option<ApiError> {
         self.0.replies.refusals().remove(camera.as_str())
+    }
+
+    /// Sends a picture that was made of a frame to its camera: a whole JPEG. Works on any thread and does not wait. The newest wins: one to the
+    /// same camera that is not on its way yet is given up for it, and counted.
+    pub fn answer(&self, camera: &CameraName, frame: FrameId, picture: Bytes) -> Result<(), AnswerError> {
+        self.0.answers.put(camera, frame, picture)
+    }
+
+    /// What the next answer to a camera may have, as the edge said last. `None`: it was not asked yet.
+    pub fn answer_room(&self, camera: &CameraName) -> Option<Room> {
+        self.0.answers.room(camera)
+    }
+
+    /// Why the edge takes no answers to a camera from this program, if it has said so since this was asked last. An answer is refused after
+    /// [`EdgeClient::answer`] has returned.
+    pub fn refused_answer(&self, camera: &CameraName) -> Option<ApiError> {
+        self.0.answers.take_refusal(camera)
+    }
+
+    /// What became of the answers so far.
+    pub fn answer_counts(&self) -> AnswerCounts {
+        self.0.answers.counts()
     }
 
     /// What became of the replies so far.

@@ -6,7 +6,7 @@
 //! | type | what it does |
 //! | --- | --- |
 //! | [`Address`] | where a broker is |
-//! | [`EdgeClient`] | cameras, subscriptions and replies at an edge broker |
+//! | [`EdgeClient`] | cameras, subscriptions, replies and answers at an edge broker |
 //! | [`Subscription`] | frames as they come; connects again by itself |
 //! | [`PublisherClient`] | publishes through a camera broker in another process, or a derived stream at an edge |
 //!
@@ -14,6 +14,7 @@
 //! any thread, and never wait.
 
 mod address;
+mod answers;
 mod chains;
 mod checkup;
 mod dial;
@@ -37,8 +38,9 @@ use std::time::Duration;
 use tracing::warn;
 
 pub use self::address::{Address, AddressError};
+pub use self::answers::{AnswerCounts, AnswerError};
 pub use self::checkup::{Checkup, InForce, WallDifference, checkup};
-pub use self::edge::{ClientOptions, EdgeClient, ReplyCounts, ReplyError};
+pub use self::edge::{ClientOptions, EdgeClient, PageLink, ReplyCounts, ReplyError};
 pub use self::error::ClientError;
 pub use self::frame::{
     CameraSummary, ChannelStanding, ClockRelation, ContractStanding, LogOnDisk, ReceivedFrame, Traffic,

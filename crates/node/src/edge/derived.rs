@@ -15,6 +15,7 @@ use super::handle::EdgeHandle;
 use super::request::Request;
 use crate::clock::{anchor, monotonic_now};
 use crate::derived::BeginError;
+use crate::persist::NotOnDisk;
 
 /// Why somebody may not publish a derived stream.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +86,18 @@ impl EdgeHandle {
             let (states, Opening { stream, deriving, .. }) = (self.derived.clone(), opening.clone());
             let begun = tokio::task::spawn_blocking(move || states.begin(&stream, &deriving, above));
             opening.start = Some((begun.await.map_err(|_| Stopped)??, anchor()));
+        }
+    }
+
+    /// Waits until a record of a derived stream, and every one before it, is on disk as far as the store promises.
+    ///
+    /// # Errors
+    ///
+    /// As [`LogKeeper::on_disk`](crate::persist::LogKeeper::on_disk); or there are no logs on disk.
+    pub async fn on_disk(&self, stream: &CameraName, frame: FrameId) -> Result<(), NotOnDisk> {
+        match &self.keeper {
+            Some(keeper) => keeper.on_disk(stream, frame).await,
+            None => Err(NotOnDisk::NoStore),
         }
     }
 

@@ -20,6 +20,7 @@ use tokio::time::MissedTickBehavior;
 use tracing::{debug, error, info, warn};
 
 use super::lock;
+use super::look::look;
 use super::renewals::{Renewals, Turns};
 use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
@@ -186,6 +187,10 @@ impl Driver {
             EdgeEvent::HistoryCancelled(link, request) => {
                 self.broker.handle_history_cancelled(now, link, request)
             }
+            EdgeEvent::AnswerSent(link, frame) => self.broker.handle_answer_sent(now, link, frame),
+            EdgeEvent::AnswerUnsent(link, frame, bytes) => {
+                self.broker.handle_answer_unsent(now, link, frame, bytes);
+            }
             EdgeEvent::Closed(link, reason) => {
                 debug!(?link, reason, "a connection ended");
                 self.forget(link);
@@ -239,6 +244,9 @@ impl Driver {
             Request::Cameras(answer) => {
                 let _ = answer.send(self.broker.cameras(monotonic_now()));
             }
+            Request::Look(answer) => {
+                let _ = answer.send(look(&self.broker, monotonic_now()));
+            }
             Request::Reset(camera, uid, answer) => self.reset(camera, uid, answer),
             Request::Forget(camera, answer) => self.forget_by_hand(&camera, answer),
             Request::Change(forget_after, channels, answer) => {
@@ -247,6 +255,10 @@ impl Driver {
                 let _ = answer.send(());
             }
             Request::Derived(request) => self.serve_derived(*request),
+            Request::Answer(picture, answer) => {
+                let (camera, frame, picture) = *picture;
+                let _ = answer.send(self.broker.handle_answer(monotonic_now(), &camera, frame, picture));
+            }
             Request::Reply(reply, answer) => {
                 let Replied { camera, frame, application, result, noted } = *reply;
                 let replied = self.broker.handle_reply(&camera, frame, &application, result);
@@ -327,6 +339,10 @@ impl Driver {
                 self.command(link, Command::Close);
                 self.forget(link);
             }
+            EdgeOutput::SendAnswer { link, header, payload } => {
+                self.command(link, Command::SendFrame(header, payload));
+            }
+            EdgeOutput::ResetAnswer { link, frame } => self.command(link, Command::Reset(frame)),
             EdgeOutput::Attach { subscription, camera, log } => {
                 let shared = Arc::clone(self.shared.entry(camera.clone()).or_default());
                 *lock(&shared.view) = Arc::new(self.broker.view(monotonic_now(), &camera));

@@ -1,11 +1,22 @@
 //! Says why an edge broker did not do what it was asked.
 
-use mez_core::broker::edge::ReplyError;
+use mez_core::broker::edge::{AnswerError, ReplyError};
 
 /// The edge broker has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the edge broker has stopped")]
 pub struct Stopped;
+
+/// Why a picture was not taken as an answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerFailure {
+    /// The broker refused it.
+    #[error(transparent)]
+    Refused(#[from] AnswerError),
+    /// The broker has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
 
 /// Why a reply was not passed on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,12 +1,15 @@
 //! The handle of a running edge broker: subscribes applications, and answers questions about cameras.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::edge::{CameraInfo, SubscriptionId};
+use mez_core::answers::Room;
+use mez_core::broker::edge::{AnswerPicture, CameraInfo, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::contract::monitor::TakenReport;
 use mez_core::controller::share::Channels;
@@ -18,14 +21,17 @@ use mez_core::store::StoreStatus;
 use mez_core::subscription::{Span, SubscriptionSpec};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::failure::{ReplyFailure, Stopped};
+use super::accounts::{AccountNow, Accounts, AgesSeen, Open, Totals};
+use super::failure::{AnswerFailure, ReplyFailure, Stopped};
 use super::forget::{ForgetFailure, ForgetReport};
 use super::groups::{
     EdgeGroups, ForgetGroupFailure, GroupMember, GroupReport, JoinFailure, Joining, SettledRecords,
     Settlements,
 };
 use super::lock;
+use super::look::CameraLook;
 use super::renewals::{Asker, Renewals};
+use super::replies::{LastReplies, LastReply};
 use super::request::{Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::standing::{Standing, Standings};
@@ -36,6 +42,7 @@ use crate::audit::Audit;
 use crate::clock::anchor;
 use crate::derived::DerivedStates;
 use crate::identity::Signer;
+use crate::identity::name::SiteName;
 use crate::notes::Notes;
 use crate::persist::{LogFiles, LogKeeper};
 use crate::profiles::{HeldProfile, ProfileStore};
@@ -48,9 +55,12 @@ use crate::revocation::LiveRevocations;
 pub struct EdgeHandle {
     pub(super) requests: mpsc::Sender<Request>,
     pub(super) address: SocketAddr,
+    pub(super) site: SiteName,
     pub(super) frame_bytes_max: u32,
     pub(super) next_subscription: Arc<AtomicU64>,
     pub(super) next_publisher: Arc<AtomicU64>,
+    /// Where clips are made, if there is a store to make them of. Nobody else reads there.
+    pub(super) clips: Option<PathBuf>,
     /// How often derived streams began.
     pub(super) derived: DerivedStates,
     pub(super) stop: Arc<watch::Sender<bool>>,
@@ -65,6 +75,8 @@ pub struct EdgeHandle {
     pub(super) places: Arc<PastSources>,
     pub(super) profiles: Arc<ProfileStore>,
     pub(super) standings: Arc<Mutex<Standings>>,
+    pub(super) accounts: Accounts,
+    pub(super) replies: LastReplies,
     pub(super) audit: Audit,
     /// The groups of readers.
     pub(super) groups: EdgeGroups,
@@ -136,6 +148,7 @@ impl EdgeHandle {
         let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
         let opening = Opening { id, spec: spec.clone(), profile, clock, mailbox: Arc::clone(&mailbox) };
         self.requests.send(Request::Subscribe(Box::new(opening), answer)).await.map_err(|_| Stopped)?;
+        let account = Open(self.accounts.open(id, &spec, None));
         let (span, application) = (spec.span, spec.application.clone());
         let open = |spec: &SubscriptionSpec| Session::at_edge(clock, spec, id, sized);
         // From here on dropping the subscription takes it back.
@@ -146,6 +159,7 @@ impl EdgeHandle {
             cameras: SharedCameras::default(),
             application,
             standings: Arc::clone(&self.standings),
+            account,
             notes: self.notes.clone(),
             waiting: false,
             chains_lost: 0,
@@ -185,9 +199,19 @@ impl EdgeHandle {
         self.groups.forget(group).await
     }
 
+    /// The site that the edge belongs to.
+    pub(crate) fn site(&self) -> &SiteName {
+        &self.site
+    }
+
     /// The site's deny list, as it is in force here.
     pub fn revoked(&self) -> &LiveRevocations {
         &self.revoked
+    }
+
+    /// Where frames of the past are.
+    pub(crate) fn past(&self) -> &Arc<PastSources> {
+        &self.places
     }
 
     /// What was said of frames, as it is kept on disk. `None`: this edge keeps no notes.
@@ -205,6 +229,11 @@ impl EdgeHandle {
         self.stop.subscribe()
     }
 
+    /// Where clips are made. `None`: this edge has no store.
+    pub(crate) fn clips(&self) -> Option<&Path> {
+        self.clips.as_deref()
+    }
+
     /// The profiles that applications name, or have sent.
     pub fn profiles(&self) -> &Arc<ProfileStore> {
         &self.profiles
@@ -214,6 +243,33 @@ impl EdgeHandle {
     pub fn standings(&self, camera: &CameraName) -> Vec<(SubscriptionId, Standing)> {
         let standings = lock(&self.standings);
         standings.get(camera).into_iter().flatten().map(|(id, standing)| (*id, standing.clone())).collect()
+    }
+
+    /// What subscriptions were given, by number.
+    pub(crate) fn accounts(&self) -> Vec<AccountNow> {
+        self.accounts.now()
+    }
+
+    /// What applications found last in a camera's frames.
+    pub(crate) fn last_replies(&self, camera: &CameraName) -> Vec<LastReply> {
+        self.replies.of(camera)
+    }
+
+    /// Frames that were handed to applications, and frames that were skipped, by reason, since the edge's start.
+    pub(crate) fn totals(&self) -> Totals {
+        self.accounts.totals()
+    }
+
+    /// How old live frames of each camera were when they were handed to applications. Others than the known ones are forgotten.
+    pub(crate) fn ages(&self, is_known: impl Fn(&CameraName) -> bool) -> BTreeMap<CameraName, AgesSeen> {
+        self.accounts.ages(is_known)
+    }
+
+    /// What is known of every camera, with its newest frame.
+    pub(crate) async fn look(&self) -> Result<Vec<CameraLook>, Stopped> {
+        let (answer, looked) = oneshot::channel();
+        self.requests.send(Request::Look(answer)).await.map_err(|_| Stopped)?;
+        looked.await.map_err(|_| Stopped)
     }
 
     /// What is known of every camera.
@@ -262,8 +318,25 @@ impl EdgeHandle {
         let (answer, done) = oneshot::channel();
         // Here, so that the loop has no more to do than to look when the frame was captured.
         let noted = self.notes.as_ref().map(|_| content.clone());
+        let last = LastReply::of(frame, &application, &content);
+        let of = camera.clone();
         let replied = Replied { camera, frame, application, result: content.into_result(), noted };
         let request = Request::Reply(Box::new(replied), answer);
+        self.requests.send(request).await.map_err(|_| Stopped)?;
+        done.await.map_err(|_| Stopped)??;
+        self.replies.note(of, last);
+        Ok(())
+    }
+
+    /// Takes a picture that an application made of a frame, for the camera. Returns what the next one may have.
+    pub async fn answer(
+        &self,
+        camera: CameraName,
+        frame: FrameId,
+        picture: AnswerPicture,
+    ) -> Result<Room, AnswerFailure> {
+        let (answer, done) = oneshot::channel();
+        let request = Request::Answer(Box::new((camera, frame, picture)), answer);
         self.requests.send(request).await.map_err(|_| Stopped)?;
         Ok(done.await.map_err(|_| Stopped)??)
     }

@@ -3,13 +3,16 @@
 //! [`EdgeBroker::start`] returns an [`EdgeHandle`]. The loop in `Driver::run` serves the link. Each application reads the replica logs on a
 //! task of its own, through an [`EdgeSubscription`], so no application delays another.
 
+mod accounts;
 mod derived;
 mod driver;
 mod failure;
 mod forget;
 mod groups;
 mod handle;
+mod look;
 pub(crate) mod renewals;
+mod replies;
 pub(crate) mod request;
 mod reset;
 mod revoked;
@@ -27,9 +30,11 @@ use mez_core::broker::edge::{EdgeBroker as Broker, EdgeConfig};
 use mez_core::name::CameraName;
 use tokio::sync::{mpsc, watch};
 
+use self::accounts::Accounts;
+pub(crate) use self::accounts::{AGE_BOUNDS, AccountNow, AgesSeen, GivenNow, Totals};
 pub use self::derived::{DeriveFailure, DerivedFailure, DerivedPublisher};
 use self::driver::Driver;
-pub use self::failure::{ReplyFailure, Stopped};
+pub use self::failure::{AnswerFailure, ReplyFailure, Stopped};
 pub use self::forget::{ForgetFailure, ForgetReport};
 use self::groups::{EdgeGroups, Journals, Tools};
 pub use self::groups::{
@@ -37,7 +42,10 @@ pub use self::groups::{
     Settlements,
 };
 pub use self::handle::EdgeHandle;
+pub(crate) use self::look::{CameraLook, NewestFrame};
 use self::renewals::Renewals;
+use self::replies::LastReplies;
+pub(crate) use self::replies::LastReply;
 use self::request::Cameras;
 pub use self::reset::{ResetFailure, ResetReport};
 pub use self::standing::Standing;
@@ -51,7 +59,7 @@ pub use crate::derived::BeginError;
 use crate::derived::DerivedStates;
 use crate::identity::Credentials;
 pub use crate::link::ListenError;
-use crate::link::{EVENTS_MAX, listen};
+use crate::link::{EVENTS_MAX, Listener, listen};
 use crate::persist::replicas::Replicas;
 use crate::persist::{PersistError, PersistOptions};
 use crate::pictures::PictureService;
@@ -140,11 +148,7 @@ impl EdgeBroker {
         let revoked = options.revoked.unwrap_or_else(|| LiveRevocations::in_memory(&options.credentials));
         let audit = options.audit;
         let listener = listen(options.listen, &options.credentials, (&revoked, audit.clone()), events)?;
-        let address = listener.address().map_err(|source| ListenError::Bind {
-            protocol: "UDP",
-            address: options.listen,
-            source,
-        })?;
+        let address = address_of(&listener, options.listen)?;
         let (requests, request_receiver) = mpsc::channel(REQUESTS_MAX);
         let frame_bytes_max = options.config.frame_bytes_max;
         let mut broker = Broker::new(options.config);
@@ -152,6 +156,8 @@ impl EdgeBroker {
         broker.handle_started(monotonic_now());
         let asks = requests.downgrade();
         let logs = options.persist.as_ref().map(|persist| persist.folder.clone());
+        let clips =
+            options.persist.is_some().then(|| folder_of_clips(options.state.as_deref())).transpose()?;
         let (replicas, places) = match options.persist {
             Some(persist) => {
                 let state = state::folder(options.state.as_deref())?;
@@ -162,12 +168,9 @@ impl EdgeBroker {
             None => (None, PastSources::new(None, Some(Cameras(asks)))),
         };
         // Nobody else writes into the folder of logs from here on.
-        let (journals, on_disk) = match logs {
-            Some(logs) => Journals::start(&logs)
-                .map(|(journals, on_disk)| (Some(journals), on_disk))
-                .map_err(EdgeStartError::Groups)?,
-            None => (None, Vec::new()),
-        };
+        let journals = logs.map(|logs| Journals::start(&logs)).transpose().map_err(EdgeStartError::Groups)?;
+        let (journals, on_disk) =
+            journals.map_or_else(Default::default, |(journals, on_disk)| (Some(journals), on_disk));
         let profiles = options.profiles.unwrap_or_else(|| profiles_in(options.state.as_deref()));
         let keeper = replicas.as_ref().map(Replicas::keeper);
         let notes = replicas.as_ref().and_then(Replicas::notes);
@@ -181,12 +184,13 @@ impl EdgeBroker {
             Helpers { decoders: options.decoders, pictures: options.pictures },
         );
         let (stop, stopped) = watch::channel(false);
-        let (next_subscription, standings) = (Arc::default(), Arc::default());
+        let (next_subscription, standings, accounts) = (Arc::default(), Arc::default(), Accounts::default());
         let tools = Tools {
             requests: requests.downgrade(),
             next_subscription: Arc::clone(&next_subscription),
             places: Arc::clone(&places),
             standings: Arc::clone(&standings),
+            accounts: accounts.clone(),
             journals,
             stop: stopped.clone(),
         };
@@ -194,9 +198,11 @@ impl EdgeBroker {
         Ok(EdgeHandle {
             requests,
             address,
+            site: options.credentials.identity().site.clone(),
             frame_bytes_max,
             next_subscription,
             next_publisher: Arc::default(),
+            clips,
             derived,
             stop: Arc::new(stop),
             keeper,
@@ -207,10 +213,21 @@ impl EdgeBroker {
             places,
             profiles: Arc::new(ProfileStore::new(profiles)),
             standings,
+            accounts,
+            replies: LastReplies::default(),
             audit,
             groups: EdgeGroups::new(tools, on_disk),
         })
     }
+}
+
+fn address_of(listener: &Listener, listen: SocketAddr) -> Result<SocketAddr, ListenError> {
+    listener.address().map_err(|source| ListenError::Bind { protocol: "UDP", address: listen, source })
+}
+
+/// Where clips lie while they are made, in the edge's state.
+fn folder_of_clips(state: Option<&Path>) -> Result<PathBuf, StateError> {
+    Ok(clips_in(&state::folder(state)?))
 }
 
 /// Where it is remembered how often derived streams began. `None`: in memory only.
@@ -223,6 +240,21 @@ fn state_of_streams(options: &EdgeOptions) -> Result<Option<PathBuf>, StateError
     }
 }
 
+/// The folder in which clips are made. What an edge that was killed has left there is removed: nothing in it is encrypted.
+fn clips_in(state: &Path) -> PathBuf {
+    // No camera's name holds an `@`.
+    let folder = state.join("edge").join("@clips");
+    if let Err(error) = std::fs::remove_dir_all(&folder)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!(
+            "{} cannot be emptied, and may hold frames of clips; remove it: {error}",
+            folder.display()
+        );
+    }
+    folder
+}
+
 /// The folder of profiles in that for state. Without a home there is none; then no name is known.
 fn profiles_in(state: Option<&Path>) -> PathBuf {
     state::folder(state).map_or_else(|_| PathBuf::new(), |state| state.join("profiles"))
@@ -231,4 +263,19 @@ fn profiles_in(state: Option<&Path>) -> PathBuf {
 /// Locks a mutex even if another thread panicked: what it protects is consistent after every statement.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_removes_the_clips_of_an_edge_that_was_killed() {
+        let state = tempfile::tempdir().unwrap();
+        let clips = clips_in(state.path());
+        std::fs::create_dir_all(clips.join("clip-1")).unwrap();
+        std::fs::write(clips.join("clip-1/clip.mp4"), "frames").unwrap();
+        assert_eq!(clips_in(state.path()), clips);
+        assert!(!clips.exists());
+    }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mez_core::broker::edge::{CameraInfo, ReplyError, SubscriptionId};
+use mez_core::answers::Room;
+use mez_core::broker::edge::{AnswerError, AnswerPicture, CameraInfo, ReplyError, SubscriptionId};
 use mez_core::contract::Contract;
 use mez_core::controller::share::Channels;
 use mez_core::frame::FrameId;
@@ -16,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::derived::DerivedRequest;
 use super::forget::{ForgetFailure, ForgetReport};
+use super::look::CameraLook;
 use super::reset::{ResetFailure, ResetReport};
 use super::subscribers::Mailbox;
 use crate::profiles::HeldProfile;
@@ -43,12 +45,16 @@ pub(super) enum Request {
     ChainLost(CameraName),
     History(Box<(CameraName, PastQuery)>, oneshot::Sender<PastAnswer>),
     Cameras(oneshot::Sender<Vec<CameraInfo>>),
+    /// The same with the newest frames.
+    Look(oneshot::Sender<Vec<CameraLook>>),
     /// Somebody, by the number of the user, resets a camera.
     Reset(CameraName, u32, oneshot::Sender<Result<ResetReport, ResetFailure>>),
     /// Somebody wants a camera forgotten that is not connected.
     Forget(CameraName, oneshot::Sender<Result<ForgetReport, ForgetFailure>>),
     /// Somebody publishes a derived stream.
     Derived(Box<DerivedRequest>),
+    /// An application has made a picture of a frame. Answered with what the next one may have.
+    Answer(Box<(CameraName, FrameId, AnswerPicture)>, oneshot::Sender<Result<Room, AnswerError>>),
     Reply(Box<Replied>, oneshot::Sender<Result<(), ReplyError>>),
     /// After how long absent cameras may be forgotten from now on, and which channels there are. Answered once that is so.
     Change(Option<Duration>, Channels, oneshot::Sender<()>),

@@ -18,6 +18,7 @@ use mez_core::units::Instant;
 use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
+use super::accounts::Open;
 use super::failure::Stopped;
 use super::lock;
 use super::request::Request;
@@ -143,6 +144,8 @@ pub struct EdgeSubscription {
     pub(super) cameras: SharedCameras,
     pub(super) application: String,
     pub(super) standings: Arc<Mutex<Standings>>,
+    /// What it was given, for those who look.
+    pub(super) account: Open,
     /// What is said of frames is kept there, if it is kept.
     pub(super) notes: Option<Notes>,
     /// That no camera is connected is still to be told.
@@ -186,6 +189,7 @@ impl EdgeSubscription {
     ) -> Result<(), Stopped> {
         let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
         if self.reading.session().handle_update(monotonic_now(), contract.clone(), sized) {
+            self.account.update(contract.clone());
             let request = Request::Update(self.id, Box::new(contract), profile);
             self.requests.send(request).await.map_err(|_| Stopped)?;
         }
@@ -206,6 +210,7 @@ impl EdgeSubscription {
         let session = self.reading.session();
         for (camera, report) in taken {
             session.handle_taken(now, &camera, &report);
+            self.account.note_taken(&camera, &report);
         }
         if let Some(way) = session.poll_way(now) {
             // Where the broker has too much to do, the next change tells.
@@ -237,10 +242,15 @@ impl EdgeSubscription {
             debug!(subscription = self.id.0, application = self.application, "too slow for a chain");
         }
         let output = output?;
-        if let SessionOutput::Contract(change) = &output {
+        // Whoever only looks on asks for small frames, and no application is the worse for not getting them.
+        if let SessionOutput::Contract(change) = &output
+            && !self.account.looks_on()
+        {
             self.note_standing(change);
         }
-        Some(output.into())
+        let served = output.into();
+        self.account.note_served(&served);
+        Some(served)
     }
 
     /// What the driver has told: what the session is to know, and what goes to the application as it is.
@@ -250,6 +260,7 @@ impl EdgeSubscription {
         for camera in letters.detached.drain(..) {
             self.reading.forget(&camera);
             self.cameras.remove(&camera);
+            self.account.forget(&camera);
             forget(&mut lock(&self.standings), &camera, self.id);
         }
         let session = self.reading.session();

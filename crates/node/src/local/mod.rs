@@ -24,7 +24,7 @@
 //!
 //! | the client sends | the broker answers |
 //! | --- | --- |
-//! | `Connect`, `GetCameraInfo`, `Unsubscribe`, `UpdateContract`, `ReportAccuracy`, `RestartChain`, `Reply` | the same kind, or `Error`; one answer to each, in order |
+//! | `Connect`, `GetCameraInfo`, `Unsubscribe`, `UpdateContract`, `ReportAccuracy`, `RestartChain`, `Reply`, `Answer` | the same kind, or `Error`; one answer to each, in order |
 //! | `Subscribe` | `SubscribeEvent` … until it is over; `Error` where it failed. Then the connection is closed |
 //! | `Publish` … | `PublishEvent` …; `Error` where the stream failed. Then the connection is closed |
 //! | `Mapped`, with the number of a memory | nothing: from then on it may use that memory for `SubscribeEvent` |

@@ -72,6 +72,10 @@ pub enum Kind {
     ForgetGroup = 32,
     /// [`pb::CheckRightsRequest`], [`pb::CheckRightsResponse`].
     CheckRights = 40,
+    /// [`pb::AnswerRequest`], [`pb::AnswerResponse`].
+    Answer = 41,
+    /// [`pb::OpenPageRequest`], [`pb::OpenPageResponse`].
+    OpenPage = 42,
     /// What comes beside the frame of the next packet: [`PictureHead`](super::pictures::PictureHead).
     Picture = 50,
     /// The client takes pictures beside frames: nothing.
@@ -105,6 +109,8 @@ impl Kind {
             GetGroups,
             ForgetGroup,
             CheckRights,
+            Answer,
+            OpenPage,
             Picture,
             TakesPictures,
         ];

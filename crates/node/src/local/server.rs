@@ -80,7 +80,7 @@ async fn converse(
     if magic != *MAGIC {
         return Err(PacketError::Malformed { what: "another version of it" });
     }
-    let mut reader = PacketReader::new(read, broker.frame_bytes_max());
+    let mut reader = PacketReader::new(read, broker.payload_bytes_max());
     let mut stopping = broker.stopping();
     loop {
         let packet = tokio::select! {
@@ -152,12 +152,19 @@ async fn call(
         (Kind::CheckRights, Edge(api)) => {
             answer(writer, kind, api.check_rights(principal, packet.decode(kind)?)).await
         }
+        (Kind::OpenPage, Edge(api)) => {
+            answer(writer, kind, api.open_page(principal, &packet.decode(kind)?)).await
+        }
         (Kind::Reply, Edge(api)) => {
             let mut request: pb::ReplyRequest = packet.decode(kind)?;
             if let Some(reply_request::Content::Payload(payload)) = &mut request.content {
                 *payload = packet.payload.clone();
             }
             answer(writer, kind, api.reply(principal, request).await).await
+        }
+        (Kind::Answer, Edge(api)) => {
+            let request = pb::AnswerRequest { payload: packet.payload.clone(), ..packet.decode(kind)? };
+            answer(writer, kind, api.answer(principal, request).await).await
         }
         (_, Camera(_)) => match not_of_a_camera(kind) {
             Some(why) => Ok(writer.write_error(not_here(why)).await?),
@@ -194,10 +201,11 @@ fn not_of_a_camera(kind: Kind) -> Option<&'static str> {
         Kind::GetCameraStarts | Kind::ResetCamera | Kind::ForgetCamera => {
             Some("a camera broker takes in no cameras")
         }
-        Kind::Reply => Some("a camera broker takes no replies"),
+        Kind::Reply | Kind::Answer => Some("a camera broker takes no replies"),
         Kind::GetNotes => Some("a camera broker keeps no notes"),
         Kind::SettleRecords | Kind::GetGroups | Kind::ForgetGroup => Some("a camera broker has no groups"),
         Kind::CheckRights => Some("a camera broker keeps no rights"),
+        Kind::OpenPage => Some("a camera broker has no page"),
         _ => None,
     }
 }

@@ -59,6 +59,8 @@ impl Members {
             grpc: Some(grpc),
             enrol: None,
             socket: None,
+            web: None,
+            announce: None,
             config: EdgeConfig::default(),
             state: Some(self.path(&format!("state-{}", credentials.identity().short().replace('/', "-")))),
             persist: None,

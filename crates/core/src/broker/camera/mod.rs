@@ -24,9 +24,11 @@
 //! | when is a frame of the past sent, and as what? | `History`: `history/mod.rs`, `codec.rs` |
 //! | how is the camera? | `StatusReport`: `status.rs` |
 //! | does its source give frames? | `SourceWatch`: `source.rs` |
+//! | which pictures of applications arrive? | `Answers`: `answers.rs` |
 //! | who lacks the newest deny list? | `Courier`: `broker/revocations.rs` |
 
 mod adapt;
+mod answers;
 mod connection;
 mod history;
 mod ledger;
@@ -40,11 +42,13 @@ mod types;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 pub use self::adapt::PROFILES_MAX;
 use self::adapt::{Adapter, Profiles};
+use self::answers::Answers;
 use self::connection::{Connections, Identity, Removed};
 use self::history::{Effects, History, LiveTraffic};
 pub use self::history::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, HISTORY_SHARE, HISTORY_SHARE_MIN};
@@ -56,6 +60,7 @@ use self::status::StatusReport;
 pub use self::types::{CameraConfig, CameraOutput, News, SourceNews, Transform, Transformed};
 use super::revocations::Courier;
 use super::{EdgeIndex, LinkId};
+use crate::answers::AnswerRefused;
 use crate::clock::ClockEstimate;
 use crate::contract::Joint;
 use crate::frame::{Epoch, FrameId};
@@ -65,7 +70,7 @@ use crate::profile::{ProfileHash, SizedProfile};
 use crate::setting::DeclaredKnobs;
 use crate::source::SourceState;
 use crate::units::Instant;
-use crate::wire::{Demand, DiskStatus, Message, RefuseCode, Welcome};
+use crate::wire::{Demand, DiskStatus, FrameHeader, Message, RefuseCode, Welcome};
 
 /// A camera broker. See the [module](super) for how to drive it.
 pub struct CameraBroker {
@@ -81,6 +86,7 @@ pub struct CameraBroker {
     status: StatusReport,
     source: SourceWatch,
     courier: Courier,
+    answers: Answers,
     /// By which knobs data records may be degraded, if the publisher declares any.
     knobs: Option<Arc<DeclaredKnobs>>,
 }
@@ -101,6 +107,7 @@ impl CameraBroker {
             status: StatusReport::new(now),
             source: SourceWatch::new(now),
             courier: Courier::default(),
+            answers: Answers::new(anchor),
             knobs: None,
         }
     }
@@ -209,6 +216,7 @@ impl CameraBroker {
                 self.negotiation.handle_share(now, share, &mut self.adapter);
             }
             Message::Share(_) => {}
+            Message::AnswerAccount(account) => self.outputs.push_back(self.answers.handle_account(account)),
             Message::RevocationVersion { version } => {
                 let answer = self.courier.handle_version(id, version);
                 self.outputs.extend(answer.map(|message| CameraOutput::Send { link: id, message }));
@@ -306,6 +314,40 @@ impl CameraBroker {
         self.go_on_with_history(now, effects);
         // Whatever came of it, the codec is free.
         self.pump(now);
+    }
+
+    /// The publisher takes answers from now on: pictures that applications make of its frames. They leave the edge no later than
+    /// so long after the frame's capture. `None`, the default: it takes none.
+    pub fn set_answers(&mut self, bound: Option<Duration>) {
+        if self.answers.set_bound(bound) {
+            let link = self.link();
+            self.outputs.extend(link.and_then(|link| self.answers.request(link)));
+        }
+    }
+
+    /// The header of an answer is here. After `Ok`, its payload may be received, until [`CameraBroker::handle_answer_complete`]
+    /// or [`CameraBroker::handle_answer_cancelled`].
+    pub fn handle_answer_header(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        header: Box<FrameHeader>,
+    ) -> Result<(), AnswerRefused> {
+        let epoch = (self.link() == Some(link)).then(|| self.live.epoch());
+        let (taken, refused) = self.answers.handle_header(now, (link, epoch), header);
+        self.outputs.extend(refused);
+        taken
+    }
+
+    /// All of the payload of an answer is here.
+    pub fn handle_answer_complete(&mut self, now: Instant, link: LinkId, frame: FrameId, payload: Bytes) {
+        let clock = self.clock(now);
+        self.outputs.extend(self.answers.handle_complete(now, (link, frame), payload, clock));
+    }
+
+    /// The rest of the payload of an answer will not come.
+    pub fn handle_answer_cancelled(&mut self, link: LinkId, frame: FrameId) {
+        self.answers.handle_cancelled(link, frame);
     }
 
     /// The last byte of a frame of the past has left.
@@ -411,6 +453,7 @@ impl CameraBroker {
         self.status.handle_welcomed(now);
         self.source.handle_welcomed();
         self.outputs.extend(self.connections.handle_accepted(now, link, welcome, epoch));
+        self.outputs.extend(self.answers.request(link));
         let greeting = self.courier.handle_taken_in(link);
         self.outputs.extend(greeting.map(|message| CameraOutput::Send { link, message }));
     }
@@ -482,6 +525,7 @@ impl CameraBroker {
     /// A connection is gone, and what was on its way there with it.
     fn forget(&mut self, now: Instant, link: LinkId) {
         self.courier.handle_closed(link);
+        self.answers.handle_closed(link);
         let Some(Removed { in_flight, was_active }) = self.connections.remove(link) else { return };
         self.live.handle_closed(now, &mut self.adapter, in_flight);
         self.outputs.extend(self.history.handle_closed(link));

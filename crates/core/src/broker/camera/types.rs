@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::super::{EdgeIndex, LinkId};
+use crate::answers::Answered;
 use crate::controller::named::PolicyName;
 use crate::frame::{ChainLink, Encoding, Epoch, Frame, FrameId, Reference, Rung, Sequence};
 use crate::history::PastQuery;
@@ -12,7 +13,7 @@ use crate::name::CameraName;
 use crate::profile::ProfileHash;
 use crate::setting::Setting;
 use crate::units::{ClockAnchor, Instant};
-use crate::wire::{FrameHeader, Message, RefuseCode, ReplyResult};
+use crate::wire::{AnswerSkips, FrameHeader, Message, RefuseCode, ReplyResult};
 
 /// Who a camera broker is.
 #[derive(Clone, Debug)]
@@ -138,6 +139,10 @@ pub enum CameraOutput {
         /// The list with its signature.
         signed: Bytes,
     },
+    /// An application made a picture of a frame, and it is here. It is newer than all that came before.
+    Answer(Box<Answered>),
+    /// So many answers have not come so far, by the edges' accounts.
+    AnswersSkipped(AnswerSkips),
     /// An application replied to a frame.
     Reply {
         /// The frame.

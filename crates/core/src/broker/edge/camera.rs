@@ -9,6 +9,7 @@ use super::replica::Replica;
 use super::report::CameraReport;
 use super::traffic::TrafficMeter;
 use super::types::{DERIVED_BYTES_MAX, DERIVED_MAX, EdgeConfig, EdgeOutput, Forgotten};
+use crate::answers::Outlet;
 use crate::broker::{LinkId, PEER_SILENCE_MAX};
 use crate::buffer::payload_within;
 use crate::frame::Epoch;
@@ -37,6 +38,8 @@ pub(super) struct Camera {
     pub(super) pace: Pace,
     /// What it publishes and sends at present.
     pub(super) traffic: TrafficMeter,
+    /// Pictures that applications made of its frames, on their way to it.
+    pub(super) answers: Outlet,
     /// What is known of it besides, if applications publish it at this edge. It then never has a connection.
     pub(super) derived: Option<Derived>,
 }
@@ -59,7 +62,12 @@ impl Camera {
     }
 
     /// A start of the camera was accepted.
-    pub(super) fn handle_taken_in(&mut self, link: LinkId, identity: String, start: (Epoch, ClockAnchor)) {
+    pub(super) fn handle_taken_in(
+        &mut self,
+        (link, attempt): (LinkId, u64),
+        identity: String,
+        start: (Epoch, ClockAnchor),
+    ) {
         // Whoever held the name was refused first.
         debug_assert!(self.link.is_none(), "a camera has two connections");
         debug_assert!(self.derived.is_none(), "a camera takes the name of a derived stream");
@@ -67,6 +75,7 @@ impl Camera {
         (self.link, self.silent) = (Some(link), false);
         (self.identity, self.newest_start) = (identity, start);
         self.report.handle_taken_in();
+        self.answers.handle_taken_in(start, attempt);
     }
 
     /// Its connection is gone, which was heard of last at that instant.
@@ -74,6 +83,7 @@ impl Camera {
         (self.link, self.silent, self.gone) = (None, false, Some(heard));
         self.report.handle_gone();
         self.traffic.handle_gone();
+        self.answers.handle_closed();
     }
 }
 
@@ -175,6 +185,7 @@ impl Cameras {
             report: CameraReport::default(),
             pace: Pace::default(),
             traffic: TrafficMeter::default(),
+            answers: Outlet::default(),
             derived,
         };
         self.known.insert(name.clone(), camera);

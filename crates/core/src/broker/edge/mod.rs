@@ -20,9 +20,11 @@
 //! | what do applications want, and where do cameras get profiles from? | `Applications`: `applications.rs` |
 //! | how is a frame of the past fetched? | `History`: `history/mod.rs` |
 //! | what is told of a camera? | `view.rs` |
+//! | which picture of an application goes to its camera? | `Outlet` of a camera: `answers.rs`, [`crate::answers`] |
 //! | who lacks the newest deny list? | `Courier`: `broker/revocations.rs` |
 //! | how does an application get frames? | [`crate::subscription`], from the logs handed out by [`EdgeOutput::Attach`] |
 
+mod answers;
 mod applications;
 mod arrivals;
 mod camera;
@@ -59,9 +61,10 @@ pub use self::replica::KEYFRAME_REQUEST_INTERVAL;
 use self::roster::Roster;
 use self::session::{Judgement, Sessions};
 pub use self::types::{
-    CameraCounters, CameraInfo, CameraView, CaptureClock, ChannelShare, DERIVED_BYTES_MAX, DERIVED_MAX,
-    DERIVED_OF_OWNER_MAX, DerivedError, Deriving, EdgeConfig, EdgeOutput, ForgetError, Forgotten, KeptStream,
-    NamedContract, Peer, PublisherId, PublisherRefused, ReplyError, SubscriptionId,
+    AnswerError, AnswerPicture, CameraCounters, CameraInfo, CameraView, CaptureClock, ChannelShare,
+    DERIVED_BYTES_MAX, DERIVED_MAX, DERIVED_OF_OWNER_MAX, DerivedError, Deriving, EdgeConfig, EdgeOutput,
+    ForgetError, Forgotten, KeptStream, NamedContract, Peer, PublisherId, PublisherRefused, ReplyError,
+    SubscriptionId,
 };
 use self::view::Views;
 use super::revocations::Courier;
@@ -241,6 +244,7 @@ impl EdgeBroker {
             | Message::NegotiationResult(_) => {
                 self.outputs.extend(self.roster.handle_report(now, id, message));
             }
+            Message::AnswerRequest(_) | Message::Report(_) => self.handle_answer_message(now, id, message),
             Message::ShareRequest(claim) => self.roster.handle_share_request(now, id, claim),
             Message::ProfileRequest(request) => {
                 self.outputs.extend(self.applications.handle_profile_request(link, &request));
@@ -513,6 +517,7 @@ impl EdgeBroker {
         self.outputs.extend(self.applications.handle_updates(now, &mut self.roster));
         self.outputs.extend(self.roster.handle_channels(now));
         self.outputs.extend(self.applications.handle_ends(now, &mut self.roster));
+        self.handle_old_answers(now);
     }
 
     /// The next thing to do.
@@ -528,7 +533,7 @@ impl EdgeBroker {
     /// When [`EdgeBroker::handle_timeout`] is due. `None`: not before something happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due = [self.roster.due(), self.history.due(&self.roster), self.applications.subscriptions.due()];
-        due.into_iter().flatten().min()
+        due.into_iter().chain([self.answers_due()]).flatten().min()
     }
 
     // ---- inside -------------------------------------------------------------------------------------------

@@ -126,7 +126,8 @@ impl Roster {
     pub(super) fn handle_taken_in(&mut self, now: Instant, id: LinkId, session: Session) {
         let Some(link) = self.connections.get_mut(id) else { return };
         let Some(camera) = self.cameras.get_mut(&session.camera) else { return };
-        camera.handle_taken_in(id, link.peer.identity.clone(), (session.epoch, session.anchor));
+        let Session { epoch, attempt, anchor, .. } = session;
+        camera.handle_taken_in((id, attempt), link.peer.identity.clone(), (epoch, anchor));
         self.shares.join(&session.camera);
         link.handle_taken_in(now, session);
     }

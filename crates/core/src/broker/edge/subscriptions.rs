@@ -24,6 +24,8 @@ struct Entry {
     way: Duration,
     /// Whether it wants originals, which are fetched where contracts make frames smaller.
     originals: bool,
+    /// It asks something of a camera only while nobody else does.
+    looks_on: bool,
     /// Its application's name, for people.
     application: String,
     /// What it asks for as soon as that may change again.
@@ -106,8 +108,8 @@ impl Subscriptions {
     /// What they ask of a camera together, as many as a demand holds: those with an accuracy floor first, and
     /// of these those of the highest priority.
     pub(super) fn contracts(&self, camera: &CameraName) -> Vec<Contract> {
-        let wanting = self.entries.values().filter(|entry| entry.wants(camera));
-        let mut contracts: Vec<Contract> = wanting.map(Entry::asks_camera).collect();
+        let mut contracts: Vec<Contract> =
+            self.asking(camera).map(|(_, entry)| entry.asks_camera()).collect();
         contracts.sort_by_key(rank);
         contracts.truncate(CONTRACTS_MAX);
         contracts
@@ -115,16 +117,23 @@ impl Subscriptions {
 
     /// The contracts on a camera with the subscriptions that they belong to, without a limit to their number.
     pub(super) fn demands(&self, camera: &CameraName) -> Vec<NamedContract> {
-        let wanting = self.entries.iter().filter(|(_, entry)| entry.wants(camera));
-        let mut demands: Vec<NamedContract> = wanting
+        let mut demands: Vec<NamedContract> = self
+            .asking(camera)
             .map(|(id, entry)| NamedContract {
-                subscription: *id,
+                subscription: id,
                 application: entry.application.clone(),
                 contract: entry.contract.clone(),
             })
             .collect();
         demands.sort_by_key(|demand| rank(&demand.contract));
         demands
+    }
+
+    /// Those whose contracts a camera is asked for. Whoever only looks on is not among them while somebody else is.
+    fn asking(&self, camera: &CameraName) -> impl Iterator<Item = (SubscriptionId, &Entry)> {
+        let wanting = || self.entries.iter().filter(|(_, entry)| entry.wants(camera));
+        let others = wanting().any(|(_, entry)| !entry.looks_on);
+        wanting().filter(move |(_, entry)| !(others && entry.looks_on)).map(|(id, entry)| (*id, entry))
     }
 
     /// Whether a contract for a camera names a profile.
@@ -150,7 +159,7 @@ impl Subscriptions {
         (expected, is_whole): (Option<Instant>, bool),
     ) -> Subscribed {
         let originals = asked.wants_originals();
-        let SubscriptionSpec { cameras: pattern, granted, contract, span, application, .. } = asked;
+        let SubscriptionSpec { cameras: pattern, granted, contract, span, application, looks_on, .. } = asked;
         let patience = expected.filter(|until| span.begin.is_some() && !is_whole && clock.monotonic < *until);
         let is_live = span.is_live(clock.wall);
         let stays = is_live || patience.is_some();
@@ -161,6 +170,7 @@ impl Subscriptions {
                 contract,
                 way: Duration::ZERO,
                 originals,
+                looks_on,
                 application,
                 pending: None,
                 updated: Instant::ZERO,

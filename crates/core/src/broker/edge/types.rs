@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::answers::ANSWER_BYTES_MAX;
 use crate::broker::{LinkId, PublishError};
 use crate::clock::{ClockEstimate, DRIFT_PER_SECOND};
 use crate::contract::Contract;
@@ -16,7 +17,7 @@ use crate::name::{CameraName, CameraPattern};
 use crate::source::SourceStanding;
 use crate::trace::{FrameTrace, Trace};
 use crate::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
-use crate::wire::{DiskStatus, FeasibilityReport, Message, REPLY_BYTES_MAX, Share, Status};
+use crate::wire::{DiskStatus, FeasibilityReport, FrameHeader, Message, REPLY_BYTES_MAX, Share, Status};
 
 /// How an edge broker is set up.
 #[derive(Clone, Debug)]
@@ -239,6 +240,23 @@ pub enum EdgeOutput {
         /// The list with its signature.
         signed: Bytes,
     },
+    /// Send an answer on a stream of its own, ahead of older ones; report with
+    /// [`EdgeBroker::handle_answer_sent`](super::EdgeBroker::handle_answer_sent) once its last byte has left.
+    SendAnswer {
+        /// The connection.
+        link: LinkId,
+        /// What stands before the picture.
+        header: Box<FrameHeader>,
+        /// The picture.
+        payload: Bytes,
+    },
+    /// Cancel an answer's stream.
+    ResetAnswer {
+        /// The connection.
+        link: LinkId,
+        /// The frame that was answered.
+        frame: FrameId,
+    },
     /// A camera came or went; for people.
     CameraChanged {
         /// The camera.
@@ -277,6 +295,60 @@ pub enum ReplyError {
     },
     /// The result is too large.
     #[error("the reply has {bytes} bytes, more than the limit of {REPLY_BYTES_MAX}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+}
+
+/// A picture that an application made of a frame.
+#[derive(Clone, Debug)]
+pub struct AnswerPicture {
+    /// A whole JPEG.
+    pub payload: Bytes,
+    /// Pixels in a row, and rows.
+    pub size: (u32, u32),
+    /// How many answers to this camera the application gave up by itself since its last one, for newer ones.
+    pub replaced: u32,
+}
+
+/// Why an application's picture was not taken as an answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// No such camera.
+    #[error("no camera {camera} is known; see `mez cameras`")]
+    UnknownCamera {
+        /// The name.
+        camera: CameraName,
+    },
+    /// The camera has published no such frame.
+    #[error("camera {camera} has published no frame {frame} yet; answer the frames of a subscription")]
+    UnknownFrame {
+        /// The name.
+        camera: CameraName,
+        /// The frame.
+        frame: FrameId,
+    },
+    /// The camera is not connected.
+    #[error("camera {camera} is not connected; the answer did not reach it")]
+    NotConnected {
+        /// The name.
+        camera: CameraName,
+    },
+    /// Applications publish it at this edge, and nobody there takes answers.
+    #[error(
+        "{stream} is published at the edge by {owner}, and takes no answers; publish what you made of it as a stream of its own: {stream}/NAME"
+    )]
+    IsDerived {
+        /// The stream.
+        stream: CameraName,
+        /// Who publishes it.
+        owner: String,
+    },
+    /// The picture is too large.
+    #[error(
+        "the answer has {bytes} bytes, more than the limit of {ANSWER_BYTES_MAX}; send a smaller picture, or one of lower quality"
+    )]
     TooLarge {
         /// Its size.
         bytes: usize,

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::answers::{AnswerAccount, AnswerRequest};
 use super::codec::{Reader, TEXT_BYTES_MAX, WireError, Write};
 use super::demand::Demand;
 use super::feasibility::FeasibilityReport;
@@ -64,7 +65,7 @@ pub enum Message {
     },
     /// Edge to camera: what the applications want.
     Demand(Demand),
-    /// Edge to camera: how a frame is arriving.
+    /// Edge to camera: how a frame is arriving. Camera to edge: how an answer is arriving.
     Report(Report),
     /// Camera to edge, about once a second: what the camera is doing.
     Status(Status),
@@ -111,6 +112,11 @@ pub enum Message {
         /// The result.
         result: ReplyResult,
     },
+    /// Camera to edge, after [`Message::Welcome`] and when it has changed: whether the publisher takes answers. Until the first one on a connection it
+    /// takes none.
+    AnswerRequest(AnswerRequest),
+    /// Edge to camera, in answer to [`Message::AnswerRequest`] and when it has changed: the account of answers.
+    AnswerAccount(AnswerAccount),
     /// Either way, after [`Message::Welcome`]: the version of the site's deny list that the sender holds; 0 if
     /// it holds none. The first one comes from whoever holds a list. The answer to a version above one's own is one's
     /// own version; the answer to one below it is the list.
@@ -230,6 +236,8 @@ impl Message {
             Self::Standing(_) => 57 | OPTIONAL,
             Self::RevocationVersion { .. } => 40 | OPTIONAL,
             Self::RevocationList { .. } => 41 | OPTIONAL,
+            Self::AnswerRequest(_) => 64 | OPTIONAL,
+            Self::AnswerAccount(_) => 65 | OPTIONAL,
         }
     }
 
@@ -261,6 +269,8 @@ impl Message {
             Self::ShareRequest(claim) => claim.encode(out),
             Self::ProfileRequest(request) => request.encode(out),
             Self::ProfilePart(part) => part.encode(out),
+            Self::AnswerRequest(request) => request.encode(out),
+            Self::AnswerAccount(account) => account.encode(out),
             Self::RevocationVersion { version } => out.u64(*version),
             Self::RevocationList { signed } => {
                 let signed = &signed[..signed.len().min(REVOCATION_LIST_BYTES_MAX)];
@@ -308,6 +318,8 @@ impl Message {
             0xa0 => Self::ShareRequest(ShareRequest::decode(r)?),
             0xb8 => Self::Inquiry(Inquiry::decode(r)?),
             0xb9 => Self::Standing(Standing::decode(r)?),
+            0xc0 => Self::AnswerRequest(AnswerRequest::decode(r)?),
+            0xc1 => Self::AnswerAccount(AnswerAccount::decode(r)?),
             0xa8 => Self::RevocationVersion { version: r.u64("version")? },
             0xa9 => Self::RevocationList { signed: decode_list(r)? },
             kind if kind & OPTIONAL != 0 => return Ok(None),

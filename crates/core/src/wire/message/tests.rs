@@ -16,8 +16,8 @@ use crate::source::SourceState;
 use crate::trace::{CameraTrace, Stage};
 use crate::units::{BitsPerSecond, ClockAnchor, Timestamp};
 use crate::wire::{
-    CONTRACTS_MAX, FrameHeader, HistoryCode, ProfileUse, SHARE_LIFETIME_MAX, SHARE_REQUEST_RUNGS_MAX,
-    SKIP_RANGES_MAX,
+    AnswerSkip, AnswerSkips, CONTRACTS_MAX, FrameHeader, HistoryCode, ProfileUse, SHARE_LIFETIME_MAX,
+    SHARE_REQUEST_RUNGS_MAX, SKIP_RANGES_MAX,
 };
 
 fn any_instant() -> impl Strategy<Value = Instant> {
@@ -178,6 +178,16 @@ fn any_other() -> impl Strategy<Value = Message> {
             })
         ),
         any_id().prop_map(|frame| Message::Refresh { frame }),
+        proptest::option::of(1..u64::MAX).prop_map(|bound| {
+            Message::AnswerRequest(AnswerRequest { bound: bound.map(Duration::from_nanos) })
+        }),
+        (any::<(u64, u64)>(), prop::collection::vec((0..AnswerSkip::ALL.len(), 1..u64::MAX), 0..9)).prop_map(
+            |((since, answered), counts)| {
+                let mut skipped = AnswerSkips::default();
+                counts.into_iter().for_each(|(place, count)| skipped.add(AnswerSkip::ALL[place], count));
+                Message::AnswerAccount(AnswerAccount { since, answered, skipped })
+            }
+        ),
         any::<u64>().prop_map(|version| Message::RevocationVersion { version }),
         prop::collection::vec(any::<u8>(), 0..100)
             .prop_map(|signed| Message::RevocationList { signed: signed.into() }),

@@ -1,5 +1,6 @@
 //! Publishes frames through a camera broker in another process, and derived streams at an edge.
 
+mod queue;
 mod types;
 
 use std::cell::Cell;
@@ -14,6 +15,7 @@ use mez_core::name::CameraName;
 use mez_core::units::{Instant, Timestamp};
 use tokio::sync::Notify;
 
+use self::queue::Queue;
 pub use self::types::{DerivedStream, PublisherCounts, PublisherEvent, PublisherOptions, SendError};
 use super::address::Address;
 use super::dial::Dialler;
@@ -42,7 +44,6 @@ pub struct PublisherClient {
 
 struct Shared {
     state: Mutex<State>,
-    waiting_frames_max: usize,
     /// The way for frames, while there is a connection. The sender holds the lock.
     sink: tokio::sync::Mutex<Option<FrameSink>>,
     /// Signals that there is a frame to send.
@@ -56,11 +57,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     next_number: u64,
-    frames: VecDeque<pb::PublishRequest>,
-    /// Whether a frame that is no longer in `frames` is being sent, so that the next one must wait.
+    queue: Queue,
+    /// Whether a request that is no longer in `queue` is being sent, so that the next one must wait.
     sending: bool,
-    /// Sent and not answered for.
-    in_flight: u64,
     connected: bool,
     events: VecDeque<PublisherEvent>,
     over: Option<ClientError>,
@@ -70,7 +69,6 @@ struct State {
     lost: Option<String>,
     /// Whether the broker is still to be told of that.
     lost_untold: bool,
-    counts: PublisherCounts,
 }
 
 impl PublisherClient {
@@ -130,8 +128,11 @@ impl PublisherClient {
         let camera: CameraName = name.map_err(|_| brokers.current().protocol("a camera's name"))?;
         let first = pb::PublishRequest { camera: camera.to_string(), ..first };
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { connected: true, ..State::default() }),
-            waiting_frames_max: options.waiting_frames_max.max(1),
+            state: Mutex::new(State {
+                connected: true,
+                queue: Queue::new(options.waiting_frames_max),
+                ..State::default()
+            }),
             sink: tokio::sync::Mutex::new(Some(sink)),
             frame: Notify::new(),
             event: Notify::new(),
@@ -186,6 +187,24 @@ impl PublisherClient {
         self.pass_on(monotonic_now(), captured, data)
     }
 
+    /// Asks an edge when a record of the derived stream, and every one before it, is on disk as far as the store there promises. Returns the
+    /// number of the [`PublisherEvent::OnDisk`] that answers, within a little more than 5 s while there is a connection; at once, with the
+    /// reason `TOO_MANY_AWAITED`, if frames that wait for the edge leave no room for the question. Does not wait.
+    pub fn await_on_disk(&self, frame: FrameId) -> Result<u64, SendError> {
+        let mut state = self.shared.lock();
+        if let Some(reason) = &state.over {
+            return Err(SendError::Over(reason.clone()));
+        }
+        let number = state.next_number;
+        state.next_number += 1;
+        if state.connected {
+            let awaited = pb::AwaitOnDisk { epoch: frame.epoch.0, sequence: frame.sequence.0 };
+            let request = pb::PublishRequest { number, await_on_disk: Some(awaited), ..Default::default() };
+            self.shared.pass_on(state, request);
+        }
+        Ok(number)
+    }
+
     /// Numbers a frame or record that its publisher had at `had`, and sends it.
     fn pass_on(
         &self,
@@ -203,11 +222,10 @@ impl PublisherClient {
         }
         let number = state.next_number;
         state.next_number += 1;
-        state.counts.sent += 1;
+        let connected = state.connected;
+        state.queue.note_frame(connected);
         (state.lost, state.lost_untold) = (None, false);
-        if !state.connected {
-            // It would be old by the time the broker is back.
-            state.counts.dropped += 1;
+        if !connected {
             return Ok(number);
         }
         let request = pb::PublishRequest {
@@ -239,7 +257,7 @@ impl PublisherClient {
 
     /// What became of the frames so far.
     pub fn counts(&self) -> PublisherCounts {
-        self.shared.lock().counts
+        self.shared.lock().queue.counts()
     }
 
     /// Whether the broker is connected.
@@ -278,7 +296,7 @@ impl PublisherClient {
             let settled = self.shared.settled.notified();
             {
                 let state = self.shared.lock();
-                if state.frames.is_empty() && state.in_flight == 0 {
+                if state.queue.is_settled() {
                     return;
                 }
             }
@@ -293,10 +311,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a frame on the calling thread if that needs no waiting, which saves waking another one.
+    /// Sends a request on the calling thread if that needs no waiting, which saves waking another one.
     /// Otherwise leaves it to the task.
     fn pass_on<'a>(&'a self, mut state: MutexGuard<'a, State>, mut request: pb::PublishRequest) {
-        let idle = !state.sending && state.frames.is_empty();
+        let idle = !state.sending && !state.queue.waits();
+        let mut unasked = None;
         if idle
             && let Ok(mut sink) = self.sink.try_lock()
             && let Some(sink) = &mut *sink
@@ -305,43 +324,38 @@ impl Shared {
             // Until this is over nobody else sends, so the order stays.
             state.sending = true;
             // Before the answer can come.
-            state.in_flight += 1;
+            state.queue.note_sending(&request);
             drop(state);
             let sent = sink.send_at_once(&mut request);
             state = self.lock();
             state.sending = false;
-            state.in_flight = state.in_flight.saturating_sub(u64::from(!sent));
-            if !sent && state.frames.len() < self.waiting_frames_max {
-                // What came in from other threads meanwhile is newer.
-                state.frames.push_front(request);
-            } else if !sent {
-                state.counts.dropped += 1;
+            if !sent {
+                unasked = state.queue.take_back(request);
             }
         } else {
-            if state.frames.len() == self.waiting_frames_max {
-                state.frames.pop_front();
-                state.counts.dropped += 1;
-            }
-            state.frames.push_back(request);
+            unasked = state.queue.push(request);
         }
-        let waiting = !state.frames.is_empty();
+        if let Some(unasked) = unasked {
+            state.add_event(unasked.into_event());
+            self.event.notify_one();
+        }
+        let waiting = state.queue.waits();
         drop(state);
         if waiting {
             self.frame.notify_one();
         }
     }
 
-    /// The next frame to send, or why there is none.
-    async fn next_frame(&self) -> pb::PublishRequest {
+    /// The next request to send, or why there is no frame.
+    async fn next_request(&self) -> pb::PublishRequest {
         loop {
             {
                 let mut state = self.lock();
                 if !state.sending
-                    && let Some(frame) = state.frames.pop_front()
+                    && let Some(request) = state.queue.pop()
                 {
-                    state.in_flight += 1;
                     state.sending = true;
-                    return frame;
+                    return request;
                 }
                 if !state.sending
                     && let Some(reason) = state.lost.clone().filter(|_| state.lost_untold)
@@ -357,42 +371,40 @@ impl Shared {
 
     fn tell(&self, event: PublisherEvent) {
         let mut state = self.lock();
-        match &event {
-            PublisherEvent::Accepted { .. } => state.counts.accepted += 1,
-            PublisherEvent::Refused { .. } => state.counts.refused += 1,
-            // With the event, so that nobody who knows of it sends, and nobody learns of the end before it.
-            PublisherEvent::Failed { reason } => state.over = Some(reason.clone()),
-            _ => {}
+        state.queue.handle(&event);
+        // With the event, so that nobody who knows of it sends, and nobody learns of the end before it.
+        if let PublisherEvent::Failed { reason } = &event {
+            state.over = Some(reason.clone());
         }
-        if matches!(event, PublisherEvent::Accepted { .. } | PublisherEvent::Refused { .. }) {
-            state.in_flight = state.in_flight.saturating_sub(1);
-        }
-        if state.events.len() == EVENTS_MAX {
-            state.events.pop_front();
-        }
-        state.events.push_back(event);
+        state.add_event(event);
         drop(state);
         self.event.notify_one();
         self.settled.notify_waiters();
     }
 
-    /// Handles a lost connection. Unanswered frames are lost with it; waiting ones would be old when it is
-    /// back.
+    /// Handles a lost connection.
     fn disconnected(&self) {
         let mut state = self.lock();
         state.connected = false;
         state.sending = false;
         state.lost_untold = state.lost.is_some();
-        let State { frames, counts, in_flight, .. } = &mut *state;
-        counts.dropped += frames.len() as u64;
-        counts.lost += std::mem::take(in_flight);
-        frames.clear();
+        state.queue.handle_disconnected();
         drop(state);
         self.settled.notify_waiters();
     }
 
     fn fail(&self, reason: ClientError) {
         self.tell(PublisherEvent::Failed { reason });
+    }
+}
+
+impl State {
+    /// Leaves an event for the program.
+    fn add_event(&mut self, event: PublisherEvent) {
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
     }
 }
 
@@ -457,10 +469,11 @@ async fn run(
 async fn publish(dialler: &Dialler, shared: &Shared, mut answers: AnswerStream) -> ClientError {
     let send = async {
         loop {
-            let mut frame = shared.next_frame().await;
-            frame.captured_monotonic_ns = frame.captured_monotonic_ns.and_then(|had| dialler.to_theirs(had));
+            let mut request = shared.next_request().await;
+            request.captured_monotonic_ns =
+                request.captured_monotonic_ns.and_then(|had| dialler.to_theirs(had));
             let sent = match &mut *shared.sink.lock().await {
-                Some(sink) => sink.send(frame).await,
+                Some(sink) => sink.send(request).await,
                 // It is taken away only after this has ended.
                 None => std::future::pending().await,
             };
@@ -505,6 +518,9 @@ fn event(answer: Message) -> Option<PublisherEvent> {
         }
         Message::Refused(pb::Refused { number, error }) => {
             PublisherEvent::Refused { number, error: error.unwrap_or_default().into() }
+        }
+        Message::OnDisk(pb::OnDisk { number, error }) => {
+            PublisherEvent::OnDisk { number, error: error.map(Into::into) }
         }
         Message::Reply(pb::Reply { epoch, sequence, application, content }) => {
             let frame = id(epoch, sequence);

@@ -85,6 +85,13 @@ pub enum PublisherEvent {
         /// Why.
         error: ApiError,
     },
+    /// The answer to [`PublisherClient::await_on_disk`](super::PublisherClient::await_on_disk).
+    OnDisk {
+        /// What that returned.
+        number: u64,
+        /// Why the record is not known to be on disk; `None` if it is. With the reason `LOG_DEGRADED` it is in the stream: ask again.
+        error: Option<ApiError>,
+    },
     /// An application's result for a frame.
     Reply {
         /// The frame.

@@ -27,6 +27,7 @@ use super::journal::Journals;
 use super::member::{Going, GroupMember, Seat};
 use super::registry::{Registry, Without};
 use crate::clock::{anchor, monotonic_now};
+use crate::edge::accounts::{Accounts, Open as OpenAccount};
 use crate::edge::failure::Stopped;
 use crate::edge::lock;
 use crate::edge::request::{Opening, Request};
@@ -46,6 +47,7 @@ pub(crate) struct Tools {
     pub(crate) next_subscription: Arc<AtomicU64>,
     pub(crate) places: Arc<PastSources>,
     pub(crate) standings: Arc<Mutex<Standings>>,
+    pub(crate) accounts: Accounts,
     /// Where places are kept, if they are.
     pub(crate) journals: Option<Journals>,
     pub(crate) stop: watch::Receiver<bool>,
@@ -67,6 +69,8 @@ struct Open {
     mailbox: Arc<Mailbox>,
     /// Who asked for it.
     joining: Joining,
+    /// What the group was given, for those who look.
+    account: OpenAccount,
 }
 
 /// The task of one group.
@@ -189,9 +193,12 @@ impl GroupTask {
                 }
                 Command::Taken(reports) => {
                     let now = monotonic_now();
-                    reports
-                        .iter()
-                        .for_each(|(camera, report)| self.session.handle_taken(now, camera, report));
+                    for (camera, report) in &reports {
+                        self.session.handle_taken(now, camera, report);
+                        if let Some(open) = &self.open {
+                            open.account.note_taken(camera, report);
+                        }
+                    }
                 }
                 Command::Report(answer) => drop(answer.send(self.standing())),
             }
@@ -284,11 +291,13 @@ impl GroupTask {
         requests.send(Request::Subscribe(Box::new(opening), answer)).await.map_err(|_| Stopped)?;
         let (connected, _) = connected.await.map_err(|_| Stopped)?;
         let sized = profile.as_ref().map(|held| Arc::clone(&held.profile));
+        let account = self.tools.accounts.open(id, &spec, Some(self.key.name.to_string()));
+        let account = OpenAccount(account);
         self.session.open(clock, (id, spec), asks.options, sized);
         self.waiting = (connected == 0).then_some(0);
         let (owner, name) = (&self.key.owner, &self.key.name);
         info!(%owner, %name, cameras = %asks.cameras, "a group of readers is open");
-        self.open = Some(Open { id, mailbox, joining });
+        self.open = Some(Open { id, mailbox, joining, account });
         self.begin_journal().await;
         Ok(())
     }
@@ -413,6 +422,9 @@ impl GroupTask {
                 self.session.handle_forgotten(&camera);
                 self.finding.forget(&camera);
                 self.cameras.remove(&camera);
+                if let Some(open) = &self.open {
+                    open.account.forget(&camera);
+                }
             }
             for Attached { camera, log, present, shared } in letters.attached.drain(..) {
                 self.cameras.insert(camera.clone(), shared);
@@ -500,12 +512,17 @@ impl GroupTask {
         seated.credits = seated.credits.saturating_sub(1);
         let attempt = u32::try_from(given.attempt).unwrap_or(u32::MAX);
         let wants_more = seated.credits > 0;
-        seated.seat.give(Served::Frame { delivery: Box::new(delivery), times, verdict, attempt }, wants_more);
+        let served = Served::Frame { delivery: Box::new(delivery), times, verdict, attempt };
+        if let Some(open) = &self.open {
+            open.account.note_served(&served);
+        }
+        seated.seat.give(served, wants_more);
     }
 
     /// How the contract stands is known to whoever asks the broker.
     fn note_standing(&mut self, change: &ContractChange) {
-        let Some(Open { id, joining, .. }) = &self.open else { return };
+        let Some(Open { id, joining, account, .. }) = &self.open else { return };
+        account.note_contract(change);
         let ContractChange { camera, state, reason, .. } = change.clone();
         let application = format!("group {}", self.key.name);
         let standing = Standing { application, contract: joining.asks.contract.clone(), state, reason };

@@ -49,6 +49,12 @@ impl Profiles {
         self.get(hash).filter(|known| known.size == rungs.basis.pixels).map(|known| &known.profile)
     }
 
+    /// Whether frames of a source's own video may go as they are, for what the served contracts ask together.
+    pub(crate) fn take_source_video(&self, joint: &Joint) -> bool {
+        let known = joint.profile.and_then(|hash| self.get(hash));
+        known.is_none_or(|known| known.profile.takes_source_video())
+    }
+
     fn is_known(&self, hash: ProfileHash) -> bool {
         self.known.iter().any(|(known, _)| *known == hash)
     }

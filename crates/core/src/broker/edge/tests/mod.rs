@@ -4,6 +4,7 @@ mod derived;
 mod entering;
 mod forget;
 mod inquiry;
+mod looking_on;
 mod past;
 mod shares;
 mod silence;
@@ -547,7 +548,7 @@ fn a_second_connection_of_a_camera_is_noticed() {
     rig.hello(1, "a", 3, 1, 10);
     let camera = rig.broker.roster.cameras.get_mut(&"dock/cam1".parse().unwrap()).unwrap();
     let start = camera.newest_start;
-    camera.handle_taken_in(LinkId(2), "a".into(), start);
+    camera.handle_taken_in((LinkId(2), 1), "a".into(), start);
 }
 
 /// An answer that waited behind a frame says nothing of the path.

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -32,6 +32,8 @@ const ENDING: &str = "group";
 const ORDERS_MAX: usize = 1024;
 /// How long a group waits before it tries again to order something.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
+/// How long a group waits until the disk has taken what has changed. After that it goes on, and its place counts as not written.
+const WRITE_TIME_MAX: Duration = Duration::from_millis(500);
 /// How long a change is on disk at most before it is synced.
 const SYNC_INTERVAL: Duration = Duration::from_millis(200);
 /// A journal shorter than this is not replaced by a shorter one.
@@ -51,7 +53,27 @@ enum Order {
 
 /// Keeps the places of groups. Cheap to clone; the threads end with the last clone.
 #[derive(Clone)]
-pub(crate) struct Journals(SyncSender<Order>);
+pub(crate) struct Journals {
+    orders: SyncSender<Order>,
+    backlog: Arc<Backlog>,
+    write_time_max: Duration,
+}
+
+/// What the thread has not done yet.
+#[derive(Default)]
+struct Backlog {
+    /// Orders that were given and not carried out.
+    open: AtomicUsize,
+    /// One of them took longer than [`WRITE_TIME_MAX`].
+    is_late: AtomicBool,
+}
+
+impl Backlog {
+    /// Whether the thread has not come back since an order was late.
+    fn is_stuck(&self) -> bool {
+        self.is_late.load(Ordering::Acquire) && self.open.load(Ordering::Acquire) > 0
+    }
+}
 
 impl Journals {
     /// Begins to keep them below the folder of logs `root`. Returns the groups of which there is a journal.
@@ -61,9 +83,11 @@ impl Journals {
         let (orders, queue) = sync_channel(ORDERS_MAX);
         let unsynced = Arc::<Unsynced>::default();
         let writer = Writer { folder, open: HashMap::new(), unsynced: Arc::clone(&unsynced) };
+        let backlog = Arc::<Backlog>::default();
+        let of_writer = Arc::clone(&backlog);
         let (stop, stopped) = sync_channel::<()>(0);
         thread::Builder::new().name("mez groups".into()).spawn(move || {
-            writer.run(&queue);
+            writer.run(&queue, &of_writer);
             drop(stop);
         })?;
         thread::Builder::new().name("mez groups sync".into()).spawn(move || {
@@ -73,7 +97,7 @@ impl Journals {
             }
             unsynced.sync();
         })?;
-        Ok((Self(orders), known))
+        Ok((Self { orders, backlog, write_time_max: WRITE_TIME_MAX }, known))
     }
 
     /// The place of a group that is taken up. `None`: it has none.
@@ -85,28 +109,51 @@ impl Journals {
     /// A group's journal is replaced by this place.
     pub(super) async fn begin(&self, key: &GroupKey, asks: &Asks, place: Place) -> io::Result<()> {
         let (answer, answered) = oneshot::channel();
-        self.order(Order::Begin(key.clone(), Box::new(asks.clone()), place, answer), answered).await
+        self.in_time(Order::Begin(key.clone(), Box::new(asks.clone()), place, answer), answered).await
     }
 
     /// Writes down what has changed. Whoever is told of it is told after this.
     pub(super) async fn write(&self, key: &GroupKey, changes: Vec<Change>) -> io::Result<()> {
         let (answer, answered) = oneshot::channel();
-        self.order(Order::Write(key.clone(), changes, answer), answered).await
+        self.in_time(Order::Write(key.clone(), changes, answer), answered).await
     }
 
     /// A group is forgotten.
     pub(super) async fn remove(&self, key: &GroupKey) -> io::Result<()> {
         let (answer, answered) = oneshot::channel();
-        self.order(Order::Remove(key.clone(), answer), answered).await
+        self.in_time(Order::Remove(key.clone(), answer), answered).await
+    }
+
+    /// Orders a write, and does not wait for a drive that is saturated or hangs. What was ordered is written in its order when the drive takes it;
+    /// meanwhile no more is ordered.
+    async fn in_time(&self, order: Order, answered: oneshot::Receiver<io::Result<()>>) -> io::Result<()> {
+        if self.backlog.is_stuck() {
+            return Err(self.late());
+        }
+        self.backlog.is_late.store(false, Ordering::Release);
+        let written = tokio::time::timeout(self.write_time_max, self.order(order, answered)).await;
+        written.unwrap_or_else(|_| {
+            self.backlog.is_late.store(true, Ordering::Release);
+            Err(self.late())
+        })
     }
 
     async fn order<T>(&self, mut order: Order, answered: oneshot::Receiver<io::Result<T>>) -> io::Result<T> {
-        while let Err(left) = self.0.try_send(order) {
+        loop {
+            self.backlog.open.fetch_add(1, Ordering::AcqRel);
+            let Err(left) = self.orders.try_send(order) else { break };
+            self.backlog.open.fetch_sub(1, Ordering::AcqRel);
             let TrySendError::Full(back) = left else { return Err(gone()) };
             order = back;
             tokio::time::sleep(FULL_PAUSE).await;
         }
         answered.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    fn late(&self) -> io::Error {
+        let milliseconds = self.write_time_max.as_millis();
+        let text = format!("the disk has not taken it within {milliseconds} ms; use a faster disk");
+        io::Error::new(io::ErrorKind::TimedOut, text)
     }
 }
 
@@ -191,7 +238,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, queue: &Receiver<Order>) {
+    fn run(mut self, queue: &Receiver<Order>, backlog: &Backlog) {
         while let Ok(order) = queue.recv() {
             // Whoever asked may have gone.
             match order {
@@ -202,6 +249,7 @@ impl Writer {
                 Order::Write(key, changes, answer) => drop(answer.send(self.write(&key, &changes))),
                 Order::Remove(key, answer) => drop(answer.send(self.remove(&key))),
             }
+            backlog.open.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
@@ -307,13 +355,19 @@ mod tests {
         place
     }
 
+    /// Journals that wait for a slow disk as long as it takes.
+    fn start(root: &Path) -> io::Result<(Journals, Vec<(GroupKey, Asks)>)> {
+        let (journals, known) = Journals::start(root)?;
+        Ok((Journals { write_time_max: Duration::from_secs(600), ..journals }, known))
+    }
+
     #[tokio::test]
     async fn a_place_is_found_again_and_forgotten_when_told() {
         let root = tempfile::tempdir().unwrap();
         let (ours, other) = (key("detect"), key("other"));
         let changes = [given(1), given(2), done(1), given(3)];
         {
-            let (journals, known) = Journals::start(root.path()).unwrap();
+            let (journals, known) = start(root.path()).unwrap();
             assert_eq!(known, []);
             assert_eq!(journals.take_up(&ours).await.unwrap(), None);
             assert!(journals.write(&ours, vec![given(1)]).await.is_err(), "it has not begun");
@@ -326,7 +380,7 @@ mod tests {
         // The process before was killed in the middle of a line.
         let file = path(&root.path().join(FOLDER), &ours);
         File::options().append(true).open(&file).unwrap().write_all(b"settled 1 3 dock/").unwrap();
-        let (journals, mut known) = Journals::start(root.path()).unwrap();
+        let (journals, mut known) = start(root.path()).unwrap();
         known.sort_by_key(|(key, _)| key.name.to_string());
         assert_eq!(known, [(ours.clone(), asks()), (other.clone(), asks())]);
         let found = journals.take_up(&ours).await.unwrap();
@@ -344,7 +398,7 @@ mod tests {
     #[tokio::test]
     async fn a_long_journal_is_replaced_by_a_short_one() {
         let root = tempfile::tempdir().unwrap();
-        let (journals, _) = Journals::start(root.path()).unwrap();
+        let (journals, _) = start(root.path()).unwrap();
         journals.begin(&key("detect"), &asks(), Place::new()).await.unwrap();
         let file = path(&root.path().join(FOLDER), &key("detect"));
         let mut longest = 0;
@@ -364,7 +418,7 @@ mod tests {
     #[tokio::test]
     async fn after_a_failure_the_whole_place_is_written() {
         let root = tempfile::tempdir().unwrap();
-        let (journals, _) = Journals::start(root.path()).unwrap();
+        let (journals, _) = start(root.path()).unwrap();
         let ours = key("detect");
         journals.begin(&ours, &asks(), Place::new()).await.unwrap();
         let mut writer =
@@ -377,5 +431,35 @@ mod tests {
         assert!(writer.write(&ours, &[given(2)]).is_err());
         writer.write(&ours, &[done(1)]).unwrap();
         assert_eq!(writer.take_up(&ours).unwrap(), Some(place(&[given(1), given(2), done(1)])));
+    }
+
+    /// The drive hangs: the thread is in a system call that does not return. Nobody waits for it, and what was ordered comes later, in its order.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_drive_that_hangs_holds_up_no_group() {
+        let root = tempfile::tempdir().unwrap();
+        let (journals, _) = start(root.path()).unwrap();
+        let (ours, other) = (key("detect"), key("other"));
+        journals.begin(&ours, &asks(), Place::new()).await.unwrap();
+        // Whoever reads a pipe waits until somebody writes into it.
+        let pipe = path(&root.path().join(FOLDER), &other);
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let reading = tokio::spawn({
+            let journals = journals.clone();
+            async move { journals.take_up(&other).await }
+        });
+        let hasty = Journals { write_time_max: WRITE_TIME_MAX, ..journals.clone() };
+        while !reading.is_finished() && hasty.write(&ours, vec![given(1)]).await.is_ok() {}
+        for late in [hasty.write(&ours, vec![given(2)]).await, hasty.remove(&ours).await] {
+            let late = late.unwrap_err();
+            assert_eq!(late.kind(), io::ErrorKind::TimedOut, "{late}");
+        }
+        drop(File::options().write(true).open(&pipe).unwrap());
+        assert_eq!(reading.await.unwrap().unwrap(), None);
+        // As the group does it: all of its place, when that can be written again.
+        while journals.begin(&ours, &asks(), place(&[given(1), given(2)])).await.is_err() {
+            tokio::time::sleep(FULL_PAUSE).await;
+        }
+        journals.write(&ours, vec![done(1)]).await.unwrap();
+        assert_eq!(journals.take_up(&ours).await.unwrap(), Some(place(&[given(1), given(2), done(1)])));
     }
 }
