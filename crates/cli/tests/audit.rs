@@ -1,91 +1,19 @@
 //! What a real edge records, and what `mez keys audit` makes of it.
 
+mod process_support;
+
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-const MEZ: &str = env!("CARGO_BIN_EXE_mez");
-
-/// A process that ends with the test.
-struct Running {
-    child: Child,
-    ready: String,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Running {
-    fn field(&self, name: &str) -> String {
-        let field = self.ready.split(' ').find_map(|field| field.strip_prefix(name));
-        field.unwrap_or_else(|| panic!("no {name} in {:?}", self.ready)).to_owned()
-    }
-}
-
-fn command(args: &[&str], folder: &Path) -> Command {
-    let mut command = Command::new(MEZ);
-    command.args(args).current_dir(folder).env_clear();
-    for name in ["PATH", "HOME"] {
-        if let Some(value) = std::env::var_os(name) {
-            command.env(name, value);
-        }
-    }
-    command.env("MEZ_KEYS", folder.join("keys")).env("MEZ_STATE", folder.join("state"));
-    command
-}
-
-fn run(args: &[&str], folder: &Path) -> Output {
-    command(args, folder).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
-}
-
-fn done(args: &[&str], folder: &Path) -> String {
-    let output = run(args, folder);
-    assert!(output.status.success(), "{args:?}: {}", text(&output));
-    text(&output)
-}
-
-fn start(args: &[&str], folder: &Path) -> Running {
-    let mut child = command(args, folder).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let ready = BufReader::new(child.stdout.take().unwrap()).lines().next();
-    Running { child, ready: ready.expect("it gets ready").unwrap() }
-}
+use self::process_support::{MEZ, Running, command, done, run, start, started, text, video};
 
 fn edge(folder: &Path) -> Running {
     let socket = folder.join("edge.sock").display().to_string();
     let any = "127.0.0.1:0";
     start(&["edge", "--listen", any, "--grpc", any, "--enrol", any, "--socket", &socket], folder)
-}
-
-fn video(folder: &Path) -> String {
-    let path = folder.join("video.avi");
-    let made = Command::new("ffmpeg")
-        .args([
-            "-v",
-            "error",
-            "-f",
-            "lavfi",
-            "-i",
-            "testsrc=size=160x120:rate=20",
-            "-t",
-            "2",
-            "-c:v",
-            "mjpeg",
-        ])
-        .arg(&path)
-        .status()
-        .expect("ffmpeg is needed: apt-get install ffmpeg");
-    assert!(made.success());
-    path.display().to_string()
 }
 
 /// The audit log, once it has a line with all of these words.
@@ -249,18 +177,15 @@ impl OnDisk {
             let mut inside = Command::new("unshare");
             inside.args(["-rm", "sh", "-c", &script, "sh"]).args(words).current_dir(site).env_clear();
             inside.envs(outside.get_envs().filter_map(|(name, value)| Some((name, value?))));
-            inside.stdout(Stdio::piped()).stderr(Stdio::null());
             inside
         };
-        if !behind(&["true"]).status().is_ok_and(|status| status.success()) {
+        if !behind(&["true"]).output().is_ok_and(|output| output.status.success()) {
             eprintln!("this user may not mount anything: skipped");
             return None;
         }
         let words = [MEZ, "edge", "--listen", any, "--grpc", any, "--enrol", "off", "--socket", &socket];
-        let mut child = behind(&words).spawn().unwrap();
-        let ready = BufReader::new(child.stdout.take().unwrap()).lines().next();
-        let state = PathBuf::from(format!("/proc/{}/root{}", child.id(), site.join("state").display()));
-        let edge = Running { child, ready: ready.expect("it gets ready").unwrap() };
+        let edge = started(&mut behind(&words), "edge", site);
+        let state = PathBuf::from(format!("/proc/{}/root{}", edge.child.id(), site.join("state").display()));
         Some(Self { edge, state, site: site.to_owned() })
     }
 

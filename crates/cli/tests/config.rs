@@ -1,14 +1,16 @@
 //! Settings in files, in the environment and as flags, as people meet them: broken files, what is in force, and brokers that read
 //! their settings again.
 
+mod process_support;
+
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-const MEZ: &str = env!("CARGO_BIN_EXE_mez");
+use self::process_support::{MEZ, Running, started, text, video};
+
 const ROLES: [&str; 3] = ["edge", "camera", "app"];
 
 /// The command in an environment of its own.
@@ -21,10 +23,6 @@ fn command(args: &[&str], folder: &Path) -> Command {
 
 fn run(args: &[&str], folder: &Path) -> Output {
     command(args, folder).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
 fn checkout(path: &str) -> PathBuf {
@@ -127,7 +125,32 @@ const BROKEN: &[Broken] = &[
         &["frame_bytes_max", "make it smaller"],
     ),
     ("role = \"camera\"\nedge = \"edge.local\"\n", 0, &["camera", "camera = \"dock/cam1\""]),
-    ("role = \"camera\"\ncamera = \"dock/cam1\"\n", 0, &["edge", "edge = [\"HOST\"]"]),
+    (
+        "role = \"edge\"\nlisten = \"127.0.0.1:7650\"\nannounce = true\n",
+        3,
+        &["announce = true", "loopback alone", "another address"],
+    ),
+    (
+        "role = \"edge\"\nweb = \"on\"\nweb_proxy_header = \"X-Remote-User\"\n",
+        3,
+        &["web_proxy_header", "say who may with web_proxy_from"],
+    ),
+    (
+        "role = \"edge\"\nweb = \"on\"\nweb_proxy_from = [\"loopback\"]\n",
+        3,
+        &["web_proxy_from", "name it with web_proxy_header"],
+    ),
+    (
+        "role = \"edge\"\nweb_proxy_header = \"X-Remote-User\"\nweb_proxy_from = [\"loopback\"]\n",
+        2,
+        &["web_proxy_header", "web, which is off"],
+    ),
+    (
+        "role = \"edge\"\nweb_proxy_header = \"Cookie\"\n",
+        2,
+        &["web_proxy_header = \"Cookie\"", "X-Remote-User"],
+    ),
+    ("role = \"edge\"\nweb_proxy_from = [\"10.0.0.9\"]\n", 2, &["web_proxy_from", "such as app/gateway"]),
     ("role = \"app\"\nedge = []\n", 2, &["edge = []", "no edge to go to", "leave it out"]),
     ("role = \"camera\"\ncamera = \"dock/cam1\"\nedge = []\n", 3, &["edge = []", "edge = [\"HOST\"]"]),
     ("role = \"camera\"\ncamera = \"dock/*\"\nedge = \"edge\"\n", 2, &["camera = \"dock/*\""]),
@@ -406,54 +429,27 @@ fn help_says_where_the_file_is_looked_for() {
 
 // ---- brokers ----------------------------------------------------------------------------------------------
 
-/// A broker that ends with the test.
-struct Running {
-    child: Child,
-    ready: String,
-    log: PathBuf,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Running {
-    /// Waits until the broker has logged something.
-    fn says(&self, part: &str) -> String {
-        for _ in 0..600 {
-            let said = fs::read_to_string(&self.log).unwrap_or_default();
-            if said.contains(part) {
-                return said;
-            }
-            std::thread::sleep(Duration::from_millis(100));
+/// Waits until a broker has logged something.
+fn says(broker: &Running, part: &str) -> String {
+    for _ in 0..600 {
+        let said = broker.logged();
+        if said.contains(part) {
+            return said;
         }
-        panic!("{part:?} is not in {}", fs::read_to_string(&self.log).unwrap_or_default());
+        std::thread::sleep(Duration::from_millis(100));
     }
+    panic!("{part:?} is not in {}", broker.logged());
+}
 
-    fn reload(&self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
-    }
-
-    fn field(&self, name: &str) -> String {
-        let field = self.ready.split(' ').find_map(|field| field.strip_prefix(name));
-        field.unwrap_or_else(|| panic!("no {name} in {:?}", self.ready)).trim().to_owned()
-    }
+fn reload(broker: &Running) {
+    let pid = broker.child.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
 }
 
 fn start(args: &[&str], folder: &Path, variables: &[(&str, &str)]) -> Running {
-    let log = folder.join(format!("{}.log", args[0]));
     let mut command = command(args, folder);
     command.env("MEZ_STATE", folder.join("state")).envs(variables.iter().copied());
-    let stderr = fs::File::create(&log).unwrap();
-    let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
-    let mut ready = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    assert!(ready.starts_with("ready "), "{args:?}: {}", fs::read_to_string(&log).unwrap());
-    Running { child, ready, log }
+    started(&mut command, args[0], folder)
 }
 
 /// A folder with a site's keys, and a video.
@@ -461,9 +457,7 @@ fn site() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let made = run(&["keys", "init", "--site", "test"], folder.path());
     assert!(made.status.success(), "{}", text(&made));
-    let video = "-v error -f lavfi -i testsrc=size=160x120:rate=20 -t 2 -c:v mjpeg -y video.avi";
-    let made = Command::new("ffmpeg").args(video.split(' ')).current_dir(folder.path()).status().unwrap();
-    assert!(made.success(), "ffmpeg is needed: apt-get install ffmpeg");
+    video(folder.path());
     folder
 }
 
@@ -487,8 +481,8 @@ fn a_broker_reads_its_settings_again_without_dropping_a_stream() {
         "{ports}cameras_max = 3\nsubscriptions_per_principal_max = 1\nchannel = [\"hall=dock/*\"]\nlog = \"debug\"\n"
     );
     fs::write(&path, &changed).unwrap();
-    edge.reload();
-    let said = edge.says("subscriptions_per_principal_max: edge.toml:7 says 1");
+    reload(&edge);
+    let said = says(&edge, "subscriptions_per_principal_max: edge.toml:7 says 1");
     assert!(said.contains("cameras_max needs a restart and stays 64, although edge.toml:6 says 3"), "{said}");
     assert!(said.contains("channel: edge.toml:8 says [\"hall=dock/*\"]"), "{said}");
     // The limit holds from now on, and the stream that there is goes on.
@@ -502,8 +496,8 @@ fn a_broker_reads_its_settings_again_without_dropping_a_stream() {
     assert!(listed.contains("hall"), "the channel was not taken in: {listed}");
 
     fs::write(&path, changed.replace("_max = 1", "_max = \"one\"")).unwrap();
-    edge.reload();
-    let said = edge.says("the settings stay as they were");
+    reload(&edge);
+    let said = says(&edge, "the settings stay as they were");
     assert!(said.contains("edge.toml:7: subscriptions_per_principal_max = \"one\""), "{said}");
 
     fs::write(
@@ -511,8 +505,8 @@ fn a_broker_reads_its_settings_again_without_dropping_a_stream() {
         fs::read_to_string(folder.join("camera.toml")).unwrap() + "history_share = 0.5\nfps = 5\n",
     )
     .unwrap();
-    camera.reload();
-    let said = camera.says("history_share: camera.toml:6 says 0.5");
+    reload(&camera);
+    let said = says(&camera, "history_share: camera.toml:6 says 0.5");
     assert!(said.contains("fps needs a restart"), "{said}");
     assert!(watching.try_wait().unwrap().is_none(), "the stream ended");
     let listed = text(&run(&["cameras", "--edge", &socket], folder));
@@ -552,7 +546,7 @@ fn the_examples_are_good_and_run() {
     let link = edge.field("link=");
     let with_edge = [&here[..], &[("MEZ_EDGE", link.as_str())]].concat();
     let camera = start(&["camera", "--config", &example("raspberry-pi-camera.toml")], folder, &with_edge);
-    camera.says("connected to the edge");
+    says(&camera, "connected to the edge");
     // The notebook's own file, with the edge of this test.
     let notebook = fs::read_to_string(example("notebook.toml")).unwrap();
     let named = notebook.replace("edge.local", &edge.field("grpc="));

@@ -1,12 +1,13 @@
 //! Commands that change or show an edge's things find them where the edge keeps them: where its file of settings says.
 
+mod process_support;
+
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::time::Duration;
 
-const MEZ: &str = env!("CARGO_BIN_EXE_mez");
+use self::process_support::{MEZ, Running, started, text};
 
 /// The command as a user of this home runs it.
 fn command(args: &[&str], home: &Path) -> Command {
@@ -20,32 +21,14 @@ fn run(args: &[&str], home: &Path) -> Output {
     command(args, home).output().unwrap()
 }
 
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
-}
-
 fn done(args: &[&str], home: &Path) -> String {
     let output = run(args, home);
     assert!(output.status.success(), "{args:?}: {}", text(&output));
     text(&output)
 }
 
-/// An edge that ends with the test.
-struct Edge(Child);
-
-impl Drop for Edge {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn start(args: &[&str], home: &Path) -> Edge {
-    let mut child = command(args, home).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let ready = BufReader::new(child.stdout.take().unwrap()).lines().next();
-    let edge = Edge(child);
-    ready.expect("it gets ready").unwrap();
-    edge
+fn start(args: &[&str], home: &Path) -> Running {
+    started(&mut command(args, home), args[0], home)
 }
 
 /// A file of settings whose folders are all below `place`.
@@ -81,6 +64,9 @@ fn commands_act_on_the_edge_that_the_file_describes() {
     done(&["keys", "init", "--site", "test"], home);
     assert!(place.join("keys/authority.key").exists() && !home.join(".config/mez/keys").exists());
     let _edge = start(&["edge"], home);
+    // Commands tell the log only what they do while one is kept.
+    let audit = &["keys", "audit"];
+    until_it_says(audit, &["started"], home);
 
     done(&["keys", "grant", "app/counter", "watch", "dock/*"], home);
     let rights = || fs::read_to_string(place.join("keys/rights.toml")).unwrap();
@@ -88,7 +74,6 @@ fn commands_act_on_the_edge_that_the_file_describes() {
     assert!(done(&["keys", "grants"], home).contains("dock/*"));
     let shown = done(&["keys", "rights"], home);
     assert!(shown.contains("place/keys/rights.toml: 1 grant."), "{shown}");
-    let audit = &["keys", "audit"];
     let log = until_it_says(audit, &["rights granted dock/*", "user/"], home);
     assert!(log.lines().any(|line| line.contains("edge/main") || line.contains("started")), "{log}");
 

@@ -1,10 +1,10 @@
 //! A group of readers whose edge and members are killed under load: every record that the edge holds is worked on, and none is worked on by two
 //! without a reason.
 
+mod process_support;
+
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, sleep};
@@ -19,57 +19,10 @@ use mez_node::client::{
 use mez_node::identity::{KeyFolder, Role};
 use mez_node::runtime::{block_on, pause, within};
 
-const MEZ: &str = env!("CARGO_BIN_EXE_mez");
+use self::process_support::{Running, done, start, video};
+
 const CAMERA: &str = "dock/cam1";
 const MEMBERS: usize = 3;
-
-/// A process that is killed, at the end of the test at the latest.
-struct Running {
-    child: Child,
-    ready: String,
-}
-
-impl Running {
-    fn field(&self, name: &str) -> String {
-        let field = self.ready.split(' ').find_map(|field| field.strip_prefix(name));
-        field.unwrap_or_else(|| panic!("no {name} in {:?}", self.ready)).to_owned()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn command(args: &[&str], folder: &Path) -> Command {
-    let mut command = Command::new(MEZ);
-    command.args(args).current_dir(folder).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
-    command.env("MEZ_KEYS", folder.join("keys")).env("MEZ_STATE", folder.join("state"));
-    command
-}
-
-fn done(args: &[&str], folder: &Path) -> String {
-    let output = command(args, folder).output().unwrap();
-    let text = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
-    assert!(output.status.success(), "{args:?}: {text}");
-    text
-}
-
-/// Starts a command and waits until it says that it is ready.
-fn start(args: &[&str], folder: &Path) -> Running {
-    let mut child = command(args, folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    match lines.next() {
-        Some(Ok(ready)) => Running { child, ready },
-        _ => {
-            let mut errors = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-            panic!("{args:?} did not get ready: {errors}");
-        }
-    }
-}
 
 /// An edge with a store, and a camera that publishes a short video again and again.
 struct Site<'a> {
@@ -85,10 +38,7 @@ impl<'a> Site<'a> {
         done(&["keys", "init", "--site", "test"], folder);
         done(&["keys", "grant", "app/**", "watch,read", "**"], folder);
         done(&["store", "key"], folder);
-        let video =
-            ["-v", "error", "-f", "lavfi", "-i", "testsrc=size=160x120:rate=20", "-t", "2", "-c:v", "mjpeg"];
-        let made = Command::new("ffmpeg").args(video).arg(folder.join("video.avi")).status();
-        assert!(made.expect("ffmpeg is needed: apt-get install ffmpeg").success());
+        video(folder);
         let any = "127.0.0.1:0";
         let mut site = Self { folder, link: any.into(), grpc: any.into(), edge: None, camera: None };
         site.start_edge();

@@ -1,9 +1,9 @@
 //! Programs that resume while brokers are killed under load: what they got, what they were told, and what the camera's log holds.
 
+mod process_support;
+
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
@@ -15,56 +15,9 @@ use mez_node::client::{Address, ClientOptions, EdgeClient, Event, Resume, Subscr
 use mez_node::identity::{KeyFolder, Role};
 use mez_node::runtime::{block_on, within};
 
-const MEZ: &str = env!("CARGO_BIN_EXE_mez");
+use self::process_support::{Running, done, start, video};
+
 const CAMERA: &str = "dock/cam1";
-
-/// A process that is killed, at the end of the test at the latest.
-struct Running {
-    child: Child,
-    ready: String,
-}
-
-impl Running {
-    fn field(&self, name: &str) -> String {
-        let field = self.ready.split(' ').find_map(|field| field.strip_prefix(name));
-        field.unwrap_or_else(|| panic!("no {name} in {:?}", self.ready)).to_owned()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn command(args: &[&str], folder: &Path) -> Command {
-    let mut command = Command::new(MEZ);
-    command.args(args).current_dir(folder).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
-    command.env("MEZ_KEYS", folder.join("keys")).env("MEZ_STATE", folder.join("state"));
-    command
-}
-
-fn done(args: &[&str], folder: &Path) -> String {
-    let output = command(args, folder).output().unwrap();
-    let text = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
-    assert!(output.status.success(), "{args:?}: {text}");
-    text
-}
-
-/// Starts a command and waits until it says that it is ready.
-fn start(args: &[&str], folder: &Path) -> Running {
-    let mut child = command(args, folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    match lines.next() {
-        Some(Ok(ready)) => Running { child, ready },
-        _ => {
-            let mut errors = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-            panic!("{args:?} did not get ready: {errors}");
-        }
-    }
-}
 
 struct Site<'a> {
     folder: &'a Path,
@@ -108,10 +61,7 @@ fn site(folder: &Path) -> (Site<'_>, Running) {
     done(&["keys", "init", "--site", "test"], folder);
     done(&["keys", "grant", "app/**", "watch,read,originals,reply,observe,profile", "**"], folder);
     done(&["store", "key"], folder);
-    let video =
-        ["-v", "error", "-f", "lavfi", "-i", "testsrc=size=160x120:rate=20", "-t", "2", "-c:v", "mjpeg"];
-    let made = Command::new("ffmpeg").args(video).arg(folder.join("video.avi")).status();
-    assert!(made.expect("ffmpeg is needed: apt-get install ffmpeg").success());
+    video(folder);
     let mut site = Site { folder, link: "127.0.0.1:0".into(), grpc: "127.0.0.1:0".into() };
     let edge = site.edge();
     (site.link, site.grpc) = (edge.field("link="), edge.field("grpc="));

@@ -40,7 +40,7 @@ pub use crate::world::{
     Action, ApplicationId, ApplicationSpec, Ask, AttackSpec, Bug, By, CameraCounts, CameraId, CameraSpec,
     CaptureTimes, Conduct, Counter, Delivered, DeriveSpec, DiskSpec, EdgeId, EdgeSpec, Failure, GroupEvent,
     GroupId, GroupSpec, Host, Library, MediumId, MediumSpec, Member, Mishaps, Resumes, RightsId, SiteAction,
-    SourceVideo, Told, VisitorId, VisitorSpec, WorkerSpec, World,
+    SourceVideo, Told, VisitorId, VisitorSpec, WorkerSpec, World, noticed,
 };
 
 /// `mbps(20)` is 20,000,000 bits per second.

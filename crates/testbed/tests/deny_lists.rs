@@ -4,7 +4,7 @@
 use mez_core::broker::{EPOCH_BASE, EPOCH_JUMP_MAX};
 use mez_testbed::{
     Action, ApplicationSpec, Bug, By, CameraId, CameraSpec, Counter, EdgeId, EdgeSpec, Failure, Member,
-    Moment, SiteAction, World, ms, secs,
+    Moment, SiteAction, World, ms, noticed, secs,
 };
 
 const FIRST: EdgeId = EdgeId::FIRST;
@@ -166,8 +166,7 @@ fn assert_noticed(bug: Bug, rule: &str, story: impl Fn(Option<Bug>) -> Result<()
     if let Err(failure) = story(None) {
         panic!("{failure}");
     }
-    let failure = story(Some(bug)).expect_err("it has to be noticed");
-    assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
+    noticed(bug, story(Some(bug)).err(), rule);
 }
 
 /// A camera and an application are revoked; the edge starts anew; the application joins again.

@@ -5,7 +5,7 @@ mod story;
 use mez_core::admission::STRANGERS_OF_ADDRESS_MAX;
 use mez_testbed::{
     ApplicationSpec, AttackSpec, Bug, CameraSpec, Conduct, EdgeId, Failure, Moment, VisitorSpec, World, ms,
-    secs,
+    noticed, secs,
 };
 
 use self::story::resumed_after;
@@ -77,12 +77,7 @@ fn run(bug: Option<Bug>) -> Result<(), Box<Failure>> {
 }
 
 fn assert_noticed(bug: Bug, rule: &str) {
-    match run(Some(bug)) {
-        Ok(()) => panic!("{bug:?} went unnoticed"),
-        Err(failure) => {
-            assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
-        }
-    }
+    noticed(bug, run(Some(bug)).err(), rule);
 }
 
 #[test]

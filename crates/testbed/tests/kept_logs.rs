@@ -6,7 +6,7 @@ use mez_core::store::Durability;
 use mez_testbed::disk::{DiskBug, Faults};
 use mez_testbed::{
     Action, ApplicationSpec, CameraId, CameraSpec, Counter, DiskSpec, EdgeId, EdgeSpec, Failure, Host,
-    HostClock, World, mbps, ms, secs,
+    HostClock, World, mbps, ms, noticed, secs,
 };
 
 /// Times of the past are the same for camera and edge.
@@ -163,9 +163,7 @@ fn rough(bug: Option<DiskBug>, seed: u64) -> Result<(), Box<Failure>> {
 }
 
 fn assert_noticed(bug: DiskBug, rule: &str) {
-    let noticed = (80..90).find_map(|seed| rough(Some(bug), seed).err());
-    let failure = noticed.unwrap_or_else(|| panic!("{bug:?} goes unnoticed"));
-    assert_eq!(failure.violation.rule, rule, "{bug:?} is taken for something else: {failure}");
+    noticed(bug, (80..90).find_map(|seed| rough(Some(bug), seed).err()), rule);
 }
 
 #[test]

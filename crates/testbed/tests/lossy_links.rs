@@ -62,6 +62,25 @@ fn chains_are_handed_on_over_losses_to_those_who_decode_them() {
     assert!(frames * 10 > stills * 9, "{frames} frames came, and {stills} as stills");
 }
 
+/// A camera without a contract that publishes more than its link carries. Each frame that begins is finished, also what was lost of it, so nearly
+/// all that crosses the link is frames that arrive, and each is nearly new: it has waited for one other, and crossed.
+#[test]
+fn a_full_link_carries_frames_that_arrive() {
+    for (lost_once_in, goodput_min) in [(0, 0.9), (1_000, 0.9), (50, 0.85)] {
+        let mut world = World::seeded(7);
+        let mut spec = CameraSpec::frames(16, 921_600).at_rate(mbps(100));
+        spec.link.lost_once_in = lost_once_in;
+        world.camera("dock/cam1", spec);
+        let application = world.application(ApplicationSpec::newest("**"));
+        world.run(secs(22));
+        let got = world.deliveries_since(application, Moment::START + secs(2));
+        let goodput = got.len() as f64 * 921_600.0 * 8.0 / 20.0 / 100e6;
+        assert!(goodput > goodput_min, "{goodput:.3} of the link, one packet in {lost_once_in} lost");
+        let oldest = got.iter().map(|got| got.age()).max().expect("frames came");
+        assert!(oldest < ms(300), "a frame was {oldest:?} old");
+    }
+}
+
 /// A camera on a slow link whose host does nothing for two seconds, also in the middle of a frame. What it learns when it goes on comes
 /// to it piece by piece.
 #[test]

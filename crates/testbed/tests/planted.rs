@@ -6,7 +6,7 @@ use mez_core::contract::{Contract, OnInfeasible};
 use mez_testbed::footage::Footage;
 use mez_testbed::{
     Action, ApplicationSpec, Ask, Bug, CameraSpec, Counter, EdgeId, EdgeSpec, Failure, HostClock, Library,
-    Moment, World, mbps, ms, secs,
+    Moment, World, mbps, ms, noticed, secs,
 };
 
 /// Two cameras, one of them on a slow link; applications that come, go and are slow; a cut and two restarts.
@@ -35,12 +35,7 @@ fn run(bug: Option<Bug>) -> Result<(), Box<Failure>> {
 }
 
 fn assert_noticed(bug: Bug, rule: &str) {
-    match run(Some(bug)) {
-        Ok(()) => panic!("{bug:?} went unnoticed"),
-        Err(failure) => {
-            assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
-        }
-    }
+    noticed(bug, run(Some(bug)).err(), rule);
 }
 
 #[test]
@@ -209,12 +204,7 @@ fn read_past(bug: Option<Bug>) -> Result<(), Box<Failure>> {
 }
 
 fn assert_noticed_in_the_past(bug: Bug, rule: &str) {
-    match read_past(Some(bug)) {
-        Ok(()) => panic!("{bug:?} went unnoticed"),
-        Err(failure) => {
-            assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
-        }
-    }
+    noticed(bug, read_past(Some(bug)).err(), rule);
 }
 
 #[test]
@@ -263,12 +253,7 @@ fn run_chained(bug: Option<Bug>, seed: u64) -> Result<(), Box<Failure>> {
 }
 
 fn assert_noticed_in_chains(bug: Bug, rule: &str) {
-    match (5..25).find_map(|seed| run_chained(Some(bug), seed).err()) {
-        None => panic!("{bug:?} went unnoticed"),
-        Some(failure) => {
-            assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
-        }
-    }
+    noticed(bug, (5..25).find_map(|seed| run_chained(Some(bug), seed).err()), rule);
 }
 
 #[test]
@@ -311,12 +296,7 @@ fn assert_noticed_in_calm(bug: Bug, lost_once_in: u64, rule: &str) {
     if let Err(failure) = run_calm(None, lost_once_in) {
         panic!("{failure}");
     }
-    match run_calm(Some(bug), lost_once_in) {
-        Ok(()) => panic!("{bug:?} went unnoticed"),
-        Err(failure) => {
-            assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
-        }
-    }
+    noticed(bug, run_calm(Some(bug), lost_once_in).err(), rule);
 }
 
 /// Where packets are lost, a frame may be here before the one that it needs.
@@ -353,12 +333,7 @@ fn run_cancelling(bug: Option<Bug>) -> Result<u64, Box<Failure>> {
 }
 
 fn assert_noticed_among_cancelled(bug: Bug, rule: &str) {
-    match run_cancelling(Some(bug)) {
-        Ok(cancelled) => panic!("{bug:?} went unnoticed, with {cancelled} frames cancelled"),
-        Err(failure) => {
-            assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
-        }
-    }
+    noticed(bug, run_cancelling(Some(bug)).err(), rule);
 }
 
 #[test]
@@ -469,8 +444,7 @@ fn assert_noticed_in_session(bug: Bug, rule: &str, all: &[(u64, Ask)]) {
     if let Err(failure) = asks(None, all) {
         panic!("{failure}");
     }
-    let failure = asks(Some(bug), all).expect_err("it has to be noticed");
-    assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
+    noticed(bug, asks(Some(bug), all).err(), rule);
 }
 
 #[test]

@@ -16,12 +16,13 @@ fn a_log_survives_power_cuts_kills_and_failing_disks() {
         total.power_cuts += played.power_cuts;
         total.frames += played.frames;
         total.recovered += played.recovered;
+        total.confirmed += played.confirmed;
         total.damaged += played.damaged;
         total.lost += played.lost;
     }
     println!("{total:?}");
     // Stories in which nothing comes back, nothing tears and nothing is lost would show nothing.
-    assert!(total.recovered > total.frames / 4, "{total:?}");
+    assert!(total.recovered > total.frames / 4 && total.confirmed > total.frames / 20, "{total:?}");
     assert!(total.damaged > power_cuts() / 20 && total.lost > 0, "{total:?}");
 }
 
@@ -69,6 +70,11 @@ fn assert_noticed(bug: DiskBug, words: &[&str]) {
 #[test]
 fn a_sync_that_is_skipped_is_noticed() {
     assert_noticed(DiskBug::SkippedSync, &["said to be durable", "taken for an older copy"]);
+}
+
+#[test]
+fn an_acknowledgement_before_the_sync_is_noticed() {
+    assert_noticed(DiskBug::EarlyAnswer, &["said to be durable"]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use mez_core::contract::Contract;
 use mez_testbed::scenario_file::{SHIPPED, Scenario};
 use mez_testbed::{
-    Action, ApplicationSpec, Bug, CameraSpec, Failure, Moment, SourceVideo, World, mbps, ms, secs,
+    Action, ApplicationSpec, Bug, CameraSpec, Failure, Moment, SourceVideo, World, mbps, ms, noticed, secs,
 };
 
 /// A camera of long chains whose link becomes slow again and again, and an application that comes late into one.
@@ -26,8 +26,7 @@ fn run(bug: Option<Bug>) -> Result<(), Box<Failure>> {
 }
 
 fn assert_noticed(bug: Bug, rule: &str) {
-    let failure = run(Some(bug)).expect_err("it has to be noticed");
-    assert_eq!(failure.violation.rule, rule, "{bug:?} was taken for something else: {failure}");
+    noticed(bug, run(Some(bug)).err(), rule);
 }
 
 #[test]

@@ -73,6 +73,8 @@ impl World {
                 | CameraOutput::Refused { .. }
                 | CameraOutput::LinkChanged { .. }
                 | CameraOutput::Revocations { .. }
+                | CameraOutput::Answer(_)
+                | CameraOutput::AnswersSkipped(_)
                 | CameraOutput::Reply { .. } => {}
             }
         }

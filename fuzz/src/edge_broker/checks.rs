@@ -56,6 +56,8 @@ impl World {
                 | EdgeOutput::SourceChanged { .. }
                 | EdgeOutput::Detach { .. }
                 | EdgeOutput::Revocations { .. }
+                | EdgeOutput::SendAnswer { .. }
+                | EdgeOutput::ResetAnswer { .. }
                 | EdgeOutput::CameraChanged { .. } => {}
             }
         }

@@ -2,7 +2,8 @@
 
 use std::process::Stdio;
 
-use super::{Running, command, edge, run, site, start, text, video};
+use super::process_support::{Running, command, run, start, text, video};
+use super::{edge, site};
 
 /// A camera whose process is killed is absent, which is no state of its source; one whose recording ends says so. Either can be
 /// forgotten, and one that is there cannot.
@@ -10,7 +11,7 @@ use super::{Running, command, edge, run, site, start, text, video};
 fn a_camera_that_is_gone_says_how_and_is_forgotten() {
     let folder = site();
     let folder = folder.path();
-    let video = video(folder).display().to_string();
+    let video = video(folder);
     let (_edge, link, _) = edge(folder);
     let socket = format!("unix://{}", folder.join("edge.sock").display());
     let cameras = || -> serde_json::Value {
@@ -66,7 +67,7 @@ fn a_source_that_cannot_be_read_is_listed_with_the_reason_and_the_next_try() {
     let mut camera = command(&["camera", "gate/cam1", "--edge", &link, "--source", &source], folder);
     camera.env("MEZ_SOURCE_CREDENTIALS", "gate:secret");
     let child = camera.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let _camera = Running { child, ready: String::new() };
+    let _camera = Running::unready(child);
     let listed = |options: &[&str]| {
         let listed = run(&[&["cameras", "--edge", &socket], options].concat(), folder);
         assert!(listed.status.success(), "{}", text(&listed));

@@ -1,109 +1,30 @@
 //! The commands as people run them: real processes, real sockets, a real video.
 
 mod cameras;
+#[path = "../process_support/mod.rs"]
+mod process_support;
 mod rights;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::Command;
 
-const MEZ: &str = env!("CARGO_BIN_EXE_mez");
-
-/// A process that ends with the test.
-struct Running {
-    child: Child,
-    ready: String,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Runs a command to its end.
-fn run(args: &[&str], folder: &Path) -> Output {
-    command(args, folder).output().unwrap()
-}
-
-fn command(args: &[&str], folder: &Path) -> Command {
-    let mut command = Command::new(MEZ);
-    command.args(args).current_dir(folder).env_clear();
-    for name in ["PATH", "HOME"] {
-        if let Some(value) = std::env::var_os(name) {
-            command.env(name, value);
-        }
-    }
-    command.env("MEZ_KEYS", folder.join("keys")).env("MEZ_STATE", folder.join("state"));
-    command
-}
-
-/// Starts a command and waits until it says that it is ready.
-fn start(args: &[&str], folder: &Path) -> Running {
-    started(args, command(args, folder).stderr(Stdio::piped()))
-}
-
-/// The same, with what it logs in a file.
-fn start_logging(args: &[&str], folder: &Path, log: &Path) -> Running {
-    started(args, command(args, folder).stderr(fs::File::create(log).unwrap()))
-}
-
-fn started(args: &[&str], command: &mut Command) -> Running {
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    match lines.next() {
-        Some(Ok(ready)) => Running { child, ready },
-        _ => {
-            let mut errors = String::new();
-            if let Some(mut said) = child.stderr.take() {
-                said.read_to_string(&mut errors).unwrap();
-            }
-            panic!("{args:?} did not get ready: {errors}");
-        }
-    }
-}
+use self::process_support::{Running, command, done, run, start, started, text, video};
 
 /// A folder with a site's keys. Applications may do everything there.
 fn site() -> tempfile::TempDir {
     let folder = strict_site();
     let all = "watch,read,originals,reply,observe,export,profile";
-    let granted = run(&["keys", "grant", "app/**", all, "**"], folder.path());
-    assert!(granted.status.success(), "{}", text(&granted));
+    done(&["keys", "grant", "app/**", all, "**"], folder.path());
     folder
 }
 
 /// A folder with a site's keys, as `mez keys init` makes it: nobody is granted anything.
 fn strict_site() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let made = run(&["keys", "init", "--site", "test"], folder.path());
-    assert!(made.status.success(), "{}", text(&made));
+    done(&["keys", "init", "--site", "test"], folder.path());
     folder
-}
-
-fn video(folder: &Path) -> PathBuf {
-    let path = folder.join("video.avi");
-    let made = Command::new("ffmpeg")
-        .args([
-            "-v",
-            "error",
-            "-f",
-            "lavfi",
-            "-i",
-            "testsrc=size=160x120:rate=20",
-            "-t",
-            "2",
-            "-c:v",
-            "mjpeg",
-            "-y",
-        ])
-        .arg(&path)
-        .status()
-        .expect("ffmpeg is needed: apt-get install ffmpeg");
-    assert!(made.success());
-    path
 }
 
 fn edge(folder: &Path) -> (Running, String, String) {
@@ -112,23 +33,15 @@ fn edge(folder: &Path) -> (Running, String, String) {
         &["edge", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--enrol", "off", "--socket", &socket],
         folder,
     );
-    let field = |name: &str| {
-        let fields = edge.ready.split(' ').find_map(|field| field.strip_prefix(name));
-        fields.unwrap_or_else(|| panic!("no {name} in {:?}", edge.ready)).to_owned()
-    };
-    let (link, grpc) = (field("link="), field("grpc="));
+    let (link, grpc) = (edge.field("link="), edge.field("grpc="));
     (edge, link, grpc)
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
 #[test]
 fn a_video_reaches_a_subscriber_over_the_socket_and_over_tls() {
     let folder = site();
     let folder = folder.path();
-    let video = video(folder).display().to_string();
+    let video = video(folder);
     let (_edge, link, grpc) = edge(folder);
     let _camera = start(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--loop"], folder);
     let socket = format!("unix://{}", folder.join("edge.sock").display());
@@ -167,7 +80,7 @@ fn a_video_reaches_a_subscriber_over_the_socket_and_over_tls() {
 fn a_camera_with_a_recording_ends_with_it() {
     let folder = site();
     let folder = folder.path();
-    let video = video(folder).display().to_string();
+    let video = video(folder);
     let (_edge, link, _) = edge(folder);
     let ended = run(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--fps", "100"], folder);
     assert!(ended.status.success(), "{}", text(&ended));
@@ -232,27 +145,26 @@ fn an_edge_says_once_whom_it_refuses() {
     let folder = site();
     let folder = folder.path();
     let other = site();
-    let (said, tried) = (folder.join("edge.log"), folder.join("stranger.log"));
     let socket = folder.join("edge.sock").display().to_string();
     let args = ["edge", "--listen", "127.0.0.1:0", "--grpc", "off", "--enrol", "off", "--socket", &socket];
-    let edge = start_logging(&args, folder, &said);
-    let link = edge.ready.split(' ').find_map(|field| field.strip_prefix("link=")).unwrap().to_owned();
-    let video = video(folder).display().to_string();
+    let edge = start(&args, folder);
+    let link = edge.field("link=");
+    let video = video(folder);
     let args = ["--log", "mez_node=debug", "camera", "dock/cam1", "--edge", &link, "--link", "quic"];
     let args = [&args[..], &["--source", &video, "--loop"]].concat();
-    let stranger = start_logging(&args, other.path(), &tried);
-    let lines_of = |file: &Path, words: &[&str]| -> Vec<String> {
-        let said = fs::read_to_string(file).unwrap();
+    let stranger = started(&mut command(&args, other.path()), "camera", other.path());
+    let lines_of = |broker: &Running, words: &[&str]| -> Vec<String> {
+        let said = broker.logged();
         said.lines().filter(|line| words.iter().any(|word| line.contains(word))).map(str::to_owned).collect()
     };
-    let refusals = || lines_of(&said, &["refused"]);
+    let refusals = || lines_of(&edge, &["refused"]);
     // Whether the edge's refusal comes before the connection is made or after it is a matter of luck.
-    let attempts = || lines_of(&tried, &["another attempt failed", "a connection ended"]).len();
+    let attempts = || lines_of(&stranger, &["another attempt failed", "a connection ended"]).len();
     let begun = std::time::Instant::now();
     while (refusals().is_empty() || attempts() < 5) && begun.elapsed().as_secs() < 20 {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    assert!(attempts() >= 5, "{}", fs::read_to_string(&tried).unwrap());
+    assert!(attempts() >= 5, "{}", stranger.logged());
     drop(stranger);
     let said = refusals();
     assert!(said.len() == 1 && said[0].contains("127.0.0.1"), "{said:#?}");
@@ -296,7 +208,7 @@ fn messages_do_not_mislead() {
 fn the_past_of_an_absent_camera_is_read_without_waiting_for_it() {
     let folder = site();
     let folder = folder.path();
-    let video = video(folder).display().to_string();
+    let video = video(folder);
     let (_edge, link, _) = edge(folder);
     let camera = start(&["camera", "dock/cam1", "--edge", &link, "--source", &video, "--loop"], folder);
     let socket = format!("unix://{}", folder.join("edge.sock").display());

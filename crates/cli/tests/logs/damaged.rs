@@ -6,7 +6,8 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::{camera, done, edge, frames, run, site, start, text};
+use super::process_support::{done, run, start, text};
+use super::{camera, edge, frames, site};
 
 /// The segments of the camera's log, the oldest first.
 fn segments(log: &Path) -> Vec<PathBuf> {

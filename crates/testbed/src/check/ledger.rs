@@ -23,6 +23,8 @@ pub(crate) struct Ledger {
     published: BTreeSet<FrameId>,
     /// The newest frame that was reported as durable; so were all before it.
     acknowledged: Option<FrameId>,
+    /// Frames whose publishers were told that they outlive what comes.
+    confirmed: BTreeSet<FrameId>,
     /// The frames, with their sizes, that the disk had at the end of the last life, in segments that had not
     /// expired.
     held: Vec<(FrameId, u64)>,
@@ -43,6 +45,7 @@ impl Ledger {
             keys,
             published: BTreeSet::new(),
             acknowledged: None,
+            confirmed: BTreeSet::new(),
             held: Vec::new(),
             gone: BTreeSet::new(),
             salts: BTreeMap::new(),
@@ -64,6 +67,27 @@ impl Ledger {
         self.acknowledged = self.acknowledged.max(durable);
     }
 
+    /// A publisher is told that this very record outlives a crash.
+    pub(crate) fn confirmed(&mut self, id: FrameId) {
+        self.confirmed.insert(id);
+    }
+
+    /// The power was cut, and the log's configuration promises nothing for that.
+    pub(crate) fn nothing_is_promised(&mut self) {
+        self.confirmed.clear();
+    }
+
+    /// I3: the disk has every frame whose publisher was told so, unless it has expired.
+    pub(crate) fn check_confirmed(&self) -> Result<(), String> {
+        let held: BTreeSet<FrameId> = self.held.iter().map(|(id, _)| *id).collect();
+        // A log whose segments have all expired, to make room for one that could not be written, has nothing to compare.
+        let Some(oldest) = held.first().copied() else { return Ok(()) };
+        match self.confirmed.range(oldest..).find(|id| !held.contains(id) && !self.gone.contains(id)) {
+            Some(id) => Err(format!("frame {id} was confirmed to its publisher, and is not on the disk")),
+            None => Ok(()),
+        }
+    }
+
     /// A life ends and leaves this disk. Frames older than all on it are gone.
     pub(crate) fn ended(&mut self, disk: &mut SimulatedDisk) {
         self.held = self.read(disk);
@@ -75,6 +99,8 @@ impl Ledger {
     /// Bytes have rotted. Records that are still readable must come back.
     pub(crate) fn rotted(&mut self, disk: &mut SimulatedDisk) {
         self.held = self.read(disk);
+        let held: BTreeSet<FrameId> = self.held.iter().map(|(id, _)| *id).collect();
+        self.confirmed.retain(|id| held.contains(id));
         self.has_rotted = true;
     }
 
@@ -121,7 +147,9 @@ impl Ledger {
         // Frames that did not fit into memory are excused.
         let before = self.held.iter().rev().find(|(id, _)| oldest.is_none_or(|oldest| *id < oldest));
         let full = before.is_some_and(|(_, next)| bytes + next > bytes_max);
-        for (id, _) in self.held.iter().filter(|(id, _)| Some(*id) <= self.acknowledged) {
+        for (id, _) in
+            self.held.iter().filter(|(id, _)| Some(*id) <= self.acknowledged || self.confirmed.contains(id))
+        {
             let excused = full && oldest.is_none_or(|oldest| *id < oldest);
             if !excused && !back.contains(id) {
                 return Err(format!("frame {id} was said to be durable, and is gone"));

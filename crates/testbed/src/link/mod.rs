@@ -1,8 +1,8 @@
 //! Models a link between a camera host and an edge, and the connections on it, without sockets.
 //!
 //! All connections share one rate each way, with a bounded queue in front of it and a delay behind it. What a connection has on its
-//! way is bounded as on real links ([`mez_core::window`]). On each connection, messages go before frames, and newer frames before older
-//! ones. As long as the link holds, nothing is lost or reordered, as QUIC appears to its user.
+//! way is bounded as on real links ([`mez_core::window`]). On each connection, what was lost goes first, then messages, then frames, newer
+//! ones before older ones, of which a broker leaves none unsent. As long as the link holds, nothing is lost or reordered, as QUIC appears to its user.
 //!
 //! While the link is *cut*, nothing passes, and neither end is told. What was under way is sent again when the sender's next probe
 //! gets through. QUIC doubles the time between two probes (RFC 9002, section 6.2), so an old connection may stay silent for as long

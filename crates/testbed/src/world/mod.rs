@@ -154,6 +154,12 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// Asserts that a run in which a fault was planted broke the rule that is there for it, and no other before.
+pub fn noticed(planted: impl fmt::Debug, failure: Option<Box<Failure>>, rule: &str) {
+    let failure = failure.unwrap_or_else(|| panic!("{planted:?} went unnoticed"));
+    assert_eq!(failure.violation.rule, rule, "{planted:?} was taken for something else: {failure}");
+}
+
 impl World {
     /// A world with one edge that runs, and nothing else.
     pub fn seeded(seed: u64) -> Self {

@@ -206,7 +206,7 @@ pub struct CameraSpec {
     pub footage: Footage,
     /// Width and height of its frames, in pixels. Default 64 × 48.
     pub pixels: (u32, u32),
-    /// Its codecs take so many times as long as those that the footage was measured with. Default 1.
+    /// Its codecs take so many times as long to encode as those that the footage was measured with. Default 1.
     pub codec_slowness: u32,
     /// The budget of its log, in bytes. Default 32 MiB.
     pub log_bytes_max: u64,

@@ -40,12 +40,15 @@ const INSIDE: &[(&str, &[Allowed])] = &[
             Always("mez-emulator"),
         ],
     ),
+    // The files of the page: bytes, which the command hands to the edge's web server.
+    ("mez-page", &[]),
     (
         "mez-cli",
         &[
             Always("mez-core"),
             Always("mez-media"),
             Always("mez-node"),
+            Always("mez-page"),
             Behind("mez-emulator", "emulator"),
             Behind("mez-measure", "bench"),
         ],
@@ -262,6 +265,15 @@ fn chosen_python_packages() -> BTreeSet<String> {
     chosen.filter_map(|line| line.split_once("==")).map(|(name, _)| name.to_owned()).collect()
 }
 
+/// The packages that the page names, in `web/package.json`.
+fn page_packages() -> Vec<String> {
+    let package: Value = serde_json::from_str(&read("web/package.json")).expect("it is JSON");
+    let of =
+        |kind: &str| package[kind].as_object().expect("npm writes a table here").keys().cloned().collect();
+    let kinds: [Vec<String>; 2] = [of("dependencies"), of("devDependencies")];
+    kinds.concat()
+}
+
 /// A dependency without a stated reason is one that nobody can argue about.
 #[test]
 fn every_direct_dependency_is_explained() {
@@ -275,6 +287,7 @@ fn every_direct_dependency_is_explained() {
     for member in &members {
         used.remove(&member.name);
     }
+    used.extend(page_packages());
     let missing: Vec<_> = used
         .difference(&explained())
         .map(|name| format!("{name}: has no row in docs/dependencies.md; say there why it is needed"))
@@ -313,6 +326,7 @@ fn checker_refuses_forbidden_edges() {
         ("mez-emulator", "mez-measure"),
         ("mez-measure", "mez-cli"),
         ("mez-cli", "mez-testbed"),
+        ("mez-node", "mez-page"),
         ("mez-python", "mez-testbed"),
         ("mez-core", "serde"),
         ("mez-core", "tokio"),

@@ -57,6 +57,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("wire", &["contract", "controller", "frame", "history", "name", "profile", "source", "trace", "units"]),
     ("store", &["chain", "frame", "history", "log", "name", "units", "wire"]),
     ("revocation", &["name", "units", "wire"]),
+    ("answers", &["clock", "frame", "trace", "units", "wire"]),
     ("data", &["frame", "name", "units", "wire"]),
     ("join", &["data", "frame", "name", "units"]),
     // The brokers, from their smallest parts up. Their own rows say what each part uses of its broker; of the modules above, all.
@@ -68,6 +69,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("broker::camera::ledger", &[]),
     ("broker::camera::rate", &[]),
     ("broker::camera::published", &["broker::camera::rate"]),
+    ("broker::camera::answers", &["broker::camera::types", "broker"]),
     ("broker::camera::source", &["broker::camera::types", "broker"]),
     ("broker::camera::status", &["broker::camera::types", "broker"]),
     ("broker::camera::connection", &["broker::camera::types", "broker", "broker::epochs"]),
@@ -99,6 +101,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "broker::camera::negotiation",
             "broker::camera::adapt",
             "broker::camera::connection",
+            "broker::camera::answers",
             "broker::camera::published",
             "broker::camera::source",
             "broker::camera::status",
@@ -217,6 +220,17 @@ const MODULES: &[(&str, &[&str])] = &[
             "broker::revocations",
         ],
     ),
+    (
+        "broker::edge::answers",
+        &[
+            "broker::edge",
+            "broker::edge::roster",
+            "broker::edge::camera",
+            "broker::edge::connection",
+            "broker::edge::types",
+            "broker",
+        ],
+    ),
     // What an application gets: its contract on each camera, and its frames.
     (
         "contract::watch",
@@ -276,6 +290,7 @@ const MODULES: &[(&str, &[&str])] = &[
 /// Modules that every part of a broker may use.
 const BELOW_BROKERS: &[&str] = &[
     "ancestors",
+    "answers",
     "buffer",
     "chain",
     "clock",

@@ -65,7 +65,7 @@ impl CameraHost {
             process.encoder.encode((transform, picture_bytes), &self.spec.footage, &mut self.scene);
         follow_profiles(stage.profiles, &self.spec.footage, (transform, picture_bytes), &mut coded);
         let deadline = self.clock.moment_of(transform.deadline).max(now);
-        let done = now + (takes + decodes) * self.spec.codec_slowness;
+        let done = now + takes * self.spec.codec_slowness + decodes;
         let (done, late) = if hangs || done > deadline { (deadline, true) } else { (done, false) };
         let made = if fails || late {
             process.stuck_until = done;

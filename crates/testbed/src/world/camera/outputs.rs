@@ -107,6 +107,8 @@ impl CameraHost {
                     self.forge(link, stage);
                 }
             }
+            // Nobody in a world answers.
+            CameraOutput::Answer(_) | CameraOutput::AnswersSkipped(_) => {}
             CameraOutput::Reply { frame, application, result } => {
                 self.counts.replies += 1;
                 stage.trace.record(stage.now, What::Replied { camera: self.index, frame });

@@ -79,6 +79,8 @@ impl EdgeHost {
             EdgeOutput::History { request, answer } => Effect::Answered { request, answer },
             // The contracts see it in the view, and nobody forgets a camera of a world.
             EdgeOutput::SourceChanged { .. } | EdgeOutput::Detach { .. } => Effect::Nothing,
+            // Nobody in a world answers.
+            EdgeOutput::SendAnswer { .. } | EdgeOutput::ResetAnswer { .. } => Effect::Nothing,
             EdgeOutput::Revocations { signed, .. } => match self.take_brought(&signed, stage) {
                 true => Effect::ListChanged,
                 false => Effect::Nothing,
