@@ -52,6 +52,7 @@ class Burst:
         latency_ms: From when frames were due until they were received; a row a subscription, NaN where lost.
         corrupt: Frames that came with other bytes, or came twice.
         late_ms: How late the publisher's calls were. The latencies include it.
+        call_ms: How long each call took.
         cpu_ms_per_frame: Processor time, by process.
         page_faults_per_frame: By process.
     """
@@ -59,6 +60,7 @@ class Burst:
     latency_ms: NDArray[np.float64]
     corrupt: int
     late_ms: Values
+    call_ms: Values
     cpu_ms_per_frame: dict[str, float]
     page_faults_per_frame: dict[str, float]
 
@@ -135,6 +137,7 @@ class Driver:
             latency_ms=latency_ns[:, first:] / 1e6,
             corrupt=int(received["corrupt"]) + int(received["duplicate"]),
             late_ms=np.array(published["late_ns"][first:], np.float64) / 1e6,
+            call_ms=np.array(published["call_ns"][first:], np.float64) / 1e6,
             cpu_ms_per_frame={name: (after[name][0] - before[name][0]) / 1e6 / frames for name in before},
             page_faults_per_frame={name: (after[name][1] - before[name][1]) / frames for name in before},
         )

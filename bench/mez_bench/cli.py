@@ -24,7 +24,7 @@ SUBJECTS: Final[Mapping[str, tuple[str, ...]]] = {
     "video": ("contracts",),
     "profile": ("contracts",),
     "app": ("contracts",),
-    "only": ("contracts", "groups", "sources", "breakdown", "kept", "pipeline", "aitax"),
+    "only": ("contracts", "groups", "sources", "breakdown", "kept", "page", "pipeline", "aitax", "offload"),
     "plan": ("cost",),
     "rates": ("cost",),
 }
@@ -102,7 +102,13 @@ def _run(experiment: Experiment, options: argparse.Namespace, console: Console) 
     console.print(f"[bold]{experiment.name}[/bold]{where}: {experiment.summary}; about {_duration(seconds)}")
     commit, about = machine.commit(), machine.machine()
     subject = Subject(
-        options.video, options.profile, options.app, tuple(options.only), tuple(options.plan), options.rates
+        options.video,
+        options.profile,
+        options.app,
+        tuple(options.only),
+        tuple(options.plan),
+        options.rates,
+        options.events,
     )
     with Run(options.quick, options.data, Console(stderr=True), subject) as run:
         outcome = experiment.run(run)
@@ -164,6 +170,12 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         help="cost: a data centre in TOML instead of the paper's two; may be given several times",
     )
     parser.add_argument("--rates", type=Path, metavar="FILE", help="cost: what nodes carry, in TOML")
+    parser.add_argument(
+        "--events",
+        type=Path,
+        metavar="DIR",
+        help="acceleration: events of your own pipeline, whose measured shares of AI are taken too",
+    )
     parser.add_argument(
         "--virtual",
         action="store_true",

@@ -15,13 +15,14 @@ SEGMENT_BYTES_MAX: Final = 65_535
 """The most that a segment may say of its own length, which counts the two bytes that say it."""
 
 
-def write_jpeg(folder: Path, size_bytes: int) -> Path:
-    """Write a JPEG of exactly so many bytes, 1920 pixels wide and 1080 high, and return the file.
+def write_jpeg(folder: Path, size_bytes: int, size: tuple[int, int] = (WIDTH, HEIGHT)) -> Path:
+    """Write a JPEG of exactly so many bytes, by default 1920 pixels wide and 1080 high, and return the file.
 
     It shows smoothed noise at the highest quality that fits. Comment segments before the picture fill it up;
     the first begins where every measured program puts its stamp (`bench/measure/src/stamp.rs`).
     """
-    noise = np.random.default_rng(size_bytes).integers(0, 256, (HEIGHT, WIDTH, 3), np.uint8)
+    width, height = size
+    noise = np.random.default_rng(size_bytes).integers(0, 256, (height, width, 3), np.uint8)
     picture = cv2.GaussianBlur(noise, (0, 0), 1.0)
 
     def code(quality: int) -> bytes:
@@ -36,7 +37,7 @@ def write_jpeg(folder: Path, size_bytes: int) -> Path:
         else:
             high = quality - 1
     if not best:
-        raise ExperimentError(f"{size_bytes} bytes are too few for a picture of {WIDTH}x{HEIGHT} pixels")
+        raise ExperimentError(f"{size_bytes} bytes are too few for a picture of {width}x{height} pixels")
     path = folder / f"{size_bytes}.jpg"
     path.write_bytes(best[:2] + _comments(size_bytes - len(best)) + best[2:])
     assert path.stat().st_size == size_bytes, "the comments fill it up"

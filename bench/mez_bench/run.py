@@ -45,6 +45,7 @@ class Subject:
         only: The parts of an experiment that are run; empty: all.
         plans: Data centres; empty: those that come with the experiment.
         rates: What nodes carry.
+        events: A folder of events of a pipeline.
     """
 
     video: Path | None = None
@@ -53,6 +54,7 @@ class Subject:
     only: tuple[str, ...] = ()
     plans: tuple[Path, ...] = ()
     rates: Path | None = None
+    events: Path | None = None
 
 
 DEMO: Final = Subject()

@@ -127,6 +127,7 @@ pub(crate) fn publish(args: PublishArgs) -> Result<(), Failure> {
                     return Err(format!("lost the broker: {reason}"));
                 }
                 PublisherEvent::Accepted { .. }
+                | PublisherEvent::OnDisk { .. }
                 | PublisherEvent::Reply { .. }
                 | PublisherEvent::Reconnected => {}
             }

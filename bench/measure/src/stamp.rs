@@ -8,7 +8,7 @@
 //! | command | to | answer |
 //! | --- | --- | --- |
 //! | `subscriptions N` | subscribers | `{"subscriptions":N}`, once there are as many |
-//! | `burst NUMBER FIRST_NS INTERVAL_NS FRAMES PAYLOAD` | publishers | how late each call was made |
+//! | `burst NUMBER FIRST_NS INTERVAL_NS FRAMES PAYLOAD` | publishers | how late each call was made, and how long it took |
 //! | the same | subscribers | when every frame was received |
 //!
 //! Frame `i` of a burst is due at `FIRST_NS + i * INTERVAL_NS` of `CLOCK_MONOTONIC`, which all processes of a machine
@@ -108,17 +108,20 @@ pub fn publish(mut send: impl FnMut(Vec<u8>) -> Result<(), String>) -> Result<()
             Some((&"burst", rest)) => Burst::parse(rest)?,
             _ => return Err(format!("a publisher does not know {line:?}")),
         };
-        let mut late_ns = Vec::new();
+        let (mut late_ns, mut call_ns) = (Vec::new(), Vec::new());
         for frame in 0..burst.frames {
             // A camera makes frames, not the broker. So a frame is made before it is due, and not while the one before is
             // still on its way.
             sleep_until(burst.due_ns(frame) - burst.interval_ns.min(PREPARATION_NS_MAX) / 2);
             let payload = burst.stamped(frame);
             sleep_until(burst.due_ns(frame));
-            late_ns.push((now_ns() - burst.due_ns(frame)).to_string());
+            let called_ns = now_ns();
+            late_ns.push((called_ns - burst.due_ns(frame)).to_string());
             send(payload)?;
+            call_ns.push((now_ns() - called_ns).to_string());
         }
-        answer(&format!(r#"{{"burst":{},"late_ns":[{}]}}"#, burst.number, late_ns.join(",")))?;
+        let (late_ns, call_ns) = (late_ns.join(","), call_ns.join(","));
+        answer(&format!(r#"{{"burst":{},"late_ns":[{late_ns}],"call_ns":[{call_ns}]}}"#, burst.number))?;
     }
     Ok(())
 }

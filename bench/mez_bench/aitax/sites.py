@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mez._processes import run_to_end
 from mez_bench.aitax.drives import Drive
 from mez_bench.aitax.durable import Watch
 from mez_bench.aitax.part import STAGE
 from mez_bench.children import Child, mez
-from mez_bench.errors import ExperimentError
-from mez_bench.run import ROOT, Run
+from mez_bench.kafka import start_kafka
+from mez_bench.run import Run
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
-
-TOOL: Final = ROOT / "tools" / "kafka.py"
-KAFKA_READY_S: Final = 200.0
 
 
 def data_folder(folder: Path, broker: int) -> Path:
@@ -163,12 +159,8 @@ def kafka_site(run: Run, folder: Path, brokers: int, drives: Sequence[Drive]) ->
         ExperimentError: They do not start.
     """
     folder.mkdir(exist_ok=True)
-    command = [sys.executable, str(TOOL), "run", "--brokers", str(brokers), "--folder", str(folder)]
-    child = run.children.start(f"{folder.name} kafka", command)
+    child, servers = start_kafka(run, folder, brokers)
     try:
-        servers = child.ready(KAFKA_READY_S)
-        if not servers:
-            raise ExperimentError(f"Kafka did not say where it listens.{child.last_words()}")
-        yield KafkaSite(child, tuple(servers.split(",")), brokers, tuple(drives))
+        yield KafkaSite(child, servers, brokers, tuple(drives))
     finally:
         run.children.stop(child)

@@ -14,6 +14,7 @@ from mez.demo.accuracy import Originals, Samples
 from mez.demo.channel import Channel, Scenario
 from mez_bench.children import Children
 from mez_bench.errors import ExperimentError
+from mez_bench.reading import Reading
 from mez_bench.run import Place, Run
 from mez_bench.systems.mez import Brokers
 
@@ -83,7 +84,7 @@ class Taken:
 
 
 @dataclass(slots=True)
-class Application:
+class Application(Reading):
     """A subscription that is read on a thread of its own."""
 
     edge: str
@@ -92,20 +93,6 @@ class Application:
     frames: list[Taken] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     began_s: float | None = None
-    failure: BaseException | None = None
-    stopping: bool = False
-    thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Subscribe."""
-        self.thread = threading.Thread(target=self._read, name=self.asked.name, daemon=True)
-        self.thread.start()
-
-    def stop(self) -> None:
-        """Unsubscribe."""
-        self.stopping = True
-        if self.thread is not None:
-            self.thread.join(10)
 
     def on_time(self) -> int:
         """Count the frames within the bound, once the link is known."""
@@ -119,26 +106,17 @@ class Application:
         if event.kind == "contract" and event.state == "infeasible":
             self.reasons.append(event.reason or "")
 
-    def _read(self) -> None:
+    def _subscribe(self) -> mez_client.Subscription:
         asked = self.asked
-        try:
-            with mez_client.subscribe(
-                PATTERN,
-                edge=self.edge,
-                latency_ms=asked.latency_ms,
-                accuracy=asked.accuracy,
-                priority=asked.priority,
-                profile=asked.profile,
-                on_event=self._on_event,
-            ) as subscription:
-                while not self.stopping:
-                    try:
-                        frame = subscription.next(timeout=0.2)
-                    except mez_client.WaitTimeoutError:
-                        continue
-                    self._take(frame)
-        except BaseException as failure:
-            self.failure = failure
+        return mez_client.subscribe(
+            PATTERN,
+            edge=self.edge,
+            latency_ms=asked.latency_ms,
+            accuracy=asked.accuracy,
+            priority=asked.priority,
+            profile=asked.profile,
+            on_event=self._on_event,
+        )
 
     def _take(self, frame: mez_client.Frame) -> None:
         if self.began_s is None or frame.age_ms is None:

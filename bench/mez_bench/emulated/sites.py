@@ -18,13 +18,13 @@ from mez_bench.children import Child
 from mez_bench.emulated import producers
 from mez_bench.emulated.producers import Plan, Played
 from mez_bench.errors import ExperimentError
-from mez_bench.run import ROOT, Run
+from mez_bench.kafka import start_kafka as start_brokers
+from mez_bench.run import Run
 from mez_bench.systems.mez import Brokers
 
 HERE: Final = Path(__file__).parent
 LOG_BYTES: Final = 256 << 20
 """The edge's memory."""
-KAFKA_READY_S_MAX: Final = 240.0
 RUNNING_S_MAX: Final = 90.0
 ENDED_S_MAX: Final = 120.0
 """How long the last records of a round may take."""
@@ -108,11 +108,8 @@ def start_kafka(run: Run, shape: Shape) -> Site:
     At its best: as many partitions as workers, and cameras whose names spread evenly over them. With other
     names some workers have more to do than others.
     """
-    folder = run.folder / "kafka"
-    words = [sys.executable, str(ROOT / "tools/kafka.py"), "run", "--folder", str(folder)]
-    servers = run.children.start("kafka", words).ready(KAFKA_READY_S_MAX)
-    listed = ", ".join(f'"{server}"' for server in servers.split(","))
-    head = f"[kafka]\nservers = [{listed}]\npartitions = {shape.workers}\n"
+    _, servers = start_brokers(run, run.folder / "kafka")
+    head = f"[kafka]\nservers = {json.dumps(servers)}\npartitions = {shape.workers}\n"
     # Cameras are read at an edge, also where another program plays them.
     edge = Brokers(run, LOG_BYTES, "kafka-edge")
     head += f'[mez]\nedge = "{edge.socket}"\n'

@@ -14,6 +14,7 @@ from mez_bench.experiments.chains import CHAINS
 from mez_bench.experiments.channel import CHANNEL
 from mez_bench.experiments.contracts import CONTRACTS
 from mez_bench.experiments.cost import COST
+from mez_bench.experiments.dds import DDS
 from mez_bench.experiments.flame import FLAME
 from mez_bench.experiments.flood import FLOOD
 from mez_bench.experiments.groups import GROUPS
@@ -23,7 +24,10 @@ from mez_bench.experiments.knobs_data import KNOBS_DATA
 from mez_bench.experiments.log import LOG
 from mez_bench.experiments.loopback import LOOPBACK
 from mez_bench.experiments.memory import MEMORY
+from mez_bench.experiments.metrics import METRICS
+from mez_bench.experiments.offload import OFFLOAD
 from mez_bench.experiments.outage import OUTAGE
+from mez_bench.experiments.page import PAGE_COST
 from mez_bench.experiments.pareto import PARETO
 from mez_bench.experiments.pipeline import PIPELINE
 from mez_bench.experiments.policies import POLICIES
@@ -55,7 +59,10 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         RIGHTS,
         GROUPS,
         BRIDGE_THROUGHPUT,
+        DDS,
         MEMORY,
+        METRICS,
+        PAGE_COST,
         POLICIES,
         ABLATION,
         AWSTREAM_EXPERIMENT,
@@ -68,6 +75,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         ACCELERATION,
         AITAX,
         PIPELINE,
+        OFFLOAD,
         COST,
     )
 }

@@ -1,4 +1,7 @@
-"""Says by theory what faster AI does to a recognition pipeline: nothing is measured, no bus is run."""
+"""Says by theory what faster AI does to a recognition pipeline: no bus is run.
+
+Shares of AI are the paper's, and those measured of a pipeline of one's own.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from mez_bench import report
 from mez_bench.acceleration import paper
 from mez_bench.acceleration.amdahl import delay_growth_ms_per_s, frames_max, speedup
 from mez_bench.acceleration.brokers import Cluster, paper_rate, verdict
+from mez_bench.acceleration.own import Shares, shares
 from mez_bench.experiment import Cell, Experiment, Outcome, Target
 from mez_bench.queueing import (
     lognormal,
@@ -61,7 +65,9 @@ Says what theory gives for a pipeline whose AI gets faster, before any bus is ru
   - the delay of ingestion, where sending a set of frames takes longer than its
     interval (Figure 14).
 
-Nothing is measured. docs/cost.md says what the models leave out.
+Nothing is measured here. With --events, Amdahl's bound is also that of your own
+pipeline, by the shares of AI that its events say. docs/cost.md says what the models
+leave out.
 """
 
 _EXAMPLES: Final = """\
@@ -69,6 +75,7 @@ examples:
   mez bench acceleration             ten seeds; about half a minute
   mez bench acceleration --quick     fewer records
   mez bench acceleration --check     fails if a published figure is missed
+  mez bench acceleration --events events   also for the pipeline that wrote these events
 """
 
 
@@ -101,6 +108,7 @@ class Judged:
 
 
 def _run(run: Run) -> Outcome:
+    own = None if run.subject.events is None else shares(run.subject.events)
     rounds = 5 if run.quick else 10
     records = 10_000 if run.quick else 50_000
     run.expect(len(WORKERS) + len(paper.POINTS) + 1)
@@ -130,6 +138,7 @@ def _run(run: Run) -> Outcome:
             *(_waited_row(one) for one in waited),
             *(_judged_row(one) for one in judged),
             *_factor_rows(),
+            *(_own_rows(own) if own is not None else ()),
         ],
         targets=[
             Target("amdahl_error_max", "<=", 0.01),
@@ -139,12 +148,13 @@ def _run(run: Run) -> Outcome:
         ],
         tables=[
             _amdahl_table(),
+            *([_own_table(own)] if own is not None else ()),
             _waited_table(waited),
             _judged_table(judged),
             _limits_table(),
             _sets_table(),
         ],
-        notes=_notes(judged),
+        notes=[*_notes(judged), *(_own_notes(own) if own is not None else ())],
     )
     outcome.plot = lambda drawing: _plot(drawing, waited, judged)
     return outcome
@@ -315,6 +325,42 @@ def _amdahl_table() -> Table:
         ),
     )
     return table
+
+
+def _own(own: Shares) -> dict[str, float]:
+    return {**own.stages, "end to end, waiting as it is": own.whole}
+
+
+def _own_table(own: Shares) -> Table:
+    factors = (*FACTORS, math.inf)
+    table = report.columns(
+        f"the same for {own.pipeline}, by measured shares: AI times", *(f"{factor:g}" for factor in factors)
+    )
+    for name, share in _own(own).items():
+        table.add_row(f"{name} (AI {share:.1%})", *(f"{speedup(share, factor):.2f}" for factor in factors))
+    return table
+
+
+def _own_rows(own: Shares) -> list[dict[str, Cell]]:
+    return [
+        {
+            "part": "own",
+            "pipeline": own.pipeline,
+            "stage": name,
+            "ai_share": share,
+            "factor": None if math.isinf(factor) else factor,
+            "faster": speedup(share, factor),
+        }
+        for name, share in _own(own).items()
+        for factor in (*FACTORS, math.inf)
+    ]
+
+
+def _own_notes(own: Shares) -> list[str]:
+    told = [f"{own.pipeline}: shares of AI from the events of {own.records} records, of their whole time"]
+    if own.unmarked:
+        told.append(f"{own.pipeline}: {', '.join(own.unmarked)} mark no AI, and stay as they are")
+    return told
 
 
 def _waited_table(waited: Sequence[Waited]) -> Table:

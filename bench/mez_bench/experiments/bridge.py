@@ -19,6 +19,7 @@ from mez_bench.children import Child, mez
 from mez_bench.errors import ExperimentError
 from mez_bench.experiment import Cell, Experiment, Outcome, Target
 from mez_bench.experiments.groups import Site
+from mez_bench.kafka import start_kafka
 from mez_bench.report import columns, figure
 from mez_bench.run import Run
 from mez_bench.stats import Values, interval, median, ratio_interval
@@ -41,8 +42,6 @@ QUIET_S: Final = 1.5
 """A bridge that has confirmed nothing more for so long, with nothing under way, has copied everything."""
 
 SECONDS_MAX: Final = 60.0
-KAFKA_READY_S_MAX: Final = 200.0
-KAFKA: Final = Path(__file__).parents[3] / "tools" / "kafka.py"
 
 PRODUCER: Final = """
 import json, sys, time
@@ -88,8 +87,7 @@ class Cluster:
         self._payload = run.folder / "payload.jpg"
         self._payload.write_bytes(payload)
         self.bytes = len(payload)
-        words = [sys.executable, str(KAFKA), "run", "--folder", str(run.folder / "kafka")]
-        self._server = run.children.start("kafka", words).ready(KAFKA_READY_S_MAX)
+        _, (self._server,) = start_kafka(run, run.folder / "kafka")
 
     def file(self, name: str, socket: Path) -> Path:
         """The file of a bridge."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +21,7 @@ from mez_bench.children import Child
 from mez_bench.errors import ExperimentError
 from mez_bench.experiment import Cell, Experiment, Outcome, Target
 from mez_bench.footage import FPS, motion_jpeg
+from mez_bench.reading import Reading
 from mez_bench.relay import Relay
 from mez_bench.report import figure
 from mez_bench.run import Run
@@ -67,52 +67,32 @@ class Taken:
 
 
 @dataclass(slots=True)
-class Application:
+class Application(Reading):
     """A subscription that is read on a thread of its own.
 
     Attributes:
         frames: What came.
         states: When the contract changed to what, as its events say.
-        failure: Why it ended before it was asked to.
     """
 
     edge: str
     frames: list[Taken] = field(default_factory=list)
     states: list[tuple[float, str]] = field(default_factory=list)
-    failure: BaseException | None = None
-    stopping: bool = False
-    thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Subscribe."""
-        self.thread = threading.Thread(target=self._read, name="application", daemon=True)
-        self.thread.start()
-
-    def stop(self) -> None:
-        """Unsubscribe."""
-        self.stopping = True
-        if self.thread is not None:
-            self.thread.join(10)
 
     def _on_event(self, event: mez_client.Event) -> None:
         if event.kind == "contract" and event.state is not None:
             self.states.append((time.monotonic(), event.state))
 
-    def _read(self) -> None:
-        try:
-            with mez_client.subscribe(
-                CAMERA, edge=self.edge, latency_ms=LATENCY_MS, on_event=self._on_event
-            ) as subscription:
-                while not self.stopping and len(self.frames) < FRAMES_MAX:
-                    try:
-                        frame = subscription.next(timeout=0.2)
-                    except mez_client.WaitTimeoutError:
-                        continue
-                    now = time.monotonic()
-                    captured = None if frame.age_ms is None else now - frame.age_ms / 1e3
-                    self.frames.append(Taken(now, captured, dict(frame.skipped), frame.contract.state))
-        except BaseException as failure:
-            self.failure = failure
+    def _subscribe(self) -> mez_client.Subscription:
+        return mez_client.subscribe(CAMERA, edge=self.edge, latency_ms=LATENCY_MS, on_event=self._on_event)
+
+    def _take(self, frame: mez_client.Frame) -> None:
+        now = time.monotonic()
+        captured = None if frame.age_ms is None else now - frame.age_ms / 1e3
+        self.frames.append(Taken(now, captured, dict(frame.skipped), frame.contract.state))
+        # Never back to false: `stop` sets it from another thread.
+        if len(self.frames) >= FRAMES_MAX:
+            self._stopping = True
 
 
 @dataclass(frozen=True, slots=True)

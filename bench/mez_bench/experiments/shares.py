@@ -22,6 +22,7 @@ from mez_bench.contracts.part import Subject, subject, table
 from mez_bench.errors import ExperimentError
 from mez_bench.experiment import Experiment, Outcome, Target
 from mez_bench.experiments.knobs_data import profiles
+from mez_bench.reading import Reading
 from mez_bench.run import Place, Run
 from mez_bench.stats import Interval, interval, mean
 from mez_bench.systems.mez import Brokers
@@ -250,50 +251,24 @@ def _channel(allocation: str) -> str:
 
 
 @dataclass(slots=True)
-class People:
+class People(Reading):
     """Reads the cameras on a thread of its own."""
 
     edge: str
     profile: Path
     frames: list[tuple[str, int, float, float, float, int]] = field(default_factory=list)
-    failure: BaseException | None = None
-    stopping: bool = False
-    thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Subscribe."""
-        self.thread = threading.Thread(target=self._read, name="people", daemon=True)
-        self.thread.start()
+    def _subscribe(self) -> mez_client.Subscription:
+        return mez_client.subscribe(
+            CAMERAS, edge=self.edge, latency_ms=BOUND_MS, accuracy=FLOOR, profile=self.profile
+        )
 
-    def stop(self) -> None:
-        """Unsubscribe."""
-        self.stopping = True
-        if self.thread is not None:
-            self.thread.join(10)
-
-    def _read(self) -> None:
-        try:
-            with mez_client.subscribe(
-                CAMERAS, edge=self.edge, latency_ms=BOUND_MS, accuracy=FLOOR, profile=self.profile
-            ) as subscription:
-                while not self.stopping:
-                    try:
-                        frame = subscription.next(timeout=0.2)
-                    except mez_client.WaitTimeoutError:
-                        continue
-                    if frame.age_ms is not None and frame.expected_accuracy is not None:
-                        at_s, size = time.monotonic(), frame.link_bytes or len(frame.payload)
-                        kept = (
-                            frame.camera,
-                            frame.sequence,
-                            at_s,
-                            frame.age_ms,
-                            frame.expected_accuracy,
-                            size,
-                        )
-                        self.frames.append(kept)
-        except BaseException as failure:
-            self.failure = failure
+    def _take(self, frame: mez_client.Frame) -> None:
+        if frame.age_ms is None or frame.expected_accuracy is None:
+            return
+        at_s, size = time.monotonic(), frame.link_bytes or len(frame.payload)
+        kept = (frame.camera, frame.sequence, at_s, frame.age_ms, frame.expected_accuracy, size)
+        self.frames.append(kept)
 
     def row(self, allocation: str, seed: int, from_s: float, until_s: float) -> Row:
         """Return what it had between two times of `time.monotonic`."""

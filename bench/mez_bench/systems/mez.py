@@ -26,10 +26,19 @@ class Brokers:
         run: The run that they belong to, or a part of it.
         log_bytes: The budget of each broker.
         edge_words: More options of the edge. With `--store` the store's key is made.
+        host: The edge's address.
+        within: Words that start the edge on another host, if that is one of `mez_bench.line`.
     """
 
     def __init__(
-        self, run: Run | Place, log_bytes: int, name: str = "mez", edge_words: Sequence[str] = ()
+        self,
+        run: Run | Place,
+        log_bytes: int,
+        name: str = "mez",
+        edge_words: Sequence[str] = (),
+        *,
+        host: str = "127.0.0.1",
+        within: Sequence[str] = (),
     ) -> None:
         self._run = run
         self._edge_words = edge_words
@@ -44,20 +53,19 @@ class Brokers:
         run_to_end("mez keys grant", granted)
         if "--store" in edge_words:
             run_to_end("mez store key", mez("store", "key", "--keys", str(self.keys)))
-        self.link_address = self.grpc_address = "127.0.0.1:0"
+        self._within = within
+        self.link_address = self.grpc_address = f"{host}:0"
         self.start_edge()
 
     def start_edge(self) -> None:
         """Start the edge broker, again where it was before."""
-        self.edge = self._run.children.start(
-            "edge",
-            mez(
-                *("edge", "--keys", str(self.keys), "--memory-bytes", f"{self._log_bytes}"),
-                *("--listen", self.link_address, "--grpc", self.grpc_address, "--enrol", "off"),
-                *("--socket", str(self.folder / "edge.sock")),
-                *self._edge_words,
-            ),
+        words = mez(
+            *("edge", "--keys", str(self.keys), "--memory-bytes", f"{self._log_bytes}"),
+            *("--listen", self.link_address, "--grpc", self.grpc_address, "--enrol", "off"),
+            *("--socket", str(self.folder / "edge.sock")),
+            *self._edge_words,
         )
+        self.edge = self._run.children.start("edge", [*self._within, *words])
         said = dict(word.split("=", 1) for word in self.edge.ready().split())
         self.link_address, self.grpc_address = said["link"], said["grpc"]
 
@@ -85,6 +93,8 @@ class Brokers:
         fps: float = FPS,
         socket: Path | None = None,
         words: Sequence[str] = (),
+        within: Sequence[str] = (),
+        wait: bool = True,
     ) -> Child:
         """Start a camera broker with a recording, again and again, and wait for its first frame.
 
@@ -97,18 +107,19 @@ class Brokers:
             fps: Frames per second.
             socket: Where it serves applications of its own host; `None`: nowhere.
             words: More options of the command.
+            within: Words that start it on another host.
+            wait: Whether to wait; otherwise `Child.ready` does.
         """
-        child = self._run.children.start(
-            name,
-            mez(
-                *("camera", camera, "--edge", address, "--link", link, "--keys", str(self.keys)),
-                *("--memory-bytes", f"{self._log_bytes}", "--state", str(self.folder / "state")),
-                *("--source", source, "--loop", "--fps", f"{fps:g}"),
-                *(() if socket is None else ("--socket", str(socket))),
-                *words,
-            ),
+        command = mez(
+            *("camera", camera, "--edge", address, "--link", link, "--keys", str(self.keys)),
+            *("--memory-bytes", f"{self._log_bytes}", "--state", str(self.folder / "state")),
+            *("--source", source, "--loop", "--fps", f"{fps:g}"),
+            *(() if socket is None else ("--socket", str(socket))),
+            *words,
         )
-        child.ready()
+        child = self._run.children.start(name, [*within, *command])
+        if wait:
+            child.ready()
         return child
 
     @property
@@ -128,17 +139,29 @@ class Brokers:
         child.ready()
         return child
 
-    def publisher_within(self, address: str, link: str = "quic") -> Child:
-        """Start a publisher with the camera broker in its own process, which dials this address."""
-        child = self._run.children.start(
-            "publisher",
-            mez(
-                *("measure", "publish-within", "--camera", CAMERA, "--edge", address, "--link", link),
-                *("--keys", str(self.keys), "--memory-bytes", f"{self._log_bytes}"),
-                *("--state", str(self.folder / "state")),
-                *("--width", f"{WIDTH}", "--height", f"{HEIGHT}"),
-            ),
+    def publisher_within(
+        self,
+        address: str,
+        link: str = "quic",
+        *,
+        size: tuple[int, int] = (WIDTH, HEIGHT),
+        within: Sequence[str] = (),
+    ) -> Child:
+        """Start a publisher with the camera broker in its own process, which dials this address.
+
+        Args:
+            address: Where it dials.
+            link: What carries the link.
+            size: Width and height of the payloads.
+            within: Words that start it on another host.
+        """
+        words = mez(
+            *("measure", "publish-within", "--camera", CAMERA, "--edge", address, "--link", link),
+            *("--keys", str(self.keys), "--memory-bytes", f"{self._log_bytes}"),
+            *("--state", str(self.folder / "state")),
+            *("--width", f"{size[0]}", "--height", f"{size[1]}"),
         )
+        child = self._run.children.start("publisher", [*within, *words])
         child.ready()
         return child
 

@@ -17,6 +17,7 @@ from mez.demo.channel import Channel
 from mez_bench.children import Child, Children
 from mez_bench.contracts.links import Rates, written
 from mez_bench.errors import ExperimentError
+from mez_bench.reading import Reading
 from mez_bench.run import Place
 from mez_bench.systems.mez import Brokers
 from mez_bench.top_pages import servers
@@ -80,27 +81,13 @@ class Taken:
 
 
 @dataclass(slots=True)
-class Reader:
+class Reader(Reading):
     """Reads the records of all servers on a thread of its own."""
 
     edge: str
     plan: Plan
     is_adaptive: bool
     frames: list[tuple[int, int, float, str, int, list[Any]]] = field(default_factory=list)
-    failure: BaseException | None = None
-    stopping: bool = False
-    thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Subscribe."""
-        self.thread = threading.Thread(target=self._read, name="reader", daemon=True)
-        self.thread.start()
-
-    def stop(self) -> None:
-        """Unsubscribe."""
-        self.stopping = True
-        if self.thread is not None:
-            self.thread.join(10)
 
     def taken(self, began_ns: int) -> list[Taken]:
         """Return what came, by windows since the first."""
@@ -110,28 +97,19 @@ class Reader:
             for server, captured_ns, age_ms, rung, size, counts in self.frames
         ]
 
-    def _read(self) -> None:
+    def _subscribe(self) -> mez_client.Subscription:
         plan = self.plan
         contract: dict[str, Any] = (
             {"accuracy": plan.floor, "profile": plan.profile} if self.is_adaptive else {}
         )
-        places = {name: place for place, name in enumerate(plan.names)}
-        try:
-            with mez_client.subscribe(
-                PATTERN, edge=self.edge, latency_ms=plan.bound_ms, **contract
-            ) as subscription:
-                while not self.stopping:
-                    try:
-                        frame = subscription.next(timeout=0.2)
-                    except mez_client.WaitTimeoutError:
-                        continue
-                    if frame.age_ms is None:
-                        continue
-                    size = frame.link_bytes if frame.link_bytes is not None else len(frame.payload)
-                    found = (places[frame.camera], frame.captured_ns, frame.age_ms, frame.rung, size)
-                    self.frames.append((*found, frame.data))
-        except BaseException as failure:
-            self.failure = failure
+        return mez_client.subscribe(PATTERN, edge=self.edge, latency_ms=plan.bound_ms, **contract)
+
+    def _take(self, frame: mez_client.Frame) -> None:
+        if frame.age_ms is None:
+            return
+        place = self.plan.names.index(frame.camera)
+        size = frame.link_bytes if frame.link_bytes is not None else len(frame.payload)
+        self.frames.append((place, frame.captured_ns, frame.age_ms, frame.rung, size, frame.data))
 
 
 @dataclass(frozen=True, slots=True)
