@@ -16,12 +16,14 @@ for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="ped
 
 `read` returns frames of the past, `notes` what was said of them, `cameras` lists cameras, `edge` runs an
 edge broker in this process, and `rungs` lists what a camera may do to frames.
-`join` brings frames and what others made of them together. `mez.errors` holds all exceptions.
+`join` brings frames and what others made of them together. `offload` sends pictures to an engine and gives
+what it makes of them. `mez.errors` holds all exceptions.
 Brokers log to the logger `mez` of `logging`.
 
 Objects do not survive `os.fork`: in the child they raise `ForkedError`. Make new ones there.
 """
 
+from mez._answers import Answer, AnswerCounts, Answers
 from mez._data import Origin
 from mez._detections import Detections
 from mez._edge import CameraInfo, ContractStanding, Edge, cameras, edge, forget_camera
@@ -57,6 +59,7 @@ from mez.errors import (
     LogFullError,
     MissingPackageError,
     NotFoundError,
+    NotOnDiskError,
     PermissionDenied,
     PublishError,
     ReplyTooLargeError,
@@ -64,8 +67,13 @@ from mez.errors import (
     VersionError,
     WaitTimeoutError,
 )
+from mez.offloading import Answered, Offload, OffloadCounts, offload
 
 __all__ = [
+    "Answer",
+    "AnswerCounts",
+    "Answered",
+    "Answers",
     "ArgumentError",
     "ArgumentTypeError",
     "BrokerError",
@@ -99,7 +107,10 @@ __all__ = [
     "MissingPackageError",
     "NotFoundError",
     "NotHeld",
+    "NotOnDiskError",
     "Note",
+    "Offload",
+    "OffloadCounts",
     "Origin",
     "Pair",
     "PermissionDenied",
@@ -123,6 +134,7 @@ __all__ = [
     "join",
     "knob",
     "notes",
+    "offload",
     "publisher",
     "read",
     "rungs",

@@ -12,8 +12,12 @@ from mez import _checkout, _native
 _IN_PYTHON = {
     "bridge": "mez.bridge",
     "demo": "mez.demo",
+    "engine": "mez.engine",
+    "offload": "mez.offloading",
     "pipeline": "mez.pipeline",
     "profile": "mez.profile",
+    "style": "mez.engine.style",
+    "top": "mez.top",
 }
 
 # How the native code starts the command again: without the package, which takes long to import.

@@ -169,6 +169,7 @@ def edge(
     name: str | None = None,
     listen: str = "127.0.0.1:0",
     grpc: str | None = "127.0.0.1:0",
+    web: str | None = None,
     socket: arguments.StrPath | None = None,
     memory_bytes: int = 1 << 30,
     cameras_max: int = 64,
@@ -197,6 +198,9 @@ def edge(
             host's name.
         listen: Address and port where cameras connect (UDP); port 0 is any free one.
         grpc: Address and port where applications on other hosts connect (gRPC over TLS); `None` for none.
+        web: Address and port of the page, its data, health and metrics (HTTPS), such as `"127.0.0.1:0"`;
+            `edge.web_address` says which port it is. `mez edge open --edge unix://SOCKET` prints a link that
+            signs a browser in; the socket is `edge.socket`. Default: none.
         socket: Path of the Unix socket where applications on this host connect. Default: one in a temporary
             folder.
         memory_bytes: Memory for the frames of all cameras together, in bytes. When it is full, the oldest
@@ -285,6 +289,7 @@ def edge(
             name=arguments.optional_text("name", name),
             listen=arguments.text("listen", listen),
             grpc=arguments.optional_text("grpc", grpc),
+            web=arguments.optional_text("web", web),
             socket=path if path is not None else f"{folder}/edge.sock",
             memory_bytes=arguments.whole("memory_bytes", memory_bytes, 1 << 16, 1 << 44),
             cameras_max=arguments.whole("cameras_max", cameras_max, 1, 1 << 16),

@@ -1,17 +1,17 @@
 """Frames as applications receive them."""
 
 import datetime
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, overload
 
 from mez import _data, _detections, _native, _pixels
-from mez._arguments import StrPath, optional_number, whole, wrong_type
+from mez._arguments import StrPath, optional_number, whole
 from mez._data import Origin
 from mez._frame_id import FrameId
 from mez._group import Settled
+from mez._reply_bytes import reply_bytes
 from mez._trace import Trace
 from mez.errors import EndedError, ImageError
 
@@ -89,7 +89,10 @@ class NotHeld:
 
 
 class Replier(Protocol):
-    """Takes replies to frames."""
+    """Takes replies and answers to frames."""
+
+    def answer(self, camera: str, epoch: int, sequence: int, image: object) -> None:
+        """Send a picture that was made of a frame, without waiting."""
 
     def reply(self, camera: str, epoch: int, sequence: int, payload: bytes) -> None:
         """Send a reply, without waiting."""
@@ -517,6 +520,34 @@ class Frame(Settled):
         given = (found.size or self._image_size, found._parts())
         self._replier.reply_detections(self.camera, self.epoch, self.sequence, self.published_size, given)
 
+    def answer(self, image: object) -> None:
+        """Send a picture that you made of this frame back to its camera (`Publisher.answers`).
+
+        It does not wait for the edge, and nothing queues: the newest wins. One that is not on its way yet is
+        given up for a newer one, and so at the edge. The camera's publisher is told of those that it does not
+        get. Pixels are coded as JPEG of the best quality that can be there in time, of 90 at most, while
+        other Python threads run. What was found in a frame, boxes say in fewer bytes: see `reply`.
+
+        A frame is answered once: a second answer to it is not delivered, and counted as `repeated`.
+
+        Args:
+            image: 8-bit pixels in the order blue, green, red, of shape (height, width, 3); (height, width, 4)
+                with an alpha that is dropped; or (height, width) for grey. Or the bytes of a whole JPEG,
+                which go as they are, 8 MiB at most. It may have another size than the frame.
+
+        Raises:
+            ImageError: These are no 8-bit pixels (of floating point, say), or no whole JPEG.
+            ArgumentTypeError: This is no picture at all.
+            FrameTooLargeError: It has more than 8 MiB.
+            EndedError: The frame was pickled, so there is nobody to answer.
+            PermissionDenied: No grant lets this program reply to this camera. An answer does not wait for the
+                edge, so that the next one raises it, and is not sent.
+            Error: It is of a derived stream, which takes no answers. Told in the same way.
+        """
+        if self._replier is None:
+            raise EndedError(f"{self!r} was copied between processes; answer where it was received")
+        self._replier.answer(self.camera, self.epoch, self.sequence, image)
+
     def __reduce__(self) -> tuple[object, ...]:
         state: dict[str, object] = {
             name: getattr(self, name)
@@ -564,27 +595,3 @@ def _restore(
     frame._settler = None
     frame._following = None
     return frame
-
-
-def reply_bytes(result: object) -> bytes:
-    """What a result that is no boxes is sent as.
-
-    Raises:
-        ArgumentTypeError: JSON cannot say it.
-    """
-    if isinstance(result, bytes | bytearray | memoryview):
-        return bytes(result)
-    try:
-        return json.dumps(result, default=_plain, separators=(",", ":")).encode()
-    except (TypeError, ValueError) as error:
-        raise wrong_type(
-            "result", f"the reply cannot be written as JSON ({error}); send bytes, or plain values"
-        ) from error
-
-
-def _plain(value: object) -> object:
-    """Arrays and numbers of NumPy, and of whoever follows its example, as lists and numbers."""
-    convert = getattr(value, "tolist", None)
-    if convert is None:
-        raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
-    return convert()

@@ -31,6 +31,11 @@ class InProcessEdge:
         return None if self._native.grpc is None else _reachable(self._native.grpc)
 
     @property
+    def web_address(self) -> str | None:
+        """Where the page, health and metrics are, `HOST:PORT` (HTTPS); `None` without `web=`."""
+        return None if self._native.web is None else _reachable(self._native.web)
+
+    @property
     def socket(self) -> Path:
         """Where applications on this host connect: `edge=f"unix://{edge.socket}"` in other processes."""
         return self._native.socket

@@ -3,8 +3,13 @@
 import importlib
 import importlib.util
 import sys
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+from mez.errors import Error
 
 
 class LoadError(Exception):
@@ -43,3 +48,33 @@ def module(name: str, folder: Path | None = None) -> ModuleType:
         raise
     except Exception as error:
         raise LoadError(f"{name} cannot be imported ({type(error).__name__}: {error})") from error
+
+
+def named(what: str, folder: Path | None = None) -> Callable[..., Any]:
+    """Load a function or a class: `FILE.py:NAME` or `MODULE:NAME`.
+
+    Args:
+        what: Its name.
+        folder: As of `module`.
+
+    Raises:
+        LoadError: Its file or module cannot be imported, or has nothing of that name that can be called.
+    """
+    place, _, name = what.rpartition(":")
+    found = getattr(module(place, folder), name, None)
+    if not callable(found):
+        raise LoadError(f"{place} has no function or class {name}")
+    called: Callable[..., Any] = found
+    return called
+
+
+def told(error: BaseException) -> str:
+    """An error of a user's function, for people: its type, its text, and where it was raised.
+
+    Of an error of Mez, the text alone: it says what to do.
+    """
+    if isinstance(error, Error):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

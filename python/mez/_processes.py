@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -65,8 +66,8 @@ def mez_command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "mez", *words]
 
 
-def run_to_end(name: str, command: Sequence[str]) -> None:
-    """Run a short command.
+def run_to_end(name: str, command: Sequence[str]) -> str:
+    """Run a short command, and return what it printed.
 
     Raises:
         ProcessError: It failed or hung.
@@ -85,18 +86,22 @@ def run_to_end(name: str, command: Sequence[str]) -> None:
     if finished.returncode != 0:
         said = (finished.stderr or finished.stdout).strip()
         raise ProcessError(f"{name} failed with exit code {finished.returncode}: {said}")
+    return finished.stdout
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that is free for UDP and for TCP at this moment."""
+    """Return a port of the loopback interface that is free for UDP and for TCP at this moment.
+
+    It is below those that Linux gives to outgoing connections, so that none of them takes it meanwhile.
+    """
     while True:
+        port = random.randrange(20_000, 32_000)
         with (
             socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tcp,
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
         ):
-            tcp.bind(("127.0.0.1", 0))
-            port = int(tcp.getsockname()[1])
             try:
+                tcp.bind(("127.0.0.1", port))
                 udp.bind(("127.0.0.1", port))
             except OSError:
                 continue

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from mez import _arguments as arguments
 from mez import _data, _native
+from mez._answers import ANSWER_MS, Answers
 from mez._data import Origin
 from mez._detections import Detections, received
 from mez._frame import Frame
 from mez._frame_id import FrameId
 from mez._in_process import InProcessEdge
 from mez._knobs import Knobs
-from mez.errors import EndedError, Error, WaitTimeoutError
+from mez.errors import BusyError, EndedError, Error, NotOnDiskError, WaitTimeoutError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,9 +76,13 @@ class Publisher:
     Any thread may use it.
     """
 
-    def __init__(self, native: _native.Publisher, camera: str, knobs: Knobs | None = None) -> None:
+    def __init__(
+        self, native: _native.Publisher, camera: str, knobs: Knobs | None = None, *, on_disk: bool = False
+    ) -> None:
         self._native = native
         self._camera = camera
+        self._on_disk = on_disk
+        self._answers: Answers | None = None
         self._knobs = knobs
         if knobs is not None:
             knobs._open()
@@ -117,8 +122,7 @@ class Publisher:
             EndedError: The publisher is closed.
         """
         captured_ns = arguments.optional_utc_ns("captured", captured)
-        frame = self._native.send(image, captured_ns)
-        return None if frame is None else FrameId(*frame)
+        return self._acknowledged(self._native.send(image, captured_ns))
 
     def send_data(
         self,
@@ -159,7 +163,41 @@ class Publisher:
             content_type = arguments.text("content_type", content_type)
         made, kind = _data.pack(payload, content_type)
         record = self._native.send_data(made, kind, _origin(of), captured_ns)
-        return None if record is None else FrameId(*record)
+        return self._acknowledged(record)
+
+    def _acknowledged(self, frame: tuple[int, int] | None) -> FrameId | None:
+        """What `send` returns, when it is on disk if that was asked for."""
+        if frame is None:
+            return None
+        published = FrameId(*frame)
+        if self._on_disk:
+            self.wait_on_disk(published)
+        return published
+
+    def wait_on_disk(self, frame: FrameId) -> None:
+        """Wait until a record of this derived stream, and every one before it, is on the edge's disk.
+
+        It then outlives a killed edge; and a power cut, unless the edge runs with `--durability async`. All
+        that wait at an edge share its syncs. To be sure of several records at little cost, publish them and
+        then wait for each: the first wait takes the time of a sync. With `acknowledge="disk"`, `send` and
+        `send_data` do it themselves.
+
+        Args:
+            frame: The record, as `send` or `send_data` returned it.
+
+        Raises:
+            NotOnDiskError: It is not there, as soon as that is known and after five seconds at most; `reason`
+                says what to do.
+            ArgumentError: This is no derived stream.
+            ConnectError: The edge is away.
+            EndedError: The publisher is closed.
+        """
+        refused = self._native.wait_on_disk(frame.epoch, frame.sequence)
+        if refused is not None:
+            reason, message = refused
+            error = NotOnDiskError(f"{self._camera} {frame}: {message}")
+            error.reason, error.frame = reason, frame
+            raise error
 
     def lost(self, reason: str) -> None:
         """Say that the camera gives no frames any more, and why: it was unplugged, or cannot be read.
@@ -232,6 +270,29 @@ class Publisher:
                 yield self.next_reply()
             except EndedError:
                 return
+
+    def answers(self, answer_ms: float = ANSWER_MS) -> Answers:
+        """Take answers from now on: pictures that applications make of the frames (`Frame.answer`).
+
+        The frame goes up, a picture comes back, and the newest wins both ways: nothing queues. An answer that
+        cannot be here in time is given up, and told: what is given and what is told of are all that
+        applications answered. Iterate over it, in one thread; close it, or end its `with`, to take no more.
+
+        The camera broker has to be inside this process: not with `broker=` nor `of=`.
+
+        Args:
+            answer_ms: The most milliseconds from a frame's capture until all of its answer has left the edge.
+                Later ones are given up. Applications are told how many bytes that leaves for a picture.
+
+        Raises:
+            ArgumentError: `answer_ms` is not above 0, or the broker is in another process.
+            BusyError: The answers of this publisher are taken already.
+            EndedError: The publisher is closed.
+        """
+        if self._answers is not None and not self._answers.closed and not self.closed:
+            raise BusyError(f"the answers for camera {self._camera} are taken already; close those first")
+        self._answers = Answers(self._native, self._camera, answer_ms)
+        return self._answers
 
     @property
     def published(self) -> int:
@@ -307,6 +368,7 @@ def publisher(
     history_share: float = 0.25,
     connect_timeout: float | None = 5.0,
     knobs: Knobs | None = None,
+    acknowledge: str = "memory",
 ) -> Publisher:
     """Start to publish a camera's frames.
 
@@ -329,7 +391,9 @@ def publisher(
         edge: The edge: `"HOST"` or `"HOST:PORT"` (UDP, 7650 by default), or a `mez.edge()` of this process.
             Or up to eight of them, of one site, in order of preference. The camera is connected to one at a
             time: if that one is gone, to the next; when a preferred one is back, to that. Default: `MEZ_EDGE`
-            (several with commas between them), else this host.
+            (several with commas between them), else the edge of this host, if one runs, else the edge of the
+            site that answers on the local network (`mez edge --announce`). If none answers within two
+            seconds, this host, as soon as an edge runs there.
         broker: A separate camera broker: `"unix:///run/mez/camera.sock"`, or `"unix:"` for the default path.
             It has its own edge, keys and log.
         keys: The folder of keys. Default: `MEZ_KEYS`, else `~/.config/mez/keys`.
@@ -356,6 +420,9 @@ def publisher(
             seconds; then `ConnectError`. `None`: for ever.
         knobs: By which knobs data records may be degraded (`mez.Knobs`). Not with `broker`: their function
             runs in this process. Default: records go as they are published.
+        acknowledge: Of a derived stream: when `send` and `send_data` return. `"memory"`: when the record is
+            in the stream. `"disk"`: when it is on the edge's disk as well, so that a killed edge does not
+            lose it (`Publisher.wait_on_disk`).
 
     Raises:
         ArgumentError: An argument has a bad value; `field` names it.
@@ -389,7 +456,12 @@ def publisher(
                 "a derived stream is kept by the edge; leave out broker, store, state and knobs, or "
                 "leave out of",
             )
-        return _derived(camera, of, edge, keys, quality, connect_timeout)
+        return _derived(camera, of, edge, keys, quality, connect_timeout, acknowledge)
+    if acknowledge != "memory":
+        raise arguments.invalid(
+            "acknowledge",
+            "only a derived stream is acknowledged by the edge's disk; give of as well, or leave it out",
+        )
     if broker is not None and edge is not None:
         raise arguments.invalid(
             "broker",
@@ -441,8 +513,11 @@ def _derived(
     keys: arguments.StrPath | None,
     quality: int,
     connect_timeout: float | None,
+    acknowledge: str,
 ) -> Publisher:
     """Publishes a derived stream at the edge."""
+    if acknowledge not in ("memory", "disk"):
+        raise arguments.invalid("acknowledge", f'acknowledge is {acknowledge!r}; write "memory" or "disk"')
     native = _native.Publisher.at_edge(
         stream,
         of=[arguments.text("of", of)] if isinstance(of, str) else arguments.texts("of", of),
@@ -456,7 +531,7 @@ def _derived(
         quality=arguments.whole("quality", quality, 1, 100),
         patience=arguments.timeout("connect_timeout", connect_timeout),
     )
-    return Publisher(native, stream)
+    return Publisher(native, stream, on_disk=acknowledge == "disk")
 
 
 def _why_lost(error: BaseException) -> str | None:
@@ -483,6 +558,7 @@ def _share(value: float) -> float:
 
 
 def _edges_of_environment() -> list[str]:
+    named = [name.strip() for name in os.environ.get("MEZ_EDGE", "").split(",") if name.strip()]
     # For applications it may be a Unix socket, which means this host.
-    named = [name.strip() for name in os.environ.get("MEZ_EDGE", "").split(",")]
-    return [name for name in named if name and not name.startswith("unix:")] or ["localhost"]
+    others = [name for name in named if not name.startswith("unix:")]
+    return others if others or not named else ["localhost"]

@@ -61,7 +61,8 @@ def subscribe(
             `mez.edge()` of this process. Or up to eight of them, of one site, in order of preference: while
             one is gone, or has none of the cameras connected and another one has, frames come from that one.
             Else `MEZ_EDGE` (several with commas between them), else those of `~/.config/mez/app.toml`,
-            else the edge broker of this host.
+            else the edge broker of this host. If none runs here, and this host is no edge's and has keys, the
+            edge of its site that answers on the local network (`mez edge --announce`).
         latency_ms: The most milliseconds from capture until your loop gets the frame. Default: as soon as
             possible.
         accuracy: The accuracy floor: the lowest accuracy that you accept, 0 to 1. Default: you take frames

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypedDi
 
 from mez import _arguments as arguments
 from mez import _native
+from mez._answers import AnswerCounts
 from mez._derived import Following
 from mez._frame import Contract, ContractState, Frame, NotHeld
 from mez._source import Source, source
@@ -241,6 +242,11 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
     def reply_counts(self) -> ReplyCounts:
         """What became of the replies to its frames."""
         return ReplyCounts(*self._client.reply_counts())
+
+    @property
+    def answer_counts(self) -> AnswerCounts:
+        """What became of the answers to its frames, on their way to the edge."""
+        return AnswerCounts(*self._client.answer_counts())
 
     @property
     def closed(self) -> bool:

@@ -19,6 +19,7 @@ Error
 │   ├── NotFoundError           (LookupError)      no such camera, profile or subscription
 │   ├── PermissionDenied        (PermissionError)  no grant allows it; the message names the grant
 │   ├── InfeasibleError                            bounds that cannot be held, with on_infeasible="stop"
+│   ├── NotOnDiskError                          a record is published, and not known to be on the edge's disk
 │   ├── BusyError                                  as many subscriptions as the broker allows
 │   └── VersionError                               the two sides do not speak a common version
 ├── ConnectError                (ConnectionError)  a broker cannot be reached, or the connection was lost
@@ -30,6 +31,11 @@ Error
 
 Every message says what happened, and after a semicolon what to do.
 """
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mez._frame_id import FrameId
 
 __all__ = [
     "ArgumentError",
@@ -51,6 +57,7 @@ __all__ = [
     "LogFullError",
     "MissingPackageError",
     "NotFoundError",
+    "NotOnDiskError",
     "PermissionDenied",
     "PublishError",
     "ReplyTooLargeError",
@@ -133,7 +140,7 @@ class KeysError(Error):
 
 
 class StateError(Error):
-    """The folder in which a camera keeps its state cannot be used."""
+    """The folder for what outlives a program cannot be used, or the program runs on this host already."""
 
 
 class CameraInUseError(StateError):
@@ -170,6 +177,20 @@ class InfeasibleError(BrokerError):
 
     The message says what the link carries, and what would be needed.
     """
+
+
+class NotOnDiskError(BrokerError):
+    """A record is published, and not known to be on the edge's disk.
+
+    `reason` says what to do: `LOG_DEGRADED` (the disk is full, fails or is slow): the record is in the
+    stream, so wait for it again with `Publisher.wait_on_disk`; `RECORD_LOST`: publish it again; `NO_STORE`:
+    the edge keeps no logs on disk; `TOO_MANY_AWAITED`: ask again a moment later.
+
+    Attributes:
+        frame: The record, as `Publisher.send_data` would have returned it.
+    """
+
+    frame: "FrameId"
 
 
 class BusyError(BrokerError):

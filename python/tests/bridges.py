@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -102,16 +102,26 @@ _LEADERLESS = (
 
 
 class BridgeProcess:
-    """`mez bridge kafka` as a process of its own, which is killed in the end.
+    """`mez bridge` as a process of its own, which is killed in the end.
 
     Args:
         folder: Where its file and its state are.
         tables: What its file says besides `name`.
         name: Its name.
+        command: `kafka` or `dds`.
+        within: Words that start it, such as those of a network namespace.
     """
 
-    def __init__(self, folder: Path, tables: str, name: str = "hall7") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tables: str,
+        name: str = "hall7",
+        command: str = "kafka",
+        within: Sequence[str] = (),
+    ) -> None:
         self.name = name
+        self._command = [*within, sys.executable, "-m", "mez", "bridge", command]
         self.file = folder / f"{name}.toml"
         self.file.write_text(tables)
         self._state = folder / "state"
@@ -121,7 +131,7 @@ class BridgeProcess:
 
     def start(self) -> None:
         """Start it."""
-        words = [sys.executable, "-m", "mez", "bridge", "kafka", str(self.file), "--json"]
+        words = [*self._command, str(self.file), "--json"]
         words += ["--progress", "0.3", "--state", str(self._state)]
         self.process = subprocess.Popen(
             words,
@@ -157,6 +167,10 @@ class BridgeProcess:
             f"it says {text!r}",
         )
         return next(line for line in said if text in line)
+
+    def has_said(self, text: str) -> bool:
+        """Whether a sentence had this text."""
+        return any(text in line for line in list(self.said))
 
     def runs(self) -> Self:
         """Wait until it has joined its groups."""
@@ -213,3 +227,43 @@ def held(edge: mez.Edge, camera: str) -> list[str]:
     """The identities of the frames that an edge has of a camera, in order."""
     frames = mez.read(camera, edge=f"unix://{edge.socket}", held_only=True, timeout=60)
     return [f"{frame.camera}@{frame.id.epoch}-{frame.id.sequence}" for frame in frames]
+
+
+def due(edge: mez.Edge, found: list[Found], camera: str) -> list[str]:
+    """What the edge has of a camera from the first frame on that is in Kafka."""
+    ids = {message.id for message in found}
+    known = held(edge, camera)
+    first = next((at for at, name in enumerate(known) if name in ids), len(known))
+    return known[first:]
+
+
+def complete(edge: mez.Edge, kafka: Kafka, topic: str, *cameras: str) -> list[Found]:
+    """What is in a topic, once it has everything that is due."""
+    return until(
+        lambda: in_topic(kafka, topic),
+        lambda found: (
+            bool(found)
+            and all(set(due(edge, found, camera)) <= {message.id for message in found} for camera in cameras)
+        ),
+        "everything is in Kafka",
+    )
+
+
+def without_repeats(found: list[Found], camera: str) -> list[str]:
+    """The identities of a camera in the order of its partition, the first of equal ones."""
+    return list(dict.fromkeys(message.id for message in found if message.key == camera))
+
+
+def records_of(bridge: BridgeProcess) -> int:
+    """How many records Kafka has confirmed."""
+    count: int = bridge.status.get("records", 0)
+    return count
+
+
+def with_password(edge: mez.Edge, kafka: Kafka, name: str) -> str:
+    """The file of a bridge that comes as the user with a password."""
+    cluster = kafka.cluster
+    secure = (
+        f'sasl = "PLAIN"\nca = "{cluster["ca"]}"\ncredentials = "{cluster["credentials"]}"\nsecurity = "tls"'
+    )
+    return tables(edge, kafka, name, kafka_more=secure).replace(kafka.server, cluster["secure"])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import mez
+from tests.pipeline_runs import Running
 from tests.pipelines_kafka import Kafka
 
 # That of whoever runs the tests, before `surroundings` gives each test its own.
@@ -35,3 +36,31 @@ def edge() -> Iterator[mez.Edge]:
     """An edge broker of this test alone."""
     with mez.edge() as edge:
         yield edge
+
+
+@pytest.fixture
+def running(request: pytest.FixtureRequest, tmp_path: Path, edge: mez.Edge) -> Running:
+    """A pipeline on the bus that the test asks for; by default Mez's own."""
+    kafka = request.getfixturevalue("kafka") if getattr(request, "param", "mez") == "kafka" else None
+    return Running(tmp_path, edge.socket, kafka)
+
+
+@pytest.fixture(scope="session")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of pictures, to be profiled."""
+    # Not above: most tests need no OpenCV.
+    from tests.profiles import write_video
+
+    folder = tmp_path_factory.mktemp("video")
+    write_video(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def app_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Applications to be profiled, good and bad."""
+    from tests.profiles import APP
+
+    path = tmp_path_factory.mktemp("apps") / "squares.py"
+    path.write_text(APP)
+    return path

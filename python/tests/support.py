@@ -3,14 +3,17 @@
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 import mez
+from mez import _native
 
 
 def picture(number: int, width: int = 64, height: int = 48) -> NDArray[np.uint8]:
@@ -59,8 +62,20 @@ def video(
     raise AssertionError("too little came as video")
 
 
+class HasLink(Protocol):
+    """Whatever cameras connect to."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+
+    @property
+    def keys(self) -> Path:
+        """The folder of keys."""
+
+
 @contextmanager
-def camera_broker(camera: str, edge: mez.Edge, socket: Path) -> Iterator[subprocess.Popen[str]]:
+def camera_broker(camera: str, edge: HasLink, socket: Path) -> Iterator[subprocess.Popen[str]]:
     """`mez camera` without a source, as a process of its own, which is killed in the end."""
     words = [str(Path(sys.executable).parent / "mez"), "--log", "error", "camera", camera]
     words += ["--edge", edge.address, "--keys", str(edge.keys), "--socket", str(socket)]
@@ -74,8 +89,70 @@ def camera_broker(camera: str, edge: mez.Edge, socket: Path) -> Iterator[subproc
             process.kill()
 
 
-def enrolled(edge: mez.Edge, identity: str, folder: Path) -> Path:
-    """The file of an identity that joined the edge's site, with the commands that users have."""
+@contextmanager
+def flowing(
+    *names: str, edge: mez.Edge | str, keys: Path | None = None, fps: float = 40.0
+) -> Iterator[list[mez.Publisher]]:
+    """Cameras that publish all the time, while the block runs."""
+    stop = threading.Event()
+    cameras = [mez.publisher(name, edge=edge, keys=keys) for name in names]
+    image = _native.encode_jpeg(picture(1), 90)
+
+    def publish(camera: mez.Publisher) -> None:
+        while not stop.wait(1 / fps):
+            camera.send(image)
+
+    threads = [threading.Thread(target=publish, args=(camera,)) for camera in cameras]
+    for camera, thread in zip(cameras, threads, strict=True):
+        camera.wait_connected(timeout=30)
+        thread.start()
+    try:
+        yield cameras
+    finally:
+        stop.set()
+        for camera, thread in zip(cameras, threads, strict=True):
+            thread.join()
+            camera.close()
+
+
+class Site:
+    """A site with its file of rights, and an edge of this process that follows it.
+
+    Args:
+        folder: Its keys are in the folder `keys` there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.keys = folder / "keys"
+        self.run("init", "--site", "test")
+
+    def run(self, *words: str) -> None:
+        """`mez keys`."""
+        command = [str(Path(sys.executable).parent / "mez"), "keys", *words, "--keys", str(self.keys)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+    def edge(self) -> mez.Edge:
+        """An edge of the site."""
+        return mez.edge(keys=self.keys)
+
+    def remote(self, edge: mez.Edge) -> dict[str, Any]:
+        """How a program of another host comes: by gRPC, and as no user of this one."""
+        return {"edge": edge.grpc_address, "keys": self.keys}
+
+
+class HasKeys(Protocol):
+    """Whatever has the keys of a site."""
+
+    @property
+    def keys(self) -> Path:
+        """The folder of keys."""
+
+
+def enrolled(edge: HasKeys, identity: str, folder: Path, *words: str) -> Path:
+    """The file of an identity that joined the edge's site, with the commands that users have.
+
+    `words` are more options of `mez keys token`.
+    """
     mez_command = str(Path(sys.executable).parent / "mez")
 
     def run(*words: str) -> str:
@@ -83,7 +160,7 @@ def enrolled(edge: mez.Edge, identity: str, folder: Path) -> Path:
             [mez_command, "keys", *words], check=True, capture_output=True, text=True
         ).stdout
 
-    token = run("token", identity, "--keys", str(edge.keys)).strip()
+    token = run("token", identity, *words, "--keys", str(edge.keys)).strip()
     serve = [
         mez_command,
         "--log",

@@ -27,8 +27,10 @@ COMMAND = [str(Path(sys.executable).parent / "mez"), "bench"]
 HANG_SECONDS = 60
 
 
-QUICK_S_MAX = {"aitax": 180}
-"""Experiments that take longer than a minute: each factor of each bus is a run, and Kafka has to start."""
+QUICK_S_MAX = {"aitax": 180, "dds": 90, "offload": 180, "page": 90}
+"""Experiments that take longer than a minute: each factor of each bus is a run, and Kafka has to start; each
+size and network is a play of several seconds; each way of DDS over the line has processes of its own; sixteen
+cameras have to start, and after the page is closed its pictures have to end."""
 
 
 def bench(*words: str) -> subprocess.CompletedProcess[str]:

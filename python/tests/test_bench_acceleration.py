@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from mez_bench.acceleration import paper
 from mez_bench.acceleration.amdahl import delay_growth_ms_per_s, frames_max, speedup
 from mez_bench.acceleration.brokers import Cluster, Drive, paper_rate, play, verdict
-from mez_bench.experiments.acceleration import factor_max
+from mez_bench.acceleration.own import shares
+from mez_bench.errors import ExperimentError
+from mez_bench.experiments.acceleration import _own_rows, factor_max
+from tests.test_pipeline_report import event, written
 
 SEED = 20_262
 SECONDS = 2.0
@@ -105,3 +109,25 @@ def test_replicas_need_as_many_brokers() -> None:
     """Two copies on one broker are none when it fails."""
     with pytest.raises(ValueError, match="3 replicas need as many brokers, and there are 2"):
         Cluster(2, 4)
+
+
+def test_the_shares_of_a_pipeline_of_ones_own_are_those_of_its_events(tmp_path: Path) -> None:
+    """Detection takes 50 ms, 20 of them AI, of 101 in all; identification marks nothing."""
+    own = shares(written(tmp_path / "events", *(event(number) for number in range(5))))
+    assert (own.pipeline, own.records, own.unmarked) == ("faces", 5, ("identify",))
+    assert own.stages == {"detect": pytest.approx(0.4)}
+    assert own.whole == pytest.approx(20 / 101, abs=0.01)
+    rows = _own_rows(own)
+    by_place = {(row["stage"], row["factor"]): row["faster"] for row in rows}
+    assert by_place["detect", 8.0] == pytest.approx(1 / (0.6 + 0.4 / 8))
+    assert by_place["detect", None] == pytest.approx(1 / 0.6)
+
+
+def test_events_without_marks_are_refused_with_what_to_call(tmp_path: Path) -> None:
+    """And a folder without events."""
+    unmarked = event()
+    del unmarked["hops"][1]["at"]["ai.detected"]
+    with pytest.raises(ExperimentError, match=r"no stage of .* marks what is AI; call record\.mark"):
+        shares(written(tmp_path / "events", unmarked))
+    with pytest.raises(ExperimentError, match="--events: "):
+        shares(tmp_path)

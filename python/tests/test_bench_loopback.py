@@ -22,9 +22,10 @@ SETTINGS = (
 def bursts(median_ms: float, frames: int) -> list[Burst]:
     """Make three bursts around a latency."""
     drawn = np.random.default_rng(int(median_ms * 10))
+    none = np.zeros(frames)
     processes = {"publisher": 0.5, "subscriber": 0.5}
     return [
-        Burst(median_ms + drawn.uniform(-0.1, 0.1, (1, frames)), 0, np.zeros(frames), processes, processes)
+        Burst(median_ms + drawn.uniform(-0.1, 0.1, (1, frames)), 0, none, none, processes, processes)
         for _ in range(3)
     ]
 

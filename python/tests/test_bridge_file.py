@@ -9,6 +9,7 @@ import pytest
 from mez.bridge import file
 from mez.bridge.file import Stream
 from mez.pipeline.errors import FileError
+from tests.bridge_files import faults, written
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -44,20 +45,6 @@ cameras = "dock/*"
 """
 
 
-def written(tmp_path: Path, text: str) -> Path:
-    """A bridge's file."""
-    path = tmp_path / "hall7.toml"
-    path.write_text(text)
-    return path
-
-
-def faults(tmp_path: Path, text: str) -> dict[str, str]:
-    """What is wrong with a file, by field."""
-    with pytest.raises(FileError) as caught:
-        file.read(written(tmp_path, text))
-    return dict(caught.value.faults)
-
-
 def test_a_whole_file(tmp_path: Path) -> None:
     """Defaults, paths beside the file, and the topics that are needed."""
     bridge = file.read(written(tmp_path, WHOLE))
@@ -74,6 +61,7 @@ def test_a_whole_file(tmp_path: Path) -> None:
 def test_all_faults_are_told_at_once_each_with_its_field(tmp_path: Path) -> None:
     """Misspelt and wrong ones, in every table, and secrets."""
     told = faults(
+        file.read,
         tmp_path,
         """
         [bridge]
@@ -127,7 +115,7 @@ def test_what_is_missing_or_too_much(tmp_path: Path, without: str, field: str, s
         "everything": f'[bridge]\nname = "b"\n{kafka}',
         "room": f'[bridge]\nname = "b"\n{kafka}{streams}',
     }[without]
-    assert says in faults(tmp_path, text)[field]
+    assert says in faults(file.read, tmp_path, text)[field]
 
 
 def test_a_file_that_is_not_there_or_no_toml(tmp_path: Path) -> None:

@@ -162,8 +162,8 @@ def test_short_command_that_fails_says_why() -> None:
 
 
 def test_free_ports_can_be_listened_on() -> None:
-    """They are above the privileged ones."""
-    assert 1024 < free_port() < 65536
+    """They are above the privileged ones, and below those of outgoing connections."""
+    assert 1024 < free_port() < 32768
 
 
 def supervised(make: Make) -> tuple[Supervisor, Child, Child]:

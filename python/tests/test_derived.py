@@ -255,7 +255,7 @@ class _EnoughError(Exception):
 def test_the_programs_of_the_page_run_together(edge: mez.Edge, monkeypatch: pytest.MonkeyPatch) -> None:
     """As they stand there: one publishes what it makes of frames, the other one reads both."""
     page = (CHECKOUT / "docs" / "derived.md").read_text()
-    makes, joins = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    makes, joins, *_ = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     monkeypatch.setenv("MEZ_EDGE", f"unix://{edge.socket}")
     done = threading.Event()
     drawn: list[tuple[tuple[int, ...], object]] = []

@@ -5,14 +5,25 @@ import re
 import subprocess
 import sys
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 import mez
+import mez.engine
 
 CHECKOUT = Path(__file__).parents[2]
-PAGES = ("cookbook", "troubleshooting", "rights", "certificates", "audit", "doctor", "configuration")
+PAGES = (
+    "cookbook",
+    "troubleshooting",
+    "rights",
+    "certificates",
+    "audit",
+    "doctor",
+    "configuration",
+    "offload",
+)
 DOCUMENTS = [CHECKOUT / "README.md", *(CHECKOUT / "docs" / f"{page}.md" for page in PAGES)]
 
 
@@ -42,7 +53,7 @@ def test_programs_in_documents_use_what_there_is() -> None:
     for place, program in blocks("python"):
         for node in ast.walk(ast.parse(program, place)):
             if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("mez."):
-                called = getattr(mez, ast.unparse(node.func).removeprefix("mez."))
+                called = attrgetter(ast.unparse(node.func).removeprefix("mez."))(mez)
                 known = called.__code__.co_varnames
                 for given in node.keywords:
                     assert given.arg in known, f"{place}: {ast.unparse(node.func)} has no {given.arg}"

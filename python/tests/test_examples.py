@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ import pytest
 from numpy.typing import NDArray
 
 import mez
+from mez._processes import free_port
 from mez.apps import pedestrian_hog
 from tests.network_camera import network_camera
 
@@ -274,9 +274,7 @@ def test_a_network_camera_is_recorded_and_exported_with_boxes(tmp_path: Path) ->
     """As a video, with what was found beside it."""
     site = Site(tmp_path)
     site.run("store", "key")
-    with socket.socket(type=socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     site.environment |= {"MEZ_EDGE_LISTEN": f"127.0.0.1:{port}", "MEZ_EDGE": site.socket}
     with network_camera(tmp_path, VIDEO) as address:
         words = (address, "recording", "15", f"127.0.0.1:{port}")

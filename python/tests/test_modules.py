@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import mez
+from mez import _modules
 
 FOLDER = Path(mez.__file__).parent
 
@@ -71,3 +72,12 @@ def test_a_circle_is_found() -> None:
     """By its shortest way round; two ways to one module are none."""
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
     assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
+
+
+def test_an_error_of_mez_is_told_by_its_text_alone() -> None:
+    """It says what to do; of others the place is told."""
+    assert _modules.told(mez.Error("it is so; do that")) == "it is so; do that"
+    try:
+        raise ValueError("no paint left")
+    except ValueError as error:
+        assert _modules.told(error).startswith("ValueError: no paint left (test_modules.py:")

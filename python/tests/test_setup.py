@@ -12,6 +12,10 @@ ROOT = Path(__file__).parents[2]
 HOME = os.environ["HOME"]
 
 
+# It fetches packages, over a network that nobody knows.
+pytestmark = pytest.mark.timeout(600)
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout that needs nothing but an environment."""
@@ -21,6 +25,7 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements" / "dev.txt").touch()
     (tmp_path / "requirements" / "faces.txt").touch()
+    (tmp_path / "requirements" / "dds.txt").touch()
     return tmp_path
 
 

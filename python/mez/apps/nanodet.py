@@ -49,13 +49,16 @@ class Detector:
         path: The `.onnx` file. Default: the one that comes with Mez.
         score_min: The score from which something counts as found, 0 to 1.
         threads: Processor threads of one picture.
+        device: `"cpu"` or `"cuda"`.
 
     Raises:
         OnnxError: It cannot be loaded, or is no NanoDet of 416 pixels and 80 kinds.
     """
 
-    def __init__(self, path: Path = NETWORK, score_min: float = SCORE_MIN, threads: int = 1) -> None:
-        self._session = session(path, threads)
+    def __init__(
+        self, path: Path = NETWORK, score_min: float = SCORE_MIN, threads: int = 1, device: str = "cpu"
+    ) -> None:
+        self._session = session(path, threads, device)
         self._score_min = score_min
         (input_of,) = self._session.get_inputs()
         self._input: str = input_of.name

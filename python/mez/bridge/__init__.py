@@ -9,7 +9,8 @@ and reads results and events. So many edges feed one cluster.
 | `message` | what does a message in a topic look like? |
 | `lane` | which messages are not confirmed yet, and what becomes of those that Kafka refuses? |
 | `outlet` | how do messages get to Kafka? |
-| `reader`, `streams`, `notes` | how do frames, results and events get from the edge into lanes? |
+| `reader`, `frames`, `notes` | how do bridges of every kind read frames, results and events? |
+| `streams` | how do frames get into lanes, and when are they settled? |
 | `groups` | what waits at the edge, and what did it no longer hold? |
 | `run` | who starts all this, and ends it in order? |
 | `status`, `command` | what do people see and type? |

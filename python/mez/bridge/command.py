@@ -2,19 +2,20 @@
 
 import argparse
 import importlib
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import mez
-from mez._interrupt import Interrupt
+from mez._commands import Commands, Teller, add_state, folder, until_ended
 from mez.bridge import file, notes
+from mez.bridge.dds import command as dds
+from mez.bridge.dds import file as dds_file
+from mez.bridge.events import command as events
+from mez.bridge.events import file as events_file
 from mez.bridge.file import Bridge
-from mez.bridge.status import Teller
-from mez.errors import Error, MissingPackageError
-from mez.pipeline import status as states
+from mez.errors import MissingPackageError
 
 PROGRESS_S: Final = 5.0
 
@@ -38,60 +39,55 @@ Examples:
   mez bridge kafka hall7.toml           copy until Ctrl-C
   mez bridge kafka hall7.toml --json    the same, with a line of JSON every five seconds
 
-docs/bridge.md describes the file, the messages, and what is promised.
+  mez bridge dds hall7-dds.toml         copy cameras into topics of ROS 2, and topics into cameras
+
+  mez bridge events hall7-events.toml   send events to webhooks and to MQTT
+
+docs/bridge.md, docs/dds.md and docs/events.md describe the files, the messages, and what is promised.
 """
+
+
+_SCHEMAS: Final = {"kafka": file.schema, "dds": dds_file.schema, "events": events_file.schema}
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command line, and return the exit status."""
-    options = _parser().parse_args(words)
-    action: Callable[[argparse.Namespace], int] = options.action
-    try:
-        return action(options)
-    except Error as error:
-        print(f"mez bridge: {error}", file=sys.stderr)
-        return 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="mez bridge",
-        description="Copy frames, derived streams, results and events from an edge into Kafka topics.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    commands = Commands(
+        "mez bridge",
+        "Copy frames and results from an edge into topics of Kafka, or of DDS and ROS 2; and image topics of "
+        "DDS into cameras. Send events to webhooks and to MQTT.",
+        _EXAMPLES,
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _run_options(commands.add("kafka", _run, "copy into Kafka; Ctrl-C waits for confirmations, then ends"))
+    _run_options(commands.add("dds", _run_dds, "copy cameras into topics of DDS, and topics into cameras"))
+    _run_options(commands.add("events", _run_events, "send events to webhooks and to MQTT"))
+    checking = commands.add("check", _check, "check a file, then whether the edge answers, and Kafka or DDS")
+    _add_file(checking)
+    checking.add_argument("--file-only", action="store_true", help="check only the file; connect to nothing")
+    schema = commands.add("schema", _schema, "print the JSON schema of bridge files, for editors")
+    schema.add_argument(
+        "kind", choices=tuple(_SCHEMAS), nargs="?", default="kafka", help="of which files [kafka]"
+    )
+    return commands.run(words)
 
-    def add(name: str, action: Callable[[argparse.Namespace], int], says: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.")
-        command.set_defaults(action=action)
-        return command
 
-    running = add("kafka", _run, "copy into Kafka; Ctrl-C waits for confirmations, then ends")
-    running.add_argument("file", type=Path, metavar="FILE", help="the bridge's file (TOML)")
-    running.add_argument("--json", action="store_true", help="print all messages as lines of JSON")
-    running.add_argument(
+def _add_file(command: argparse.ArgumentParser) -> None:
+    command.add_argument("file", type=Path, metavar="FILE", help="the bridge's file (TOML)")
+
+
+def _run_options(command: argparse.ArgumentParser) -> None:
+    _add_file(command)
+    command.add_argument("--json", action="store_true", help="print all messages as lines of JSON")
+    command.add_argument(
         "--progress",
         type=float,
         default=PROGRESS_S,
         metavar="SECONDS",
         help=f"interval of the progress lines; 0: only a summary at the end [{PROGRESS_S:g}]",
     )
-    running.add_argument(
-        "--state",
-        type=Path,
-        metavar="DIR",
-        help="folder in which the bridge keeps its position in results and events; keep this folder "
-        "[MEZ_STATE; else /var/lib/mez (root), "
-        "~/.local/state/mez]",
+    add_state(
+        command, "folder in which the bridge keeps its position in results and events; keep this folder"
     )
-    checking = add("check", _check, "check a file, then whether the edge and Kafka answer")
-    checking.add_argument("file", type=Path, metavar="FILE", help="the bridge's file (TOML)")
-    checking.add_argument(
-        "--file-only", action="store_true", help="check only the file; do not connect to the edge or Kafka"
-    )
-    add("schema", _schema, "print the JSON schema of bridge files, for editors")
-    return parser
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -99,17 +95,31 @@ def _run(options: argparse.Namespace) -> int:
     _need_kafka()
     from mez.bridge.run import Run
 
-    place = states.folder(bridge.name, options.state, "bridges")
+    place = folder("bridges", bridge.name, options.state)
     teller = Teller(is_json=options.json)
-    with states.lock(place, "bridge"), Interrupt() as end:
-        try:
-            return Run(bridge, place, teller, max(0.0, options.progress)).run(end)
-        except KeyboardInterrupt:
-            teller.tell("ended at once; what is not confirmed is given again")
-            return 130
+    return until_ended(
+        place,
+        "bridge",
+        lambda end: Run(bridge, place, teller, max(0.0, options.progress)).run(end),
+        lambda: teller.tell("ended at once; what is not confirmed is given again"),
+    )
+
+
+def _run_dds(options: argparse.Namespace) -> int:
+    progress_s = max(0.0, options.progress)
+    return dds.run(options.file, options.state, is_json=options.json, progress_s=progress_s)
+
+
+def _run_events(options: argparse.Namespace) -> int:
+    progress_s = max(0.0, options.progress)
+    return events.run(options.file, options.state, is_json=options.json, progress_s=progress_s)
 
 
 def _check(options: argparse.Namespace) -> int:
+    if events_file.is_events(options.file):
+        return events.check(options.file, is_file_only=options.file_only)
+    if dds_file.is_dds(options.file):
+        return dds.check(options.file, is_file_only=options.file_only)
     bridge = file.read(options.file)
     print(f"{options.file}: {len(bridge.streams)} streams, topics {', '.join(bridge.topics)}")
     if options.file_only:
@@ -139,11 +149,11 @@ def _check_edge(bridge: Bridge) -> None:
             now_ns = time.time_ns()
             mez.subscribe(stream.cameras, edge=edge, keys=bridge.keys, since=now_ns).close()
     if bridge.notes is not None:
-        notes.check(bridge)
+        notes.check(bridge.wanted_notes())
 
 
-def _schema(_: argparse.Namespace) -> int:
-    print(file.schema(), end="")
+def _schema(options: argparse.Namespace) -> int:
+    print(_SCHEMAS[options.kind](), end="")
     return 0
 
 

@@ -2,11 +2,12 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mez.bridge.notes import WantedNotes
 from mez.pipeline import kafka_table, keys
 from mez.pipeline.errors import FileError
 from mez.pipeline.kafka_table import KafkaSettings
@@ -35,14 +36,19 @@ _NOTES: Final = (
         "logs on disk (--store)", needed=True),
     Key("results", "text", "The topic for results: the replies of applications", "mez.results"),
 )  # fmt: skip
+CONTRACT: Final = (
+    Key("latency_ms", "number", "The latency bound, as in mez.subscribe", low=1, high=1e6),
+    Key("accuracy", "number", "The accuracy floor, as in mez.subscribe", low=0, high=1),
+    Key("profile", "text", "The profile of the detector, as in mez.subscribe"),
+)
+"""The keys of a stream that make its contract."""
+
 _STREAM: Final = (
     Key("cameras", "text", "The cameras or derived streams: dock/*, dock/*/faces", needed=True),
     Key("topic", "text", "The topic. Default: mez. and the stream's name"),
     Key("deliver", "text", "every: each frame that crosses the link, at least once. newest: the newest of "
         "each camera; what Kafka is too slow for is skipped", "every", choices=("every", "newest")),
-    Key("latency_ms", "number", "The latency bound, as in mez.subscribe", low=1, high=1e6),
-    Key("accuracy", "number", "The accuracy floor, as in mez.subscribe", low=0, high=1),
-    Key("profile", "text", "The profile of the detector, as in mez.subscribe"),
+    *CONTRACT,
 )  # fmt: skip
 
 _TABLES: Final = {"bridge": _BRIDGE, "mez": keys.MEZ, "kafka": kafka_table.KEYS, "notes": _NOTES}
@@ -125,6 +131,11 @@ class Bridge:
         """The name of a stream's group at the edge."""
         return f"bridge.{self.name}.{stream}"
 
+    def wanted_notes(self) -> WantedNotes:
+        """What of the edge's notes is copied. The file has a table `notes`."""
+        assert self.notes is not None, "the caller looked"
+        return WantedNotes("notes", self.notes.cameras, self.edge, self.keys, f"bridge {self.name}")
+
 
 def read(path: Path) -> Bridge:
     """Read a bridge's file and check all of it.
@@ -165,7 +176,7 @@ def _bridge(path: Path, told: dict[str, Any], faults: list[tuple[str, str]]) -> 
         faults.append((name, f"there is no such table; there are {', '.join(_TABLES)} and stream.NAME"))
     own = keys.read(told.get("bridge", {}), _BRIDGE, "bridge", faults)
     edge = keys.read(told.get("mez", {}), keys.MEZ, "mez", faults)
-    _check("bridge.name", own["name"], _NAME, "small letters, digits, _ and -, at most 31", faults)
+    check_name("bridge.name", own["name"], faults)
     streams = _streams(told.get("stream", {}), path.parent, faults)
     notes = _notes(told["notes"], faults) if "notes" in told else None
     if not streams and notes is None and not faults:
@@ -213,20 +224,36 @@ def _streams(tables: object, folder: Path, faults: list[tuple[str, str]]) -> dic
 
 def _stream(name: str, table: object, folder: Path, faults: list[tuple[str, str]]) -> Stream:
     place = f"stream.{name}"
-    _check(place, name, _NAME, "small letters, digits, _ and -, at most 31", faults)
+    check_name(place, name, faults)
     of = keys.read(table, _STREAM, place, faults)
     topic = of["topic"] or f"mez.{name}"
     _check_topic(f"{place}.topic", topic, faults)
-    contract = {key: of[key] for key in ("latency_ms", "accuracy", "profile") if of[key] is not None}
-    if "/" in contract.get("profile", ""):
-        contract["profile"] = str(keys.path(folder, contract["profile"]))
-    return Stream(name, of["cameras"], topic, of["deliver"] == "every", contract)
+    return Stream(name, of["cameras"], topic, of["deliver"] == "every", contract(of, CONTRACT, folder))
+
+
+def contract(of: Mapping[str, Any], terms: Sequence[Key], folder: Path) -> dict[str, Any]:
+    """The arguments of `mez.subscribe` that a table has.
+
+    Args:
+        of: The table's values.
+        terms: The keys that are terms of a contract.
+        folder: The file's folder, in which a profile may lie.
+    """
+    told = {key.name: of[key.name] for key in terms if of[key.name] is not None}
+    if "/" in told.get("profile", ""):
+        told["profile"] = str(keys.path(folder, told["profile"]))
+    return told
 
 
 def _notes(table: object, faults: list[tuple[str, str]]) -> Notes:
     of = keys.read(table, _NOTES, "notes", faults)
     _check_topic("notes.results", of["results"], faults)
     return Notes(of["cameras"], of["results"])
+
+
+def check_name(field: str, name: object, faults: list[tuple[str, str]]) -> None:
+    """Note what is wrong with the name of a bridge or a stream."""
+    _check(field, name, _NAME, "small letters, digits, _ and -, at most 31", faults)
 
 
 def _check_topic(field: str, topic: object, faults: list[tuple[str, str]]) -> None:

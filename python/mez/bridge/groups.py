@@ -28,6 +28,7 @@ class Watch:
         self._gone: dict[tuple[str, str], int] = {}
         self._thread = threading.Thread(target=self._run, name="bridge-groups", daemon=True)
         self.waiting: dict[str, int | None] = dict.fromkeys(self._names.values())
+        self._fault = ""
 
     def start(self) -> None:
         """Begin to ask."""
@@ -41,7 +42,7 @@ class Watch:
     def _run(self) -> None:
         while not self._over.wait(ASK_S):
             try:
-                known = {of["name"]: of for of in mez_bus.groups(self._bridge.edge, self._bridge.keys)}
+                known = self._ask()
             except BusAwayError:
                 self.waiting = dict.fromkeys(self._names.values())
                 continue
@@ -51,6 +52,34 @@ class Watch:
             for group, stream in self._names.items():
                 waiting[stream] = self._look(stream, known[group]) if group in known else None
             self.waiting = waiting
+
+    def left(self) -> str:
+        """What waits at the edge now that nobody takes it, for people."""
+        if not self._names:
+            return ""
+        try:
+            # An edge that did not answer a moment ago would hold up the end.
+            known = {} if self._fault else self._ask()
+        except BusAwayError:
+            known = {}
+        if self._fault:
+            return f"what waits at the edge is not known: {self._fault}"
+        counts = {
+            name: sum(lane["lag"] or 0 for lane in known[name]["lanes"]) + known[name]["account"]["open"]
+            for name in self._names
+            if name in known
+        }
+        waiting = ", ".join(f"{count} in the group {name}" for name, count in counts.items() if count)
+        return f"at the edge wait for the next start: {waiting}" if waiting else ""
+
+    def _ask(self) -> dict[str, Any]:
+        try:
+            found = {of["name"]: of for of in mez_bus.groups(self._bridge.edge, self._bridge.keys)}
+        except BusAwayError as error:
+            self._fault = str(error)
+            raise
+        self._fault = ""
+        return found
 
     def _look(self, stream: str, group: dict[str, Any]) -> int | None:
         """Note what was lost since the last time, and return what waits."""

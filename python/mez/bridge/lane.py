@@ -17,23 +17,11 @@ from typing import Final, Protocol
 from confluent_kafka import KafkaError
 
 from mez.bridge.message import Message
+from mez.bridge.reader import LOOK_S
+from mez.pipeline.kafka_client import POISON
 
 AGAIN_S: Final = (0.5, 10.0)
 """How long it takes until a refused message is sent again, at first and at most, in seconds."""
-
-LOOK_S: Final = 0.1
-"""How often whoever waits for room looks whether the end is wished, in seconds."""
-
-_POISON: Final = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_MSG_SIZE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-    }
-)
 
 
 class Sends(Protocol):
@@ -217,7 +205,7 @@ class Lane:
             self._refuse(number, message, error)
 
     def _refuse(self, number: int, message: Message, error: KafkaError) -> None:
-        if error.code() not in _POISON:
+        if error.code() not in POISON:
             self._refused.add(number)
             self.counts.refusals += 1
             self._again_at_s = time.monotonic() + self._again_s

@@ -19,9 +19,6 @@ from mez.pipeline import record as records
 
 JSON: Final = "application/json"
 
-LOST_REASONS: Final = frozenset({"evicted", "not_held", "damaged"})
-"""Why frames that were at the edge did not come: they were gone before their turn."""
-
 
 def _nothing() -> None:
     """What happens behind a message of which nobody has to be told."""

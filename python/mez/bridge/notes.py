@@ -1,17 +1,16 @@
-"""Copies results and events that the edge keeps as notes. This host keeps the place behind the last one."""
+"""Reads results and events that the edge keeps as notes. This host keeps the place behind the last one."""
 
 import json
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from mez import _native, _notes
 from mez._subscribe import connect
-from mez.bridge import message as messages
-from mez.bridge.file import Bridge
-from mez.bridge.lane import LOOK_S, Lane
-from mez.bridge.reader import CONNECT_S, Board, Reader
+from mez.bridge.reader import CONNECT_S, LOOK_S, Board, Reader
 from mez.errors import BrokerError, NotFoundError
 from mez.pipeline.errors import BusError
 
@@ -23,8 +22,45 @@ FILE: Final = "notes.json"
 Place = tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class WantedNotes:
+    """What of an edge is read.
+
+    Attributes:
+        table: The table of the bridge's file that wants them, for people.
+        cameras: The cameras whose notes are read.
+        edge: The edges; empty: the defaults.
+        keys: The folder of keys.
+        application: What the edge calls whoever reads.
+    """
+
+    table: str
+    cameras: str
+    edge: tuple[str, ...]
+    keys: Path | None
+    application: str
+
+
+class TakesNotes(Protocol):
+    """Takes notes where they belong."""
+
+    def take_note(
+        self,
+        note: _notes.Note,
+        camera: str,
+        at: Place,
+        done: Callable[[], None],
+        is_over: Callable[[], bool],
+    ) -> bool:
+        """Take a note of a camera, and call `done` once it need not be read again.
+
+        Returns:
+            `False`: the end is wished, and it was not taken.
+        """
+
+
 class Places:
-    """Of each camera the place of the last note that Kafka has confirmed.
+    """Of each camera the place of the last note that is done.
 
     Args:
         folder: Where the file is.
@@ -57,19 +93,16 @@ class NotesReader(Reader):
     """Reads the notes of cameras, in a thread of its own.
 
     Args:
-        bridge: The bridge, whose file has a table `notes`.
-        results: Where results go.
-        events: Where events go.
+        wanted: What is read.
+        taker: Takes the notes.
         board: Told of what happens.
         folder: Where the places are kept.
     """
 
-    def __init__(self, bridge: Bridge, results: Lane, events: Lane, board: Board, folder: Path) -> None:
-        super().__init__("notes", board)
-        assert bridge.notes is not None, "the caller looked"
-        self._bridge = bridge
-        self._cameras = bridge.notes.cameras
-        self._lanes = {"result": results, "event": events}
+    def __init__(self, wanted: WantedNotes, taker: TakesNotes, board: Board, folder: Path) -> None:
+        super().__init__(wanted.table, board)
+        self._wanted = wanted
+        self._taker = taker
         self._places = Places(folder)
         self._client: _native.Client | None = None
 
@@ -80,26 +113,27 @@ class NotesReader(Reader):
             Error: As `mez.notes`.
             BusError: The grant `observe` is missing, or the edge keeps no notes.
         """
-        self._client = check(self._bridge)
+        self._client = check(self._wanted)
 
     def leave(self) -> None:
         """Let go of the connection."""
         self._client = None
 
     def read(self) -> None:
-        """Copy what is new, and wait a little for more."""
+        """Hand on what is new, and wait a little for more."""
         if self._client is None:
             self.open()
         assert self._client is not None, "it was opened"
-        for camera in _known(self._client, self._cameras):
+        for camera in _known(self._client, self._wanted):
             while self._copy(self._client, camera):
                 pass
         self._over.wait(POLL_S)
 
     def _copy(self, client: _native.Client, camera: str) -> bool:
-        """Copy a page, and keep the place once all of it is confirmed. Returns whether there may be more."""
+        """Hand a page on, and keep the place once all of it is done. Returns whether there may be more."""
         place = self._places.places.get(camera)
-        page, more = _page(client, camera, self._places.since_ns if place is None else None, place)
+        since_ns = self._places.since_ns if place is None else None
+        page, more = _page(client, self._wanted, camera, since_ns, place)
         if not page:
             return False
         left = threading.Semaphore(0)
@@ -108,11 +142,7 @@ class NotesReader(Reader):
             if note.missing:
                 self._board.lose(note.missing)
                 self._board.event("lost", camera, counts={"notes": note.missing})
-            kind = "result" if note.reply is not None else "event"
-            make = messages.of_result if kind == "result" else messages.of_event
-            message = make(note, camera, at, self._bridge.name)
-            message.done = left.release
-            if not self._lanes[kind].put(message, self._over.is_set):
+            if not self._taker.take_note(note, camera, at, left.release, self._over.is_set):
                 return False
             sent += 1
         while sent:
@@ -125,38 +155,37 @@ class NotesReader(Reader):
         return more
 
 
-def check(bridge: Bridge) -> _native.Client:
-    """Connect, and see that the notes of a bridge may be read.
+def check(wanted: WantedNotes) -> _native.Client:
+    """Connect, and see that notes may be read.
 
     Raises:
         Error: As `mez.notes`.
         BusError: The grant `observe` is missing, or the edge keeps no notes.
     """
-    assert bridge.notes is not None, "the caller looked"
     client = connect(
-        list(bridge.edge) or None,
-        keys=bridge.keys,
-        application=f"bridge {bridge.name}",
+        list(wanted.edge) or None,
+        keys=wanted.keys,
+        application=wanted.application,
         connect_timeout=CONNECT_S,
     )
-    for camera in _known(client, bridge.notes.cameras)[:1]:
-        _page(client, camera, time.time_ns(), None)
+    for camera in _known(client, wanted)[:1]:
+        _page(client, wanted, camera, time.time_ns(), None)
     return client
 
 
-def _known(client: _native.Client, pattern: str) -> list[str]:
+def _known(client: _native.Client, wanted: WantedNotes) -> list[str]:
     """The cameras whose notes are wanted."""
-    known = client.observable(pattern)
+    known = client.observable(wanted.cameras)
     if known is None:
         raise BusError(
-            f"notes.cameras: this program may not observe {pattern}; run `mez keys grant app/NAME "
-            f"observe,read '{pattern}'` on the edge's host"
+            f"{wanted.table}.cameras: this program may not observe {wanted.cameras}; run `mez keys grant "
+            f"app/NAME observe,read '{wanted.cameras}'` on the edge's host"
         )
     return [record.camera for record in known]
 
 
 def _page(
-    client: _native.Client, camera: str, since_ns: int | None, place: Place | None
+    client: _native.Client, wanted: WantedNotes, camera: str, since_ns: int | None, place: Place | None
 ) -> tuple[list[tuple[Place, _notes.Note]], bool]:
     try:
         return _notes.after(client, camera, since_ns, place)
@@ -165,5 +194,7 @@ def _page(
         return [], False
     except BrokerError as error:
         if error.reason == "NO_NOTES":
-            raise BusError(f"notes: {error}; start the edge with --store, or leave [notes] out") from error
+            raise BusError(
+                f"{wanted.table}: {error}; start the edge with --store, or leave [{wanted.table}] out"
+            ) from error
         raise

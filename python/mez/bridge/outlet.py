@@ -123,8 +123,12 @@ class Outlet:
             why = f"{topic}: the topic is gone, and is made" if is_gone else self._link.failed(topic, error)
             self._tell(f"{why}; records wait, and are sent again")
 
-    def prepare(self, topics: list[str]) -> None:
+    def prepare(self, topics: list[str], is_over: Callable[[], bool]) -> None:
         """Make the topics that are not there.
+
+        Args:
+            topics: The topics.
+            is_over: Whether the end is wished. Then a cluster that is away is given up at once.
 
         Raises:
             BusAwayError: The cluster does not answer.
@@ -132,7 +136,7 @@ class Outlet:
         """
         try:
             self._is_without_topic = False
-            self.admin.make(topics)
+            self.admin.make(topics, is_over)
             self._fit(topics)
         except BusAwayError:
             raise

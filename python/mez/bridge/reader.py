@@ -6,8 +6,11 @@ from typing import Any, Final, Protocol
 
 from mez.errors import BusyError, ConnectError, Error
 
-CONNECT_S: Final = 5.0
-"""How long an edge is dialled before it counts as away, in seconds."""
+LOOK_S: Final = 0.1
+"""How often whoever waits looks whether the end is wished, in seconds."""
+
+CONNECT_S: Final = 0.0
+"""An edge is dialled once. Whoever needs it tries again, and tells people so."""
 
 AWAY_S: Final = 1.0
 REFUSED_S: Final = 5.0
@@ -31,7 +34,7 @@ class Board(Protocol):
 
 
 class Reader:
-    """Reads from the edge, in a thread of its own.
+    """Reads from the edge, or for it, in a thread of its own.
 
     Args:
         name: What it reads, for people.
@@ -62,6 +65,17 @@ class Reader:
         """Let go of the connection, if there is one."""
         raise NotImplementedError
 
+    def open_or_tell(self) -> None:
+        """Connect. If the edge is away or busy, people are told: it is tried again once this reads.
+
+        Raises:
+            Error: The edge refuses.
+        """
+        try:
+            self.open()
+        except (ConnectError, BusyError) as error:
+            self._board.tell(f"{self._name}: {error}; trying again")
+
     def start(self) -> None:
         """Begin to read."""
         self._thread.start()
@@ -78,6 +92,13 @@ class Reader:
         self.leave()
 
     def _run(self) -> None:
+        try:
+            self._go_on()
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _go_on(self) -> None:
         trouble = ""
         while not self._over.is_set():
             begun_s = time.monotonic()
@@ -91,6 +112,3 @@ class Reader:
                     trouble = str(error)
                     self._board.tell(f"{self._name}: {error}; trying again")
                 self._over.wait(AWAY_S if isinstance(error, ConnectError | BusyError) else REFUSED_S)
-            except Exception as error:
-                self.failure = error
-                raise

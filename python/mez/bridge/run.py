@@ -2,21 +2,23 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from mez._commands import Teller
 from mez._interrupt import Interrupt
+from mez._notes import Note
 from mez.bridge import message as messages
 from mez.bridge.file import Bridge
 from mez.bridge.groups import Watch
 from mez.bridge.lane import Lane
 from mez.bridge.message import Message
-from mez.bridge.notes import NotesReader
+from mez.bridge.notes import NotesReader, Place
 from mez.bridge.outlet import Outlet
 from mez.bridge.reader import Reader
-from mez.bridge.status import Status, StreamStatus, Teller
+from mez.bridge.status import Status, StreamStatus
 from mez.bridge.streams import StreamReader
-from mez.errors import BusyError, ConnectError
 from mez.pipeline.errors import BusAwayError, BusError
 from mez.pipeline.kafka_client import Link
 
@@ -63,10 +65,11 @@ class Run:
             self._readers[stream.name] = StreamReader(bridge, stream, lane, self)
         self._notes: NotesReader | None = None
         if bridge.notes is not None:
-            results = self._lane("results", bridge.notes.results, EVENTS_MAX, EVENTS_BYTES_MAX)
-            self._lanes.append(results)
-            self._notes = NotesReader(bridge, results, self._events, self, place)
+            self._results = self._lane("results", bridge.notes.results, EVENTS_MAX, EVENTS_BYTES_MAX)
+            self._lanes.append(self._results)
+            self._notes = NotesReader(bridge.wanted_notes(), self, self, place)
         self._watch = Watch(bridge, self)
+        self._is_over: Callable[[], bool] = lambda: False
         self._state = "starting"
         self._lost = 0
         self._events_dropped = 0
@@ -77,15 +80,16 @@ class Run:
         self._is_silent = False
 
     def run(self, end: Interrupt) -> int:
-        """Run until an end is wished, then finish what is under way.
+        """Run until an end is wished, then finish what is under way, unless Kafka is away.
 
         Returns:
-            The exit status: 0 if everything that was sent is confirmed, else 1.
+            The exit status: 0 if everything that was sent is confirmed, and Kafka was there, else 1.
 
         Raises:
             Error: The edge refuses. That it is away is no error: it is tried again.
             BusError: Kafka refuses this client.
         """
+        self._is_over = end
         try:
             self._open()
             self._state = "running"
@@ -113,6 +117,22 @@ class Run:
         """Count records that were at the edge and never came."""
         self._lost += count
 
+    def take_note(
+        self,
+        note: Note,
+        camera: str,
+        at: Place,
+        done: Callable[[], None],
+        is_over: Callable[[], bool],
+    ) -> bool:
+        """Put a result or an event into its lane."""
+        if note.reply is not None:
+            message, lane = messages.of_result(note, camera, at, self._bridge.name), self._results
+        else:
+            message, lane = messages.of_event(note, camera, at, self._bridge.name), self._events
+        message.done = done
+        return lane.put(message, is_over)
+
     def _hear_of_dead(self, message: Message, error: str) -> None:
         camera = message.headers.get("mez-camera") or None
         self.event("dead_letter", camera, record=message.id, bytes=message.size, error=error)
@@ -122,19 +142,10 @@ class Run:
     def _open(self) -> None:
         """Join the groups, so that frames cross the link and wait at the edge, also while Kafka is away."""
         self._try_to_prepare(is_first=True)
-        for name, reader in self._readers.items():
-            self._open_one(f"stream.{name}", reader.open)
+        for reader in self._everybody():
+            reader.open_or_tell()
             reader.start()
-        if self._notes is not None:
-            self._open_one("notes", self._notes.open)
-            self._notes.start()
         self._watch.start()
-
-    def _open_one(self, what: str, opens: Callable[[], None]) -> None:
-        try:
-            opens()
-        except (ConnectError, BusyError) as error:
-            self.tell(f"{what}: {error}; trying again")
 
     def _step(self) -> None:
         for reader in self._everybody():
@@ -148,13 +159,13 @@ class Run:
         self._outlet.forget_refusals(self._lanes)
         self._listen()
         if self._progress_s and time.monotonic() - self._shown[0] >= self._progress_s:
-            self._teller.show(self.status())
+            self._show()
 
     def _try_to_prepare(self, *, is_first: bool) -> None:
         """Make the topics. A cluster that is away, or does not let them be made, is tried again."""
         self._prepare_at_s = time.monotonic() + PREPARE_S
         try:
-            self._outlet.prepare(self._bridge.topics)
+            self._outlet.prepare(self._bridge.topics, self._is_over)
             self._trouble = ""
         except BusError as error:
             if is_first and not isinstance(error, BusAwayError) and not self._outlet.is_ready:
@@ -182,22 +193,32 @@ class Run:
         return f"at {','.join(self._bridge.kafka.servers)} confirms nothing{because}"
 
     def _drain(self) -> int:
-        """Take no more, and wait until what was sent is confirmed."""
+        """Take no more, and wait until what was sent is confirmed. Nothing is, as long as Kafka is away."""
         self._state = "draining"
         for reader in self._everybody():
             reader.stop()
-        if self._unconfirmed():
+        if self._is_away:
+            self.tell("Kafka is away, and is not waited for")
+        elif self._unconfirmed():
             self.tell(
                 f"waiting for {self._unconfirmed()} records to be confirmed, for {self._bridge.drain_s:g} s "
                 "at most; Ctrl-C again ends at once"
             )
         until_s = time.monotonic() + self._bridge.drain_s
-        while self._unconfirmed() and time.monotonic() < until_s:
+        while self._unconfirmed() and not self._is_away and time.monotonic() < until_s:
             self._step()
-        return 1 if self._unconfirmed() else 0
+        return 1 if self._unconfirmed() or self._is_away else 0
+
+    @property
+    def _is_away(self) -> bool:
+        """Whether Kafka has not answered yet, or confirms nothing any more."""
+        return self._is_silent or not self._outlet.is_ready
 
     def _close(self) -> None:
-        left = self._unconfirmed()
+        newest = {name for name, reader in self._readers.items() if not self._bridge.streams[name].is_every}
+        open_ones = {lane.name: lane.unconfirmed for lane in self._lanes}
+        gone = sum(count for name, count in open_ones.items() if name in newest)
+        left = self._unconfirmed() - gone
         for lane in self._lanes:
             lane.close()
         for reader in self._everybody():
@@ -206,9 +227,11 @@ class Run:
         self._outlet.close()
         was_running, self._state = self._state != "starting", "ended"
         if was_running:
-            status = self.status()
-            self._teller.show(status)
+            status = self._show()
             again = f"; {left} that are not confirmed are given again at the next start" if left else ""
+            again += f"; {gone} newest frames are not confirmed, and do not come again" if gone else ""
+            waiting = self._watch.left() if left or self._is_away else ""
+            again += f"; {waiting}" if waiting else ""
             dropped = f", {self._events_dropped} events dropped" if self._events_dropped else ""
             self.tell(
                 f"ended: {status.records} records ({status.bytes / 1e6:.4g} MB) are in Kafka, {status.lost} "
@@ -216,6 +239,12 @@ class Run:
             )
 
     # ---- how it does --------------------------------------------------------------------------------------
+
+    def _show(self) -> Status:
+        """Say how it does, and return that."""
+        status = self.status()
+        self._teller.show(asdict(status), status.line())
+        return status
 
     def status(self) -> Status:
         """How it does; rates are those since the last time."""

@@ -1,11 +1,6 @@
 """What a bridge says of itself: a line each few seconds, for people or as JSON."""
 
-import json
-import sys
-import threading
-import time
-from dataclasses import asdict, dataclass, field
-from typing import TextIO
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -74,35 +69,3 @@ class Status:
             f"dead {self.dead}",
         ]
         return ", ".join(parts) + ("" if self.kafka == "ok" else f"; Kafka: {self.kafka}")
-
-
-class Teller:
-    """Says lines, for any thread.
-
-    Args:
-        is_json: Lines of JSON, instead of lines for people.
-        out: Where they go.
-    """
-
-    def __init__(self, *, is_json: bool, out: TextIO = sys.stdout) -> None:
-        self._is_json = is_json
-        self._out = out
-        self._lock = threading.Lock()
-
-    def tell(self, sentence: str) -> None:
-        """Say a sentence: `{"at_ns": …, "say": …}`."""
-        if self._is_json:
-            self._say(json.dumps({"at_ns": time.time_ns(), "say": sentence}))
-        else:
-            self._say(f"{time.strftime('%H:%M:%S')} {sentence}")
-
-    def show(self, status: Status) -> None:
-        """Say how the bridge does: `{"status": {…}}`."""
-        if self._is_json:
-            self._say(json.dumps({"status": asdict(status)}))
-        else:
-            self.tell(status.line())
-
-    def _say(self, line: str) -> None:
-        with self._lock:
-            print(line, file=self._out, flush=True)
