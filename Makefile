@@ -111,8 +111,9 @@ docs: setup ## write docs/python.md from the docstrings of the package
 lint: setup ## check format, lints, types, licences and dependencies
 	@tools/lint $(LOCKED)
 
-fmt: setup ## format Rust and Python
+fmt: setup ## format Rust, Python and the page
 	cargo fmt --all
+	if [ -d web/node_modules ]; then npm --prefix web run --silent fmt; fi
 	.venv/bin/ruff check --fix-only --quiet .
 	.venv/bin/ruff format .
 
@@ -120,5 +121,5 @@ fuzz: setup ## build the fuzz targets and run each for a while
 	@tools/fuzz $(ARGS)
 
 clean: ## remove all that was built; keeps downloads in .cache
-	rm -rf target .venv out python/mez/*.so
+	rm -rf target .venv out python/mez/*.so web/dist web/node_modules
 	find . -name __pycache__ -prune -exec rm -rf {} + -o -name node_modules -prune
