@@ -64,7 +64,7 @@ test-model: setup ## run the log's readers against its writer in more orders tha
 	cargo test -p mez-core --release --test ring_model $(LOCKED)
 
 test-python: build setup-tests ## run the tests of the Python package
-	.venv/bin/python -m pytest -n 3 --dist loadfile
+	.venv/bin/python tools/python_tests.py
 
 # The same tests, so often that what they did not find is unlikely to be there.
 prove: export MEZ_SEEDS ?= 10000

@@ -2,7 +2,9 @@
 
 `cargo test` runs one program after the other. Here the output of each is printed whole when it has ended, in
 the form that `cargo test` prints. Ends with status 1 if a program has failed, after all have run, and names
-those that did. What comes behind `--` goes to cargo, such as `--features mez-cli/bench`.
+those that did. Where only a few tests have failed, each of them runs once more, with nothing beside it. One
+that passes then is called UNSTEADY and does not count as failed: see CONTRIBUTING.md. What comes behind `--`
+goes to cargo, such as `--features mez-cli/bench`.
 
     tools/rust_tests.py [--jobs N] [--meanwhile COMMAND] [-- ARGUMENTS OF CARGO]
 """
@@ -10,6 +12,7 @@ those that did. What comes behind `--` goes to cargo, such as `--features mez-cl
 import argparse
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -24,6 +27,10 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 JOBS: Final = 3
 """Programs at once. Each runs as many tests at once as there are processors."""
+
+ADVICE: Final = "failed beside others, passed alone; mend the test, or what it has found"
+AGAIN_MAX: Final = 3
+"""The most tests that run again. More of them fail for one reason, and not because the machine was busy."""
 
 LONG: Final = ("seeds", "logs", "power_cuts", "scenarios", "planted", "commands")
 """Programs that run longest. They begin first, so that none of them is left alone at the end."""
@@ -69,12 +76,12 @@ def compiled(words: Sequence[str]) -> list[Program]:
     return sorted(programs, key=lambda program: program.name not in LONG)
 
 
-def run(program: Program) -> Ended:
-    """Run a program, and return what it printed."""
+def run(program: Program, *words: str) -> Ended:
+    """Run a program, with more arguments if need be, and return what it printed."""
     begun = time.monotonic()
     environment = os.environ | {"CARGO_MANIFEST_DIR": str(program.folder)}
     test = subprocess.run(
-        [program.path, "--color", "never"],
+        [program.path, "--color", "never", *words],
         cwd=program.folder,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -115,6 +122,34 @@ def run_all(programs: Sequence[Program], jobs: int) -> list[Ended]:
     return failed
 
 
+def tests_that_failed(ended: Ended) -> list[str]:
+    """The names of the tests of a program that failed. Empty: it ended before it could tell them."""
+    _, found, names = ended.output.rpartition("\nfailures:\n")
+    return re.findall(r"^    (\S+)$", names, re.MULTILINE) if found else []
+
+
+def run_again(failed: Sequence[Ended]) -> tuple[list[Ended], list[str]]:
+    """Run few failed tests again, one after the other.
+
+    Returns:
+        The programs that fail again, and the unsteady tests.
+    """
+    tests = {ended.program.path: tests_that_failed(ended) for ended in failed}
+    if sum(len(names) or AGAIN_MAX + 1 for names in tests.values()) > AGAIN_MAX:
+        return list(failed), []
+    still, unsteady = [], []
+    for ended in failed:
+        again = [run(ended.program, "--exact", name) for name in tests[ended.program.path]]
+        for one in again:
+            show(one, 0)
+        if any(one.status != 0 for one in again):
+            still.append(ended)
+        else:
+            source = ended.program.source.relative_to(ROOT)
+            unsteady += [f"{source} {name}" for name in tests[ended.program.path]]
+    return still, unsteady
+
+
 def start(command: str, log: Path) -> subprocess.Popen[bytes]:
     """Start a command at the lowest priority, with its output in a file, in a process group of its own."""
     with log.open("wb") as output:
@@ -153,19 +188,25 @@ def main() -> int:
         failed = run_all(programs, arguments.jobs)
         if beside is not None:
             beside_status = beside.wait()
+        failed, unsteady = run_again(failed)
     finally:
         if beside is not None:
             end(beside)
     documented = subprocess.run(
         ["cargo", "test", "--workspace", "--doc", *arguments.words], cwd=ROOT, check=False
     )
+    for test in unsteady:
+        print(f"UNSTEADY {test}: {ADVICE}")
     for ended in failed:
         print(f"FAILED {ended.program.source.relative_to(ROOT)} (status {ended.status})")
     if beside_status != 0:
         print(log.read_text(errors="replace"))
         print(f"FAILED {arguments.meanwhile} (status {beside_status})")
     seconds = time.monotonic() - begun
-    print(f"rust: {len(programs)} programs of tests, {len(failed)} failed, {seconds:.0f} s", flush=True)
+    print(
+        f"rust: {len(programs)} programs of tests, {len(failed)} failed, {len(unsteady)} tests unsteady, {seconds:.0f} s",
+        flush=True,
+    )
     return 1 if failed or beside_status != 0 else documented.returncode
 
 

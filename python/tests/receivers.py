@@ -221,7 +221,7 @@ class Reader:
     """A client that reads all topics of a broker, also over its restarts."""
 
     def __init__(self, broker: Mosquitto) -> None:
-        """Connect, once the broker listens."""
+        """Connect, once the broker listens, and wait until it has taken the subscription."""
         self.messages: list[tuple[str, str]] = []
         self.kept: dict[str, str] = {}
         """The newest of each topic."""
@@ -229,10 +229,14 @@ class Reader:
         self._client.username_pw_set(broker.USER, broker.PASSWORD)
         self._client.tls_set(str(broker.ca))
         self._client.reconnect_delay_set(1, 1)
+        self._subscribed = threading.Event()
         self._client.on_connect = lambda client, *_: client.subscribe("#", qos=1)
+        self._client.on_subscribe = lambda *_: self._subscribed.set()
         self._client.on_message = self._take
         self._client.connect_async("localhost", broker.port)
         self._client.loop_start()
+        # Events are not retained: what is published earlier never comes.
+        assert self._subscribed.wait(60), "the broker does not answer"
 
     def _take(self, _client: object, _data: object, message: paho.MQTTMessage) -> None:
         text = message.payload.decode()
@@ -242,6 +246,10 @@ class Reader:
     def events(self, topic: str) -> list[dict[str, Any]]:
         """The events of a topic."""
         return [json.loads(text)["data"] for at, text in list(self.messages) if at == topic]
+
+    def heard(self) -> str:
+        """All messages, for people."""
+        return "\n".join(f"{topic} {text}" for topic, text in list(self.messages))
 
     def state(self, topic: str) -> dict[str, Any]:
         """The newest state of a topic; empty: there is none."""

@@ -72,10 +72,14 @@ def test_a_home_sees_cameras_over_restarts_of_its_broker(tmp_path: Path) -> None
         Reader(broker) as reader,
         written(tmp_path, edge, broker) as bridge,
     ):
-        wait_for(bridge.is_ready, bridge.said)
+
+        def said() -> str:
+            return f"{bridge.said()}\n{reader.heard()}"
+
+        wait_for(bridge.is_ready, said)
         seen = Seen(edge)
         try:
-            wait_for(lambda: reader.state(CAMERA).get("contract_kept") is False, bridge.said)
+            wait_for(lambda: reader.state(CAMERA).get("contract_kept") is False, said)
             assert reader.state(CAMERA)["present"] is True
             assert reader.state(CAMERA)["contracts"][0]["application"] == "counter"
             assert reader.kept[STATUS] == "online"
@@ -90,7 +94,7 @@ def test_a_home_sees_cameras_over_restarts_of_its_broker(tmp_path: Path) -> None
                     event["kind"] == "contract" and event["severity"] == "error"
                     for event in reader.events(EVENTS)
                 ),
-                bridge.said,
+                said,
             )
             broker.stop()
             reader.kept.clear()
@@ -102,24 +106,24 @@ def test_a_home_sees_cameras_over_restarts_of_its_broker(tmp_path: Path) -> None
                 event["kind"] == "camera" and event["state"] == "absent"
                 for event in bridge.kept()["targets"]["mqtt"]["events"]
             ),
-            bridge.said,
+            said,
         )
         broker.start()
-        wait_for(lambda: reader.state(CAMERA).get("present") is False, bridge.said)
-        wait_for(lambda: any(topic.endswith("/config") for topic in reader.kept), bridge.said)
+        wait_for(lambda: reader.state(CAMERA).get("present") is False, said)
+        wait_for(lambda: any(topic.endswith("/config") for topic in reader.kept), said)
         wait_for(
             lambda: any(
                 event["kind"] == "camera" and event["state"] == "absent" for event in reader.events(EVENTS)
             ),
-            bridge.said,
+            said,
         )
-        wait_for(lambda: reader.kept.get(STATUS) == "online", bridge.said)
+        wait_for(lambda: reader.kept.get(STATUS) == "online", said)
         bridge.__exit__()
-        wait_for(lambda: reader.kept.get(STATUS) == "offline", bridge.said)
+        wait_for(lambda: reader.kept.get(STATUS) == "offline", said)
         bridge.start()
-        wait_for(lambda: reader.kept.get(STATUS) == "online", bridge.said)
+        wait_for(lambda: reader.kept.get(STATUS) == "online", said)
         assert bridge.end() == 0
-        wait_for(lambda: reader.kept.get(STATUS) == "offline", bridge.said)
+        wait_for(lambda: reader.kept.get(STATUS) == "offline", said)
         numbers = [int(event["id"].rpartition("-")[2]) for event in reader.events(EVENTS)]
         # At least once: what the broker had not confirmed before it ended comes again.
         first_times = list(dict.fromkeys(numbers))

@@ -99,3 +99,29 @@ def test_a_tool_that_is_ended_ends_what_it_started_and_begins_nothing_more(
         tool.communicate(timeout=60)
     assert tool.returncode == status
     assert not site.has("second")
+
+
+def failing(name: str, condition: str) -> str:
+    """A program with one test, which fails if this is so. It prints what libtest prints."""
+    said = f"test {name} ... FAILED\\n\\nfailures:\\n\\nfailures:\\n    {name}\\n\\ntest result: FAILED\\n"
+    return f"echo $* >>runs; if {condition}; then printf '{said}'; exit 101; fi"
+
+
+def test_a_test_that_passes_alone_is_named_and_lets_the_rest_pass(tmp_path: Path) -> None:
+    """It runs again by its name, after all others. What fails again, or with many others, has failed."""
+    first = "[ $(wc -l <runs) = 1 ]"
+    for folder, programs, status, last in (
+        ("once", {"a": failing("part::one", first)}, 0, "0 failed, 1 tests unsteady"),
+        ("always", {"a": failing("part::one", "true")}, 1, "1 failed, 0 tests unsteady"),
+        ("killed", {"a": "kill -9 $$"}, 1, "1 failed, 0 tests unsteady"),
+        ("many", {n: failing("one", "! [ -e again ]") for n in "abcd"}, 1, "4 failed, 0 tests unsteady"),
+    ):
+        (tmp_path / folder).mkdir()
+        site = Site(tmp_path / folder, programs)
+        tool = site.started()
+        said, _ = tool.communicate(timeout=60)
+        assert (tool.returncode, last in said) == (status, True), said
+        assert ("UNSTEADY a.rs part::one" in said) == (folder == "once")
+        runs = (site.folder / "runs").read_text().splitlines() if site.has("runs") else []
+        again = [words for words in runs if "--exact part::one" in words]
+        assert len(again) == (1 if folder in ("once", "always") else 0)
