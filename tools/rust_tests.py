@@ -204,7 +204,8 @@ def main() -> int:
         print(f"FAILED {arguments.meanwhile} (status {beside_status})")
     seconds = time.monotonic() - begun
     print(
-        f"rust: {len(programs)} programs of tests, {len(failed)} failed, {len(unsteady)} tests unsteady, {seconds:.0f} s",
+        f"rust: {len(programs)} programs of tests, {len(failed)} failed, {len(unsteady)} tests unsteady, "
+        f"{seconds:.0f} s",
         flush=True,
     )
     return 1 if failed or beside_status != 0 else documented.returncode
