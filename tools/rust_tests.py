@@ -32,7 +32,17 @@ ADVICE: Final = "failed beside others, passed alone; mend the test, or what it h
 AGAIN_MAX: Final = 3
 """The most tests that run again. More of them fail for one reason, and not because the machine was busy."""
 
-LONG: Final = ("seeds", "logs", "power_cuts", "scenarios", "planted", "commands")
+LONG: Final = (
+    "seeds",
+    "passed_through",
+    "doctor",
+    "source",
+    "shared_pictures",
+    "renewal",
+    "commands",
+    "logs",
+    "knobs",
+)
 """Programs that run longest. They begin first, so that none of them is left alone at the end."""
 
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use mez_node::discovery::{Advert, Findings, Found, LOOK_TIME, Network, Patience, Refused, find};
+use mez_node::discovery::{Advert, Findings, Found, Network, Patience, Refused, find};
 use mez_node::identity::{Credentials, KeyFolder, Role};
 use mez_node::runtime::block_on;
 use serde_json::{Value, json};

@@ -17,6 +17,7 @@
 //! | [`platform`] | decodes H.265 and AV1 with decoders that the caller brings |
 //! | [`nut`] | packets out of ffmpeg's pipe |
 //! | [`tiles`] | JPEG of the tiles that changed |
+//! | [`trial`] | pictures to try codecs on, and how far what comes out differs |
 //! | [`worker`] | runs native code under a deadline |
 //! | [`encoding`] | recognises an image's encoding by its first bytes |
 //!
@@ -38,6 +39,7 @@ pub mod png;
 pub mod resize;
 pub mod stream;
 pub mod tiles;
+pub mod trial;
 pub mod worker;
 pub mod yuv;
 

@@ -1,6 +1,5 @@
 //! A connection to an edge broker: subscribes, and lists cameras.
 
-use std::env;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;

@@ -488,7 +488,8 @@ impl StoreReader {
                 Some(Scanned::Damaged(_)) | None => None,
             };
             near = near.max(record.as_ref().map_or(0, |record| record.bytes * NEAR_RECORDS));
-            match record.filter(|record| record.index < limit && before(record.meta.id, record.meta.captured)) {
+            match record.filter(|record| record.index < limit && before(record.meta.id, record.meta.captured))
+            {
                 Some(record) => low = (record.index, record.offset),
                 None => high = middle,
             }
@@ -551,9 +552,8 @@ impl StoreReader {
         query: &PastQuery,
         part: usize,
     ) -> (Option<Record>, bool) {
-        let before = |id: FrameId, captured| {
-            query.before.is_none_or(|before| id < before) && captured <= query.end
-        };
+        let before =
+            |id: FrameId, captured| query.before.is_none_or(|before| id < before) && captured <= query.end;
         let Ok(scan) = self.open(storage, part) else { return (None, false) };
         let mut scan = scan.sparse();
         let front = (scan.index(), scan.offset());

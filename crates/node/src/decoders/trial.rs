@@ -11,7 +11,7 @@ use mez_media::h264::OutsideDecoder;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{Outcome, Picture, Request, Source, StreamDecoder, StreamEncoder};
 use mez_media::worker::Worker;
-use mez_media::{ImageView, PixelFormat, Yuv420};
+use mez_media::{ImageView, PixelFormat, Yuv420, trial};
 
 use super::child::Child;
 use super::command::{Kind, Version};
@@ -65,11 +65,14 @@ fn tried(kind: Kind, program: &Path) -> Result<Tried, String> {
         } else {
             times.push(given.elapsed());
         }
-        let difference = difference(expected.data(), planes.data());
-        if difference > DIFFERENCE_MAX {
-            return Err(format!(
-                "picture {number} came out as another one (samples differ by {difference:.1} on average)"
-            ));
+        match trial::difference(expected.data(), planes.data()) {
+            Some(difference) if difference <= DIFFERENCE_MAX => {}
+            Some(difference) => {
+                return Err(format!(
+                    "picture {number} came out as another one (samples differ by {difference:.1} on average)"
+                ));
+            }
+            None => return Err(format!("picture {number} came out in another size")),
         }
     }
     Ok(Tried { version, start, picture: median(times), library: *library })
@@ -90,7 +93,7 @@ fn make_stream() -> Result<Stream, String> {
     let setting = "h264/q28".parse().map_err(|error| format!("h264/q28: {error}"))?;
     let (mut stream, mut times) = (Vec::new(), Vec::new());
     for number in 0..PICTURES {
-        let pixels = pixels(number);
+        let pixels = trial::texture(SIZE, number);
         let view = ImageView::packed(&pixels, SIZE.0, SIZE.1, PixelFormat::Bgr8)
             .map_err(|error| error.to_string())?;
         let request = Request {
@@ -117,21 +120,6 @@ fn make_stream() -> Result<Stream, String> {
     Ok((stream, median(times)))
 }
 
-/// Slopes of colour with a texture, which moves.
-fn pixels(number: u64) -> Vec<u8> {
-    let (width, height) = SIZE;
-    let left = 8 * number as u32;
-    let mut pixels = Vec::with_capacity((width * height * 3) as usize);
-    for y in 0..height {
-        for x in 0..width {
-            let texture = (x + left).wrapping_mul(2_654_435_761).wrapping_add(y.wrapping_mul(40_503)) >> 27;
-            let slope = [x * 200 / width, y * 200 / height, 128];
-            pixels.extend(slope.map(|value| (value + texture) as u8));
-        }
-    }
-    pixels
-}
-
 /// The version of a program, if it is ffmpeg.
 pub(super) fn version(program: &Path) -> Result<Version, String> {
     let asked = Command::new(program).arg("-version").stdin(Stdio::null()).stderr(Stdio::null()).output();
@@ -146,12 +134,4 @@ pub(super) fn version(program: &Path) -> Result<Version, String> {
 pub(super) fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()
-}
-
-fn difference(one: &[u8], other: &[u8]) -> f64 {
-    if one.len() != other.len() {
-        return f64::INFINITY;
-    }
-    let sum: u64 = one.iter().zip(other).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
-    sum as f64 / one.len().max(1) as f64
 }

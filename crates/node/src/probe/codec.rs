@@ -8,7 +8,7 @@ use mez_core::units;
 use mez_media::jpeg::PIXELS_MAX_DEFAULT;
 use mez_media::stream::{Outcome, Request, Source, StreamDecoder, StreamEncoder};
 use mez_media::worker::Worker;
-use mez_media::{ImageView, PixelFormat};
+use mez_media::{ImageView, PixelFormat, trial};
 
 /// The picture that is tried: that of a usual camera.
 const SIZE: (u32, u32) = (640, 480);
@@ -45,7 +45,7 @@ fn tried(setting: &Setting) -> Result<CodecTried, String> {
     let mut decoder = StreamDecoder::new(PIXELS_MAX_DEFAULT);
     let mut worst = CodecTried { encoding: Duration::ZERO, decoding: Duration::ZERO, difference: 0.0 };
     for number in 0..PICTURES {
-        let pixels = picture(number);
+        let pixels = trial::square(SIZE, number);
         let view = ImageView::packed(&pixels, SIZE.0, SIZE.1, PixelFormat::Bgr8)
             .map_err(|error| error.to_string())?;
         let request = Request {
@@ -67,7 +67,7 @@ fn tried(setting: &Setting) -> Result<CodecTried, String> {
             .decode(made.encoding, request.sequence, &made.chain, size, &made.payload)
             .map_err(|error| format!("picture {number} was not decoded: {error}"))?;
         let decoding = encoded.elapsed();
-        let difference = difference(&pixels, shown.data());
+        let difference = trial::difference(&pixels, shown.data());
         if difference.is_none_or(|difference| difference > DIFFERENCE_MAX) {
             return Err(format!("picture {number} came out as another one (difference {difference:?})"));
         }
@@ -76,27 +76,6 @@ fn tried(setting: &Setting) -> Result<CodecTried, String> {
         worst.difference = worst.difference.max(difference.unwrap_or_default());
     }
     Ok(worst)
-}
-
-/// Slopes of colour, with a bright square that moves.
-fn picture(number: u64) -> Vec<u8> {
-    let (width, height) = SIZE;
-    let left = 40 + 16 * number as u32;
-    let mut pixels = Vec::with_capacity((width * height * 3) as usize);
-    for y in 0..height {
-        for x in 0..width {
-            let is_square = (left..left + 96).contains(&x) && (160..256).contains(&y);
-            let slope = [x * 255 / width, y * 255 / height, 128].map(|value| value as u8);
-            pixels.extend_from_slice(&if is_square { [230; 3] } else { slope });
-        }
-    }
-    pixels
-}
-
-/// The mean difference of two pictures' bytes; `None` if they differ in size.
-fn difference(one: &[u8], other: &[u8]) -> Option<f64> {
-    let sum: u64 = one.iter().zip(other).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
-    (one.len() == other.len() && !one.is_empty()).then(|| sum as f64 / one.len() as f64)
 }
 
 #[cfg(test)]
@@ -114,8 +93,8 @@ mod tests {
 
     #[test]
     fn a_picture_that_is_another_one_is_noticed() {
-        let grey = vec![90; picture(0).len()];
-        assert!(difference(&picture(0), &grey).unwrap() > DIFFERENCE_MAX);
-        assert_eq!(difference(&[1, 2], &[1]), None);
+        let picture = trial::square(SIZE, 0);
+        let grey = vec![90; picture.len()];
+        assert!(trial::difference(&picture, &grey).unwrap() > DIFFERENCE_MAX);
     }
 }
