@@ -17,7 +17,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from urllib.parse import quote, urlsplit
@@ -41,9 +41,9 @@ class Counts:
     """What came since the counts began.
 
     Attributes:
-        pictures: Pictures that were new.
+        pictures: Pictures that were new; frames of video, where a camera gives H.264.
         unchanged: Answers that the picture is still the same, or that there is none yet.
-        picture_bytes: JPEG of the new ones.
+        picture_bytes: Bytes of the new ones.
         picture_age_ms: Age of each new one when it was answered, where the edge knows it.
         events: Of the stream of events.
         errors: Sentences.
@@ -91,6 +91,48 @@ class Connection:
         self._kept.close()
 
 
+class Have:
+    """What the page has of a camera, and what it asks for next.
+
+    Args:
+        camera: Its name.
+        path: Of its pictures.
+    """
+
+    def __init__(self, camera: str, path: str) -> None:
+        self._picture = path
+        self._video = f"/api/v1/cameras/{quote(camera)}/video"
+        self._etag, self._last = "", ""
+        self._is_video = False
+
+    def request(self, *, is_video: bool) -> tuple[str, dict[str, str]]:
+        """Return the path and the headers of the next request."""
+        self._is_video = is_video
+        if is_video:
+            return (f"{self._video}?after={self._last}" if self._last else self._video), {}
+        return self._picture, ({"If-None-Match": self._etag} if self._etag else {})
+
+    def took(self, answer: http.client.HTTPResponse) -> list[int]:
+        """Read an answer, and return the bytes of each new picture."""
+        body = answer.read()
+        if answer.status != http.HTTPStatus.OK:
+            return []
+        if not self._is_video:
+            self._etag = answer.headers["ETag"]
+            return [len(body)]
+        self._last = f"{answer.headers['mez-epoch']}-{answer.headers['mez-sequence']}"
+        return list(_frame_bytes(body))
+
+
+def _frame_bytes(body: bytes) -> Iterator[int]:
+    """The bytes of each frame of a piece of video (docs/schema/openapi.json)."""
+    at = 0
+    while at < len(body):
+        length = int.from_bytes(body[at : at + 4], "big") & 0x7FFF_FFFF
+        yield length
+        at += 4 + length
+
+
 class Grid:
     """The grid of the page, open.
 
@@ -105,6 +147,7 @@ class Grid:
         self._lock = threading.Lock()
         self._counts = Counts()
         self._waits_for: set[str] = set()
+        self._videos: frozenset[str] = frozenset()
         self._complete = threading.Event()
 
     def open(self, link: str) -> dict[str, object]:
@@ -163,6 +206,8 @@ class Grid:
         """Return the cameras that have pictures, with the paths of these."""
         told = connection.json("/api/v1/cameras")["cameras"]
         assert isinstance(told, list)
+        newest = {camera["name"]: camera["newest"] or {} for camera in told}
+        self._videos = frozenset(name for name in newest if newest[name].get("encoding") == "h264")
         return {camera["name"]: camera["picture"] for camera in told if camera["picture"] is not None}
 
     def _look(self, connection: Connection) -> None:
@@ -170,7 +215,7 @@ class Grid:
         site_at = 0.0
         while True:
             with self._noted():
-                connection.json("/api/v1/cameras")
+                self._cameras(connection)
                 if time.monotonic() - site_at > SITE_S:
                     connection.json("/api/v1/site")
                     site_at = time.monotonic()
@@ -187,14 +232,14 @@ class Grid:
 
     def _follow(self, camera: str, path: str) -> None:
         """Ask for the newest picture of a camera and for what was found in it, again and again."""
-        connection, etag, replies_at = Connection(self), "", 0.0
+        connection, replies_at = Connection(self), 0.0
+        have = Have(camera, path)
         replies = f"/api/v1/cameras/{quote(camera)}/replies"
         while True:
             begun, wait_s = time.monotonic(), RETRY_S
             with self._noted():
-                answer = connection.ask(path, {"If-None-Match": etag} if etag else {})
-                jpeg = answer.read()
-                etag = self._took(camera, answer, jpeg) or etag
+                answer = connection.ask(*have.request(is_video=camera in self._videos))
+                self._took(camera, answer, have.took(answer))
                 if time.monotonic() >= replies_at:
                     told = connection.json(replies)["replies"]
                     assert isinstance(told, list)
@@ -203,20 +248,19 @@ class Grid:
                 wait_s = PICTURE_S
             time.sleep(max(0.0, begun + wait_s - time.monotonic()))
 
-    def _took(self, camera: str, answer: http.client.HTTPResponse, jpeg: bytes) -> str | None:
-        """Note an answer to the question for a picture, and return the tag of a new one."""
+    def _took(self, camera: str, answer: http.client.HTTPResponse, new: Sequence[int]) -> None:
+        """Note an answer to the question for pictures: the bytes of each that is new."""
         with self._lock:
-            if answer.status != http.HTTPStatus.OK:
+            if not new:
                 self._counts.unchanged += 1
-                return None
-            self._counts.pictures += 1
-            self._counts.picture_bytes += len(jpeg)
+                return
+            self._counts.pictures += len(new)
+            self._counts.picture_bytes += sum(new)
             if (age := answer.headers["mez-age-ms"]) is not None:
                 self._counts.picture_age_ms.append(float(age))
             self._waits_for.discard(camera)
             if not self._waits_for:
                 self._complete.set()
-        return answer.headers["ETag"]
 
     @contextlib.contextmanager
     def _noted(self) -> Iterator[None]:

@@ -224,6 +224,34 @@ def sixteen(edge: EdgeProcess) -> Iterator[None]:
                 thread.join(timeout=30)
 
 
+@contextmanager
+def video(edge: EdgeProcess) -> Iterator[None]:
+    """A camera whose frames are H.264, because an application wants them so."""
+    over = threading.Event()
+    contract: dict[str, Any] = {"latency_ms": 1000, "accuracy": 0.9, "application": "counter"}
+    contract["profile"] = profile_of(*SIZE, small=0.95, rung="h264/q28")
+
+    def play() -> None:
+        with (
+            mez.publisher("hall/cam", edge=edge.address, keys=edge.keys, state=edge.folder / "cam") as camera,
+            mez.subscribe("hall/*", edge=edge.socket, **contract) as frames,
+        ):
+            number = 0
+            while not over.wait(1 / FRAMES_PER_SECOND):
+                number += 1
+                camera.send(scene(number, 8)[0])
+                with contextlib.suppress(mez.WaitTimeoutError):
+                    frames.next(timeout=0)
+
+    thread = threading.Thread(target=play)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=30)
+
+
 class Browser:
     """Chromium, driven by web/tests/stories.mjs."""
 

@@ -173,9 +173,9 @@ class EventsBridge:
 
 
 class Mosquitto:
-    """A real MQTT broker with TLS and a password, which forgets everything when it is restarted."""
+    """A real MQTT broker with TLS and passwords, which forgets everything when it is restarted."""
 
-    USER, PASSWORD = "bridge", "a password"
+    USER, READER, PASSWORD = "bridge", "reader", "a password"
 
     def __init__(self, folder: Path) -> None:
         """Make its keys, and start it."""
@@ -183,25 +183,33 @@ class Mosquitto:
         folder.mkdir(mode=0o755)
         self.port = free_port()
         self.ca = certificate(folder)
-        users = folder / "users"
-        users.touch(mode=0o600)
-        subprocess.run(
-            ["mosquitto_passwd", "-b", str(users), self.USER, self.PASSWORD], check=True, capture_output=True
-        )
+        self._users = folder / "users"
+        self._users.touch(mode=0o600)
         (folder / "mosquitto.conf").write_text(
             f"user {pwd.getpwuid(os.geteuid()).pw_name}\nlistener {self.port} 127.0.0.1\n"
             f"allow_anonymous false\n"
-            f"password_file {users}\ncertfile {self.ca}\nkeyfile {folder / 'key.pem'}\n"
+            f"password_file {self._users}\ncertfile {self.ca}\nkeyfile {folder / 'key.pem'}\n"
         )
-        self.start()
+        self.start(self.READER, self.USER)
 
-    def start(self) -> None:
-        """Start it; clients try until it listens."""
+    def start(self, *users: str) -> None:
+        """Start it, and let in these users. Clients try until it listens."""
+        self._users.write_text("")
+        for user in users:
+            words = ["mosquitto_passwd", "-b", str(self._users), user, self.PASSWORD]
+            subprocess.run(words, check=True, capture_output=True)
         program = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
         assert program, "there is no mosquitto; `tools/setup --tests` installs it"
         with (self._folder / "log").open("a") as log:
             words = [program, "-c", str(self._folder / "mosquitto.conf")]
             self._process = subprocess.Popen(words, stdout=log, stderr=log)
+
+    def let_in(self, user: str) -> None:
+        """Let in one more user, while it runs."""
+        words = ["mosquitto_passwd", "-b", str(self._users), user, self.PASSWORD]
+        subprocess.run(words, check=True, capture_output=True)
+        # It reads its users again.
+        self._process.send_signal(signal.SIGHUP)
 
     def stop(self) -> None:
         """Kill it."""
@@ -226,17 +234,25 @@ class Reader:
         self.kept: dict[str, str] = {}
         """The newest of each topic."""
         self._client = paho.Client(CallbackAPIVersion.VERSION2)
-        self._client.username_pw_set(broker.USER, broker.PASSWORD)
+        self._client.username_pw_set(broker.READER, broker.PASSWORD)
         self._client.tls_set(str(broker.ca))
         self._client.reconnect_delay_set(1, 1)
         self._subscribed = threading.Event()
         self._client.on_connect = lambda client, *_: client.subscribe("#", qos=1)
         self._client.on_subscribe = lambda *_: self._subscribed.set()
+        self._client.on_disconnect = lambda *_: self._subscribed.clear()
         self._client.on_message = self._take
         self._client.connect_async("localhost", broker.port)
         self._client.loop_start()
-        # Events are not retained: what is published earlier never comes.
+        self.wait_subscribed()
+
+    def wait_subscribed(self) -> None:
+        """Wait until the broker has taken the subscription: events that are published before never come."""
         assert self._subscribed.wait(60), "the broker does not answer"
+
+    def is_subscribed(self) -> bool:
+        """Whether events come."""
+        return self._subscribed.is_set()
 
     def _take(self, _client: object, _data: object, message: paho.MQTTMessage) -> None:
         text = message.payload.decode()

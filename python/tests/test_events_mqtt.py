@@ -97,6 +97,7 @@ def test_a_home_sees_cameras_over_restarts_of_its_broker(tmp_path: Path) -> None
                 said,
             )
             broker.stop()
+            wait_for(lambda: not reader.is_subscribed(), said)
             reader.kept.clear()
         finally:
             seen.close()
@@ -108,7 +109,11 @@ def test_a_home_sees_cameras_over_restarts_of_its_broker(tmp_path: Path) -> None
             ),
             said,
         )
-        broker.start()
+        # The bridge is refused until the reader has subscribed.
+        broker.start(broker.READER)
+        reader.wait_subscribed()
+        wait_for(lambda: "refuses this bridge" in said(), said)
+        broker.let_in(broker.USER)
         wait_for(lambda: reader.state(CAMERA).get("present") is False, said)
         wait_for(lambda: any(topic.endswith("/config") for topic in reader.kept), said)
         wait_for(

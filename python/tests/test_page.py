@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import ROOT, Browser, EdgeProcess, Hall, missing, running, sixteen
+from tests.pages import ROOT, Browser, EdgeProcess, Hall, missing, running, sixteen, video
 
 HOLE_S = 3.0
 """How long an edge is away at least, so that its history has a hole that is told."""
@@ -47,6 +47,12 @@ def test_sixteen_cameras_fit(tmp_path: Path, browser: Browser) -> None:
     """Each with its picture."""
     with running(tmp_path) as edge, sixteen(edge):
         browser.tell("sixteen", edge.link())
+
+
+def test_h264_is_decoded_by_the_browser(tmp_path: Path, browser: Browser) -> None:
+    """The edge gives it as it came, and makes no pictures of it."""
+    with running(tmp_path) as edge, video(edge):
+        browser.tell("video", edge.link())
 
 
 def test_the_page_outlives_its_edge(edge: EdgeProcess, browser: Browser) -> None:

@@ -92,6 +92,19 @@ class Visit {
     }
 }
 
+/**
+ * Waits until something is so.
+ *
+ * @param {() => boolean | Promise<boolean>} condition
+ */
+async function until(condition) {
+    const endMs = performance.now() + APPEARS_MS;
+    while (!(await condition())) {
+        assert.ok(performance.now() < endMs, `it did not come to be: ${condition}`);
+        await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+}
+
 /** @type {Record<string, { options?: import("playwright-core").BrowserContextOptions, run: (visit: Visit) => Promise<void> }>} */
 const STORIES = {
     grid: {
@@ -114,6 +127,36 @@ const STORIES = {
             await visit.fits();
             await visit.isAccessible();
             await visit.shoot("sixteen");
+        },
+    },
+    video: {
+        async run(visit) {
+            /** @type {Record<string, number>} */
+            const answers = { picture: 0, video: 0 };
+            visit.page.on("response", (response) => {
+                const what = new URL(response.url()).pathname.split("/").at(-1) ?? "";
+                if (what in answers && response.status() === 200) answers[what] = (answers[what] ?? 0) + 1;
+            });
+            await visit.open();
+            await visit.seesPictures(1);
+            const drawn = async () => {
+                const pixels = await visit.page.locator(".picture canvas").evaluate((/** @type {HTMLCanvasElement} */ canvas) => {
+                    // Reading the canvas itself would make it slower.
+                    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+                    copy?.drawImage(canvas, 0, 0);
+                    const { data } = copy?.getImageData(0, 0, canvas.width, canvas.height) ?? { data: [] };
+                    return [canvas.width, canvas.height, ...data];
+                });
+                return { size: pixels.slice(0, 2), colours: new Set(pixels.slice(2)).size, pixels: pixels.join() };
+            };
+            // The edge makes no picture any more, and what is drawn moves.
+            await until(() => (answers.video ?? 0) > 5);
+            const [made, before] = [answers.picture, await drawn()];
+            await until(async () => (await drawn()).pixels !== before.pixels);
+            assert.deepEqual(before.size, [320, 180]);
+            assert.ok(before.colours > 20, `${before.colours} colours`);
+            assert.equal(answers.picture, made);
+            await visit.shoot("video");
         },
     },
     degraded: {

@@ -3,7 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { framesIn } from "../src/api/client.ts";
 import type { Camera, Cameras, Contract, Held, Note } from "../src/api/types.ts";
+import { codecOf } from "../src/parts/player.ts";
 import { contractColumn, Histories } from "../src/state/histories.ts";
 import { allNotes, holeAt, isAtCamera, piece, playedFrom, repliesOn, spanAt } from "../src/state/past.ts";
 import { cameraHref, historyHref, parseRoute, tokenIn } from "../src/state/route.ts";
@@ -276,4 +278,25 @@ test("notes are read page by page, up to a bound", async () => {
     assert.deepEqual(asked.splice(0), [undefined, "1-1", "1-2"]);
     const cut = await allNotes(of(100));
     assert.deepEqual([cut.notes.length, cut.more], [5, true]);
+});
+
+test("the frames of a piece of video are found, and one that is cut off is noticed", () => {
+    const piece = Uint8Array.from([0x80, 0, 0, 2, 7, 8, 0, 0, 0, 1, 9]);
+    const frames = framesIn(piece.buffer);
+    assert.deepEqual(
+        frames.map(({ key, bytes }) => [key, ...bytes]),
+        [
+            [true, 7, 8],
+            [false, 9],
+        ],
+    );
+    assert.deepEqual(framesIn(new ArrayBuffer(0)), []);
+    assert.throws(() => framesIn(piece.slice(0, 10).buffer));
+});
+
+test("a key frame says how it is coded, behind whatever comes first in it", () => {
+    const delimiter = [0, 0, 0, 1, 9, 0xf0];
+    const parameters = [0, 0, 1, 0x67, 0x64, 0x00, 0x1f, 0xac];
+    assert.equal(codecOf(Uint8Array.from([...delimiter, ...parameters])), "avc1.64001f");
+    assert.equal(codecOf(Uint8Array.from([0, 0, 1, 0x41, 1, 2, 3, 4])), null);
 });

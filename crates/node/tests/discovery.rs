@@ -175,7 +175,7 @@ async fn of_several_edges_nobody_chooses_and_one_that_is_told_of_twice_is_one() 
 
     let _yard = yard.announced(network);
     until(network, Some(&app), |findings| (findings.found.len() == 2).then_some(())).await;
-    // Half a second for the others is little on a busy machine.
+    // On a busy machine an answer may come too late.
     let mut several = within(one(network, &app)).await;
     for _ in 0..10 {
         if several.is_err() {

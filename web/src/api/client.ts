@@ -112,6 +112,52 @@ export async function instant(
     };
 }
 
+/** A frame of H.264 as the edge has it. */
+export interface Coded {
+    /** Whether decoding may begin with it. */
+    key: boolean;
+    bytes: Uint8Array;
+}
+
+/** Frames of a camera, as they came. */
+export interface Video {
+    /** The last of them. */
+    last: string;
+    frames: Coded[];
+    /** Age of the last one when the edge sent it, in milliseconds. `null`: not known. */
+    ageMs: number | null;
+}
+
+/** In the length of a frame: decoding may begin with it. */
+const KEY = 0x8000_0000;
+
+/** The frames in the body of an answer: each behind its length in four bytes, of which the highest bit says whether decoding may begin with it. */
+export function framesIn(body: ArrayBuffer): Coded[] {
+    const view = new DataView(body);
+    const frames: Coded[] = [];
+    for (let at = 0; at + 4 <= body.byteLength;) {
+        const told = view.getUint32(at);
+        const length = told & ~KEY;
+        if (at + 4 + length > body.byteLength) throw new Error("a frame is cut off");
+        frames.push({ key: (told & KEY) !== 0, bytes: new Uint8Array(body, at + 4, length) });
+        at += 4 + length;
+    }
+    return frames;
+}
+
+/** The H.264 of a camera behind the frame `after`, or `null` if none has come, or what comes is no H.264. */
+export async function video(camera: string, after: string | null, signal: AbortSignal): Promise<Video | null> {
+    const path = pathOf(camera, "video", after === null ? {} : { after });
+    const response = await ask(path, { signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER_MS_MAX)]) });
+    if (response.status !== 200) return null;
+    const age = response.headers.get("mez-age-ms");
+    return {
+        last: `${response.headers.get("mez-epoch")}-${response.headers.get("mez-sequence")}`,
+        frames: framesIn(await response.arrayBuffer()),
+        ageMs: age === null ? null : Number(age),
+    };
+}
+
 /** A picture of a camera. */
 export interface Picture {
     etag: string;

@@ -268,6 +268,78 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/cameras/{name}/video": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The H.264 of a camera, for clients that decode it */
+        get: {
+            parameters: {
+                query?: {
+                    /** @description The last frame that the client has: `EPOCH-SEQUENCE`, from the headers of the answer before. */
+                    after?: string;
+                };
+                header?: never;
+                path: {
+                    /** @description The camera's name. Its slashes may stand as they are (`/api/v1/cameras/dock/cam1/video`) or be escaped (`dock%2Fcam1`). */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description Frames of the camera's newest chain, as they came: all behind `after`, or the whole chain if a newer one has begun. Each comes behind its length: 4 bytes, big-endian, of which the highest bit says that decoding may begin with the frame. Frames are as Annex B of ITU-T H.264 has them. The headers describe the last one. Ask again at once, or when the next picture is wanted; whoever asks later gets more frames at once. The first request waits up to 2 s. */
+                200: {
+                    headers: {
+                        /** @description Of the frame. */
+                        "Mez-Epoch"?: number;
+                        /** @description Of the frame. */
+                        "Mez-Sequence"?: number;
+                        /** @description When it was captured. */
+                        "Mez-Captured-Utc-Ms"?: number;
+                        /** @description Its age when it was sent, by monotonic clocks. Absent: not known. */
+                        "Mez-Age-Ms"?: number;
+                        /** @description How the last frame is coded. */
+                        "Mez-Rung"?: string;
+                        /** @description Width of the frame as it was published, in whose pixels replies are. */
+                        "Mez-Width"?: number;
+                        /** @description Its height. */
+                        "Mez-Height"?: number;
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/octet-stream": string;
+                    };
+                };
+                /** @description Nothing has come behind that frame, or what comes is no H.264: then ask for the picture. */
+                204: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/problem+json": components["schemas"]["Problem"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/session": {
         parameters: {
             query?: never;

@@ -2,11 +2,12 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { picture, RefusedError, replies } from "../api/client.ts";
+import { picture, RefusedError, replies, video } from "../api/client.ts";
 import type { Camera, Found, Reply } from "../api/types.ts";
 import * as units from "../words/units.ts";
+import { decodesVideo, Player } from "./player.ts";
 
-/** The edge makes at most five pictures a second. */
+/** The edge makes at most five pictures a second. Video is asked for as often, a few frames at a time. */
 const PICTURE_MS = 200;
 /** Pause after an error or while there is none. */
 const RETRY_MS = 2_000;
@@ -49,26 +50,57 @@ function useSeen(element: { current: Element | null }): boolean {
     return seen;
 }
 
+/** Whether this browser decodes video. It is asked once. */
+const decodes = decodesVideo();
+function useDecodesVideo(): boolean {
+    const [told, setTold] = useState(false);
+    useEffect(() => void decodes.then(setTold), []);
+    return told;
+}
+
 /** What a picture is followed by. */
 interface Followed {
     shown: (shown: Shown) => void;
     found: (replies: readonly Reply[]) => void;
 }
 
-async function follow(camera: string, path: string, canvas: HTMLCanvasElement, tell: Followed, signal: AbortSignal): Promise<void> {
+/** Shows what comes next of a camera, and tells its age; `undefined`: nothing new has come. */
+type Next = (signal: AbortSignal) => Promise<number | null | undefined>;
+
+/** Pictures that the edge made. */
+function pictures(path: string, canvas: HTMLCanvasElement): Next {
     let etag: string | null = null;
+    return async (signal) => {
+        const next = await picture(path, etag, signal);
+        if (!next) return undefined;
+        draw(canvas, await createImageBitmap(next.jpeg));
+        etag = next.etag;
+        return next.ageMs;
+    };
+}
+
+/** Video, decoded here. */
+function played(camera: string, player: Player): Next {
+    let last: string | null = null;
+    return async (signal) => {
+        const next = await video(camera, last, signal);
+        if (!next) return undefined;
+        // If it fails, all of the chain is asked for.
+        last = null;
+        await player.take(next.frames);
+        last = next.last;
+        return next.ageMs;
+    };
+}
+
+async function follow(camera: string, next: Next, tell: Followed, signal: AbortSignal): Promise<void> {
     const boxes = new BoxesAsked(camera);
     while (!signal.aborted) {
         const beganMs = performance.now();
         let waitMs = PICTURE_MS;
         try {
-            const next = await picture(path, etag, signal);
-            if (next) {
-                const bitmap = await createImageBitmap(next.jpeg);
-                draw(canvas, bitmap);
-                etag = next.etag;
-                tell.shown({ ageMs: next.ageMs, atMs: performance.now() });
-            }
+            const ageMs = await next(signal);
+            if (ageMs !== undefined) tell.shown({ ageMs, atMs: performance.now() });
             tell.found(await boxes.ask());
         } catch {
             // Refused, away, or bytes that are no picture: `live.ts` says if the edge is away, and the picture ages meanwhile.
@@ -160,13 +192,19 @@ export function Picture({ camera }: { camera: Camera }) {
     const [found, setFound] = useState(NOTHING_FOUND);
     const seen = useSeen(frame);
     const path = camera.picture;
+    const isVideo = useDecodesVideo() && camera.newest?.encoding === "h264";
 
     useEffect(() => {
         if (!seen || path === null || !canvas.current) return;
         const stop = new AbortController();
-        void follow(camera.name, path, canvas.current, { shown: setShown, found: setFound }, stop.signal);
-        return () => stop.abort();
-    }, [seen, camera.name, path]);
+        const player = new Player(canvas.current);
+        const next = isVideo ? played(camera.name, player) : pictures(path, canvas.current);
+        void follow(camera.name, next, { shown: setShown, found: setFound }, stop.signal);
+        return () => {
+            stop.abort();
+            player.close();
+        };
+    }, [seen, camera.name, path, isVideo]);
 
     const age = ageOf(shown);
     const none = missing(camera);

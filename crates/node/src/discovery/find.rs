@@ -14,8 +14,9 @@ use crate::identity::{Credentials, Identity};
 
 /// The most answers that are looked at. Whoever floods the network with more keeps edges from being found, and nothing else.
 const ANSWERS_MAX: usize = 32;
-/// How long others may take to answer once an edge has proven who it is.
-const SETTLE_TIME: Duration = Duration::from_millis(500);
+/// How long others may take to answer once an edge has proven who it is. Whoever has just answered somebody else is silent for a second (RFC 6762,
+/// section 6).
+const SETTLE_TIME: Duration = Duration::from_millis(1200);
 /// How long proofs that have begun may take beyond the time to answer.
 const LAST_PROOFS_TIME: Duration = Duration::from_secs(2);
 
@@ -24,7 +25,7 @@ const LAST_PROOFS_TIME: Duration = Duration::from_secs(2);
 pub struct Patience {
     /// How long edges have to answer.
     pub lasts: Duration,
-    /// Whether that is cut short once one has proven who it is: others then have half a second.
+    /// Whether that is cut short once one has proven who it is: others then have a little more than a second.
     pub settles: bool,
 }
 

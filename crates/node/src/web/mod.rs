@@ -16,7 +16,8 @@
 //! | `answers`, `fill` | the answers in JSON, and how they are filled in |
 //! | `patience` | cuts off whoever takes nothing of its answers |
 //! | `places` | how many there may be at once, of everybody and of one |
-//! | `views` | pictures, by an ordinary subscription |
+//! | `views` | pictures and video, by an ordinary subscription |
+//! | `video` | H.264 in pieces, for browsers that decode it |
 //! | `history`, `clip` | a camera's past: what is held, notes, a picture at an instant; a file of it |
 //! | `metrics`, `text` | metrics for Prometheus, and their text format |
 //! | `response` | responses with their headers |
@@ -38,6 +39,7 @@ mod route;
 mod serve;
 pub(crate) mod sessions;
 mod text;
+mod video;
 mod views;
 mod watcher;
 mod work;

@@ -9,6 +9,7 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::name::CameraName;
 use mez_core::rights::Granted;
 use percent_encoding::percent_decode_str;
@@ -172,14 +173,18 @@ impl Site {
             }
             "/api/v1/events" => self.events(caller, request.headers()),
             path if Wanted::is(path) => self.history.answer(self, &caller, request.uri()).await,
-            path => match (camera_of(path, "/picture"), camera_of(path, "/replies")) {
-                (Some(camera), _) => self.picture(&caller, &camera?, request.headers()).await,
-                (_, Some(camera)) => {
+            path => {
+                if let Some(camera) = camera_of(path, "/picture") {
+                    self.picture(&caller, &camera?, request.headers()).await
+                } else if let Some(camera) = camera_of(path, "/video") {
+                    self.video(&caller, &camera?, request.uri().query()).await
+                } else if let Some(camera) = camera_of(path, "/replies") {
                     let last = self.api.last_replies(&caller.principal, &camera?)?;
                     Ok(json(&fill::replies(last, &self.edge)))
+                } else {
+                    Err(Refused::not_found())
                 }
-                (None, None) => Err(Refused::not_found()),
-            },
+            }
         }
     }
 
@@ -317,6 +322,22 @@ impl Site {
         Ok(answer)
     }
 
+    /// The frames behind that which the client has, as they came.
+    async fn video(
+        &self,
+        caller: &Caller,
+        camera: &CameraName,
+        query: Option<&str>,
+    ) -> Result<Answer, Refused> {
+        let after = query.map(after).transpose()?;
+        let Some(piece) = self.views.video(&caller.principal, camera, after).await? else {
+            return Ok(empty(StatusCode::NO_CONTENT));
+        };
+        let mut answer = bytes("application/octet-stream", piece.bytes);
+        describe(&piece.last, answer.headers_mut());
+        Ok(answer)
+    }
+
     // ---- events -------------------------------------------------------------------------------------------
 
     fn events(self: &Arc<Self>, caller: Caller, headers: &HeaderMap) -> Result<Answer, Refused> {
@@ -399,6 +420,18 @@ pub(super) fn camera_of(path: &str, end: &str) -> Option<Result<CameraName, Refu
     let invalid = |why: String| Refused::new(StatusCode::BAD_REQUEST, "INVALID_CAMERA", why);
     let name = percent_decode_str(name).decode_utf8().map_err(|_| invalid("the name is no UTF-8".into()));
     Some(name.and_then(|name| name.parse::<CameraName>().map_err(|error| invalid(error.to_string()))))
+}
+
+/// The frame of `after=EPOCH-SEQUENCE`.
+fn after(query: &str) -> Result<FrameId, Refused> {
+    let frame = query.strip_prefix("after=").and_then(|frame| frame.split_once('-'));
+    let frame = frame.and_then(|(epoch, sequence)| {
+        Some(FrameId { epoch: Epoch(epoch.parse().ok()?), sequence: Sequence(sequence.parse().ok()?) })
+    });
+    frame.ok_or_else(|| {
+        let detail = "ask with after=EPOCH-SEQUENCE, the frame that you have, or with nothing";
+        Refused::new(StatusCode::BAD_REQUEST, "MALFORMED", detail)
+    })
 }
 
 /// What a picture shows.

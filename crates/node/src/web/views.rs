@@ -1,14 +1,15 @@
-//! Pictures for the page: one ordinary subscription of each principal and camera, shared by all of its tabs.
+//! Pictures and video for the page: one ordinary subscription of each principal and camera, shared by all of its tabs.
 //!
-//! A view begins with the first request for a picture and ends a few seconds after the last. Its subscription only looks on: beside others it
+//! A view begins with the first request and ends a few seconds after the last. Its subscription only looks on: beside others it
 //! takes the frames that they get, and alone it asks the camera for few small pictures. Every picture is decoded and made small once, however
-//! many tabs show it.
+//! many tabs show it. A view of video takes H.264 as it came, and decodes nothing: the browser does.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use mez_core::frame::{Epoch, FrameId, FrameMeta, Sequence};
 use mez_core::name::CameraName;
 use mez_core::units::Instant;
 use mez_media::image::{Image, PixelFormat};
@@ -18,6 +19,8 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tonic::Code;
 
+use super::fill::utc_ms;
+use super::video::{self, Piece};
 use super::watcher::Look;
 use crate::api::edge::EdgeApi;
 use crate::api::feed::Feed;
@@ -48,6 +51,17 @@ pub(super) struct Picture {
 }
 
 impl Picture {
+    /// The frame that it shows.
+    pub(super) fn id(&self) -> FrameId {
+        FrameId { epoch: Epoch(self.epoch), sequence: Sequence(self.sequence) }
+    }
+
+    /// The same of an earlier frame. How old that is was not asked.
+    pub(super) fn as_of(&self, meta: &FrameMeta) -> Self {
+        let (epoch, sequence) = (meta.id.epoch.0, meta.id.sequence.0);
+        Self { epoch, sequence, captured_utc_ms: utc_ms(meta.captured), captured: None, ..self.clone() }
+    }
+
     /// How old it is now.
     pub(super) fn age(&self) -> Option<Duration> {
         self.captured.map(|captured| monotonic_now().saturating_since(captured))
@@ -57,14 +71,25 @@ impl Picture {
 /// What a view shows.
 #[derive(Clone)]
 enum Shown {
-    /// No picture has come yet.
+    /// Nothing has come yet.
     Nothing,
     Picture(Arc<Picture>),
+    /// A frame of video came, which is in the camera's log. It is described here, without its bytes.
+    Came(Arc<Picture>),
     /// It is over.
     Failed(ApiError),
 }
 
-type Key = (String, CameraName);
+/// What a view is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// Pictures, each by itself.
+    Pictures,
+    /// H.264 as it came. Frames that are none are passed over.
+    Video,
+}
+
+type Key = (String, CameraName, Kind);
 
 /// The views of an edge's page. Cheap to clone.
 #[derive(Clone)]
@@ -91,19 +116,50 @@ impl Views {
         camera: &CameraName,
     ) -> Result<Option<Arc<Picture>>, ApiError> {
         self.api.check_watch(principal, camera)?;
-        let mut shown = self.view(principal, camera)?;
+        let mut shown = self.view(principal, camera, Kind::Pictures)?;
         let came = shown.wait_for(|shown| !matches!(shown, Shown::Nothing));
         let Ok(came) = tokio::time::timeout(FIRST_PICTURE_TIME_MAX, came).await else { return Ok(None) };
         match came.as_deref() {
             Ok(Shown::Picture(picture)) => Ok(Some(Arc::clone(picture))),
             Ok(Shown::Failed(error)) => Err(error.clone()),
-            Ok(Shown::Nothing) | Err(_) => Ok(None),
+            Ok(Shown::Nothing | Shown::Came(_)) | Err(_) => Ok(None),
         }
     }
 
+    /// The video of a camera behind a frame: those of its newest chain that the edge holds. Waits for the next frame. `None`: none has come, or
+    /// what came is no H.264.
+    pub(super) async fn video(
+        &self,
+        principal: &Principal,
+        camera: &CameraName,
+        after: Option<FrameId>,
+    ) -> Result<Option<Piece>, ApiError> {
+        self.api.check_watch(principal, camera)?;
+        let mut shown = self.view(principal, camera, Kind::Video)?;
+        let came = shown.wait_for(|shown| match shown {
+            Shown::Came(came) => Some(came.id()) != after,
+            shown => !matches!(shown, Shown::Nothing),
+        });
+        let Ok(came) = tokio::time::timeout(FIRST_PICTURE_TIME_MAX, came).await else { return Ok(None) };
+        let newest = match came.as_deref() {
+            Ok(Shown::Came(newest)) => Arc::clone(newest),
+            Ok(Shown::Failed(error)) => return Err(error.clone()),
+            Ok(Shown::Nothing | Shown::Picture(_)) | Err(_) => return Ok(None),
+        };
+        drop(came);
+        let look = Arc::clone(&self.looks.borrow());
+        let log = look.camera(camera).and_then(|looked| looked.camera.log.as_ref());
+        Ok(log.and_then(|log| video::piece(log, after, newest)))
+    }
+
     /// What the view of a principal and a camera shows. It begins, if there is none.
-    fn view(&self, principal: &Principal, camera: &CameraName) -> Result<watch::Receiver<Shown>, ApiError> {
-        let key = (principal.short(), camera.clone());
+    fn view(
+        &self,
+        principal: &Principal,
+        camera: &CameraName,
+        kind: Kind,
+    ) -> Result<watch::Receiver<Shown>, ApiError> {
+        let key = (principal.short(), camera.clone(), kind);
         let now = monotonic_now();
         let mut open = self.lock();
         if let Some(view) = open.get(&key) {
@@ -125,7 +181,7 @@ impl Views {
         open.insert(key.clone(), View { shown: shown.clone(), asked });
         let (views, principal) = (self.clone(), principal.clone());
         tokio::spawn(async move {
-            let ended = views.show(&principal, &key.1, &shows, is_asked).await;
+            let ended = views.show(&principal, (&key.1, kind), &shows, is_asked).await;
             // A request that comes now begins another one.
             views.lock().remove(&key);
             if let Err(error) = ended {
@@ -135,11 +191,11 @@ impl Views {
         Ok(shown)
     }
 
-    /// Shows pictures until nobody has asked for one for a while.
+    /// Shows what comes until nobody has asked for it for a while.
     async fn show(
         &self,
         principal: &Principal,
-        camera: &CameraName,
+        (camera, kind): (&CameraName, Kind),
         shows: &watch::Sender<Shown>,
         mut asked: watch::Receiver<Instant>,
     ) -> Result<(), ApiError> {
@@ -148,7 +204,8 @@ impl Views {
         let mut feed = loop {
             let look = Arc::clone(&looks.borrow_and_update());
             let known = look.camera(camera).map(|looked| &looked.camera.info);
-            if let Some(feed) = self.api.view(principal, camera, known).await? {
+            let takes: &[_] = if kind == Kind::Video { &[pb::Encoding::H264] } else { &[] };
+            if let Some(feed) = self.api.view(principal, camera, known, takes).await? {
                 break feed;
             }
             tokio::select! {
@@ -157,12 +214,19 @@ impl Views {
             }
         };
         loop {
-            let picture = tokio::select! {
-                picture = next(&mut feed) => picture?,
+            let (frame, payload) = tokio::select! {
+                came = next(&mut feed) => came?,
                 () = idle(&mut asked) => return Ok(()),
             };
-            if let Some(picture) = picture {
-                shows.send_replace(Shown::Picture(Arc::new(picture)));
+            if kind == Kind::Video && frame.encoding == i32::from(pb::Encoding::H264) {
+                shows.send_replace(Shown::Came(Arc::new(picture(frame, Bytes::new()))));
+                // The next one refers to it, so that none may be left out.
+                continue;
+            }
+            if kind == Kind::Pictures
+                && let Some(jpeg) = small(&frame, payload).await
+            {
+                shows.send_replace(Shown::Picture(Arc::new(picture(frame, jpeg))));
             }
             // What comes meanwhile is skipped: the next is the newest then.
             tokio::time::sleep(Duration::from_secs_f64(1.0 / VIEW_RATE_MAX)).await;
@@ -187,8 +251,8 @@ async fn idle(asked: &mut watch::Receiver<Instant>) {
     }
 }
 
-/// The next frame as a picture. `None`: it is none.
-async fn next(feed: &mut Feed) -> Result<Option<Picture>, ApiError> {
+/// The next frame.
+async fn next(feed: &mut Feed) -> Result<(pb::Frame, Bytes), ApiError> {
     loop {
         let told = match feed.next().await {
             Some(told) => told?,
@@ -196,17 +260,18 @@ async fn next(feed: &mut Feed) -> Result<Option<Picture>, ApiError> {
         };
         let Event::Frame(frame) = told.event else { continue };
         let Some(bytes) = told.payload.and_then(|payload| payload.bytes()) else { continue };
-        let small = spawn_blocking(move || made_small(&bytes)).await;
-        let Ok(Ok(jpeg)) = small else {
-            tracing::debug!(
-                camera = frame.camera,
-                sequence = frame.sequence,
-                "a frame is no picture for the page"
-            );
-            return Ok(None);
-        };
-        return Ok(Some(picture(*frame, jpeg)));
+        return Ok((*frame, bytes));
     }
+}
+
+/// A frame made small. `None`: it is no picture.
+async fn small(frame: &pb::Frame, payload: Bytes) -> Option<Bytes> {
+    let small = spawn_blocking(move || made_small(&payload)).await.ok()?.ok();
+    if small.is_none() {
+        let (camera, sequence) = (&frame.camera, frame.sequence);
+        tracing::debug!(camera, sequence, "a frame is no picture for the page");
+    }
+    small
 }
 
 pub(super) fn picture(frame: pb::Frame, jpeg: Bytes) -> Picture {

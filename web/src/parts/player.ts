@@ -1,0 +1,76 @@
+/** Decodes the H.264 of a camera in the browser, and draws what is newest. */
+
+import type { Coded } from "../api/client.ts";
+
+/** Tells how fine a stream is, and how it is coded: RFC 6381, out of the sequence parameter set of a key frame (ITU-T H.264, 7.3.2.1.1). */
+export function codecOf(keyFrame: Uint8Array): string | null {
+    for (let at = 0; at + 6 < keyFrame.length; at++) {
+        const begins = keyFrame[at] === 0 && keyFrame[at + 1] === 0 && keyFrame[at + 2] === 1;
+        if (!begins || ((keyFrame[at + 3] ?? 0) & 0x1f) !== 7) continue;
+        const profile = keyFrame.subarray(at + 4, at + 7);
+        return `avc1.${[...profile].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+    }
+    return null;
+}
+
+/** Whether this browser decodes H.264. */
+export async function decodesVideo(): Promise<boolean> {
+    if (typeof VideoDecoder === "undefined") return false;
+    const asked = await VideoDecoder.isConfigSupported({ codec: "avc1.42e01f" }).catch(() => null);
+    return asked?.supported === true;
+}
+
+export class Player {
+    readonly #canvas: HTMLCanvasElement;
+    #decoder: VideoDecoder | null = null;
+    #codec = "";
+    #number = 0;
+
+    constructor(canvas: HTMLCanvasElement) {
+        this.#canvas = canvas;
+    }
+
+    /** Takes frames that follow those before, or that begin anew. Throws if they cannot be decoded: then all is asked for again. */
+    async take(frames: readonly Coded[]): Promise<void> {
+        for (const { key, bytes } of frames) {
+            if (key) this.#begin(codecOf(bytes) ?? "");
+            if (this.#decoder?.state !== "configured") throw new Error("no key frame came");
+            this.#decoder.decode(new EncodedVideoChunk({ type: key ? "key" : "delta", timestamp: this.#number++, data: bytes }));
+        }
+        // A decoder that is far behind is not given more.
+        while ((this.#decoder?.decodeQueueSize ?? 0) > 0) {
+            await new Promise((resolve) => this.#decoder?.addEventListener("dequeue", resolve, { once: true }));
+        }
+        if (this.#decoder?.state !== "configured") throw new Error("the browser could not decode it");
+    }
+
+    close(): void {
+        if (this.#decoder && this.#decoder.state !== "closed") this.#decoder.close();
+        this.#decoder = null;
+    }
+
+    #begin(codec: string): void {
+        if (this.#decoder?.state === "configured" && codec === this.#codec) return;
+        this.close();
+        this.#codec = codec;
+        this.#decoder = new VideoDecoder({
+            output: (frame) => {
+                this.#draw(frame);
+                frame.close();
+            },
+            // `take` sees that it is closed.
+            error: () => {},
+        });
+        // Without a description, frames are as Annex B has them.
+        this.#decoder.configure({ codec, optimizeForLatency: true });
+    }
+
+    #draw(frame: VideoFrame): void {
+        const { displayWidth, displayHeight } = frame;
+        if (this.#canvas.width !== displayWidth || this.#canvas.height !== displayHeight) {
+            this.#canvas.width = displayWidth;
+            this.#canvas.height = displayHeight;
+        }
+        this.#canvas.getContext("2d")?.drawImage(frame, 0, 0);
+    }
+}
