@@ -13,8 +13,8 @@
 //!
 //! The policy chooses the rung with the greatest `π · accuracy − λ (1 − π) − n · accuracy`, where `n` is the
 //! number of later frames that it keeps from being sent. `λ` is the price of a late frame beyond its own
-//! worth. It rises while more frames are late than the contract allows, if some rung can keep the contract.
-//! Otherwise it is 0. For frames that refer to others it is at least 0.2.
+//! worth. It rises while more frames are late than the contract allows, or than would be late at the safest
+//! rung if none can keep the contract. For frames that refer to others it is at least 0.2.
 //!
 //! | file | what it holds | source |
 //! | --- | --- | --- |
@@ -71,6 +71,8 @@ pub struct Quantile {
     out: bool,
     /// Whether the floor was called infeasible at the last decision.
     infeasible: bool,
+    /// The on-time probability of the safest rung at the last decision.
+    safest: f64,
     /// When the last frame was sent.
     tried: Option<Instant>,
     /// When the receiver last reported bytes.
@@ -89,6 +91,7 @@ impl Quantile {
             calibration: Calibration::default(),
             out: false,
             infeasible: false,
+            safest: 1.0,
             tried: None,
             heard: None,
             predicted: None,
@@ -165,11 +168,7 @@ impl Quantile {
             None if flight.of_source => {}
             None => return,
         }
-        // If no rung can keep the contract, as many frames are late at every rung. A price would only make
-        // them small as well.
-        if !self.infeasible {
-            self.knows.price.learn(&self.knows.config, on_time);
-        }
+        self.knows.price.learn(&self.knows.config, on_time, self.safest);
     }
 
     /// Sends the smallest frame that keeps the floor from time to time, while nothing is known about the link
@@ -202,7 +201,9 @@ impl Policy for Quantile {
     fn handle_sent(&mut self, frame: &SentFrame) {
         self.tried = Some(frame.sent);
         // The link had room for it. Whether any rung keeps the contract was not asked.
-        self.infeasible &= !frame.of_source;
+        if frame.of_source {
+            (self.infeasible, self.safest) = (false, 1.0);
+        }
         self.steadiness.note(frame.sent, frame.rung);
         self.knows.sizes.handle_sent(&self.knows.config, frame);
         self.knows.flights.send(frame, self.predicted.take());
@@ -267,6 +268,7 @@ impl Policy for Quantile {
         let going_on = offer.coding.and_then(|coding| coding.continues).filter(|rung| *rung > floor);
         let safest = forecast.safest(lowest).max(going_on.map_or(0.0, |rung| forecast.on_time(rung)));
         let infeasible = !reaches_floor || safest < offer.on_time_share;
+        self.safest = safest;
         let silent_until = self.silent_until(offer.now);
         if self.waits_for_own(&forecast, safest, silent_until) {
             // Own bytes on their way hold it up. Whether the link is too slow is another question.

@@ -2,7 +2,8 @@
 //!
 //! The method is dual ascent: a late frame raises the price, and a frame on time lowers it. In the long run,
 //! as many frames are late as the contract allows (S. Boyd, L. Vandenberghe 2004, chapter 5, on dual
-//! variables as prices).
+//! variables as prices). Where no rung can keep the contract, as many as are late at the safest rung: a higher
+//! price would make frames small and change nothing else.
 
 use super::config::Config;
 
@@ -26,10 +27,11 @@ impl LatePrice {
         (self.on_time_share, self.steps) = (on_time_share, steps);
     }
 
-    /// Takes in whether a frame was on time.
-    pub(super) fn learn(&mut self, config: &Config, on_time: bool) {
+    /// Takes in whether a frame was on time. `safest`: the on-time probability of the safest rung.
+    pub(super) fn learn(&mut self, config: &Config, on_time: bool, safest: f64) {
         let late = f64::from(u8::from(!on_time));
-        let rise = self.rise + config.late_cost_step * self.steps * (late - (1.0 - self.on_time_share));
+        let late_share = 1.0 - self.on_time_share.min(safest);
+        let rise = self.rise + config.late_cost_step * self.steps * (late - late_share);
         self.rise = rise.clamp(0.0, config.late_cost_rise_max);
     }
 

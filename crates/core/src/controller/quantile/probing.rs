@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::config::Mechanism;
 use super::forecast::{Forecast, Prospect};
+use crate::controller::Offer;
 use crate::units::Instant;
 
 /// The largest size to which a frame is enlarged to measure the link, in bytes. A frame of this size gives a
@@ -18,14 +19,23 @@ const STRETCH_BYTES_MIN: f64 = 2.4e3;
 const STRETCH_SHARE: f64 = 0.6;
 /// The time to the next enlarged frame after one that could not be on time, although others could.
 const STRETCH_LATE_INTERVAL: Duration = Duration::from_secs(5);
+/// The least share of frames that may be late for measuring the link, whatever the contract allows. Without any,
+/// nobody would notice that a link has become faster.
+const LATE_SHARE_MIN: f64 = 0.01;
 /// The time to the next enlarged frame after one that showed a faster link.
 const STRETCH_AGAIN: Duration = Duration::from_millis(150);
+
+/// How far apart frames are if as many are late as the contract allows. Frames that are larger to measure the
+/// link, and may be late for it, come no more often.
+fn late_interval(offer: &Offer<'_>) -> Duration {
+    offer.interval.div_f64((1.0 - offer.on_time_share).max(LATE_SHARE_MIN))
+}
 
 /// When frames were enlarged, and may be again.
 #[derive(Debug)]
 pub(super) struct Probing {
-    /// When a frame last went a rung up.
-    probed: Instant,
+    /// When a frame may go a rung up again.
+    raise_due: Instant,
     /// The last rung that was tried while frames were too small to measure the link.
     blind_rung: usize,
     /// When a frame may be made larger at its own rung.
@@ -34,7 +44,7 @@ pub(super) struct Probing {
 
 impl Probing {
     pub(super) fn new() -> Self {
-        Self { probed: Instant::ZERO, blind_rung: 0, stretch_due: Instant::ZERO }
+        Self { raise_due: Instant::ZERO, blind_rung: 0, stretch_due: Instant::ZERO }
     }
 
     /// Makes the next enlarged frame due soon, because the link carries more than was estimated.
@@ -57,7 +67,7 @@ impl Probing {
         let stretches = offer.coding.is_some_and(|coding| coding.stretches);
         let config = &forecast.knows.config;
         let due = (rate.window_limited || rate.blind && !stretches)
-            && offer.now >= self.probed + config.probe_interval
+            && offer.now >= self.raise_due
             && config.has(Mechanism::Probing);
         if !due || rung >= offer.ladder.len() {
             return best;
@@ -66,7 +76,11 @@ impl Probing {
         if higher.on_time < offer.on_time_share && !rate.blind {
             return best;
         }
-        (self.probed, self.blind_rung) = (offer.now, rung);
+        let mut interval = config.probe_interval;
+        if higher.on_time < offer.on_time_share {
+            interval = interval.max(late_interval(offer));
+        }
+        (self.raise_due, self.blind_rung) = (offer.now + interval, rung);
         higher
     }
 
