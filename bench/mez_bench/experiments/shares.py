@@ -42,7 +42,7 @@ LOGS: Final = "log/*"
 EACH: Final = 2
 """Cameras, and servers of the log."""
 
-CHANNEL_MBPS: Final = 0.25
+CHANNEL_MBPS: Final = 0.3
 BEFORE_MBPS: Final = 2.4
 NARROW_FROM_S: Final = 3.0
 SETTLE_S: Final = 4.0
