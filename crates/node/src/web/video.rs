@@ -102,8 +102,11 @@ mod tests {
         log.append_record(record).unwrap();
     }
 
-    /// The frames of a piece with whether decoding may begin there, and the number of the last.
-    fn asked(log: &LogReader, after: Option<u64>, newest: u64) -> Option<(Vec<(bool, Vec<u8>)>, u64)> {
+    /// Whether decoding may begin with a frame, and its bytes.
+    type Given = (bool, Vec<u8>);
+
+    /// The frames of a piece, and the number of the last.
+    fn asked(log: &LogReader, after: Option<u64>, newest: u64) -> Option<(Vec<Given>, u64)> {
         let shown = picture(pb::Frame { epoch: 1, sequence: newest, ..pb::Frame::default() }, Bytes::new());
         let piece = piece(log, after.map(id), Arc::new(shown))?;
         let mut frames = Vec::new();
