@@ -5,12 +5,15 @@
 //! older ones. Nothing is kept for it: the frames are in the edge's memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use mez_core::frame::{Encoding, FrameId};
 use mez_core::log::{LogReader, Record};
 
+use super::fill::utc_ms;
 use super::views::Picture;
+use super::watcher::{Look, Looked};
 
 /// The most bytes of a piece, if it has more than one frame. What is left comes with the next.
 const BYTES_MAX: usize = 4 << 20;
@@ -22,6 +25,27 @@ pub(super) struct Piece {
     pub(super) bytes: Bytes,
     /// What its last frame shows.
     pub(super) last: Arc<Picture>,
+}
+
+/// The newest frame of a camera in the edge's memory, without its bytes. `None`: there is none, or it is no H.264.
+pub(super) fn newest(look: &Look, looked: &Looked) -> Option<Picture> {
+    let record = looked.camera.log.as_ref()?.newest().filter(is_h264)?;
+    let meta = record.frame.meta;
+    // By that of the last look, which is a second ago at most.
+    let captured = looked.camera.newest.as_ref().and_then(|seen| {
+        let since = meta.captured.as_nanos().checked_sub(seen.meta.captured.as_nanos())?;
+        let is_one_start = seen.meta.id.epoch == meta.id.epoch;
+        is_one_start.then_some(look.at - seen.age? + Duration::from_nanos(since))
+    });
+    Some(Picture {
+        jpeg: Bytes::new(),
+        epoch: meta.id.epoch.0,
+        sequence: meta.id.sequence.0,
+        captured_utc_ms: utc_ms(meta.captured),
+        captured,
+        rung: meta.rung.as_str().to_owned(),
+        published: meta.published,
+    })
 }
 
 /// The frames of the newest chain behind `after`, or all of it, up to `newest`. `None`: there is none, or its beginning is needed and gone.

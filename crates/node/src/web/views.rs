@@ -2,7 +2,8 @@
 //!
 //! A view begins with the first request and ends a few seconds after the last. Its subscription only looks on: beside others it
 //! takes the frames that they get, and alone it asks the camera for few small pictures. Every picture is decoded and made small once, however
-//! many tabs show it. A view of video takes H.264 as it came, and decodes nothing: the browser does.
+//! many tabs show it. A view of video tells which H.264 has come to the edge's memory, and decodes nothing: the browser does. It takes no frame
+//! from its subscription, which would begin with stills where it enters a chain.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +32,8 @@ use crate::clock::monotonic_now;
 
 /// The most views at once. Each is a subscription.
 const VIEWS_MAX: usize = 128;
+/// How often a view of video looks what has come.
+const VIDEO_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a view goes on that nobody asks for.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 /// How long the first request of a view waits for a picture.
@@ -44,7 +47,7 @@ pub(super) struct Picture {
     pub(super) sequence: u64,
     pub(super) captured_utc_ms: u64,
     /// By this machine's monotonic clock. `None`: the clocks have not been compared.
-    captured: Option<Instant>,
+    pub(super) captured: Option<Instant>,
     pub(super) rung: String,
     /// Width and height of the frame as it was published.
     pub(super) published: (u32, u32),
@@ -213,23 +216,48 @@ impl Views {
                 () = idle(&mut asked) => return Ok(()),
             }
         };
+        if kind == Kind::Video {
+            return self.show_video(camera, feed, shows, asked).await;
+        }
         loop {
             let (frame, payload) = tokio::select! {
                 came = next(&mut feed) => came?,
                 () = idle(&mut asked) => return Ok(()),
             };
-            if kind == Kind::Video && frame.encoding == i32::from(pb::Encoding::H264) {
-                shows.send_replace(Shown::Came(Arc::new(picture(frame, Bytes::new()))));
-                // The next one refers to it, so that none may be left out.
-                continue;
-            }
-            if kind == Kind::Pictures
-                && let Some(jpeg) = small(&frame, payload).await
-            {
+            if let Some(jpeg) = small(&frame, payload).await {
                 shows.send_replace(Shown::Picture(Arc::new(picture(frame, jpeg))));
             }
             // What comes meanwhile is skipped: the next is the newest then.
             tokio::time::sleep(Duration::from_secs_f64(1.0 / VIEW_RATE_MAX)).await;
+        }
+    }
+
+    /// Tells what H.264 has come, until nobody has asked for it for a while. `feed` has the right to it, and keeps the camera sending.
+    async fn show_video(
+        &self,
+        camera: &CameraName,
+        mut feed: Feed,
+        shows: &watch::Sender<Shown>,
+        mut asked: watch::Receiver<Instant>,
+    ) -> Result<(), ApiError> {
+        let (mut told, stopping) = (None, self.api.stopping());
+        loop {
+            if let Some(lost) = feed.lost() {
+                return Err(lost);
+            }
+            if *stopping.borrow() {
+                return Err(ApiError::stopping());
+            }
+            let look = Arc::clone(&self.looks.borrow());
+            let newest = look.camera(camera).and_then(|looked| video::newest(&look, looked));
+            if let Some(newest) = newest.filter(|newest| told != Some(newest.id())) {
+                told = Some(newest.id());
+                shows.send_replace(Shown::Came(Arc::new(newest)));
+            }
+            tokio::select! {
+                () = tokio::time::sleep(VIDEO_INTERVAL) => {}
+                () = idle(&mut asked) => return Ok(()),
+            }
         }
     }
 
