@@ -247,7 +247,8 @@ fn where_the_function_fails_and_the_original_is_too_large_the_record_is_not_made
     let fails = |ms: u64| if ms < 150 { Function::Fails } else { Function::Works };
     let (sent, asked) = run(&mut rig, Duration::from_secs(2), 50.0, fails);
     assert!(asked.len() > 10, "one failure costs one record: {asked:?}");
-    assert_eq!(share(&sent, "data/top=10"), 1.0, "{sent:?}");
+    // But for a record that measures the link.
+    assert!(share(&sent, "data/top=10") > 0.9 && share(&sent, "original") == 0.0, "{sent:?}");
     let not_made: Vec<u64> = sent
         .iter()
         .flat_map(|sent| &sent.skipped)
