@@ -263,6 +263,25 @@ async fn pictures_are_told_apart(viewer: &Browser, publishing: tokio::task::Join
     .await;
 }
 
+/// Video is given by the right to watch. What is asked for has to make sense, and a camera that gives no H.264 has none.
+#[tokio::test(flavor = "multi_thread")]
+async fn video_is_refused_or_said_not_to_be_there() {
+    let world = World::new().await;
+    let viewer = world.member("viewer");
+    for (path, status, reason) in [
+        ("dock/cam1/video?after=7", StatusCode::BAD_REQUEST, "MALFORMED"),
+        ("dock/cam1/video?after=1-99999999999999999999", StatusCode::BAD_REQUEST, "MALFORMED"),
+        ("dock/cam1/video?before=1-2", StatusCode::BAD_REQUEST, "MALFORMED"),
+        ("yard/cam1/video", StatusCode::FORBIDDEN, "PERMISSION_DENIED"),
+        ("dock/none/video", StatusCode::NOT_FOUND, "UNKNOWN_CAMERA"),
+    ] {
+        let got = viewer.get(&format!("/api/v1/cameras/{path}")).await;
+        assert_eq!((got.status, got.json()["reason"].as_str()), (status, Some(reason)), "{path}");
+    }
+    let _publishing = world.publish(0);
+    assert_eq!(viewer.get("/api/v1/cameras/dock/cam1/video").await.status, StatusCode::NO_CONTENT);
+}
+
 /// A camera that nobody else reads is asked for few small pictures, and not for what it publishes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_picture_alone_makes_the_camera_send_small_ones() {

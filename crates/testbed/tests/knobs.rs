@@ -6,22 +6,22 @@ use mez_core::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
 use mez_testbed::random::Random;
 use mez_testbed::{Action, ApplicationSpec, Bug, CameraSpec, Failure, Moment, World, ms, secs};
 
-/// Records of 20 kB, of which a world's knob keeps some percent.
-fn profile() -> SizedProfile {
-    let rung = |name: &str, bytes: f64, accuracy: f64| RungProfile {
+/// Records of so many bytes, of which a world's knob keeps some percent.
+fn profile(bytes: f64) -> SizedProfile {
+    let rung = |(name, share, accuracy): (&str, f64, f64)| RungProfile {
         rung: Rung::new(name).expect("the name of a rung"),
-        bytes: ByteSizes::around(bytes, 0.05),
+        bytes: ByteSizes::around(share * bytes, 0.05),
         accuracy,
         camera_time: ms(2),
         detector_time: None,
     };
-    let rungs = vec![
-        rung("data/keep=10", 2e3, 0.7),
-        rung("data/keep=25", 5e3, 0.85),
-        rung("data/keep=50", 10e3, 0.93),
-        rung("original", 20e3, 1.0),
+    let rungs = [
+        ("data/keep=10", 0.1, 0.7),
+        ("data/keep=25", 0.25, 0.85),
+        ("data/keep=50", 0.5, 0.93),
+        ("original", 1.0, 1.0),
     ];
-    let profile = Profile::new(rungs).expect("sizes and accuracies of a profile");
+    let profile = Profile::new(rungs.map(rung).to_vec()).expect("sizes and accuracies of a profile");
     SizedProfile { size: (0, 0), interval: None, profile }
 }
 
@@ -33,7 +33,7 @@ fn run(bits_per_second: u64, knobs: bool, bug: Option<Bug>) -> Result<World, Box
     }
     let spec = CameraSpec { record_once_in: 1, knobs, ..CameraSpec::frames(10, 160_000) };
     world.camera("web/log1", spec.at_rate(bits_per_second));
-    let profile = world.profile(profile());
+    let profile = world.profile(profile(20e3));
     let contract = Contract {
         latency_bound: Some(ms(200)),
         accuracy_floor: Some(0.6),
@@ -67,7 +67,7 @@ fn on_a_slow_link_the_contract_of_records_is_kept() {
         let mut world = World::seeded(8);
         let spec = CameraSpec { record_once_in: 1, knobs: true, ..CameraSpec::frames(10, 160_000) };
         world.camera("web/log1", spec.at_rate(bits_per_second));
-        let profile = world.profile(profile());
+        let profile = world.profile(profile(20e3));
         let contract = Contract {
             latency_bound: Some(secs(1)),
             accuracy_floor: Some(0.5),
@@ -94,22 +94,7 @@ fn on_time_on_waves(seed: u64) -> f64 {
     let mut world = World::seeded(seed);
     let spec = CameraSpec { record_once_in: 1, knobs: true, jitter: ms(0), ..CameraSpec::frames(4, 72_000) };
     let camera = world.camera("web/log1", spec.at_rate(1_200_000));
-    let rung = |(name, bytes, accuracy): (&str, f64, f64)| RungProfile {
-        rung: Rung::new(name).expect("the name of a rung"),
-        bytes: ByteSizes::around(bytes, 0.05),
-        accuracy,
-        camera_time: ms(2),
-        detector_time: None,
-    };
-    let rungs = [
-        ("data/keep=10", 900.0, 0.7),
-        ("data/keep=25", 2_250.0, 0.85),
-        ("data/keep=50", 4_500.0, 0.93),
-        ("data/keep=75", 6_750.0, 0.97),
-        ("original", 9_000.0, 1.0),
-    ];
-    let profile = Profile::new(rungs.map(rung).to_vec()).expect("sizes and accuracies of a profile");
-    let profile = world.profile(SizedProfile { size: (0, 0), interval: None, profile });
+    let profile = world.profile(profile(9e3));
     let contract = Contract {
         latency_bound: Some(bound),
         accuracy_floor: Some(0.5),

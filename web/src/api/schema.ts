@@ -291,7 +291,7 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description Frames of the camera's newest chain, as they came: all behind `after`, or the whole chain if a newer one has begun. Each comes behind its length: 4 bytes, big-endian, of which the highest bit says that decoding may begin with the frame. Frames are as Annex B of ITU-T H.264 has them. The headers describe the last one. Ask again at once, or when the next picture is wanted; whoever asks later gets more frames at once. The first request waits up to 2 s. */
+                /** @description Frames of the camera's newest chain, as they came: all behind `after`, or the whole chain if a newer one has begun. Each comes behind its length: 4 bytes, big-endian, of which the highest bit says that decoding may begin with the frame. Frames are as Annex B of ITU-T H.264 has them. The headers describe the last one. Ask again at once, or when the next picture is wanted; whoever asks later gets more frames at once, up to 256 KiB. A request waits up to 2 s for the next frame. */
                 200: {
                     headers: {
                         /** @description Of the frame. */

@@ -9,6 +9,8 @@ import { decodesVideo, Player } from "./player.ts";
 
 /** The edge makes at most five pictures a second. Video is asked for as often, a few frames at a time. */
 const PICTURE_MS = 200;
+/** Pieces of video in a row that this browser could not decode, after which it asks for pictures. */
+const FAILURES_MAX = 3;
 /** Pause after an error or while there is none. */
 const RETRY_MS = 2_000;
 
@@ -79,16 +81,22 @@ function pictures(path: string, canvas: HTMLCanvasElement): Next {
     };
 }
 
-/** Video, decoded here. */
-function played(camera: string, player: Player): Next {
+/** Video, decoded here. If this browser cannot decode it, `otherwise`. */
+function played(camera: string, player: Player, otherwise: Next): Next {
     let last: string | null = null;
+    let failures = 0;
     return async (signal) => {
+        if (failures >= FAILURES_MAX) return otherwise(signal);
         const next = await video(camera, last, signal);
         if (!next) return undefined;
-        // If it fails, all of the chain is asked for.
-        last = null;
-        await player.take(next.frames);
-        last = next.last;
+        try {
+            await player.take(next.frames);
+            [last, failures] = [next.last, 0];
+        } catch {
+            // All of the chain is asked for.
+            [last, failures] = [null, failures + 1];
+            return undefined;
+        }
         return next.ageMs;
     };
 }
@@ -198,7 +206,8 @@ export function Picture({ camera }: { camera: Camera }) {
         if (!seen || path === null || !canvas.current) return;
         const stop = new AbortController();
         const player = new Player(canvas.current);
-        const next = isVideo ? played(camera.name, player) : pictures(path, canvas.current);
+        const made = pictures(path, canvas.current);
+        const next = isVideo ? played(camera.name, player, made) : made;
         void follow(camera.name, next, { shown: setShown, found: setFound }, stop.signal);
         return () => {
             stop.abort();

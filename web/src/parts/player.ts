@@ -25,6 +25,8 @@ export class Player {
     #decoder: VideoDecoder | null = null;
     #codec = "";
     #number = 0;
+    /** Ends a wait for the decoder. */
+    #wake = (): void => {};
 
     constructor(canvas: HTMLCanvasElement) {
         this.#canvas = canvas;
@@ -39,7 +41,10 @@ export class Player {
         }
         // A decoder that is far behind is not given more.
         while ((this.#decoder?.decodeQueueSize ?? 0) > 0) {
-            await new Promise((resolve) => this.#decoder?.addEventListener("dequeue", resolve, { once: true }));
+            await new Promise<void>((resolve) => {
+                this.#wake = resolve;
+                this.#decoder?.addEventListener("dequeue", () => resolve(), { once: true });
+            });
         }
         if (this.#decoder?.state !== "configured") throw new Error("the browser could not decode it");
     }
@@ -47,6 +52,7 @@ export class Player {
     close(): void {
         if (this.#decoder && this.#decoder.state !== "closed") this.#decoder.close();
         this.#decoder = null;
+        this.#wake();
     }
 
     #begin(codec: string): void {
@@ -59,7 +65,7 @@ export class Player {
                 frame.close();
             },
             // `take` sees that it is closed.
-            error: () => {},
+            error: () => this.#wake(),
         });
         // Without a description, frames are as Annex B has them.
         this.#decoder.configure({ codec, optimizeForLatency: true });

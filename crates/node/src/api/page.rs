@@ -156,14 +156,13 @@ impl EdgeApi {
     }
 
     /// Subscribes to a camera for the page. Beside other subscriptions it takes what they get; alone it asks for few small pictures. `known` is
-    /// what the edge knew of the camera when it was looked at last. `takes`: encodings beside JPEG. `None`: how large its frames are is not known
-    /// yet, so that there is nothing to ask for.
+    /// what the edge knew of the camera when it was looked at last. `None`: how large its frames are is not known yet, so that there is
+    /// nothing to ask for.
     pub(crate) async fn view(
         &self,
         principal: &Principal,
         camera: &CameraName,
         known: Option<&CameraInfo>,
-        takes: &[pb::Encoding],
     ) -> Result<Option<Feed>, ApiError> {
         self.check_watch(principal, camera)?;
         let Some(info) = known else {
@@ -174,7 +173,7 @@ impl EdgeApi {
         let request = pb::SubscribeRequest {
             pattern: camera.as_str().into(),
             application: "page".into(),
-            accept_encodings: [&[pb::Encoding::Jpeg], takes].concat().into_iter().map(i32::from).collect(),
+            accept_encodings: vec![pb::Encoding::Jpeg as i32],
             ..pb::SubscribeRequest::default()
         };
         let mut subscribe = Subscribe::parse(request, wall_now())?;

@@ -26,6 +26,7 @@ use super::places::{Full, Place, Places};
 use super::proxy::Proxy;
 use super::response::{Answer, Refused, bytes, empty, file, json, stream};
 use super::sessions::{Sessions, SignInError};
+use super::video::{PIECES_MAX as VIDEO_PIECES_MAX, PIECES_OF_PRINCIPAL_MAX};
 use super::views::{Picture, Views};
 use super::watcher::{Edge, Look};
 use super::{ScrapeToken, text};
@@ -60,6 +61,8 @@ pub(super) struct Site {
     pub(super) assets: Assets,
     pub(super) port: u16,
     event_readers: Places<String>,
+    /// Pieces of video on their way.
+    pieces: Places<String>,
     history: History,
 }
 
@@ -88,6 +91,7 @@ impl Site {
         let Begin { api, edge, looks, events, sessions, scrape_token, proxy, assets, port } = begin;
         let views = Views::new(api.clone(), looks.clone());
         let event_readers = Places::new(EVENT_READERS_MAX, EVENT_READERS_OF_PRINCIPAL_MAX);
+        let pieces = Places::new(VIDEO_PIECES_MAX, PIECES_OF_PRINCIPAL_MAX);
         let history = History::default();
         Self {
             api,
@@ -101,6 +105,7 @@ impl Site {
             assets,
             port,
             event_readers,
+            pieces,
             history,
         }
     }
@@ -333,8 +338,19 @@ impl Site {
         let Some(piece) = self.views.video(&caller.principal, camera, after).await? else {
             return Ok(empty(StatusCode::NO_CONTENT));
         };
-        let mut answer = bytes("application/octet-stream", piece.bytes);
-        describe(&piece.last, answer.headers_mut());
+        let place = self.pieces.enter(caller.principal.short()).map_err(|full| {
+            let (max, whose) = match full {
+                Full::Own => (PIECES_OF_PRINCIPAL_MAX, "of this identity"),
+                Full::All => (VIDEO_PIECES_MAX, "of all together"),
+            };
+            let detail = format!(
+                "{max} pieces of video {whose} are being sent, the most that may be; close some tabs"
+            );
+            Refused::new(StatusCode::TOO_MANY_REQUESTS, "TOO_MANY_PIECES", detail)
+        })?;
+        let last = Arc::clone(&piece.last);
+        let mut answer = bytes("application/octet-stream", piece.held(place));
+        describe(&last, answer.headers_mut());
         Ok(answer)
     }
 

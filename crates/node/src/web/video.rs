@@ -12,11 +12,17 @@ use mez_core::frame::{Encoding, FrameId};
 use mez_core::log::{LogReader, Record};
 
 use super::fill::utc_ms;
+use super::places::Place;
 use super::views::Picture;
 use super::watcher::{Look, Looked};
 
-/// The most bytes of a piece, if it has more than one frame. What is left comes with the next.
-const BYTES_MAX: usize = 4 << 20;
+/// The most bytes of a piece, if it has more than one frame. What is left comes with the next. A network of half a megabit per second takes four
+/// seconds for it, and the page waits for five.
+const BYTES_MAX: usize = 256 << 10;
+/// The most pieces on their way at once. Each is a copy until its connection has taken it.
+pub(super) const PIECES_MAX: usize = 256;
+/// The most of them of one principal.
+pub(super) const PIECES_OF_PRINCIPAL_MAX: usize = 64;
 /// In the length of a frame: decoding may begin with it.
 const KEY: u32 = 1 << 31;
 
@@ -25,6 +31,25 @@ pub(super) struct Piece {
     pub(super) bytes: Bytes,
     /// What its last frame shows.
     pub(super) last: Arc<Picture>,
+}
+
+impl Piece {
+    /// Its bytes, which free their place once nobody holds them any more.
+    pub(super) fn held(self, place: Place<String>) -> Bytes {
+        Bytes::from_owner(Held { bytes: self.bytes, _place: place })
+    }
+}
+
+/// Bytes with their place.
+struct Held {
+    bytes: Bytes,
+    _place: Place<String>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// The newest frame of a camera in the edge's memory, without its bytes. `None`: there is none, or it is no H.264.

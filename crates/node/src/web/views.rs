@@ -88,7 +88,7 @@ enum Shown {
 enum Kind {
     /// Pictures, each by itself.
     Pictures,
-    /// H.264 as it came. Frames that are none are passed over.
+    /// H.264 as it came.
     Video,
 }
 
@@ -207,8 +207,7 @@ impl Views {
         let mut feed = loop {
             let look = Arc::clone(&looks.borrow_and_update());
             let known = look.camera(camera).map(|looked| &looked.camera.info);
-            let takes: &[_] = if kind == Kind::Video { &[pb::Encoding::H264] } else { &[] };
-            if let Some(feed) = self.api.view(principal, camera, known, takes).await? {
+            if let Some(feed) = self.api.view(principal, camera, known).await? {
                 break feed;
             }
             tokio::select! {

@@ -1,9 +1,9 @@
+mod failures;
 mod pictures;
+mod random;
 mod readers;
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use proptest::prelude::*;
 
 use super::*;
 use crate::frame::{ClockSource, Epoch, Quality, Reference, Rung, Sequence};
@@ -455,59 +455,6 @@ fn decoders_rest_and_let_go() {
     assert_eq!(rig.answer(newest), Some(newest), "and begins again");
 }
 
-/// A frame on which the decoder fails ends its chain for stills; frames before it and the next chain are there.
-#[test]
-fn a_damaged_frame_costs_its_chain_from_there_on() {
-    let mut rig = Rig::new(1 << 20);
-    for sequence in 0..10 {
-        rig.comes(sequence == 0 || sequence == 8, false);
-    }
-    rig.damaged.insert(5);
-    assert_eq!(rig.answer(7), None);
-    assert_eq!(rig.chains_lost, 1);
-    assert_eq!((rig.answer(5), rig.answer(6)), (None, None));
-    assert_eq!((rig.chains_lost, rig.decoded.get(&6)), (1, None));
-    assert_eq!(rig.tried_again, [5], "nobody tries a third time");
-    assert_eq!((rig.answer(4), rig.answer(8)), (Some(4), Some(8)));
-}
-
-/// A decoder may fail on a sound frame. Who wants the past has the chain decoded once more; who takes the newest waits for the next chain.
-#[test]
-fn a_decoder_that_failed_once_gets_a_second_try() {
-    let mut rig = Rig::new(1 << 20);
-    for sequence in 0..50 {
-        rig.comes(sequence == 0, false);
-    }
-    rig.unlucky.insert(5);
-    assert_eq!(rig.answer_as(9, true), None);
-    assert_eq!((rig.chains_lost, rig.tried_again.clone()), (1, vec![5]));
-    assert_eq!(rig.answer_as(9, true), None, "the camera was asked for another chain");
-    assert_eq!([rig.answer(7), rig.answer_as(9, true)], [Some(7), Some(9)]);
-    rig.unlucky.insert(30);
-    assert_eq!([rig.answer(40), rig.answer(41), rig.answer(29)], [None, None, Some(29)]);
-    assert_eq!((rig.chains_lost, rig.tried_again.len()), (2, 1), "a chain has one more try");
-}
-
-/// A chain whose beginning has gone can be gone on with by a decoder that is inside, and not be entered.
-#[test]
-fn a_chain_without_its_beginning_is_for_the_decoder_inside() {
-    let mut rig = Rig::new(20_000);
-    for sequence in 0..200 {
-        rig.comes(sequence == 0, false);
-        assert_eq!(rig.answer(sequence), Some(sequence));
-        rig.now += MS * 33;
-    }
-    assert!(rig.maker.log.held().start > 50, "the beginning has gone");
-    rig.now += IDLE_MAX;
-    rig.maker.handle_timeout(rig.now);
-    rig.perform();
-    let newest = rig.comes(false, false);
-    assert_eq!((rig.answer(newest), rig.chains_lost), (None, 1));
-    let begins = rig.comes(true, false);
-    assert_eq!(rig.answer(begins), Some(begins));
-    assert_eq!(rig.answer(0), None, "evicted");
-}
-
 /// Who wants the newest still and comes late into a long chain does not pay for all of it: the camera is asked for another.
 #[test]
 fn who_comes_late_into_a_long_chain_is_served_by_the_next() {
@@ -545,63 +492,4 @@ fn a_still_needs_no_decoder() {
     let still = rig.comes(false, true);
     assert_eq!(rig.answer(still), Some(still));
     assert!(rig.decoded.is_empty());
-}
-
-proptest! {
-    /// Whatever comes, is asked, fails or is dropped, and in whatever order decoders are done: each question is answered once, with the still of
-    /// its frame or with none; a still is made only of what a decoder could decode, and none is missing that
-    /// could be made.
-    #[test]
-    fn every_question_is_answered(
-        steps in proptest::collection::vec((0u8..10, 0u64..40, 0u8..30), 1..200),
-        budget in 5_000u64..60_000,
-    ) {
-        let mut rig = Rig::new(budget);
-        let (mut questions, mut dropped) = (BTreeMap::new(), BTreeSet::new());
-        rig.comes(true, false);
-        for (step, back, chance) in steps {
-            match step {
-                0..=2 => _ = rig.comes(chance < 3, chance == 29),
-                3..=5 => {
-                    let frame = rig.next.saturating_sub(1 + back);
-                    let question = match chance % 3 {
-                        0 => rig.ask_for_picture(rig.next - 1),
-                        one => rig.ask_as(frame, one == 1),
-                    };
-                    questions.insert(question, if chance % 3 == 0 { rig.next - 1 } else { frame });
-                }
-                6 | 7 => _ = rig.work(),
-                8 if chance == 0 => _ = rig.damaged.insert(rig.next),
-                8 => {
-                    let question = rig.asked.saturating_sub(1 + back % 3);
-                    rig.maker.handle_dropped(question);
-                    dropped.insert(question);
-                }
-                _ => {
-                    rig.now += MS * 100 * u32::from(chance);
-                    rig.maker.handle_timeout(rig.now);
-                    rig.perform();
-                }
-            }
-            let bytes_max = still_bytes_max(rig.maker.log.share().bytes_max);
-            prop_assert!(rig.maker.bytes() <= bytes_max.max(1));
-        }
-        rig.settle();
-        for (question, frame) in questions {
-            match rig.answers.get(&question) {
-                Some(answer) => prop_assert!(answer.is_none_or(|got| got == frame)),
-                None => prop_assert!(dropped.contains(&question), "{} is not answered", question),
-            }
-        }
-        // Now that all is quiet, everything that can be decoded has a still.
-        let log = rig.maker.log.clone();
-        for index in log.entry()..log.held().end {
-            let meta = log.get(index).unwrap().frame.meta;
-            let (frame, first) = (meta.id.sequence.0, meta.chain.chain.0);
-            let is_damaged = meta.encoding.is_chained() && rig.damaged.range(first..=frame).next().is_some();
-            if !is_damaged {
-                prop_assert_eq!(rig.answer(frame), Some(frame));
-            }
-        }
-    }
 }

@@ -16,7 +16,6 @@ use super::holes::NotHeld;
 use super::originals::Originals;
 use super::tally::Tally;
 use super::types::{Deliver, Delivery, LastFrame, Span};
-use crate::chain::ChainId;
 use crate::frame::{ChainKinds, Epoch, FrameId, FrameMeta, SkipCounts, SkipReason};
 use crate::history::{PastOptions, PastQuery, Tier};
 use crate::log::{LogReader, Record};
@@ -64,8 +63,6 @@ pub(super) struct Feed {
     chosen: Chosen,
     /// The end of memory when the last still was there.
     made_to: u64,
-    /// A chain whose beginning has left the log, and of which a frame could not be decoded: none of its later frames can.
-    undecoded: Option<ChainId>,
     /// Whether a frame was just passed over, so that the next one is looked for.
     goes_on: bool,
     /// What is known of originals, if these are wanted and nothing else.
@@ -134,7 +131,6 @@ impl Feed {
             chains: (!kinds.is_none() && !wants_originals).then(|| ChainPlace::new(kinds)),
             chosen: Chosen::None,
             made_to: 0,
-            undecoded: None,
             goes_on: false,
             originals: wants_originals.then(|| Originals::new(present)),
             past_options: PastOptions {
@@ -231,13 +227,7 @@ impl Feed {
             let (record, _) = newest.as_ref().expect("just put there");
             self.account_before(record);
             if span.deliver == Deliver::Every {
-                let meta = record.frame.meta.clone();
-                if !self.is_undecoded(&meta) {
-                    break;
-                }
-                newest = None;
-                self.tally.skip(SkipReason::NotDecoded);
-                self.has_read(&meta);
+                break;
             }
         }
         let (record, end) = newest?;

@@ -3,7 +3,6 @@
 //! The frame is accounted for when it is chosen, and delivered when its still is there. What comes meanwhile waits.
 
 use super::{Chosen, Feed, Question};
-use crate::chain::ChainId;
 use crate::frame::{FrameId, FrameMeta, Sequence, SkipReason};
 use crate::history::{PastAnswer, PastQuery, Tier};
 use crate::log::{LogReader, Record};
@@ -25,28 +24,10 @@ impl Feed {
         self.made_to = self.reader.held().end;
         match answer {
             StillAnswer::Still(still, log) => self.chosen = Chosen::Made(still, log),
-            StillAnswer::NotDecoded => {
-                self.note_undecoded(frame);
-                self.look_elsewhere(span, frame, SkipReason::NotDecoded);
-            }
+            StillAnswer::NotDecoded => self.look_elsewhere(span, frame, SkipReason::NotDecoded),
             StillAnswer::Overtaken => self.tally.skip(SkipReason::EdgeBusy),
             StillAnswer::Gone => self.look_elsewhere(span, frame, SkipReason::Evicted),
         }
-    }
-
-    /// Notes the chain of a frame that could not be decoded, if its beginning is gone.
-    fn note_undecoded(&mut self, frame: FrameId) {
-        let record = self.reader.get_frame(frame);
-        let meta = record.as_ref().map(|record| &record.frame.meta);
-        let meta = meta.filter(|meta| self.reader.beginning_of(meta).is_none());
-        self.undecoded = meta.and_then(ChainId::of);
-    }
-
-    /// Whether it is known before anybody tries that no still of this frame can be made. To try each would take the
-    /// application a turn: other cameras have frames for it meanwhile.
-    pub(super) fn is_undecoded(&self, meta: &FrameMeta) -> bool {
-        let chain = ChainId::of(meta);
-        chain.is_some() && chain == self.undecoded && self.chains.is_none() && !self.wants_all()
     }
 
     /// No still could be made of the frame that was chosen. If every frame is wanted from as far as the camera, others

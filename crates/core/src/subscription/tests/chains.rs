@@ -241,21 +241,6 @@ fn a_still_that_is_not_made_is_counted() {
     assert_eq!(rig.next(), Some((5, Jpeg, told)));
 }
 
-/// Of a chain whose beginning is gone, no further frame is tried once one could not be decoded: for a slow application beside other cameras,
-/// each try would take a turn. Of a chain that is there, the others are tried.
-#[test]
-fn a_chain_without_its_beginning_is_tried_once() {
-    let mut rig = Rig::new(Deliver::Every, ChainKinds::NONE);
-    for (first, sequence) in [(0, 3), (0, 4), (0, 5), (6, 6), (6, 7), (6, 8)] {
-        rig.came(first, sequence);
-    }
-    assert_eq!((rig.next(), rig.answer(false)), (None, Some(3)));
-    assert_eq!((rig.next(), rig.answer(false)), (None, Some(6)));
-    assert_eq!((rig.next(), rig.answer(true)), (None, Some(7)));
-    assert_eq!(rig.next(), Some((7, Jpeg, vec![(SkipReason::NotDecoded, 4)])));
-    assert_eq!(rig.next_made(), Some((8, Jpeg, vec![])));
-}
-
 /// A reading ends when the last still that it waits for is there.
 #[test]
 fn a_reading_does_not_end_before_its_last_still() {
