@@ -188,8 +188,9 @@ impl Group {
         Ok(())
     }
 
-    /// A member can take so many records more, up to [`GroupOptions::open_max`] in all. In a group of the newest, it has
-    /// done what it was given.
+    /// A member can take so many records more. In a group of the newest, it has done what it was given.
+    ///
+    /// What it says is counted in full, also beyond [`GroupOptions::open_max`]: a member that hangs at one record can still take another.
     ///
     /// # Errors
     ///
@@ -210,9 +211,8 @@ impl Group {
     ///
     /// [`GroupError::NoMember`].
     pub fn handle_room(&mut self, member: MemberId, records: u32) -> Result<(), GroupError> {
-        let free_max = u32::try_from(self.options.open_max).unwrap_or(u32::MAX);
         let entry = self.members.get_mut(&member).ok_or(GroupError::NoMember(member.0))?;
-        entry.free = entry.free.saturating_add(records).min(free_max);
+        entry.free = entry.free.saturating_add(records);
         Ok(())
     }
 

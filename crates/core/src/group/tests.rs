@@ -213,6 +213,18 @@ fn who_settles_nothing_gets_nothing_more_and_that_can_be_told() {
     assert!(!group.is_held_back() && group.wants(&camera(1)));
 }
 
+/// It hangs at the only record that may be open, and has said that it can take another: that counts.
+#[test]
+fn a_member_that_hangs_is_given_the_record_again_in_its_other_place() {
+    let options = GroupOptions { open_max: 1, ..GroupOptions::EVERY };
+    let mut group = group(options, &[(A, 2)]);
+    let first = group.give(at(0), &camera(1), frame(0)).unwrap();
+    let late = at(0) + options.again_after;
+    let second = again(&mut group, late).expect("A has another place");
+    assert_eq!((first.member, second.member, second.attempt), (A, A, 2));
+    assert_eq!(again(&mut group, late + options.again_after), None, "it has no third");
+}
+
 #[test]
 fn dead_letters_are_kept_with_their_errors_and_bounded() {
     let options = GroupOptions { tries_max: 1, ..GroupOptions::EVERY };

@@ -7,7 +7,7 @@ use mez_core::frame::{ChainLink, Encoding, Frame};
 use mez_core::history::{PastAnswer, PastQuery};
 use mez_core::log::Record;
 use mez_core::name::CameraName;
-use mez_core::stills::{Decoded, PastDecoded, PastFrames, PastTask, StillOutput, StillQuery};
+use mez_core::stills::{Decoded, PastDecoded, PastFrames, PastTask, StillAnswer, StillOutput, StillQuery};
 
 use super::decoder::{Asked, Decoder, Stills, Work};
 use super::{EdgeHost, EdgeProcess};
@@ -53,6 +53,10 @@ impl EdgeHost {
     ) {
         let now = self.clock.monotonic(stage.now);
         let Some(stills) = self.process.as_mut().and_then(|process| process.stills_of(camera)) else {
+            // A camera of which only the disk knows, since the edge was started again.
+            let answer = StillAnswer::NotDecoded;
+            let made = StillMade { subscription, camera: camera.clone(), frame: query.frame, answer };
+            stage.events.push(stage.now, Event::Still { reader, made: Box::new(made) });
             return;
         };
         stills.questions += 1;
