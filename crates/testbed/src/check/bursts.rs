@@ -7,7 +7,7 @@ use mez_core::name::CameraName;
 
 use super::Checks;
 use super::flow::GotSeen;
-use super::known::Carries;
+use super::known::{Carries, Run};
 use super::path::Path;
 use crate::time::{Moment, ms, secs};
 
@@ -79,11 +79,14 @@ impl Checks {
         }
     }
 
-    /// When the frame behind another one was published, if there is one.
+    /// When the frame behind another one was published, if there is one. Of several starts of a camera that count in the same epoch, the last one
+    /// that has published the frame is meant.
     fn published_behind(&self, camera: &CameraName, frame: FrameId) -> Option<Moment> {
         let runs = self.published.get(&(camera.clone(), frame.epoch))?;
-        let behind = usize::try_from(frame.sequence.0).ok()? + 1;
-        runs.iter().filter_map(|run| run.frames.get(behind)).map(|frame| frame.at).max()
+        let place = usize::try_from(frame.sequence.0).ok()?;
+        let published = |run: &&Run| run.frames.get(place).map(|frame| frame.at);
+        let run = runs.iter().filter(|run| published(run).is_some()).max_by_key(published)?;
+        run.frames.get(place + 1).map(|frame| frame.at)
     }
 
     /// Checks that nobody was just given an older frame than this one, which has reached an edge.
