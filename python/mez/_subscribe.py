@@ -1,8 +1,10 @@
 """Opens subscriptions, and reads frames of the past."""
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from mez import _arguments as arguments
 from mez import _group as groups
@@ -11,6 +13,9 @@ from mez._frame import Frame
 from mez._in_process import InProcessEdge
 from mez._subscription import Event, Subscription, Terms
 from mez.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from mez._frame_spans import FrameTraces
 
 
 def subscribe(
@@ -45,6 +50,8 @@ def subscribe(
     timeout: float | None = None,
     connect_timeout: float | None = 5.0,
     on_event: Callable[[Event], object] | None = None,
+    traces: str | None = None,
+    traced: float = 0.01,
 ) -> Subscription:
     """Subscribe to the frames of all cameras that match a pattern, now and later.
 
@@ -132,6 +139,11 @@ def subscribe(
         connect_timeout: How long to keep dialling at the start if the edge does not answer; then
             `ConnectError`. `None`: for ever.
         on_event: Called with every `Event`, by the thread or task that reads the subscription.
+        traces: Where spans of OpenTelemetry go that say where sampled frames were when, and how long your
+            program worked on them: a receiver of OTLP over HTTP, such as `"http://localhost:4318"`
+            (docs/monitoring.md). Default: nowhere.
+        traced: The share of frames that are traced, above 0 and at most 1. All programs choose the same
+            frames.
 
     Raises:
         ArgumentError: An argument has a bad value; `field` names it.
@@ -163,6 +175,7 @@ def subscribe(
         open_max=open_max,
         at_once=at_once,
     )
+    followed = None if traces is None else _traces(traces, traced, application)
     client = connect(edge, keys=keys, application=application, connect_timeout=connect_timeout)
     native = client.subscribe(
         arguments.text("pattern", pattern),
@@ -189,7 +202,16 @@ def subscribe(
         on_event=on_event,
         terms=terms,
         size=arguments.image_size(size),
+        traces=followed,
     )
+
+
+def _traces(endpoint: object, share: object, application: str | None) -> "FrameTraces":
+    # Here, so that a program that sends no spans does not load what sends them.
+    from mez._frame_spans import FrameTraces
+
+    name = application or Path(sys.argv[0]).stem or "application"
+    return FrameTraces(arguments.text("traces", endpoint), arguments.number("traced", share), name)
 
 
 def read(

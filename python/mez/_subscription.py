@@ -19,6 +19,8 @@ from mez.errors import EndedError, Error, WaitTimeoutError
 if TYPE_CHECKING:
     import asyncio
 
+    from mez._frame_spans import FrameTraces
+
 # Seconds that replies still on their way get when a subscription is closed.
 _REPLIES_S = 1.0
 
@@ -147,8 +149,10 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         size: str = "sent",
         group: str | None = None,
         settles_itself: bool = False,
+        traces: "FrameTraces | None" = None,
     ) -> None:
         self._native = native
+        self._traces = traces
         self._group = group
         # In a group with one record at once: the record that is done when the next is asked for.
         self._settles_itself = settles_itself
@@ -267,6 +271,8 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             PermissionDenied: The right was taken away.
             BrokerError: The edge ended the subscription.
         """
+        if self._traces is not None:
+            self._traces.done()
         limit = arguments.timeout("timeout", timeout) if timeout is not None else self._timeout
         deadline = None if limit is None else time.monotonic() + limit
         while True:
@@ -348,6 +354,9 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         not spoken of is given to others at once.
         """
         self._following.close()
+        if self._traces is not None:
+            traces, self._traces = self._traces, None
+            traces.close()
         if self._group is not None and not self.closed:
             self._native.leave(_REPLIES_S)
         if not self._native.close():
@@ -376,6 +385,8 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         # Here, so that a program without an event loop does not load one.
         import asyncio
 
+        if self._traces is not None:
+            self._traces.done()
         self._task_waits = True
         try:
             # A frame that is there already must not keep other tasks from running.
@@ -439,6 +450,8 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                 self._note_size(frame)
             # A camera that was not known at the start may be told of after its first frame.
             self._up.add(frame.camera)
+            if self._traces is not None:
+                self._traces.took(frame)
             return frame
         if isinstance(event, _native.Ending):
             for camera, skipped, not_held in event.rest:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from mez import _otlp
+from mez._otlp import Exporter
+from mez._spans import Span
 from mez.pipeline import otlp
-from mez.pipeline.otlp import Exporter
 from mez.pipeline.report import reading
-from mez.pipeline.spans import Span, of_hop, of_ways
+from mez.pipeline.spans import of_hop, of_ways
 from tests.pipelines import until
 from tests.pipelines_otlp import Receiver, parsed, receiving
 from tests.test_pipeline_report import MS, WALL_NS, event, written
@@ -95,7 +97,7 @@ def test_a_file_of_spans_is_otlp(tmp_path: Path) -> None:
 
 def test_spans_reach_a_receiver(tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that asks for patience; headers are those of the environment."""
-    monkeypatch.setenv(otlp.HEADERS, "x-tenant=dock%20one,empty")
+    monkeypatch.setenv(_otlp.HEADERS, "x-tenant=dock%20one,empty")
     receiver.answers = [503, 200]
     found = spans_of(tmp_path, event(0), event(1))
     exporter = Exporter(receiver.address)
@@ -119,7 +121,7 @@ def test_spans_that_cannot_be_sent_are_counted_and_hold_up_nobody(
     assert (exporter.sent, exporter.dropped, receiver.requests) == (0, len(found), 1)
     away = Exporter("http://127.0.0.1:9")
     away.put(found * 1000)
-    assert away.dropped == len(found) * 1000 - otlp.QUEUE_MAX
+    assert away.dropped == len(found) * 1000 - _otlp.QUEUE_MAX
     away.close()
     assert away.dropped == len(found) * 1000
     assert "11000 spans were not sent to http://127.0.0.1:9" in caplog.text

@@ -3,12 +3,12 @@
 import json
 import re
 import tomllib
-import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mez._otlp import fault_of
 from mez.pipeline import kafka_table, keys, shipped
 from mez.pipeline.bus import Cameras, Made
 from mez.pipeline.errors import FileError
@@ -345,21 +345,9 @@ class _Reading:
         """Check the address of a receiver of traces."""
         if address is None:
             return
-        parts, field = urllib.parse.urlsplit(address), "pipeline.otlp"
-        try:
-            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            is_address = False
-        if not is_address or parts.query or parts.fragment:
-            self._wrong(field, f"{address!r} is no address; give http://localhost:4318, or https://HOST:PORT")
-        elif parts.username is not None:
-            self._wrong(
-                field, "secrets do not belong into this file; put them into OTEL_EXPORTER_OTLP_HEADERS"
-            )
-        elif parts.scheme == "http" and not kafka_table.is_loopback(f"{parts.hostname}:0"):
-            self._wrong(field, "traces would go over the network in the clear; give https://")
-        elif parts.path.rstrip("/").endswith("/v1/traces"):
-            self._wrong(field, "is given without /v1/traces; leave that out")
+        fault = fault_of(address)
+        if fault is not None:
+            self._wrong("pipeline.otlp", fault)
 
     def _file(self, name: str | None) -> Path | None:
         return keys.path(self._path.parent, name)

@@ -1,10 +1,10 @@
 """The table `kafka` of a file: how clients reach a cluster, and what topics that are made are like."""
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mez._hosts import is_loopback
 from mez.pipeline import keys
 from mez.pipeline.keys import Key
 
@@ -97,7 +97,7 @@ def read(table: object, folder: Path, faults: list[tuple[str, str]]) -> KafkaSet
         table = {name: value for name, value in table.items() if name not in _SECRETS}
     of = keys.read(table, KEYS, "kafka", faults)
     servers = keys.several(of["servers"])
-    near = bool(servers) and all(is_loopback(server) for server in servers)
+    near = bool(servers) and all(is_loopback(server.rpartition(":")[0]) for server in servers)
     tls = of["security"] != "plaintext" if of["security"] is not None else not near
     faults += _disagreements(of, tls=tls, near=near)
     if faults:
@@ -129,14 +129,3 @@ def _disagreements(of: dict[str, Any], *, tls: bool, near: bool) -> list[tuple[s
     if of["credentials"] is not None and of["sasl"] is None and of["key"] is None:
         wrong.append(("kafka.credentials", "nothing asks for credentials; give sasl, or leave it out"))
     return wrong
-
-
-def is_loopback(server: str) -> bool:
-    """Whether `HOST:PORT` is on this host."""
-    host = server.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -8,19 +8,14 @@ The parent of a span is the work of the stage before; that of the first stage is
 (`ingest`), which is the root. Waiting and work are beside each other, and the steps of a function below it.
 """
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from mez import _spans
+from mez._spans import CONSUMER, INTERNAL, PRODUCER, Span, Value, hashed
 from mez.pipeline.record import CAMERA, Hop, Record
 from mez.pipeline.report.reading import Way
 from mez.pipeline.report.steps import Kind, Step, steps
-
-INTERNAL: Final = 1
-PRODUCER: Final = 4
-CONSUMER: Final = 5
-"""Kinds of spans, by their numbers in the protocol."""
 
 _KINDS: Final = {
     "queue": PRODUCER,
@@ -30,41 +25,10 @@ _KINDS: Final = {
     "fetch": CONSUMER,
 }
 
-Value = str | int | float | bool
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A span.
-
-    Attributes:
-        trace: Its trace: 32 hexadecimal digits, as the identities below 16.
-        id: Its identity.
-        parent: That of the span above it; empty: none.
-        service: The pipeline's name and the stage: `faces.detect`.
-        worker: Who did it; empty: nobody knows.
-        name: What it is.
-        kind: `INTERNAL`, `PRODUCER` or `CONSUMER`.
-        start_ns: Its start, in nanoseconds since 1970 by the wall clock of the host that stamped it.
-        end_ns: Its end, never before its start.
-        attributes: What is to be known about it.
-    """
-
-    trace: str
-    id: str
-    parent: str
-    service: str
-    worker: str
-    name: str
-    kind: int
-    start_ns: int
-    end_ns: int
-    attributes: Mapping[str, Value] = field(default_factory=dict)
-
 
 def trace_of(way: Way) -> str:
-    """The trace of a camera's frame. The capture time tells apart cameras of one name at several sites."""
-    return _hash(16, way.root, str(way.captured_ns))
+    """The trace of a camera's frame."""
+    return _spans.trace_of(way.root, way.captured_ns)
 
 
 def of_ways(ways: Iterable[Way], ai: Sequence[str] = ()) -> Iterator[Span]:
@@ -157,8 +121,4 @@ def _span(way: Way, step: Step, parent: str) -> Span:
 
 
 def _id(way: Way, place: int, name: str) -> str:
-    return _hash(8, way.root, str(way.captured_ns), way.identity(place), name)
-
-
-def _hash(size: int, *parts: str) -> str:
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=size).hexdigest()
+    return hashed(8, way.root, str(way.captured_ns), way.identity(place), name)

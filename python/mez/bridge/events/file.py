@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from mez._hosts import is_loopback
 from mez._web import is_host
 from mez.bridge import file as bridge_file
 from mez.pipeline import keys
 from mez.pipeline.errors import BusError, FileError
-from mez.pipeline.kafka_table import is_loopback
 from mez.pipeline.keys import Key
 
 PAGE: Final = "docs/events.md"
@@ -312,7 +312,7 @@ def _mqtt(table: object, name: object, folder: Path, faults: list[tuple[str, str
     if told is None or int(told[2] or 1) > 65535 or not is_host(told[1]):
         faults.append(("mqtt.server", f"{of['server']!r} is no address; give HOST or HOST:PORT"))
     host = told[1].strip("[]") if told else ""
-    near = is_loopback(f"{host}:0")
+    near = is_loopback(host)
     is_tls = of["security"] != "plaintext" if of["security"] is not None else not near
     if not is_tls and not near and of["credentials"] is not None:
         faults.append(("mqtt.security", "a password would go over the network in the clear; give tls"))
@@ -357,5 +357,5 @@ def _check_url(field: str, url: str | None, faults: list[tuple[str, str]]) -> No
         faults.append((field, f"{url!r} has other than ASCII characters; write them with % escapes"))
     elif parts.username is not None or parts.password is not None:
         faults.append((field, "has a password in it; leave it out, and let the receiver check the signature"))
-    elif parts.scheme == "http" and not is_loopback(f"{host}:0"):
+    elif parts.scheme == "http" and not is_loopback(host):
         faults.append((field, "events would go over the network in the clear; give an https URL"))

@@ -1,0 +1,159 @@
+"""Has the lives of sampled frames sent as spans of OpenTelemetry.
+
+`frame` lasts from its capture until it stands in the edge's log, and is the root. Below it are the steps of
+that way (`mez.Trace`), each named after the stage that ends it. `delivery`, also below it, lasts until the
+application is done; below that are its steps, and `work` until the next frame is asked for.
+
+The identities are made of the frame's, and those below `delivery` of the application's too. So all programs
+choose the same frames and agree on what they have in common. The work of a pipeline on a frame
+(`mez.pipeline.spans`) is in the frame's trace.
+"""
+
+import itertools
+import os
+import socket
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from mez import _arguments as arguments
+from mez._otlp import Exporter, fault_of
+from mez._spans import CONSUMER, INTERNAL, PRODUCER, Span, Value, hashed, trace_of
+
+if TYPE_CHECKING:
+    from mez._frame import Frame
+
+_AT_CAMERA: Final = frozenset(
+    ("published", "considered", "chosen", "encoding", "encoded", "queued", "sent"),
+)
+_SHARED: Final = _AT_CAMERA | {"arriving", "arrived", "decoded", "logged"}
+"""Stages that are the same whoever gets the frame."""
+
+CAMERA: Final = "mez.camera"
+EDGE: Final = "mez.edge"
+_KINDS: Final = {"sent": PRODUCER, "arrived": CONSUMER, "handed": PRODUCER, "received": CONSUMER}
+
+_NUMBERS: Final = itertools.count(1)
+"""Of the subscriptions of this process that are traced."""
+
+_DIGITS: Final = 14
+_RANDOM: Final = 16**_DIGITS
+"""The last 56 bits of an identity are random, as in the W3C's Trace Context; samples go by them."""
+
+
+class FrameTraces:
+    """Sends the spans of some frames of a subscription.
+
+    Args:
+        endpoint: A receiver of OTLP over HTTP, without the path `/v1/traces`.
+        share: The share of frames that are sent, above 0 and at most 1.
+        application: Who works on them.
+
+    Raises:
+        ArgumentError: An argument has a bad value; `field` names it.
+    """
+
+    def __init__(self, endpoint: str, share: float, application: str) -> None:
+        fault = fault_of(endpoint)
+        if fault is not None:
+            raise arguments.invalid("traces", f"traces: {fault}")
+        if not 0 < share <= 1:
+            raise arguments.invalid("traced", f"traced is {share}; give a share above 0, at most 1")
+        self._endpoint = endpoint
+        # It begins with the first frame: a subscription that cannot be opened leaves no thread behind.
+        self._exporter: Exporter | None = None
+        self._share = share
+        self._application = application
+        self._worker = f"{os.getpid()}@{socket.gethostname()}"
+        self._number = next(_NUMBERS)
+        self._at_work: tuple[Frame, int] | None = None
+
+    def took(self, frame: "Frame") -> None:
+        """The application has a frame from now on."""
+        if frame.trace.ms and int(_trace(frame)[-_DIGITS:], 16) < self._share * _RANDOM:
+            self._at_work = (frame, time.monotonic_ns())
+
+    def done(self) -> None:
+        """It is done with the frame that it took last."""
+        if self._at_work is None:
+            return
+        (frame, since_ns), self._at_work = self._at_work, None
+        worked_ns = time.monotonic_ns() - since_ns
+        if self._exporter is None:
+            self._exporter = Exporter(self._endpoint)
+        self._exporter.put(of_frame(frame, worked_ns, (self._application, self._worker, self._number)))
+
+    def close(self) -> None:
+        """Send what waits, for a short time."""
+        self.done()
+        if self._exporter is not None:
+            self._exporter.close()
+
+
+def of_frame(frame: "Frame", worked_ns: int, reader: tuple[str, str, int]) -> Iterator[Span]:
+    """The spans of a frame whose way is known (`frame.trace`).
+
+    Args:
+        frame: It.
+        worked_ns: For how long the application worked on it.
+        reader: The application, its process, and which of its subscriptions it is.
+    """
+    application, worker, number = reader
+    own = (application, worker, f"{number}")
+    trace, root = _trace(frame), _id(frame, "frame")
+    delivery = _id(frame, "delivery", *own)
+
+    def at_ns(ms: float) -> int:
+        return frame.captured_ns + round(ms * 1e6)
+
+    stages = frame.trace.ms
+    logged_ms = max((ms for stage, ms in stages.items() if stage in _SHARED), default=0.0)
+    done_ns = at_ns(stages.get("taken", logged_ms)) + worked_ns
+    begun_ns = frame.captured_ns
+    told = _attributes(frame)
+    yield Span(trace, root, "", CAMERA, frame.camera, "frame", INTERNAL, begun_ns, at_ns(logged_ms), told)
+    yield Span(
+        trace, delivery, root, application, worker, "delivery", CONSUMER, at_ns(logged_ms), done_ns, told
+    )
+    before_ms = 0.0
+    for stage, ms in stages.items():
+        if stage in _SHARED:
+            identity, parent = _id(frame, stage), root
+        else:
+            identity, parent = _id(frame, stage, *own), delivery
+        service, who = (CAMERA, frame.camera) if stage in _AT_CAMERA else (EDGE, "")
+        if stage not in _SHARED and stage != "handed":
+            service, who = application, worker
+        kind = _KINDS.get(stage, INTERNAL)
+        yield Span(trace, identity, parent, service, who, stage, kind, at_ns(before_ms), at_ns(ms))
+        before_ms = ms
+    identity = _id(frame, "work", *own)
+    yield Span(trace, identity, delivery, application, worker, "work", INTERNAL, done_ns - worked_ns, done_ns)
+
+
+def _attributes(frame: "Frame") -> dict[str, Value]:
+    told: dict[str, Value] = {
+        "mez.camera": frame.camera,
+        "mez.frame": f"{frame.epoch}-{frame.sequence}",
+        "mez.rung": frame.rung,
+        "mez.encoding": frame.encoding,
+        "mez.contract": frame.contract.state,
+        "mez.skipped": frame.skipped_count,
+    }
+    if frame.link_bytes is not None:
+        told["mez.link_bytes"] = frame.link_bytes
+    if frame.trace.error_ms:
+        told["mez.error_ms_max"] = frame.trace.error_ms
+    return told
+
+
+def _root(frame: "Frame") -> str:
+    return f"{frame.camera}@{frame.epoch}-{frame.sequence}"
+
+
+def _trace(frame: "Frame") -> str:
+    return trace_of(_root(frame), frame.captured_ns)
+
+
+def _id(frame: "Frame", *parts: str) -> str:
+    return hashed(8, _root(frame), str(frame.captured_ns), *parts)
