@@ -15,8 +15,10 @@ use crate::units::Instant;
 
 /// The most frames on their way that are followed. Beyond that, the oldest is forgotten.
 const FLIGHTS_MAX: usize = 64;
-/// The bytes of one packet. They have arrived when the first byte of a frame has.
+/// The bytes of one packet, where nothing tells it better. They have arrived when the first byte of a frame has.
 pub const PACKET_BYTES: f64 = 1_200.0;
+/// A frame of at most so many bytes may be a single packet: what an Ethernet packet can carry.
+const PACKET_BYTES_MAX: f64 = 1_472.0;
 /// A measured rate above the estimate by more than this, in natural logarithms, shows that a link or a channel
 /// has become faster: 1.5 times.
 pub(super) const FASTER: f64 = 0.4;
@@ -58,6 +60,8 @@ pub struct Flight {
     arrived: f64,
     /// When the first byte arrived.
     first: Option<Instant>,
+    /// What had arrived at that instant, if the first report says it: a packet.
+    first_bytes: Option<f64>,
     /// When the last reported byte arrived.
     last: Instant,
     /// The bytes and times of the two reports before the last one, oldest first.
@@ -79,6 +83,13 @@ impl Flight {
         let passage = Passage { bytes: self.arrived - arrived, ms: ms_between(at, self.last) };
         (passage.ms > 0.0).then_some(passage)
     }
+
+    /// The bytes of its first packet: of all of it, if it was a single one. Where packets take long, reports tell.
+    fn first_packet(&self, took_ms: f64) -> f64 {
+        let is_single = took_ms <= 0.0 && self.bytes <= PACKET_BYTES_MAX;
+        let assumed = if is_single { self.bytes } else { PACKET_BYTES };
+        self.first_bytes.unwrap_or(assumed).min(self.bytes)
+    }
 }
 
 /// How a whole frame landed.
@@ -88,6 +99,8 @@ pub struct Landed {
     pub flight: Flight,
     /// Milliseconds that its first byte waited for the link, behind frames of others.
     pub wait_ms: f64,
+    /// The bytes of its first packet: of all of it, if it was a single one.
+    pub(super) first_bytes: f64,
     /// Milliseconds from the first byte to the last.
     pub took_ms: f64,
     /// The bytes that arrived in the last two intervals between reports.
@@ -257,6 +270,7 @@ impl Flights {
             cancelled: None,
             arrived: 0.0,
             first: None,
+            first_bytes: None,
             last: frame.sent,
             before: [None; 2],
         });
@@ -325,6 +339,9 @@ impl Flights {
         debug_assert_eq!(flight.frame, arrival.frame, "a report is taken for another frame's");
         if flight.first.is_none() {
             flight.first = Some(arrival.first);
+            let bytes = f64::from(arrival.bytes);
+            let is_packet = !arrival.complete && arrival.last == arrival.first;
+            flight.first_bytes = Some(bytes).filter(|_| is_packet && (1.0..=PACKET_BYTES_MAX).contains(&bytes));
             self.delay.note(now, ms_between(flight.sent, arrival.first));
             self.round_trip.note(now, ms_between(flight.sent, now));
         } else {
@@ -349,7 +366,8 @@ impl Flights {
         self.last_end = Some(arrival.last);
         let took_ms = ms_between(first, arrival.last);
         let (lately, window_limited) = (flight.lately(), self.is_window_limited(&flight, took_ms));
-        Some(Landed { flight, wait_ms: wait_ms.max(0.0), took_ms, lately, window_limited })
+        let first_bytes = flight.first_packet(took_ms);
+        Some(Landed { flight, wait_ms: wait_ms.max(0.0), first_bytes, took_ms, lately, window_limited })
     }
 
     /// The smallest delay of a first byte in the last ten seconds: the propagation time plus the difference
@@ -428,7 +446,28 @@ impl Flights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::tests::sent;
+    use crate::controller::tests::{frame_id, sent};
+
+    /// Reports tell how large the first packet was where packets take long. A frame of one packet is its own.
+    #[test]
+    fn the_first_packet_has_the_bytes_that_its_report_says() {
+        let at = |ms: u64| Instant::ZERO + Duration::from_secs(10) + Duration::from_millis(ms);
+        let first_packet = |bytes: f64, reports: &[(u32, u64)]| {
+            let mut flights = Flights::new();
+            flights.send(&sent(1, 0, bytes, at(0)), None);
+            let landed = reports.iter().filter_map(|(bytes_there, last)| {
+                let complete = f64::from(*bytes_there) >= bytes;
+                let (first, last) = (at(reports[0].1), at(*last));
+                let arrival = Arrival { frame: frame_id(1), bytes: *bytes_there, first, last, complete };
+                flights.report(at(300), &arrival)
+            });
+            landed.last().map(|landed| landed.first_bytes)
+        };
+        assert_eq!(first_packet(2_000.0, &[(1_420, 190), (2_000, 270)]), Some(1_420.0));
+        assert_eq!(first_packet(1_300.0, &[(1_300, 170)]), Some(1_300.0), "a single packet");
+        assert_eq!(first_packet(9e3, &[(9_000, 5)]), Some(PACKET_BYTES), "nothing tells it");
+        assert_eq!(first_packet(9e3, &[(6_000, 5), (9_000, 6)]), Some(PACKET_BYTES), "more than a packet");
+    }
 
     /// A frame that was cancelled before another counts as passed once the other is reported. So frames must
     /// be given in the order of their sending.

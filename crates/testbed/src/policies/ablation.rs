@@ -55,7 +55,7 @@ const fn ablation(name: &'static str, off: fn(&mut Config)) -> Ablation {
 }
 
 /// All of them; the first one switches nothing off.
-pub const ABLATIONS: [Ablation; 26] = [
+pub const ABLATIONS: [Ablation; 27] = [
     ablation("nothing", |_| {}),
     ablation("backlog", |config| config.off = Some(Mechanism::Backlog)),
     ablation("errors", |config| config.off = Some(Mechanism::Errors)),
@@ -64,6 +64,7 @@ pub const ABLATIONS: [Ablation; 26] = [
     ablation("at_least_samples", |config| (config.sample_ms_min, config.sample_bytes_min) = (0.01, 0.0)),
     ablation("new_rate", |config| (config.gain_renewed, config.renewed_samples) = (config.gain, 0)),
     ablation("one_surprise", |config| config.off = Some(Mechanism::OneSurprise)),
+    ablation("single_packets", |config| config.off = Some(Mechanism::SinglePackets)),
     ablation("in_service", |config| config.off = Some(Mechanism::InService)),
     ablation("another_link", |config| config.off = Some(Mechanism::AnotherLink)),
     ablation("size_spread", |config| config.off = Some(Mechanism::SizeSpread)),

@@ -19,6 +19,8 @@ pub enum Mechanism {
     Waits,
     /// After the first error of a step, further errors count only until the estimate has come down.
     OneSurprise,
+    /// A frame of a single packet bounds the rate from below.
+    SinglePackets,
     /// A frame in service bounds the rate before it is over.
     InService,
     /// A frame far below the worst remembered error replaces the estimate.

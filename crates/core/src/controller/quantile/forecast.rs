@@ -10,7 +10,7 @@ use super::config::{Config, LEARNING_INTERVAL, Mechanism};
 use super::price::LatePrice;
 use super::rate::{PAIRS_MAX, Rate};
 use super::sizes::Sizes;
-use crate::controller::flight::{Backlog, Flights, PACKET_BYTES, Service, ms};
+use crate::controller::flight::{Backlog, Flights, Service, ms};
 use crate::controller::{Coding, Offer};
 use crate::units::Instant;
 
@@ -80,9 +80,9 @@ impl Knowledge {
         for (bytes, pair) in bytes.iter_mut().zip(self.rate.pairs()) {
             let ms_per_byte = pair.slowness / rate;
             let drained_ms = backlog.drained_in_ms(ms_per_byte);
-            let packet_ms = if drained_ms > 0.0 { PACKET_BYTES * ms_per_byte } else { 0.0 };
-            let first_ms = (drained_ms + packet_ms).max(pair.wait_at(rate, PACKET_BYTES));
-            let by_rate = (PACKET_BYTES + (left_ms - first_ms) / ms_per_byte).max(0.0);
+            let packet_ms = if drained_ms > 0.0 { pair.first_bytes * ms_per_byte } else { 0.0 };
+            let first_ms = (drained_ms + packet_ms).max(pair.wait_at(rate, pair.first_bytes));
+            let by_rate = (pair.first_bytes + (left_ms - first_ms) / ms_per_byte).max(0.0);
             *bytes = offer.window.map_or(by_rate, |window| {
                 // The number of round trips in which the window of a new connection can open.
                 let rounds = (left_ms - first_ms).max(0.0) / self.flights.round_trip_ms().max(1.0);
@@ -172,9 +172,10 @@ impl Forecast<'_> {
             // The first packet's time is part of the delay; the excess of its time over the smallest is part
             // of the wait. Behind own frames, it is in neither.
             let drained_ms = self.backlog.drained_in_ms(ms_per_byte);
-            let packet_ms = if drained_ms > 0.0 { PACKET_BYTES.min(bytes) * ms_per_byte } else { 0.0 };
+            let first_bytes = pair.first_bytes.min(bytes);
+            let packet_ms = if drained_ms > 0.0 { first_bytes * ms_per_byte } else { 0.0 };
             let first_ms = (drained_ms + packet_ms).max(pair.wait_at(self.rate, bytes));
-            let end_ms = first_ms + (bytes - PACKET_BYTES).max(0.0) * ms_per_byte;
+            let end_ms = first_ms + (bytes - first_bytes) * ms_per_byte;
             let end_ms = end_ms.max(first_ms + knows.flights.opening_ms(offer.window, bytes));
             on_time += u32::from(end_ms <= left_ms);
             // The next frame waits until this one ends or is cancelled for being late. A frame that others
@@ -200,7 +201,7 @@ impl Forecast<'_> {
         for (pair, bytes) in knows.rate.pairs().zip(knows.sizes.spread(&knows.config, sizes)) {
             pairs += 1;
             let ms_per_byte = pair.slowness / self.rate;
-            let end_ms = pair.wait_at(self.rate, bytes) + (bytes - PACKET_BYTES).max(0.0) * ms_per_byte;
+            let end_ms = pair.wait_at(self.rate, bytes) + (bytes - pair.first_bytes).max(0.0) * ms_per_byte;
             on_time += u32::from(end_ms <= left_ms);
             took_ms += end_ms;
         }

@@ -47,7 +47,7 @@ use self::forecast::{Forecast, Knowledge, Prospect, WORTH_QUEUEING};
 use self::probing::Probing;
 use self::rate::Sample;
 use self::steadiness::Steadiness;
-use super::flight::{Flight, PACKET_BYTES, Passage, ms, ms_between};
+use super::flight::{Flight, Passage, ms, ms_between};
 use super::{Arrival, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
 use crate::frame::FrameId;
 use crate::units::{BitsPerSecond, Instant};
@@ -223,11 +223,12 @@ impl Policy for Quantile {
         }
         let Some(landed) = landed else { return };
         let sample = Sample {
-            first_bytes: landed.flight.bytes.min(PACKET_BYTES),
-            bytes: landed.flight.bytes - PACKET_BYTES,
+            first_bytes: landed.first_bytes,
+            bytes: landed.flight.bytes - landed.first_bytes,
             took_ms: landed.took_ms,
             lately: landed.lately,
             wait_ms: landed.wait_ms,
+            round_trip_ms: flights.round_trip_ms(),
             window_limited: landed.window_limited,
             cancelled: false,
         };

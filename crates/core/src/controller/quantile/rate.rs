@@ -30,7 +30,7 @@ pub(super) struct Pair {
     /// the link.
     packet_bytes: f64,
     /// The bytes of the first packet: of all of the frame, if it was a single one.
-    first_bytes: f64,
+    pub(super) first_bytes: f64,
     /// The estimated rate ÷ the measured rate, `exp(−ε)`. Above 1, the link was slower than estimated.
     pub(super) slowness: f64,
     /// Whether the estimate was still coming down to a link that had become slower.
@@ -45,12 +45,12 @@ impl Pair {
         Self { wait_ms: wait_ms - packet_ms, packet_bytes, first_bytes, slowness, catching_up: false }
     }
 
-    /// The wait of a frame of `bytes` on a link of `rate` bytes per millisecond. A first packet that is not
-    /// full takes less time than a full one. Where frames are that small, nothing else tells their sizes
-    /// apart.
+    /// The wait of a frame of `bytes` on a link of `rate` bytes per millisecond, until as much of it is through as the
+    /// remembered first packet had. A smaller one takes less time. Where frames are that small, nothing else tells their
+    /// sizes apart.
     pub(super) fn wait_at(&self, rate: f64, bytes: f64) -> f64 {
-        let more_bytes = bytes.min(PACKET_BYTES) - self.first_bytes;
-        self.wait_ms + (self.packet_bytes + more_bytes).max(0.0) / rate
+        let fewer_bytes = (self.first_bytes - bytes).max(0.0);
+        self.wait_ms + (self.packet_bytes - fewer_bytes).max(0.0) / rate
     }
 }
 
@@ -67,6 +67,8 @@ pub(super) struct Sample {
     pub(super) lately: Option<Passage>,
     /// Milliseconds that the frame's first byte had waited for the link.
     pub(super) wait_ms: f64,
+    /// The smallest time from sending a frame to its first report, in milliseconds. The way there takes less. 0: not known.
+    pub(super) round_trip_ms: f64,
     /// Whether the congestion window held the frame back. The link may then be faster.
     pub(super) window_limited: bool,
     /// Whether the frame was cancelled because it took too long. The link has then changed.
@@ -82,6 +84,7 @@ impl Sample {
             took_ms,
             lately: None,
             wait_ms: 0.0,
+            round_trip_ms: 0.0,
             window_limited: false,
             cancelled: false,
         }
@@ -149,7 +152,7 @@ impl Rate {
         self.blind = sample.bytes < 1.0;
         (self.is_dull, self.is_faster, self.is_another) = (self.blind, false, false);
         if self.blind {
-            self.remember_wait(config, sample);
+            self.record_packet(config, sample);
             return;
         }
         // A short burst, or a few packets that nothing held up, may show the rate of a buffer on the way
@@ -207,6 +210,19 @@ impl Rate {
         self.log_rate = Some(log_rate + gain * error);
         // Frames without bytes or without a duration are not recorded.
         debug_assert!(self.log_rate.is_some_and(f64::is_finite), "a rate of {:?}", self.log_rate);
+    }
+
+    /// Takes in a frame of a single packet. It has no duration, but the link had it for no longer than its wait and a round
+    /// trip. That bounds the rate from below. Otherwise an estimate that is too low would stay for as long as frames are
+    /// that small.
+    fn record_packet(&mut self, config: &Config, sample: &Sample) {
+        let at_most_ms = sample.wait_ms.max(0.0) + sample.round_trip_ms;
+        let at_least = (sample.first_bytes / at_most_ms.max(config.sample_ms_min)).ln();
+        let knows = sample.round_trip_ms > 0.0 && config.has(Mechanism::SinglePackets);
+        if let Some(log_rate) = self.log_rate.filter(|log_rate| knows && *log_rate < at_least) {
+            self.log_rate = Some(log_rate + config.gain * (at_least - log_rate));
+        }
+        self.remember_wait(config, sample);
     }
 
     /// Remembers the wait of a frame that told nothing about the rate, with the error of another frame.
@@ -341,6 +357,30 @@ mod tests {
         assert!((after(4.0, 20.0) - once).abs() < 1.0, "a short sample");
         let three_times = 2e3 * 0.5f64.powf(1.0 - (1.0 - config.gain).powi(3));
         assert!((after(3.0, 250.0) - three_times).abs() < 1.0, "no more than the steps");
+    }
+
+    /// A packet of 900 bytes was under way for at most 60 ms, so the link carries at least 15 bytes per millisecond.
+    #[test]
+    fn single_packets_show_a_link_that_is_faster_and_none_that_is_slower() {
+        let packet = |wait_ms: f64| Sample {
+            first_bytes: 900.0,
+            wait_ms,
+            round_trip_ms: 50.0,
+            ..sample(0.0, 0.0)
+        };
+        let after = |config: &Config, bytes_per_ms: f64, wait_ms: f64| {
+            let mut rate = Rate::new();
+            rate.record(config, &sample(2e3, 2e3 / bytes_per_ms));
+            (0..30).for_each(|_| rate.record(config, &packet(wait_ms)));
+            rate.estimate(config, None).unwrap()
+        };
+        let near = |rate: f64, expected: f64| (rate / expected - 1.0).abs() < 0.02;
+        let config = Config::default();
+        assert!(near(after(&config, 7.0, 10.0), 15.0), "{}", after(&config, 7.0, 10.0));
+        assert!(near(after(&config, 20.0, 10.0), 20.0), "it is no upper bound");
+        assert!(near(after(&config, 20.0, 200.0), 20.0), "others may have been on the link");
+        let without = Config { off: Some(Mechanism::SinglePackets), ..config };
+        assert!(near(after(&without, 7.0, 10.0), 7.0));
     }
 
     #[test]
