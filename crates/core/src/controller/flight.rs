@@ -17,8 +17,6 @@ use crate::units::Instant;
 const FLIGHTS_MAX: usize = 64;
 /// The bytes of one packet, where nothing tells it better. They have arrived when the first byte of a frame has.
 pub const PACKET_BYTES: f64 = 1_200.0;
-/// A frame of at most so many bytes may be a single packet: what an Ethernet packet can carry.
-const PACKET_BYTES_MAX: f64 = 1_472.0;
 /// A measured rate above the estimate by more than this, in natural logarithms, shows that a link or a channel
 /// has become faster: 1.5 times.
 pub(super) const FASTER: f64 = 0.4;
@@ -53,6 +51,8 @@ pub struct Flight {
     pub(super) of_source: bool,
     /// The congestion window in bytes when it was sent, while its path had never been full.
     window: Option<u64>,
+    /// The bytes of its first packet: of all of it, if it is a single one.
+    pub(super) first_bytes: f64,
     /// If it was cancelled for a newer one, what had arrived of it by then. It occupies the link only until
     /// the bytes that have left are through.
     cancelled: Option<Seen>,
@@ -60,8 +60,6 @@ pub struct Flight {
     arrived: f64,
     /// When the first byte arrived.
     first: Option<Instant>,
-    /// What had arrived at that instant, if the first report says it: a packet.
-    first_bytes: Option<f64>,
     /// When the last reported byte arrived.
     last: Instant,
     /// The bytes and times of the two reports before the last one, oldest first.
@@ -83,13 +81,6 @@ impl Flight {
         let passage = Passage { bytes: self.arrived - arrived, ms: ms_between(at, self.last) };
         (passage.ms > 0.0).then_some(passage)
     }
-
-    /// The bytes of its first packet: of all of it, if it was a single one. Where packets take long, reports tell.
-    fn first_packet(&self, took_ms: f64) -> f64 {
-        let is_single = took_ms <= 0.0 && self.bytes <= PACKET_BYTES_MAX;
-        let assumed = if is_single { self.bytes } else { PACKET_BYTES };
-        self.first_bytes.unwrap_or(assumed).min(self.bytes)
-    }
 }
 
 /// How a whole frame landed.
@@ -99,8 +90,6 @@ pub struct Landed {
     pub flight: Flight,
     /// Milliseconds that its first byte waited for the link, behind frames of others.
     pub wait_ms: f64,
-    /// The bytes of its first packet: of all of it, if it was a single one.
-    pub(super) first_bytes: f64,
     /// Milliseconds from the first byte to the last.
     pub took_ms: f64,
     /// The bytes that arrived in the last two intervals between reports.
@@ -267,10 +256,10 @@ impl Flights {
             on_time_probability,
             of_source: frame.of_source,
             window: frame.window,
+            first_bytes: frame.first_packet_bytes.map_or(PACKET_BYTES, f64::from).min(f64::from(frame.bytes)),
             cancelled: None,
             arrived: 0.0,
             first: None,
-            first_bytes: None,
             last: frame.sent,
             before: [None; 2],
         });
@@ -339,9 +328,6 @@ impl Flights {
         debug_assert_eq!(flight.frame, arrival.frame, "a report is taken for another frame's");
         if flight.first.is_none() {
             flight.first = Some(arrival.first);
-            let bytes = f64::from(arrival.bytes);
-            let is_packet = !arrival.complete && arrival.last == arrival.first;
-            flight.first_bytes = Some(bytes).filter(|_| is_packet && (1.0..=PACKET_BYTES_MAX).contains(&bytes));
             self.delay.note(now, ms_between(flight.sent, arrival.first));
             self.round_trip.note(now, ms_between(flight.sent, now));
         } else {
@@ -366,8 +352,7 @@ impl Flights {
         self.last_end = Some(arrival.last);
         let took_ms = ms_between(first, arrival.last);
         let (lately, window_limited) = (flight.lately(), self.is_window_limited(&flight, took_ms));
-        let first_bytes = flight.first_packet(took_ms);
-        Some(Landed { flight, wait_ms: wait_ms.max(0.0), first_bytes, took_ms, lately, window_limited })
+        Some(Landed { flight, wait_ms: wait_ms.max(0.0), took_ms, lately, window_limited })
     }
 
     /// The smallest delay of a first byte in the last ten seconds: the propagation time plus the difference
@@ -446,27 +431,19 @@ impl Flights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::tests::{frame_id, sent};
+    use crate::controller::tests::sent;
 
-    /// Reports tell how large the first packet was where packets take long. A frame of one packet is its own.
+    /// As the transport says; where it says nothing, as of a small datagram. A frame of one packet is its own.
     #[test]
-    fn the_first_packet_has_the_bytes_that_its_report_says() {
-        let at = |ms: u64| Instant::ZERO + Duration::from_secs(10) + Duration::from_millis(ms);
-        let first_packet = |bytes: f64, reports: &[(u32, u64)]| {
+    fn a_first_packet_has_the_bytes_that_the_transport_says() {
+        let first_packet = |bytes: f64, first_packet_bytes: Option<u32>| {
             let mut flights = Flights::new();
-            flights.send(&sent(1, 0, bytes, at(0)), None);
-            let landed = reports.iter().filter_map(|(bytes_there, last)| {
-                let complete = f64::from(*bytes_there) >= bytes;
-                let (first, last) = (at(reports[0].1), at(*last));
-                let arrival = Arrival { frame: frame_id(1), bytes: *bytes_there, first, last, complete };
-                flights.report(at(300), &arrival)
-            });
-            landed.last().map(|landed| landed.first_bytes)
+            flights.send(&SentFrame { first_packet_bytes, ..sent(1, 0, bytes, Instant::ZERO) }, None);
+            flights.newest().map(|flight| flight.first_bytes)
         };
-        assert_eq!(first_packet(2_000.0, &[(1_420, 190), (2_000, 270)]), Some(1_420.0));
-        assert_eq!(first_packet(1_300.0, &[(1_300, 170)]), Some(1_300.0), "a single packet");
-        assert_eq!(first_packet(9e3, &[(9_000, 5)]), Some(PACKET_BYTES), "nothing tells it");
-        assert_eq!(first_packet(9e3, &[(6_000, 5), (9_000, 6)]), Some(PACKET_BYTES), "more than a packet");
+        assert_eq!(first_packet(2_000.0, Some(1_300)), Some(1_300.0));
+        assert_eq!(first_packet(2_000.0, None), Some(PACKET_BYTES));
+        assert_eq!(first_packet(1_250.0, Some(1_300)), Some(1_250.0));
     }
 
     /// A frame that was cancelled before another counts as passed once the other is reported. So frames must

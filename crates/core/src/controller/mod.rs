@@ -56,6 +56,8 @@ pub struct SentFrame {
     /// The most bytes that could be on their way when it was sent, if its path was never full
     /// ([`Offer::window`]).
     pub window: Option<u64>,
+    /// How many of its bytes the first packet has. `None`: the transport cannot tell.
+    pub first_packet_bytes: Option<u32>,
     /// Whether it is of its source's own video, and goes as the source coded it. It is of no rung: `rung` is the best one, and its size says
     /// nothing about those of rungs.
     pub of_source: bool,

@@ -58,6 +58,7 @@ pub(crate) fn sent(sequence: u64, rung: usize, bytes: f64, at: Instant) -> SentF
         sent: at,
         due: at + Duration::from_millis(100),
         window: None,
+        first_packet_bytes: None,
         of_source: false,
     }
 }

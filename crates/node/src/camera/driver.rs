@@ -225,6 +225,7 @@ impl Driver {
             }
             CameraEvent::Message(link, message) => self.broker.handle_message(now, link, message),
             CameraEvent::Window(link, window) => self.broker.handle_window(link, window),
+            CameraEvent::PacketBytes(link, bytes) => self.broker.handle_packet_bytes(link, bytes),
             CameraEvent::Sent(link, frame) => self.broker.handle_sent(now, link, frame),
             CameraEvent::Unsent(link, frame, bytes) => self.broker.handle_unsent(now, link, frame, bytes),
             CameraEvent::HistorySent(link, request) => self.broker.handle_history_sent(now, link, request),

@@ -270,13 +270,19 @@ async fn read(
     sent: &SentBytes,
     events: &mpsc::Sender<CameraEvent>,
 ) -> String {
-    let mut told = None;
+    let (mut told, mut packet) = (None, None);
     loop {
         match reader.next().await {
             Ok(message) => {
                 let window = sent.opening();
                 let changed = std::mem::replace(&mut told, window) != window;
                 if changed && events.send(CameraEvent::Window(link, window)).await.is_err() {
+                    return "the camera broker has stopped".into();
+                }
+                let bytes = sent.packet_bytes();
+                if std::mem::replace(&mut packet, bytes) != bytes
+                    && events.send(CameraEvent::PacketBytes(link, bytes)).await.is_err()
+                {
                     return "the camera broker has stopped".into();
                 }
                 if events.send(CameraEvent::Message(link, message)).await.is_err() {

@@ -119,6 +119,8 @@ pub(crate) enum CameraEvent {
     DialFailed(EdgeIndex, String),
     /// How many bytes may be in flight at most, while the path was never full. `None` once it was, because then nobody knows.
     Window(LinkId, Option<u64>),
+    /// A packet of the connection carries so many bytes of a stream, where that is known.
+    PacketBytes(LinkId, Option<u32>),
     /// A message arrived.
     Message(LinkId, Message),
     /// The last byte of a frame has left.

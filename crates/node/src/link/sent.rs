@@ -55,6 +55,8 @@ struct Counters {
     ahead: AtomicU64,
     /// What may be on its way as long as the path was never full; [`OPEN`] once it was.
     opening: AtomicU64,
+    /// What a packet carries; 0 until that is known.
+    packet: AtomicU64,
     /// The total at which the waiting task is woken. Waking it with every datagram would cost a thread switch each.
     wake_at: AtomicU64,
     changed: Notify,
@@ -76,9 +78,9 @@ struct Written {
 
 impl Default for Counters {
     fn default() -> Self {
-        let (sent, lost, changed, written) = Default::default();
+        let (sent, lost, packet, changed, written) = Default::default();
         let (ahead, opening, wake_at) = (AHEAD_BYTES_MIN.into(), OPEN.into(), u64::MAX.into());
-        Self { sent, lost, ahead, opening, wake_at, changed, written }
+        Self { sent, lost, ahead, opening, packet, wake_at, changed, written }
     }
 }
 
@@ -132,6 +134,11 @@ impl SentBytes {
     /// What may be on its way at most, as long as the connection's path was never full.
     pub(super) fn opening(&self) -> Option<u64> {
         Some(self.0.opening.load(Ordering::Relaxed)).filter(|window| *window != OPEN)
+    }
+
+    /// How many bytes of a stream a packet carries. `None`: nobody has said it yet.
+    pub(super) fn packet_bytes(&self) -> Option<u32> {
+        u32::try_from(self.0.packet.load(Ordering::Relaxed)).ok().filter(|bytes| *bytes > 0)
     }
 
     /// Starts to count for a live frame. Its bytes leave behind the last ones of the frame before it, unless that was given up.
@@ -277,6 +284,7 @@ impl Counting {
         self.counters.0.ahead.store(ahead, Ordering::Relaxed);
         let opening = self.bound.opening(self.mtu).map_or(OPEN, |most| most.min(self.inner.window()));
         self.counters.0.opening.store(opening, Ordering::Relaxed);
+        self.counters.0.packet.store(self.mtu.saturating_sub(PACKET_OVERHEAD_BYTES), Ordering::Relaxed);
     }
 }
 
@@ -326,6 +334,7 @@ impl Controller for Counting {
     fn on_mtu_update(&mut self, new_mtu: u16) {
         self.inner.on_mtu_update(new_mtu);
         self.mtu = new_mtu.into();
+        self.note_window();
     }
 
     fn window(&self) -> u64 {

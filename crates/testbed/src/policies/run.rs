@@ -362,6 +362,7 @@ impl<'a> World<'a> {
             sent: self.now,
             due: captured + spec.latency_bound,
             window: None,
+            first_packet_bytes: None,
             of_source: false,
         });
         let plan = self.queue.push(self.now, index, frame, bytes, f64::from(choice.probe_bytes));

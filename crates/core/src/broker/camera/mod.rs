@@ -266,6 +266,13 @@ impl CameraBroker {
         }
     }
 
+    /// A packet of this connection carries so many bytes of a frame and its header. A transport that cannot tell says nothing.
+    pub fn handle_packet_bytes(&mut self, link: LinkId, bytes: Option<u32>) {
+        if let Some(known) = self.connections.get_mut(link) {
+            known.packet_bytes = bytes;
+        }
+    }
+
     /// The intake has begun a later epoch, as [`CameraOutput::RaiseEpoch`] asked.
     pub fn handle_epoch(&mut self, now: Instant, epoch: Epoch) {
         self.connections.handle_epoch(now, self.live.epoch());

@@ -223,8 +223,8 @@ impl Policy for Quantile {
         }
         let Some(landed) = landed else { return };
         let sample = Sample {
-            first_bytes: landed.first_bytes,
-            bytes: landed.flight.bytes - landed.first_bytes,
+            first_bytes: landed.flight.first_bytes,
+            bytes: landed.flight.bytes - landed.flight.first_bytes,
             took_ms: landed.took_ms,
             lately: landed.lately,
             wait_ms: landed.wait_ms,

@@ -362,12 +362,8 @@ mod tests {
     /// A packet of 900 bytes was under way for at most 60 ms, so the link carries at least 15 bytes per millisecond.
     #[test]
     fn single_packets_show_a_link_that_is_faster_and_none_that_is_slower() {
-        let packet = |wait_ms: f64| Sample {
-            first_bytes: 900.0,
-            wait_ms,
-            round_trip_ms: 50.0,
-            ..sample(0.0, 0.0)
-        };
+        let packet =
+            |wait_ms: f64| Sample { first_bytes: 900.0, wait_ms, round_trip_ms: 50.0, ..sample(0.0, 0.0) };
         let after = |config: &Config, bytes_per_ms: f64, wait_ms: f64| {
             let mut rate = Rate::new();
             rate.record(config, &sample(2e3, 2e3 / bytes_per_ms));

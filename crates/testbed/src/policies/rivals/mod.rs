@@ -88,6 +88,7 @@ mod tests {
                                         sent: now,
                                         due,
                                         window: None,
+                                        first_packet_bytes: None,
                                         of_source: false,
                                     });
                                     sent += 1;

@@ -375,13 +375,13 @@ impl Adapter {
         self.forms.forget_rungs();
     }
 
-    /// A frame of `bytes` is given to the link.
+    /// A frame of `bytes` is given to the link, with what is known of its path: the most bytes on their way, and those in the frame's first packet.
     pub(super) fn handle_sent(
         &mut self,
         now: Instant,
         frame: FrameId,
         bytes: u32,
-        window: Option<u64>,
+        (window, first_packet_bytes): (Option<u64>, Option<u32>),
         making: Option<&EncodePlan>,
     ) {
         // One that was enlarged to probe the link may be late, whoever it is made for.
@@ -398,6 +398,7 @@ impl Adapter {
                 sent: now,
                 due: making.due,
                 window,
+                first_packet_bytes,
                 of_source: making.of_source,
             },
             // It goes unchanged: nothing was expected of it, but it still measures the link.
@@ -410,6 +411,7 @@ impl Adapter {
                 sent: now,
                 due: now + BOUND_DEFAULT,
                 window,
+                first_packet_bytes,
                 of_source: false,
             },
         });

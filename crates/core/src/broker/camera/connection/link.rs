@@ -10,7 +10,7 @@ use crate::clock::{ClockEstimator, Exchange};
 use crate::controller::Arrival;
 use crate::frame::FrameId;
 use crate::units::Instant;
-use crate::wire::{Demand, Message, Report};
+use crate::wire::{Demand, FRAME_HEADER_BYTES_MAX, FrameHeader, Message, Report};
 
 /// The most frames that are sent in full and not acknowledged. Beyond that, the newest frame waits. At 60
 /// frames per second these are half a second: a long round trip, and a lost report on top.
@@ -55,6 +55,8 @@ pub(crate) struct EdgeLink {
     pub(crate) frame_bytes_max: u32,
     /// The congestion window in bytes, while the path was never full.
     pub(crate) window: Option<u64>,
+    /// Bytes that one of its packets carries, where the transport can tell.
+    pub(crate) packet_bytes: Option<u32>,
     /// The frame that still has unsent bytes.
     sending: Option<InFlight>,
     /// Frames that are sent in full and not acknowledged.
@@ -111,6 +113,7 @@ impl EdgeLink {
             kept_bound: None,
             frame_bytes_max: u32::MAX,
             window: None,
+            packet_bytes: None,
             sending: None,
             unacknowledged: VecDeque::new(),
             newest_sent: None,
@@ -225,6 +228,14 @@ impl EdgeLink {
     }
 
     /// Converts a report on a frame's arrival to our clock; `None` while the edge's clock is unknown.
+    /// How many bytes of a frame with this header its first packet has, behind the header.
+    pub(crate) fn first_packet(&self, header: &FrameHeader) -> Option<u32> {
+        let packet_bytes = self.packet_bytes?;
+        let mut encoded = Vec::with_capacity(FRAME_HEADER_BYTES_MAX);
+        header.encode(&mut encoded);
+        Some(packet_bytes.saturating_sub(encoded.len() as u32).min(header.payload_bytes))
+    }
+
     pub(crate) fn arrival(&self, now: Instant, report: Report) -> Option<Arrival> {
         let (frame, bytes, first, last, complete) = match report {
             Report::Progress { frame, bytes, first, now } => (frame, bytes, first, now, false),

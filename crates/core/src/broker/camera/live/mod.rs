@@ -553,7 +553,6 @@ impl Live {
             // It was published while that frame was in the codec.
             waiting.reason = SkipReason::LeftOut;
         }
-        adapter.handle_sent(now, id, payload_bytes, link.window, making);
         let mut trace = CameraTrace::default();
         trace.stamp(Stage::Published, published);
         if let Some(making) = making {
@@ -569,6 +568,8 @@ impl Live {
             history: 0,
             trace,
         };
+        let path = (link.window, link.first_packet(&header));
+        adapter.handle_sent(now, id, payload_bytes, path, making);
         Some(CameraOutput::SendFrame { link: link.id, header: Box::new(header), payload: frame.payload })
     }
 
