@@ -1,17 +1,20 @@
-"""Has the lives of sampled frames sent as spans of OpenTelemetry.
+"""Sends spans of OpenTelemetry for a sample of the frames.
 
-`frame` lasts from its capture until it stands in the edge's log, and is the root. Below it are the steps of
-that way (`mez.Trace`), each named after the stage that ends it. `delivery`, also below it, lasts until the
-application is done; below that are its steps, and `work` until the next frame is asked for.
+The root `frame` lasts from the capture until the frame has arrived at the edge. Below it are the steps of
+`mez.Trace` up to there, each named after the stage that ends it, and `delivery`: from there until the
+application is done. Below that are the other steps, and `work`: from `taken` until the application asks for
+the next frame.
 
-The identities are made of the frame's, and those below `delivery` of the application's too. So all programs
-choose the same frames and agree on what they have in common. The work of a pipeline on a frame
-(`mez.pipeline.spans`) is in the frame's trace.
+Identities are hashes of the frame's identity and capture time; those of `delivery` and what is below it also
+of application, process and subscription. So all programs use the same ones for what they have in common.
+`mez.pipeline.spans` uses the same trace.
 """
 
 import itertools
+import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -26,11 +29,15 @@ if TYPE_CHECKING:
 _AT_CAMERA: Final = frozenset(
     ("published", "considered", "chosen", "encoding", "encoded", "queued", "sent"),
 )
-_SHARED: Final = _AT_CAMERA | {"arriving", "arrived", "decoded", "logged"}
+_SHARED: Final = _AT_CAMERA | {"arriving", "arrived"}
 """Stages that are the same whoever gets the frame."""
+
+_AT_EDGE: Final = frozenset(("arriving", "arrived", "decoded", "logged", "handed"))
 
 CAMERA: Final = "mez.camera"
 EDGE: Final = "mez.edge"
+_log = logging.getLogger("mez")
+
 _KINDS: Final = {"sent": PRODUCER, "arrived": CONSUMER, "handed": PRODUCER, "received": CONSUMER}
 
 _NUMBERS: Final = itertools.count(1)
@@ -67,27 +74,50 @@ class FrameTraces:
         self._worker = f"{os.getpid()}@{socket.gethostname()}"
         self._number = next(_NUMBERS)
         self._at_work: tuple[Frame, int] | None = None
+        # Another thread may close it.
+        self._lock = threading.Lock()
+        self._over = False
 
     def took(self, frame: "Frame") -> None:
         """The application has a frame from now on."""
-        if frame.trace.ms and int(_trace(frame)[-_DIGITS:], 16) < self._share * _RANDOM:
-            self._at_work = (frame, time.monotonic_ns())
+        try:
+            if frame.trace.ms and int(_trace(frame)[-_DIGITS:], 16) < self._share * _RANDOM:
+                self._at_work = (frame, time.monotonic_ns())
+        except Exception:
+            self._give_up()
 
     def done(self) -> None:
         """It is done with the frame that it took last."""
-        if self._at_work is None:
+        at_work, self._at_work = self._at_work, None
+        if at_work is None:
             return
-        (frame, since_ns), self._at_work = self._at_work, None
+        frame, since_ns = at_work
         worked_ns = time.monotonic_ns() - since_ns
-        if self._exporter is None:
-            self._exporter = Exporter(self._endpoint)
-        self._exporter.put(of_frame(frame, worked_ns, (self._application, self._worker, self._number)))
+        try:
+            spans = list(of_frame(frame, worked_ns, (self._application, self._worker, self._number)))
+            with self._lock:
+                if self._over:
+                    return
+                if self._exporter is None:
+                    self._exporter = Exporter(self._endpoint)
+                self._exporter.put(spans)
+        except Exception:
+            self._give_up()
 
     def close(self) -> None:
-        """Send what waits, for a short time."""
+        """Send what waits, for a short time. Closing twice does nothing."""
         self.done()
-        if self._exporter is not None:
-            self._exporter.close()
+        with self._lock:
+            self._over, exporter, self._exporter = True, self._exporter, None
+        if exporter is not None:
+            exporter.close()
+
+    def _give_up(self) -> None:
+        """Trace no more: whatever is wrong with that is no business of the application's loop."""
+        with self._lock:
+            if not self._over:
+                _log.exception("frames are no longer traced")
+            self._over = True
 
 
 def of_frame(frame: "Frame", worked_ns: int, reader: tuple[str, str, int]) -> Iterator[Span]:
@@ -107,13 +137,32 @@ def of_frame(frame: "Frame", worked_ns: int, reader: tuple[str, str, int]) -> It
         return frame.captured_ns + round(ms * 1e6)
 
     stages = frame.trace.ms
-    logged_ms = max((ms for stage, ms in stages.items() if stage in _SHARED), default=0.0)
-    done_ns = at_ns(stages.get("taken", logged_ms)) + worked_ns
+    arrived_ms = max((ms for stage, ms in stages.items() if stage in _SHARED), default=0.0)
+    done_ns = at_ns(stages.get("taken", arrived_ms)) + worked_ns
     begun_ns = frame.captured_ns
-    told = _attributes(frame)
-    yield Span(trace, root, "", CAMERA, frame.camera, "frame", INTERNAL, begun_ns, at_ns(logged_ms), told)
     yield Span(
-        trace, delivery, root, application, worker, "delivery", CONSUMER, at_ns(logged_ms), done_ns, told
+        trace,
+        root,
+        "",
+        CAMERA,
+        frame.camera,
+        "frame",
+        INTERNAL,
+        begun_ns,
+        at_ns(arrived_ms),
+        _of_frame(frame),
+    )
+    yield Span(
+        trace,
+        delivery,
+        root,
+        application,
+        worker,
+        "delivery",
+        CONSUMER,
+        at_ns(arrived_ms),
+        done_ns,
+        _of_delivery(frame),
     )
     before_ms = 0.0
     for stage, ms in stages.items():
@@ -122,7 +171,7 @@ def of_frame(frame: "Frame", worked_ns: int, reader: tuple[str, str, int]) -> It
         else:
             identity, parent = _id(frame, stage, *own), delivery
         service, who = (CAMERA, frame.camera) if stage in _AT_CAMERA else (EDGE, "")
-        if stage not in _SHARED and stage != "handed":
+        if stage not in _AT_CAMERA | _AT_EDGE:
             service, who = application, worker
         kind = _KINDS.get(stage, INTERNAL)
         yield Span(trace, identity, parent, service, who, stage, kind, at_ns(before_ms), at_ns(ms))
@@ -131,17 +180,24 @@ def of_frame(frame: "Frame", worked_ns: int, reader: tuple[str, str, int]) -> It
     yield Span(trace, identity, delivery, application, worker, "work", INTERNAL, done_ns - worked_ns, done_ns)
 
 
-def _attributes(frame: "Frame") -> dict[str, Value]:
+def _of_frame(frame: "Frame") -> dict[str, Value]:
+    """What is the same whoever gets the frame."""
     told: dict[str, Value] = {
         "mez.camera": frame.camera,
         "mez.frame": f"{frame.epoch}-{frame.sequence}",
         "mez.rung": frame.rung,
+    }
+    if frame.link_bytes is not None:
+        told["mez.link_bytes"] = frame.link_bytes
+    return told
+
+
+def _of_delivery(frame: "Frame") -> dict[str, Value]:
+    told = _of_frame(frame) | {
         "mez.encoding": frame.encoding,
         "mez.contract": frame.contract.state,
         "mez.skipped": frame.skipped_count,
     }
-    if frame.link_bytes is not None:
-        told["mez.link_bytes"] = frame.link_bytes
     if frame.trace.error_ms:
         told["mez.error_ms_max"] = frame.trace.error_ms
     return told

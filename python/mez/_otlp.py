@@ -48,12 +48,13 @@ _log = logging.getLogger("mez")
 
 def fault_of(address: str) -> str | None:
     """What is wrong with the address of a receiver, and what to do; `None`: nothing."""
-    parts = urllib.parse.urlsplit(address)
     try:
+        parts = urllib.parse.urlsplit(address)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_address = is_address and not parts.query and not parts.fragment
     except ValueError:
         is_address = False
-    if not is_address or parts.query or parts.fragment:
+    if not is_address:
         return f"{address!r} is no address; give http://localhost:4318, or https://HOST:PORT"
     if parts.username is not None:
         return f"secrets do not belong here; put them into {HEADERS}"
@@ -158,7 +159,10 @@ class Exporter:
         """Send what waits, for a short time, and say what was dropped."""
         self._until_s = time.monotonic() + CLOSE_S_MAX
         self._over.set()
-        self._thread.join(CLOSE_S_MAX + ANSWER_S_MAX)
+        self._thread.join(CLOSE_S_MAX)
+        if self._thread.is_alive():
+            # A receiver that takes a connection and says nothing is not waited for.
+            self.dropped += self._queue.qsize()
         if self.dropped:
             _log.warning("%d spans were not sent to %s", self.dropped, self._endpoint.geturl())
 
@@ -209,6 +213,9 @@ class Exporter:
                 connection.close()
         except (OSError, http.client.HTTPException) as error:
             return str(error) or type(error).__name__, True
+        except ValueError as error:
+            # A header or a name that HTTP cannot carry.
+            return str(error), False
         if 200 <= answer.status < 300:
             return "", False
         return f"{answer.status} {said.decode(errors='replace')[:200]}", answer.status in AGAIN_STATUS

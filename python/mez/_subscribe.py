@@ -139,11 +139,11 @@ def subscribe(
         connect_timeout: How long to keep dialling at the start if the edge does not answer; then
             `ConnectError`. `None`: for ever.
         on_event: Called with every `Event`, by the thread or task that reads the subscription.
-        traces: Where spans of OpenTelemetry go that say where sampled frames were when, and how long your
-            program worked on them: a receiver of OTLP over HTTP, such as `"http://localhost:4318"`
-            (docs/monitoring.md). Default: nowhere.
-        traced: The share of frames that are traced, above 0 and at most 1. All programs choose the same
-            frames.
+        traces: The address of a receiver of OTLP over HTTP, such as `"http://localhost:4318"`. It gets spans
+            of OpenTelemetry for a sample of the frames: when each passed each stage, and how long your
+            program worked on it (docs/monitoring.md). Default: none.
+        traced: The share of frames that are traced, above 0 and at most 1. Programs with the same share
+            choose the same frames; a larger share includes those of a smaller one.
 
     Raises:
         ArgumentError: An argument has a bad value; `field` names it.

@@ -2,6 +2,7 @@
 
 import logging
 import time
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -153,6 +154,9 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
     ) -> None:
         self._native = native
         self._traces = traces
+        if traces is not None:
+            # Also of a subscription that nobody closes.
+            weakref.finalize(self, traces.close)
         self._group = group
         # In a group with one record at once: the record that is done when the next is asked for.
         self._settles_itself = settles_itself
@@ -271,8 +275,8 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             PermissionDenied: The right was taken away.
             BrokerError: The edge ended the subscription.
         """
-        if self._traces is not None:
-            self._traces.done()
+        if (traces := self._traces) is not None:
+            traces.done()
         limit = arguments.timeout("timeout", timeout) if timeout is not None else self._timeout
         deadline = None if limit is None else time.monotonic() + limit
         while True:
@@ -354,16 +358,19 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         not spoken of is given to others at once.
         """
         self._following.close()
-        if self._traces is not None:
-            traces, self._traces = self._traces, None
-            traces.close()
-        if self._group is not None and not self.closed:
-            self._native.leave(_REPLIES_S)
-        if not self._native.close():
-            return
-        queued, sent, dropped, failed = self._client.reply_counts()
-        if sent + dropped + failed < queued:
-            self._client.flush_replies(_REPLIES_S)
+        if (traces := self._traces) is not None:
+            traces.done()
+        try:
+            if self._group is not None and not self.closed:
+                self._native.leave(_REPLIES_S)
+            if not self._native.close():
+                return
+            queued, sent, dropped, failed = self._client.reply_counts()
+            if sent + dropped + failed < queued:
+                self._client.flush_replies(_REPLIES_S)
+        finally:
+            if traces is not None:
+                traces.close()
 
     def __iter__(self) -> Self:
         return self
@@ -385,8 +392,8 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         # Here, so that a program without an event loop does not load one.
         import asyncio
 
-        if self._traces is not None:
-            self._traces.done()
+        if (traces := self._traces) is not None:
+            traces.done()
         self._task_waits = True
         try:
             # A frame that is there already must not keep other tasks from running.
@@ -450,8 +457,8 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
                 self._note_size(frame)
             # A camera that was not known at the start may be told of after its first frame.
             self._up.add(frame.camera)
-            if self._traces is not None:
-                self._traces.took(frame)
+            if (traces := self._traces) is not None:
+                traces.took(frame)
             return frame
         if isinstance(event, _native.Ending):
             for camera, skipped, not_held in event.rest:

@@ -9,7 +9,9 @@ import { decodesVideo, Player } from "./player.ts";
 
 /** The edge makes at most five pictures a second. Video is asked for as often, a few frames at a time. */
 const PICTURE_MS = 200;
-/** Pieces of video in a row that this browser could not decode, after which it asks for pictures. */
+/** A piece of video of so many bytes may not be all that there is. The edge gives at most 256 KiB at a time. */
+const LARGE_BYTES = 128 * 1024;
+/** Decoders of video in a row that gave no picture, after which this browser asks for pictures. */
 const FAILURES_MAX = 3;
 /** Pause after an error or while there is none. */
 const RETRY_MS = 2_000;
@@ -66,8 +68,15 @@ interface Followed {
     found: (replies: readonly Reply[]) => void;
 }
 
-/** Shows what comes next of a camera, and tells its age; `undefined`: nothing new has come. */
-type Next = (signal: AbortSignal) => Promise<number | null | undefined>;
+interface Step {
+    /** Age of what is shown, in milliseconds, if it is known. */
+    ageMs: number | null;
+    /** More was there than a piece of video may have: it is asked for at once. */
+    hasMore: boolean;
+}
+
+/** Shows what comes next of a camera; `undefined`: nothing new has come. */
+type Next = (signal: AbortSignal) => Promise<Step | undefined>;
 
 /** Pictures that the edge made. */
 function pictures(path: string, canvas: HTMLCanvasElement): Next {
@@ -77,27 +86,27 @@ function pictures(path: string, canvas: HTMLCanvasElement): Next {
         if (!next) return undefined;
         draw(canvas, await createImageBitmap(next.jpeg));
         etag = next.etag;
-        return next.ageMs;
+        return { ageMs: next.ageMs, hasMore: false };
     };
 }
 
 /** Video, decoded here. If this browser cannot decode it, `otherwise`. */
 function played(camera: string, player: Player, otherwise: Next): Next {
     let last: string | null = null;
-    let failures = 0;
     return async (signal) => {
-        if (failures >= FAILURES_MAX) return otherwise(signal);
+        if (player.failures >= FAILURES_MAX) return otherwise(signal);
         const next = await video(camera, last, signal);
         if (!next) return undefined;
         try {
             await player.take(next.frames);
-            [last, failures] = [next.last, 0];
+            last = next.last;
         } catch {
             // All of the chain is asked for.
-            [last, failures] = [null, failures + 1];
+            last = null;
             return undefined;
         }
-        return next.ageMs;
+        const bytes = next.frames.reduce((sum, frame) => sum + frame.bytes.length, 0);
+        return { ageMs: next.ageMs, hasMore: bytes >= LARGE_BYTES };
     };
 }
 
@@ -107,8 +116,9 @@ async function follow(camera: string, next: Next, tell: Followed, signal: AbortS
         const beganMs = performance.now();
         let waitMs = PICTURE_MS;
         try {
-            const ageMs = await next(signal);
-            if (ageMs !== undefined) tell.shown({ ageMs, atMs: performance.now() });
+            const step = await next(signal);
+            if (step !== undefined) tell.shown({ ageMs: step.ageMs, atMs: performance.now() });
+            if (step?.hasMore) waitMs = 0;
             tell.found(await boxes.ask());
         } catch {
             // Refused, away, or bytes that are no picture: `live.ts` says if the edge is away, and the picture ages meanwhile.

@@ -25,6 +25,8 @@ export class Player {
     #decoder: VideoDecoder | null = null;
     #codec = "";
     #number = 0;
+    /** Decoders in a row that ended with an error before they gave a picture. An error comes later than the chunk that it is about was taken. */
+    #failures = 0;
     /** Ends a wait for the decoder. */
     #wake = (): void => {};
 
@@ -49,6 +51,10 @@ export class Player {
         if (this.#decoder?.state !== "configured") throw new Error("the browser could not decode it");
     }
 
+    get failures(): number {
+        return this.#failures;
+    }
+
     close(): void {
         if (this.#decoder && this.#decoder.state !== "closed") this.#decoder.close();
         this.#decoder = null;
@@ -61,11 +67,15 @@ export class Player {
         this.#codec = codec;
         this.#decoder = new VideoDecoder({
             output: (frame) => {
+                this.#failures = 0;
                 this.#draw(frame);
                 frame.close();
             },
             // `take` sees that it is closed.
-            error: () => this.#wake(),
+            error: () => {
+                this.#failures++;
+                this.#wake();
+            },
         });
         // Without a description, frames are as Annex B has them.
         this.#decoder.configure({ codec, optimizeForLatency: true });

@@ -90,6 +90,8 @@ pub struct Landed {
     pub flight: Flight,
     /// Milliseconds that its first byte waited for the link, behind frames of others.
     pub wait_ms: f64,
+    /// Milliseconds that its first byte took beyond the smallest delay, behind whatever it was.
+    pub(super) held_ms: f64,
     /// Milliseconds from the first byte to the last.
     pub took_ms: f64,
     /// The bytes that arrived in the last two intervals between reports.
@@ -352,7 +354,8 @@ impl Flights {
         self.last_end = Some(arrival.last);
         let took_ms = ms_between(first, arrival.last);
         let (lately, window_limited) = (flight.lately(), self.is_window_limited(&flight, took_ms));
-        Some(Landed { flight, wait_ms: wait_ms.max(0.0), took_ms, lately, window_limited })
+        let (wait_ms, held_ms) = (wait_ms.max(0.0), since_sent.max(0.0));
+        Some(Landed { flight, wait_ms, held_ms, took_ms, lately, window_limited })
     }
 
     /// The smallest delay of a first byte in the last ten seconds: the propagation time plus the difference

@@ -20,6 +20,8 @@ use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics, CubicC
 use quinn_proto::RttEstimator;
 use tokio::sync::Notify;
 
+use super::quic::DATAGRAM_BYTES_ETHERNET;
+
 /// The least that may be written ahead of the sending. Up to [`AHEAD_BYTES_MAX`] it is a quarter of the congestion window.
 const AHEAD_BYTES_MIN: u64 = 16 << 10;
 /// The most that may be written ahead of the sending because of the congestion window.
@@ -284,7 +286,9 @@ impl Counting {
         self.counters.0.ahead.store(ahead, Ordering::Relaxed);
         let opening = self.bound.opening(self.mtu).map_or(OPEN, |most| most.min(self.inner.window()));
         self.counters.0.opening.store(opening, Ordering::Relaxed);
-        self.counters.0.packet.store(self.mtu.saturating_sub(PACKET_OVERHEAD_BYTES), Ordering::Relaxed);
+        // On a host's own routes packets have up to 64 kB. A frame in one of these measures its link as well as several packets do.
+        let packet = self.mtu.min(DATAGRAM_BYTES_ETHERNET.into()).saturating_sub(PACKET_OVERHEAD_BYTES);
+        self.counters.0.packet.store(packet, Ordering::Relaxed);
     }
 }
 

@@ -228,7 +228,7 @@ impl Policy for Quantile {
             took_ms: landed.took_ms,
             lately: landed.lately,
             wait_ms: landed.wait_ms,
-            round_trip_ms: flights.round_trip_ms(),
+            on_way_ms_max: landed.held_ms + flights.round_trip_ms(),
             window_limited: landed.window_limited,
             cancelled: false,
         };

@@ -67,8 +67,9 @@ pub(super) struct Sample {
     pub(super) lately: Option<Passage>,
     /// Milliseconds that the frame's first byte had waited for the link.
     pub(super) wait_ms: f64,
-    /// The smallest time from sending a frame to its first report, in milliseconds. The way there takes less. 0: not known.
-    pub(super) round_trip_ms: f64,
+    /// The most milliseconds that its first packet was on its way: what it took beyond the smallest delay, and a whole
+    /// round trip for that delay, in which the difference of two clocks is. 0: not known.
+    pub(super) on_way_ms_max: f64,
     /// Whether the congestion window held the frame back. The link may then be faster.
     pub(super) window_limited: bool,
     /// Whether the frame was cancelled because it took too long. The link has then changed.
@@ -84,7 +85,7 @@ impl Sample {
             took_ms,
             lately: None,
             wait_ms: 0.0,
-            round_trip_ms: 0.0,
+            on_way_ms_max: 0.0,
             window_limited: false,
             cancelled: false,
         }
@@ -212,13 +213,12 @@ impl Rate {
         debug_assert!(self.log_rate.is_some_and(f64::is_finite), "a rate of {:?}", self.log_rate);
     }
 
-    /// Takes in a frame of a single packet. It has no duration, but the link had it for no longer than its wait and a round
-    /// trip. That bounds the rate from below. Otherwise an estimate that is too low would stay for as long as frames are
-    /// that small.
+    /// Takes in a frame of a single packet. It has no duration, but the link had it for no longer than it was on its way.
+    /// That bounds the rate from below. Otherwise an estimate that is too low would stay for as long as frames are that
+    /// small.
     fn record_packet(&mut self, config: &Config, sample: &Sample) {
-        let at_most_ms = sample.wait_ms.max(0.0) + sample.round_trip_ms;
-        let at_least = (sample.first_bytes / at_most_ms.max(config.sample_ms_min)).ln();
-        let knows = sample.round_trip_ms > 0.0 && config.has(Mechanism::SinglePackets);
+        let at_least = (sample.first_bytes / sample.on_way_ms_max.max(config.sample_ms_min)).ln();
+        let knows = sample.on_way_ms_max > 0.0 && config.has(Mechanism::SinglePackets);
         if let Some(log_rate) = self.log_rate.filter(|log_rate| knows && *log_rate < at_least) {
             self.log_rate = Some(log_rate + config.gain * (at_least - log_rate));
         }
@@ -362,8 +362,12 @@ mod tests {
     /// A packet of 900 bytes was under way for at most 60 ms, so the link carries at least 15 bytes per millisecond.
     #[test]
     fn single_packets_show_a_link_that_is_faster_and_none_that_is_slower() {
-        let packet =
-            |wait_ms: f64| Sample { first_bytes: 900.0, wait_ms, round_trip_ms: 50.0, ..sample(0.0, 0.0) };
+        let packet = |wait_ms: f64| Sample {
+            first_bytes: 900.0,
+            wait_ms,
+            on_way_ms_max: wait_ms + 50.0,
+            ..sample(0.0, 0.0)
+        };
         let after = |config: &Config, bytes_per_ms: f64, wait_ms: f64| {
             let mut rate = Rate::new();
             rate.record(config, &sample(2e3, 2e3 / bytes_per_ms));

@@ -227,7 +227,6 @@ impl EdgeLink {
         Some(DemandChange { begins: !wanted && wants, ends: wanted && !wants })
     }
 
-    /// Converts a report on a frame's arrival to our clock; `None` while the edge's clock is unknown.
     /// How many bytes of a frame with this header its first packet has, behind the header.
     pub(crate) fn first_packet(&self, header: &FrameHeader) -> Option<u32> {
         let packet_bytes = self.packet_bytes?;
@@ -236,6 +235,7 @@ impl EdgeLink {
         Some(packet_bytes.saturating_sub(encoded.len() as u32).min(header.payload_bytes))
     }
 
+    /// Converts a report on a frame's arrival to our clock; `None` while the edge's clock is unknown.
     pub(crate) fn arrival(&self, now: Instant, report: Report) -> Option<Arrival> {
         let (frame, bytes, first, last, complete) = match report {
             Report::Progress { frame, bytes, first, now } => (frame, bytes, first, now, false),
