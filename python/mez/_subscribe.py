@@ -11,7 +11,8 @@ from mez import _group as groups
 from mez import _native
 from mez._frame import Frame
 from mez._in_process import InProcessEdge
-from mez._subscription import Event, Subscription, Terms
+from mez._subscription import Event, Subscription
+from mez._terms import Terms
 from mez.errors import NotFoundError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 from mez import _arguments as arguments
 from mez import _native
@@ -15,6 +15,7 @@ from mez._answers import AnswerCounts
 from mez._derived import Following
 from mez._frame import Contract, ContractState, Frame, NotHeld
 from mez._source import Source, source
+from mez._terms import Terms
 from mez.errors import EndedError, Error, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -84,46 +85,6 @@ class ReplyCounts(NamedTuple):
     sent: int
     dropped: int
     failed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a subscription asks for, and may ask otherwise while it runs."""
-
-    latency_ms: float | None = None
-    accuracy: float | None = None
-    on_time_share: float = 0.98
-    profile: arguments.StrPath | Mapping[str, object] | None = None
-    min_fps: float = 0.0
-    on_infeasible: str = "degrade"
-    priority: int = 0
-
-    def checked(self) -> "CheckedTerms":
-        """For the native module."""
-        content, name = arguments.profile(self.profile)
-        return {
-            "latency_ms": arguments.optional_number("latency_ms", self.latency_ms),
-            "accuracy": arguments.optional_number("accuracy", self.accuracy),
-            "on_time_share": arguments.number("on_time_share", self.on_time_share),
-            "profile": content,
-            "profile_name": name,
-            "min_fps": arguments.number("min_fps", self.min_fps),
-            "on_infeasible": arguments.text("on_infeasible", self.on_infeasible),
-            "priority": arguments.whole("priority", self.priority, -(1 << 31), (1 << 31) - 1),
-        }
-
-
-class CheckedTerms(TypedDict):
-    """Keyword arguments of the native module."""
-
-    latency_ms: float | None
-    accuracy: float | None
-    on_time_share: float
-    profile: bytes | None
-    profile_name: str | None
-    min_fps: float
-    on_infeasible: str
-    priority: int
 
 
 class Subscription(Iterator[Frame], AsyncIterator[Frame]):
