@@ -67,7 +67,7 @@ async fn receive_frame<E: LinkEvent>(link: LinkId, mut stream: RecvStream, event
         Err(_) => return,
     }
     let mut payload = buffer(bytes);
-    let mut reported = monotonic_now();
+    let mut reported = None;
     let complete = loop {
         match stream.read_chunk(bytes - payload.len() + 1, true).await {
             Ok(Some(chunk)) if payload.len() + chunk.bytes.len() <= bytes => {
@@ -87,17 +87,17 @@ async fn receive_frame<E: LinkEvent>(link: LinkId, mut stream: RecvStream, event
     let _ = events.send(E::received(link, frame, history, payload)).await;
 }
 
-/// Reports that so many bytes of a payload are here, unless that was done a short time ago.
+/// Reports that so many bytes of a payload are here, unless that was done a short time ago. What came with the header is always told.
 pub(super) async fn report_progress<E: LinkEvent>(
     link: LinkId,
     frame: FrameId,
     bytes: usize,
-    reported: &mut Instant,
+    reported: &mut Option<Instant>,
     events: &mpsc::Sender<E>,
 ) {
     let now = monotonic_now();
-    if now.saturating_since(*reported) >= PROGRESS_INTERVAL {
-        *reported = now;
+    if reported.is_none_or(|reported| now.saturating_since(reported) >= PROGRESS_INTERVAL) {
+        *reported = Some(now);
         if let Some(progress) = E::progress(link, frame, bytes as u32) {
             let _ = events.send(progress).await;
         }

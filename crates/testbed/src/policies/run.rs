@@ -427,7 +427,7 @@ impl<'a> World<'a> {
         };
         if complete {
             let latency = arrived.saturating_since(self.slots.captured(camera, frame));
-            self.channel.handle_frame(first, arrived, arrival.bytes);
+            self.channel.handle_frame((first, arrived), arrival.bytes, None);
             self.cameras[camera].results[frame].latency_ms = Some(latency.as_secs_f64() * 1e3);
         }
         self.schedule(arrived + self.setting.delay, Event::Reported { burst, arrival });

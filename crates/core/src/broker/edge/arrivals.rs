@@ -16,6 +16,8 @@ use crate::wire::{FrameHeader, Report};
 /// time, and has 32 that are sent and not acknowledged. Frames that it has cancelled may still be announced
 /// until the news arrives.
 pub const ARRIVING_FRAMES_MAX: usize = 64;
+/// Bytes that are told this soon after a frame's first one came with it.
+const FIRST_TIME_MAX: Duration = Duration::from_millis(2);
 /// The most bytes of the frames arriving on one connection at once, unless there is only one frame.
 pub const ARRIVING_BYTES_MAX: u64 = 64 << 20;
 /// The shortest time between two progress reports of a frame.
@@ -87,6 +89,8 @@ pub(super) struct Whole {
     pub(super) first: Instant,
     pub(super) last: Instant,
     pub(super) bytes: u32,
+    /// How many of them were there when the first one was, if that was told.
+    pub(super) first_bytes: Option<u32>,
 }
 
 /// What the end of a frame's payload tells.
@@ -115,6 +119,8 @@ pub(super) struct Ready {
 struct Arriving {
     header: FrameHeader,
     first: Instant,
+    /// Bytes of the payload that came with the header, if that was told.
+    first_bytes: Option<u32>,
     reported: Instant,
     /// The payload, and when its last byte arrived.
     whole: Option<(Bytes, Instant)>,
@@ -178,7 +184,7 @@ impl Arrivals {
         bytes_max: u32,
     ) -> Result<(), FrameRefused> {
         self.admit(&header, epoch, bytes_max)?;
-        self.arriving.push(Arriving { header, first: now, reported: now, whole: None });
+        self.arriving.push(Arriving { header, first: now, first_bytes: None, reported: now, whole: None });
         Ok(())
     }
 
@@ -209,6 +215,9 @@ impl Arrivals {
     pub(super) fn handle_progress(&mut self, now: Instant, frame: FrameId, bytes: u32) -> Option<Report> {
         let place = self.incomplete(frame)?;
         let arriving = &mut self.arriving[place];
+        if now.saturating_since(arriving.first) < FIRST_TIME_MAX {
+            arriving.first_bytes.get_or_insert(bytes);
+        }
         if now.saturating_since(arriving.reported) < PROGRESS_INTERVAL {
             return None;
         }
@@ -224,14 +233,14 @@ impl Arrivals {
         payload: Bytes,
     ) -> Option<Completed> {
         let place = self.incomplete(frame)?;
-        let Arriving { header, first, .. } = &self.arriving[place];
-        let (first, bytes) = (*first, payload.len() as u32);
+        let Arriving { header, first, first_bytes, .. } = &self.arriving[place];
+        let (first, first_bytes, bytes) = (*first, *first_bytes, payload.len() as u32);
         let report = Report::Complete { frame, bytes, first, last: now };
         if bytes != header.payload_bytes {
             self.arriving.swap_remove(place);
             return Some(Completed { report, bytes, whole: None });
         }
-        let whole = Whole { first, last: now, bytes };
+        let whole = Whole { first, last: now, bytes, first_bytes };
         self.arriving[place].whole = Some((payload, now));
         Some(Completed { report, bytes, whole: Some(whole) })
     }

@@ -151,7 +151,11 @@ impl Shares {
     /// A frame of a camera is whole, which measures its channel.
     pub(super) fn handle_whole(&mut self, camera: &CameraName, whole: &Whole) {
         let Some(member) = self.members.get(camera) else { return };
-        self.known[member.channel].channel.handle_frame(whole.first, whole.last, whole.bytes);
+        self.known[member.channel].channel.handle_frame(
+            (whole.first, whole.last),
+            whole.bytes,
+            whole.first_bytes,
+        );
     }
 
     /// Divides the channels if that is due.

@@ -51,11 +51,11 @@ impl ChannelRate {
 
 impl Channel {
     /// Takes in a frame of any camera whose first packet arrived at `first` and whose last packet arrived at
-    /// `last`.
-    pub fn handle_frame(&mut self, first: Instant, last: Instant, bytes: u32) {
+    /// `last`. `first_bytes`: what of it was there at `first`; `None`: nobody knows.
+    pub fn handle_frame(&mut self, (first, last): (Instant, Instant), bytes: u32, first_bytes: Option<u32>) {
         let bytes = f64::from(bytes);
         // The first packet after an idle time had passed by `first`, so its bytes do not count.
-        let after_rest = (bytes - PACKET_BYTES).max(0.0);
+        let after_rest = (bytes - first_bytes.map_or(PACKET_BYTES, f64::from)).max(0.0);
         self.busy = match self.busy {
             Some((begin, end, before)) if first <= end => {
                 // A time that an earlier sample covers does not count again.
@@ -125,11 +125,26 @@ mod tests {
         for round in 0..20 {
             // Three cameras at once, each of which looks a third as fast as the channel is.
             for _ in 0..3 {
-                channel.handle_frame(at(round * 100), at(round * 100 + 60), 60_000);
+                channel.handle_frame((at(round * 100), at(round * 100 + 60)), 60_000, None);
             }
         }
         let rate = channel.known().expect("sixty frames").bytes_per_ms;
         assert!((rate / 3_000.0 - 1.0).abs() < 0.01, "{rate}");
+    }
+
+    /// Records of 1,560 bytes on a channel of 7.5 bytes per millisecond: what came at once is 1,300 bytes, and not 1,200.
+    #[test]
+    fn small_frames_are_measured_by_what_came_after_their_first_packet() {
+        let rate = |first_bytes| {
+            let mut channel = Channel::default();
+            for frame in 0..60u64 {
+                let first = at(frame * 250);
+                channel.handle_frame((first, first + Duration::from_micros(34_667)), 1_560, first_bytes);
+            }
+            channel.known().expect("sixty frames").bytes_per_ms
+        };
+        assert!((rate(Some(1_300)) - 7.5).abs() < 0.01, "{}", rate(Some(1_300)));
+        assert!(rate(None) > 10.0, "{}", rate(None));
     }
 
     #[test]
@@ -138,7 +153,7 @@ mod tests {
             let mut channel = Channel::default();
             for frame in 0..200u64 {
                 let bytes = rates[(frame / 3 % 2) as usize] * 60;
-                channel.handle_frame(at(frame * 70), at(frame * 70 + 60), bytes);
+                channel.handle_frame((at(frame * 70), at(frame * 70 + 60)), bytes, None);
             }
             channel.known().expect("two hundred frames").airtime_share()
         };
@@ -152,17 +167,17 @@ mod tests {
     fn a_channel_that_has_become_faster_is_known_by_short_frames() {
         let mut channel = Channel::default();
         for frame in 0..100 {
-            channel.handle_frame(at(frame * 70), at(frame * 70 + 60), 6_000);
+            channel.handle_frame((at(frame * 70), at(frame * 70 + 60)), 6_000, None);
         }
         let rate = |channel: &Channel| channel.known().expect("many frames").bytes_per_ms;
         assert!((rate(&channel) - 80.0).abs() < 1.0, "the first packet is there when it is first heard of");
         for frame in 100..180 {
-            channel.handle_frame(at(frame * 70), at(frame * 70 + 1), 6_000);
+            channel.handle_frame((at(frame * 70), at(frame * 70 + 1)), 6_000, None);
         }
         let fast = rate(&channel);
         assert!(fast > 1_800.0, "{fast}");
         for frame in 180..200 {
-            channel.handle_frame(at(frame * 70), at(frame * 70 + 1), 600);
+            channel.handle_frame((at(frame * 70), at(frame * 70 + 1)), 600, None);
         }
         assert!(rate(&channel) >= fast, "it carries at least that, though less was sent: {}", rate(&channel));
     }
@@ -171,7 +186,7 @@ mod tests {
     fn a_channel_without_a_pause_is_measured_all_the_same() {
         let mut channel = Channel::default();
         for frame in 0..100 {
-            channel.handle_frame(at(frame * 20), at(frame * 20 + 25), 20_000);
+            channel.handle_frame((at(frame * 20), at(frame * 20 + 25)), 20_000, None);
         }
         let rate = channel.known().expect("two seconds").bytes_per_ms;
         assert!((rate / 1_000.0 - 1.0).abs() < 0.1, "{rate}");

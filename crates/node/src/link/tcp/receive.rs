@@ -13,7 +13,6 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
 use super::{ReadRecordError, Side, Stop, read_head};
-use crate::clock::monotonic_now;
 use crate::identity::door::Said;
 use crate::link::LinkEvent;
 use crate::link::receive::report_progress;
@@ -27,7 +26,7 @@ enum Arriving {
         history: u64,
         bytes: usize,
         payload: Buffer,
-        reported: Instant,
+        reported: Option<Instant>,
     },
     /// It was refused. The rest of it is ignored until the camera notices.
     Refused,
@@ -158,7 +157,7 @@ impl<'a, E: LinkEvent, R: AsyncRead + Unpin> Receiver<'a, E, R> {
         self.tell(E::header(self.link, Box::new(header), answer)).await?;
         match agreed.await {
             Ok(Ok(())) => {
-                let (payload, reported) = (buffer(bytes), monotonic_now());
+                let (payload, reported) = (buffer(bytes), None);
                 self.frames.insert(stream, Arriving::Payload { frame, history, bytes, payload, reported });
                 Ok(())
             }
