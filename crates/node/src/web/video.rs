@@ -1,8 +1,8 @@
 //! H.264 for browsers: frames as they came, in pieces that are asked for one after the other.
 //!
 //! A piece is a few frames of one chain, each behind four bytes: its length, big-endian, with the highest bit set if decoding may begin with it.
-//! A client asks for what comes behind the last frame that it has, so a slow one gets a larger piece, and newer chains in place of the rest of
-//! older ones. Nothing is kept for it: the frames are in the edge's memory.
+//! A client asks for what comes behind the last frame that it has. A slow one gets larger pieces, up to [`BYTES_MAX`], and newer chains in place of
+//! the rest of older ones. Nothing is kept for it: the frames are in the edge's memory.
 
 use std::sync::Arc;
 use std::time::Duration;
