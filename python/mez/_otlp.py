@@ -59,9 +59,9 @@ def fault_of(address: str) -> str | None:
     if parts.username is not None:
         return f"secrets do not belong here; put them into {HEADERS}"
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        return "traces would go over the network in the clear; give https://"
+        return "spans would go over the network in the clear; give https://"
     if parts.path.rstrip("/").endswith("/v1/traces"):
-        return "is given without /v1/traces; leave that out"
+        return "the path /v1/traces is added by itself; leave that out"
     return None
 
 
