@@ -60,12 +60,15 @@ EXPECTED: frozenset[Alert] = frozenset(
         ("MezStoreDegraded", "full", "full/cam1"),
         ("MezFramesLostOnDisk", "slow", "slow/cam1"),
         ("MezCertificateEnds", "late", ""),
+        ("MezCameraCertificateEnds", "late", "late/cam1"),
         ("MezDeadLetters", "hall", ""),
         ("MezFileDescriptors", "late", ""),
     }
 )
-FROM_THE_START: frozenset[Alert] = frozenset({("MezCertificateEnds", "late", "")})
-"""An edge gets its certificate before it starts."""
+FROM_THE_START: frozenset[Alert] = frozenset(
+    {("MezCertificateEnds", "late", ""), ("MezCameraCertificateEnds", "late", "late/cam1")}
+)
+"""Edges and cameras get their certificates before they start."""
 
 
 def missing() -> str | None:
@@ -237,13 +240,20 @@ class Site:
             environment = clock_of(self._clock)
         if name == "late":
             # Without a signer nobody renews it.
-            keys = enrolled(self.edges["hall"], "edge/late", folder / "keys", "--lifetime", "2d").parent
+            keys = self._short_lived("edge/late", folder / "keys")
         return EdgeProcess(folder, drive, keys=keys, words=words, environment=environment)
+
+    def _short_lived(self, identity: str, folder: Path) -> Path:
+        """Keys of an identity whose certificate ends soon."""
+        return enrolled(self.edges["hall"], identity, folder, "--lifetime", "2d").parent
 
     def _camera(self, name: str, edge: str) -> None:
         state = self._folder / name.replace("/", "-")
+        keys = self.keys
+        if edge == "late":
+            keys = self._short_lived(f"camera/{name}", state.with_suffix(".keys"))
         self._cameras[name] = self._open.enter_context(
-            mez.publisher(name, edge=self.edges[edge].address, keys=self.keys, state=state)
+            mez.publisher(name, edge=self.edges[edge].address, keys=keys, state=state)
         )
 
     def _begin(self, work: Callable[[], None]) -> None:

@@ -40,7 +40,7 @@ def all_is_well(prometheus: Prometheus, cameras: int) -> bool:
     return all(prometheus.value(query) == value for query, value in wanted.items())
 
 
-def test_each_of_ten_faults_fires_its_alert_and_no_other(tmp_path: Path) -> None:
+def test_each_of_eleven_faults_fires_its_alert_and_no_other(tmp_path: Path) -> None:
     """The rules are evaluated as they are shipped, each second."""
     with watched(tmp_path) as (site, prometheus):
         until(lambda: all_is_well(prometheus, site.cameras), lambda: f"not well: {prometheus.firing()}")

@@ -164,25 +164,42 @@ function channelCamera({ name, share_frame_bytes: share }: SiteInfo["channels"][
     return share === 0 ? `${name} (no room for its floor)` : `${name} (${units.bytes(share)} a frame)`;
 }
 
-/** A certificate is worth a warning in its last fortnight. Members renew after two thirds of its life, so one that comes here was not renewed. */
-const SOON_DAYS = 14;
+/** A certificate is worth a warning in its last week. Members renew after two thirds of thirty days, so one that comes here was not renewed. */
+const SOON_DAYS = 7;
+
+/** So many certificates are shown at once: the first to end. Sites of many cameras have more. */
+const CERTIFICATES_SHOWN = 8;
 
 function Certificates({ site }: { site: SiteInfo }) {
+    const first = site.certificates.slice(0, CERTIFICATES_SHOWN);
+    const later = site.certificates.slice(CERTIFICATES_SHOWN);
     return (
         <section aria-labelledby="certificates">
             <h2 id="certificates">Certificates</h2>
-            <ul>
-                {site.certificates.map((certificate) => {
-                    const left = (certificate.ends_utc_ms - site.now_utc_ms) / 1000;
-                    const level: Level = left <= 0 ? "bad" : left < SOON_DAYS * 86_400 ? "warn" : "good";
-                    return (
-                        <li key={certificate.of}>
-                            <Badge level={level} word={left <= 0 ? "ended" : `${units.duration(left)} left`} /> {certificate.of}
-                        </li>
-                    );
-                })}
-            </ul>
+            <CertificateList of={first} now={site.now_utc_ms} />
+            {later.length > 0 && (
+                <details>
+                    <summary>Later: {units.counted(later.length, "certificate")}</summary>
+                    <CertificateList of={later} now={site.now_utc_ms} />
+                </details>
+            )}
         </section>
+    );
+}
+
+function CertificateList({ of, now }: { of: SiteInfo["certificates"]; now: number }) {
+    return (
+        <ul>
+            {of.map((certificate) => {
+                const left = (certificate.ends_utc_ms - now) / 1000;
+                const level: Level = left <= 0 ? "bad" : left < SOON_DAYS * 86_400 ? "warn" : "good";
+                return (
+                    <li key={certificate.of}>
+                        <Badge level={level} word={left <= 0 ? "ended" : `${units.duration(left)} left`} /> {certificate.of}
+                    </li>
+                );
+            })}
+        </ul>
     );
 }
 

@@ -30,6 +30,7 @@ use super::subscribers::{Attached, SharedCamera, Subscribers};
 use crate::audit::Audit;
 use crate::clock::{monotonic_now, sleep_until, wall_now};
 use crate::derived::DerivedStates;
+use crate::identity::name::member;
 use crate::identity::refusals::Refusals;
 use crate::link::{Command, CommandSender, EdgeEvent, Listener, Shown};
 use crate::notes::{NoteContent, NotedReply, Notes};
@@ -162,6 +163,7 @@ impl Driver {
             EdgeEvent::Connected(link, shown, from, commands) => {
                 let peer = shown.peer.clone();
                 let who = format!("{} at {from}", peer.identity);
+                self.renewals.certificates.note(peer.identity.clone(), shown.ends);
                 self.audit.connected(member(&peer.identity), "link", from.to_canonical().to_string());
                 self.links.insert(link, CameraLink { who, shown, from, commands, renewing: Turns::new(now) });
                 self.broker.handle_connected(now, link, peer);
@@ -245,7 +247,7 @@ impl Driver {
                 let _ = answer.send(self.broker.cameras(monotonic_now()));
             }
             Request::Look(answer) => {
-                let _ = answer.send(look(&self.broker, monotonic_now()));
+                let _ = answer.send(look(&self.broker, &self.renewals.certificates, monotonic_now()));
             }
             Request::Reset(camera, uid, answer) => self.reset(camera, uid, answer),
             Request::Forget(camera, answer) => self.forget_by_hand(&camera, answer),
@@ -373,7 +375,7 @@ impl Driver {
             }
             EdgeOutput::Started { camera, link, epoch, anchor } => {
                 let Some(CameraLink { shown, from, .. }) = self.links.get(&link) else { return };
-                let Shown { peer, certificate, fingerprint } = shown;
+                let Shown { peer, certificate, fingerprint, .. } = shown;
                 let texts = [
                     peer.identity.clone(),
                     certificate.serial.to_string(),
@@ -529,10 +531,4 @@ impl Driver {
             let _ = answer.send(result);
         });
     }
-}
-
-/// Role and name of an identity, as commands name it: `camera/dock/cam1`.
-fn member(identity: &str) -> &str {
-    let path = identity.strip_prefix("spiffe://").and_then(|rest| rest.split_once('/'));
-    path.map_or(identity, |(_, member)| member)
 }

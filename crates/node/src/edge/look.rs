@@ -1,11 +1,13 @@
 //! Looks at all cameras of an edge at once: what is known of each, and its newest frame.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use mez_core::broker::edge::{CameraInfo, EdgeBroker as Broker};
 use mez_core::frame::{FrameMeta, Quality};
 use mez_core::log::LogReader;
 use mez_core::units::Instant;
+
+use super::certificates::MemberCertificates;
 
 /// A camera at one moment.
 #[derive(Clone, Debug)]
@@ -15,6 +17,8 @@ pub(crate) struct CameraLook {
     pub(crate) newest: Option<NewestFrame>,
     /// Its frames in memory. `None`: none ever came.
     pub(crate) log: Option<LogReader>,
+    /// When the certificate of its host ends. `None`: that was not seen since the edge's start, or it is a derived stream.
+    pub(crate) certificate_ends: Option<SystemTime>,
 }
 
 /// The newest frame of a camera that an edge holds, without its payload.
@@ -29,7 +33,7 @@ pub(crate) struct NewestFrame {
 }
 
 /// All cameras, by name.
-pub(super) fn look(broker: &Broker, now: Instant) -> Vec<CameraLook> {
+pub(super) fn look(broker: &Broker, certificates: &MemberCertificates, now: Instant) -> Vec<CameraLook> {
     let of = |info: CameraInfo| {
         let log = broker.log(&info.camera).map(|(log, ..)| log);
         let newest = log.as_ref().and_then(LogReader::newest).map(|record| {
@@ -44,7 +48,8 @@ pub(super) fn look(broker: &Broker, now: Instant) -> Vec<CameraLook> {
                 meta,
             }
         });
-        CameraLook { info, newest, log }
+        let certificate_ends = info.derived.is_none().then(|| certificates.ends(&info.identity)).flatten();
+        CameraLook { info, newest, log, certificate_ends }
     };
     broker.cameras(now).into_iter().map(of).collect()
 }

@@ -4,6 +4,7 @@
 //! task of its own, through an [`EdgeSubscription`], so no application delays another.
 
 mod accounts;
+mod certificates;
 mod derived;
 mod driver;
 mod failure;

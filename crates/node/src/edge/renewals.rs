@@ -12,6 +12,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::Semaphore;
 use tracing::debug;
 
+use super::certificates::MemberCertificates;
 use super::driver::Driver;
 use crate::api::pb::{self, RenewalRefusal};
 use crate::audit::Audit;
@@ -31,6 +32,8 @@ const WAITING_MAX: usize = 4;
 pub(super) struct Renewals {
     signer: Arc<OnceLock<Signer>>,
     audit: Audit,
+    /// When members' certificates end.
+    pub(super) certificates: MemberCertificates,
 }
 
 /// From whom a request came.
@@ -43,7 +46,7 @@ pub(crate) enum Asker {
 
 impl Renewals {
     pub(super) fn new(audit: Audit) -> Self {
-        Self { signer: Arc::default(), audit }
+        Self { signer: Arc::default(), audit, certificates: MemberCertificates::default() }
     }
 
     /// From now on this signer is asked. The first one counts.
@@ -79,19 +82,20 @@ impl Renewals {
         };
         let answer = signer.answer(request).await;
         if let Some(identity) = claimed
-            && let Some(serial) = issued(&answer)
+            && let Some(facts) = issued(&answer)
         {
-            self.audit.renewed(identity.short(), &serial, from);
+            self.certificates.note(identity.to_string(), facts.validity.not_after);
+            self.audit.renewed(identity.short(), &facts.serial, from);
         }
         answer
     }
 }
 
-/// The serial number of the certificate in an answer.
-fn issued(answer: &[u8]) -> Option<String> {
+/// The certificate in an answer.
+fn issued(answer: &[u8]) -> Option<CertificateFacts> {
     let answer = pb::RenewCertificateResponse::decode(answer).ok()?;
     let certificate = CertificateDer::from(answer.chain.first()?.as_ref());
-    Some(CertificateFacts::read(&certificate).ok()?.serial)
+    CertificateFacts::read(&certificate).ok()
 }
 
 /// The requests of one connection, of which one is answered at a time.

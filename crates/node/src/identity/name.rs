@@ -64,6 +64,12 @@ impl Identity {
     }
 }
 
+/// Role and name of a member whose identity is given as a URI, as commands name it: `camera/dock/cam1`.
+pub(crate) fn member(uri: &str) -> &str {
+    let path = uri.strip_prefix("spiffe://").and_then(|rest| rest.split_once('/'));
+    path.map_or(uri, |(_, member)| member)
+}
+
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SCHEME}{}/{}/{}", self.site, self.role, self.name)

@@ -27,6 +27,7 @@ use super::sent::SentBytes;
 use super::{Command, CommandSender, EdgeEvent, Shown, tcp};
 use crate::audit::Audit;
 use crate::identity::accept::{Accepted, TlsIncoming};
+use crate::identity::certificate::CertificateFacts;
 use crate::identity::door::{Door, Pass, Said};
 use crate::identity::explain::explain_quic;
 use crate::identity::gate::HANDSHAKES;
@@ -249,8 +250,10 @@ fn shown_on(connection: &Connection, site: &SiteName) -> Result<Shown, String> {
 fn shown(chain: &[CertificateDer<'_>], site: &SiteName) -> Result<Shown, String> {
     let own = chain.first().ok_or("no certificate was shown")?;
     let identity = peer_identity(chain, site).map_err(|error| error.to_string())?;
-    let certificate = revocation::shown(own, &identity).map_err(|error| error.to_string())?;
-    Ok(Shown { peer: peer_of(&identity), certificate, fingerprint: Fingerprint::of(own) })
+    let facts = CertificateFacts::read(own).map_err(|error| error.to_string())?;
+    let certificate = revocation::of_facts(&facts, &identity).map_err(|error| error.to_string())?;
+    let (peer, ends) = (peer_of(&identity), facts.validity.not_after);
+    Ok(Shown { peer, certificate, ends, fingerprint: Fingerprint::of(own) })
 }
 
 /// What a camera host may publish comes with its name.

@@ -16,7 +16,7 @@ mod sent;
 mod tcp;
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use mez_core::answers::AnswerRefused;
@@ -185,6 +185,8 @@ pub(crate) struct Shown {
     pub(crate) peer: Peer,
     /// Its certificate.
     pub(crate) certificate: Certificate,
+    /// When that ends.
+    pub(crate) ends: SystemTime,
     /// SHA-256 over the certificate.
     pub(crate) fingerprint: Fingerprint,
 }

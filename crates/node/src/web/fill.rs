@@ -21,6 +21,7 @@ use crate::api::SOFTWARE;
 use crate::clock::{monotonic_now, wall_now};
 use crate::edge::{AccountNow, GivenNow, GroupReport, LastReply, NewestFrame};
 use crate::identity::certificate::CertificateFacts;
+use crate::identity::name::member;
 use crate::reply::Detection;
 
 /// A moment in milliseconds since 1970.
@@ -54,7 +55,7 @@ pub(super) fn site(look: &Look, edge: &Edge, granted: &Granted, signed_in: Signe
         log_bytes: cameras().map(|looked| looked.camera.info.log_bytes).sum(),
         store_bytes: (!stores.is_empty()).then(|| stores.iter().sum()),
         channels: channels(cameras()),
-        certificates: certificates(edge),
+        certificates: certificates(edge, cameras()),
     }
 }
 
@@ -139,13 +140,18 @@ fn share_frame_bytes(looked: &Looked) -> Option<u64> {
     }
 }
 
-/// The certificates that the edge uses and trusts, the first to end first.
-fn certificates(edge: &Edge) -> Vec<EndingCertificate> {
+/// The certificates that the edge uses and trusts, and those of the hosts of these cameras, the first to end first.
+fn certificates<'a>(edge: &Edge, cameras: impl Iterator<Item = &'a Looked>) -> Vec<EndingCertificate> {
     let own = (edge.credentials.identity().short(), edge.credentials.validity().not_after);
     let authority = CertificateFacts::read(&edge.credentials.authority()).ok();
     let authority = authority.map(|facts| ("authority".to_owned(), facts.validity.not_after));
-    let mut all: Vec<_> = std::iter::once(own).chain(authority).collect();
-    all.sort_by_key(|(_, ends)| *ends);
+    // A host of several cameras has one certificate for all of them.
+    let hosts: BTreeMap<&str, SystemTime> = cameras
+        .filter_map(|looked| Some((looked.camera.info.identity.as_str(), looked.camera.certificate_ends?)))
+        .collect();
+    let hosts = hosts.into_iter().map(|(identity, ends)| (member(identity).to_owned(), ends));
+    let mut all: Vec<_> = std::iter::once(own).chain(authority).chain(hosts).collect();
+    all.sort_by(|(one, ends), (other, later)| (ends, one).cmp(&(later, other)));
     let ending = |(of, ends): (String, SystemTime)| EndingCertificate {
         of,
         ends_utc_ms: ends.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,

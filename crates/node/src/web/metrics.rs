@@ -4,7 +4,7 @@
 //! series at any time and to how many a server collects over a day. The others are counted together under the name `other`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mez_core::contract::ContractState;
 use mez_core::frame::SkipReason;
@@ -98,7 +98,7 @@ const COUNTERS: [Counted; 9] = [
 type Gauged = (&'static str, &'static str, fn(&Looked) -> Option<f64>);
 
 /// Gauges of cameras with series of their own. The others have none: a sum of ages says nothing.
-const GAUGES: [Gauged; 11] = [
+const GAUGES: [Gauged; 12] = [
     ("mez_camera_connected", "Whether the camera is connected.", |looked| {
         Some(f64::from(looked.camera.info.connected))
     }),
@@ -133,6 +133,9 @@ const GAUGES: [Gauged; 11] = [
     ),
     ("mez_camera_subscriptions", "Subscriptions that want its frames.", |looked| {
         Some(looked.camera.info.subscriptions as f64)
+    }),
+    ("mez_camera_certificate_end_timestamp_seconds", "When the certificate of its host ends.", |looked| {
+        Some(seconds(looked.camera.certificate_ends?) as f64)
     }),
 ];
 
@@ -252,10 +255,9 @@ fn of_edge(text: &mut Text, look: &Look, edge: &Edge) {
     text.metric(("mez_build_info", Gauge, "The version that runs; always 1."), version);
     let health = look.health(edge);
     text.single(("mez_edge_ready", Gauge, "Whether /readyz answers with 200."), u8::from(health.ok));
-    let ends = edge.credentials.validity().not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
     text.single(
         ("mez_edge_certificate_end_timestamp_seconds", Gauge, "When the edge's certificate ends."),
-        ends.as_secs(),
+        seconds(edge.credentials.validity().not_after),
     );
 }
 
@@ -389,6 +391,11 @@ fn of_groups(text: &mut Text, look: &Look) {
         ("mez_group_lag_records_max", Gauge, "Records that the group furthest behind is behind."),
         lag,
     );
+}
+
+/// Seconds since 1970.
+fn seconds(moment: SystemTime) -> u64 {
+    moment.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// What Prometheus' own client libraries tell of every process, under the same names.
