@@ -99,7 +99,10 @@ def scene(number: int, hue: int) -> tuple[NDArray[np.uint8], tuple[int, int, int
 
 
 class Hall:
-    """Six cameras: contract kept, contract that cannot be, read without one, read by nobody, data, gone."""
+    """Six cameras: contract kept, contract that cannot be, read without one, read by nobody, data, gone.
+
+    What is found in `hall/fine` is published as `hall/fine/people`, too.
+    """
 
     NAMES = ("hall/fine", "hall/coarse", "hall/plain", "hall/alone", "hall/data", "yard/gone")
 
@@ -162,12 +165,23 @@ class Hall:
 
     def _read(self, camera: str, contract: dict[str, Any]) -> None:
         """Read, also over restarts of the edge, and reply with the box of what walks."""
-        with mez.subscribe(camera, edge=self._edge.socket, connect_timeout=None, **contract) as frames:
+        with ExitStack() as stack:
+            frames = stack.enter_context(
+                mez.subscribe(camera, edge=self._edge.socket, connect_timeout=None, **contract)
+            )
+            made = None
+            if camera == "hall/fine":
+                made = mez.publisher(f"{camera}/people", of=camera, edge=self._edge.socket)
+                stack.enter_context(made)
             while not self._over.is_set():
                 with contextlib.suppress(mez.WaitTimeoutError):
                     frame = frames.next(timeout=0.2)
-                    if camera == "hall/fine":
-                        frame.reply(self._boxes(frame))
+                    if made is not None:
+                        found = self._boxes(frame)
+                        frame.reply(found)
+                        # A publisher waits until an edge that was started again takes its records.
+                        with contextlib.suppress(mez.Error):
+                            made.send_data({"people": len(found)}, of=frame)
 
     @staticmethod
     def _boxes(frame: mez.Frame) -> mez.Detections:

@@ -267,6 +267,11 @@ const STORIES = {
             await visit.page.keyboard.press("Home");
             await holes.last().click();
             await visit.page.locator(".boxes text", { hasText: "person" }).waitFor({ timeout: APPEARS_MS });
+            // So is what a program published of them.
+            await visit.page
+                .getByRole("region", { name: "Record of hall/fine/people" })
+                .getByText('"people": 1')
+                .waitFor({ timeout: APPEARS_MS });
             await visit.isAccessible();
             await visit.shoot("history");
             // Playback passes the hole, or shows what the camera still has of it.

@@ -11,7 +11,8 @@ use http::StatusCode;
 use mez_core::broker::Published;
 use mez_core::broker::edge::EdgeConfig;
 use mez_core::contract::Contract;
-use mez_core::frame::{Encoding, FrameId};
+use mez_core::data::{DataRecord, Origin};
+use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
 use mez_core::rights::{Grant, Rights, Stance, Verb};
 use mez_core::store::{KEY_BYTES, KeyRing, MasterKey};
 use mez_core::subscription::Span;
@@ -311,4 +312,65 @@ async fn without_a_store_memory_is_told() {
     let clip = world.member("exporter").get(&world.path("clip", (0, 10_000))).await;
     assert!(clip.status == StatusCode::CONFLICT && clip.text().contains("--store"), "{}", clip.text());
     assert_eq!(reader.get(&world.instant(0)).await.status, StatusCode::OK);
+}
+
+/// Records are told as text where they are text, with what they were made of; to whoever may read the past.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_the_past_is_told_as_text() {
+    let world = World::new(true).await;
+    let camera = world.site.camera(CAMERA, &world.edge).await;
+    let mut subscription =
+        world.edge.subscribe(CAMERA.parse().unwrap(), Contract::default(), Span::LIVE).await.unwrap();
+    let of = Origin {
+        camera: "yard/cam2".parse().unwrap(),
+        frame: FrameId { epoch: Epoch(7), sequence: Sequence(1234) },
+        captured: Timestamp::from_nanos(5),
+    };
+    let publish = |content_type: &str, body: &str, of: Option<Origin>, behind_ms: u64| {
+        let captured = Timestamp::from_nanos((world.begin_ms + behind_ms) * 1_000_000);
+        let record =
+            DataRecord { content_type: content_type.parse().unwrap(), of, body: body.to_owned().into() };
+        camera.publish(Published::data(&record, Some(captured))).unwrap()
+    };
+    // Until the demand has reached the camera, records do not cross.
+    let mut before = 0..;
+    within(async {
+        loop {
+            publish("text/plain", "before", None, before.next().unwrap());
+            if tokio::time::timeout(Duration::from_millis(150), arrives(&mut subscription)).await.is_ok() {
+                return;
+            }
+        }
+    })
+    .await;
+    let people = publish("application/json", r#"{"people": 2}"#, Some(of), 10_000);
+    arrives(&mut subscription).await;
+    publish("application/octet-stream", "bytes", None, 20_000);
+    arrives(&mut subscription).await;
+    let reader = world.member("reader");
+    let at = |behind_ms: u64| {
+        format!("/api/v1/cameras/{CAMERA}/record?at_utc_ms={}&within_ms=500", world.begin_ms + behind_ms)
+    };
+
+    let told = until(&reader, &at(9_900), |got| got.json()["record"].is_object()).await.json();
+    assert_eq!(faults(&told, "RecordAt"), [""; 0]);
+    assert_eq!(
+        told["record"],
+        serde_json::json!({
+            "epoch": people.epoch.0,
+            "sequence": people.sequence.0,
+            "captured_utc_ms": world.begin_ms + 10_000,
+            "content_type": "application/json",
+            "bytes": 13,
+            "text": r#"{"people": 2}"#,
+            "of": {"camera": "yard/cam2", "epoch": 7, "sequence": 1234},
+        })
+    );
+    let bytes = until(&reader, &at(20_000), |got| got.json()["record"].is_object()).await.json();
+    assert_eq!((&bytes["record"]["text"], &bytes["record"]["bytes"]), (&Value::Null, &5.into()));
+    let none = reader.get(&at(15_000)).await.json();
+    assert_eq!((&none["record"], faults(&none, "RecordAt")), (&Value::Null, Vec::new()));
+    assert_eq!(world.member("viewer").get(&at(10_000)).await.status, StatusCode::FORBIDDEN);
+    let absurd = format!("/api/v1/cameras/{CAMERA}/record");
+    assert_eq!(reader.get(&absurd).await.status, StatusCode::BAD_REQUEST);
 }

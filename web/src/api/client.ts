@@ -1,6 +1,6 @@
 /** Requests to the edge that serves this page. Nothing else is ever asked. */
 
-import type { Applications, Cameras, Held, Notes, Problem, Replies, Site } from "./types.ts";
+import type { Applications, Cameras, Held, Notes, PastRecord, Problem, Replies, Site } from "./types.ts";
 
 /** The edge answered, and refused. `detail` says what to do. */
 export class RefusedError extends Error {
@@ -110,6 +110,12 @@ export async function instant(
         capturedMs: number("mez-captured-utc-ms"),
         rung: response.headers.get("mez-rung") ?? "",
     };
+}
+
+/** The first record at or behind an instant, if there is one within `within_ms`. */
+export async function record(camera: string, asked: { at_utc_ms: number; within_ms: number }, signal: AbortSignal): Promise<PastRecord> {
+    const response = await ask(pathOf(camera, "record", asked), { signal });
+    return ((await response.json()) as { record: PastRecord }).record;
 }
 
 /** A frame of H.264 as the edge has it. */

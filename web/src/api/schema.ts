@@ -808,6 +808,59 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/cameras/{name}/record": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A record of a stream's past */
+        get: {
+            parameters: {
+                query: {
+                    /** @description The instant, at least 3 s ago. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                    at_utc_ms: number;
+                    /** @description How long behind the instant a record may have been captured: 1 to 60,000. Default 1,000. */
+                    within_ms?: number;
+                };
+                header?: never;
+                path: {
+                    /** @description The camera's name, as above. */
+                    name: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                /** @description The first data record at or behind an instant that the edge holds of a camera or a derived stream. Needs the right `read`. */
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["RecordAt"];
+                    };
+                };
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                default: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/problem+json": components["schemas"]["Problem"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/cameras/{name}/clip": {
         parameters: {
             query?: never;
@@ -895,7 +948,7 @@ export interface components {
             store_bytes: number | null;
             /** @description Channels that cameras share (`mez edge --channel`), by name. */
             channels: components["schemas"]["Channel"][];
-            /** @description The edge's own and its authority's, the first to end first. */
+            /** @description The edge's own, its authority's, and those of the hosts of cameras, as far as they connected since the edge's start; the first to end first. */
             certificates: components["schemas"]["Certificate"][];
         };
         /** @description Who asks, and what it may do here. */
@@ -930,7 +983,7 @@ export interface components {
         };
         /** @description A certificate. */
         Certificate: {
-            /** @description Whose: `edge/main`, or `authority`. */
+            /** @description Whose: `edge/main`, `authority`, or the host of one or several cameras: `camera/dock/cam1`. */
             of: string;
             /** @description When it ends. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             ends_utc_ms: number;
@@ -1352,6 +1405,37 @@ export interface components {
             }[];
             /** @description Give it as `after` for more. Null: that is all. */
             next: string | null;
+        };
+        /** @description A data record at an instant. */
+        RecordAt: {
+            /** @description Names this start of the edge; a new number after a restart, when counters and subscriptions begin anew. It is the time of the start. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            edge_start: number;
+            /** @description When this was true. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            now_utc_ms: number;
+            /** @description Null: the edge holds no record of that time. */
+            record: {
+                /** @description Of the record. */
+                epoch: number;
+                /** @description Of the record. */
+                sequence: number;
+                /** @description When what it tells of was captured. Milliseconds since 1970-01-01T00:00:00Z, by the clock of its publisher. */
+                captured_utc_ms: number;
+                /** @description What it is, as a media type, as its publisher says. */
+                content_type: string;
+                /** @description How large it is. */
+                bytes: number;
+                /** @description Its text. Null: its content type is none of text, its bytes are no UTF-8, or it has more than 16 KiB; subscribe to get it. */
+                text: string | null;
+                /** @description What it was made of. Null: its publisher did not say. */
+                of: {
+                    /** @description Of which camera or stream. */
+                    camera: string;
+                    /** @description Of the frame. */
+                    epoch: number;
+                    /** @description Of the frame. */
+                    sequence: number;
+                } | null;
+            } | null;
         };
     };
     responses: never;

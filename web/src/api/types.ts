@@ -23,3 +23,4 @@ export type HeldSpan = Held["spans"][number];
 export type Hole = Held["holes"][number];
 export type Notes = Schemas["Notes"];
 export type Note = Notes["notes"][number];
+export type PastRecord = Schemas["RecordAt"]["record"];

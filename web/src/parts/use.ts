@@ -1,6 +1,6 @@
 /** Hooks between the page's value and components. */
 
-import { useEffect, useReducer, useState } from "preact/hooks";
+import { useEffect, useReducer, useRef, useState } from "preact/hooks";
 
 import { page, type Page } from "../state/page.ts";
 import { parseRoute, type Route } from "../state/route.ts";
@@ -30,4 +30,38 @@ export function useRoute(): Route {
         return () => removeEventListener("hashchange", changed);
     }, []);
     return parseRoute(hash);
+}
+
+/**
+ * The answer about an instant that moves: asked for one at a time, and for the newest instant only. `null` while nothing is wanted, and where
+ * there is no answer.
+ */
+export function useNewestAnswer<T>(wanted: number | null, ask: (wanted: number, signal: AbortSignal) => Promise<T | null>): T | null {
+    const [answer, setAnswer] = useState<T | null>(null);
+    const isWanted = useRef(false);
+    isWanted.current = wanted !== null;
+    const next = useRef<number | null>(null);
+    const asking = useRef(false);
+    const over = useRef(new AbortController());
+
+    const askOn = async (): Promise<void> => {
+        if (asking.current) return;
+        asking.current = true;
+        const { signal } = over.current;
+        while (next.current !== null && !signal.aborted) {
+            const asked = next.current;
+            next.current = null;
+            const found = await ask(asked, signal).catch(() => null);
+            // The instant may have moved to where nothing is wanted meanwhile.
+            if (isWanted.current && !signal.aborted) setAnswer(found);
+        }
+        asking.current = false;
+    };
+    useEffect(() => {
+        next.current = wanted;
+        if (wanted === null) setAnswer(null);
+        else void askOn();
+    }, [wanted]);
+    useEffect(() => () => over.current.abort(), []);
+    return answer;
 }

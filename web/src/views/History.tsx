@@ -6,6 +6,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import * as client from "../api/client.ts";
 import type { Held, Note } from "../api/types.ts";
 import { PastPicture } from "../parts/PastPicture.tsx";
+import { PastRecords, RecordAt } from "../parts/PastRecords.tsx";
 import { usePage } from "../parts/use.ts";
 import { allNotes, holeAt, isAtCamera, piece, playedFrom, spanAt } from "../state/past.ts";
 import { cameraHref } from "../state/route.ts";
@@ -109,6 +110,7 @@ function Player({ name, held }: { name: string; held: Held }) {
     const [speed, setSpeed] = useState<number>(1);
     const [playing, setPlaying] = usePlayback(held, speed, setAt);
     const { notes, more } = useNotes(name, held, at);
+    const camera = usePage((page) => page.cameras)?.cameras.find((known) => known.name === name);
     const span = spanAt(held, at);
     const hole = holeAt(held, at);
     const there = useMemo(() => standing(held, at), [held, at]);
@@ -116,7 +118,13 @@ function Player({ name, held }: { name: string; held: Held }) {
     return (
         <>
             <div class="now">
-                <PastPicture name={name} at={at} has={span !== undefined || isAtCamera(held, at)} none={there} notes={notes} />
+                {camera?.newest?.encoding === "data" ? (
+                    <div class="made">
+                        <RecordAt name={name} at={at} />
+                    </div>
+                ) : (
+                    <PastPicture name={name} at={at} has={span !== undefined || isAtCamera(held, at)} none={there} notes={notes} />
+                )}
                 <section aria-labelledby="instant">
                     <h2 id="instant">{instantInWords(at)}</h2>
                     <p>{there}</p>
@@ -143,6 +151,7 @@ function Player({ name, held }: { name: string; held: Held }) {
                     {held.stored && <Clip name={name} at={at} until={held.until_utc_ms} />}
                 </section>
             </div>
+            <PastRecords name={name} at={at} />
             <Slider held={held} at={at} there={there} move={move} />
             <Missing held={held} move={move} />
             <Said notes={notes} more={more} move={move} />

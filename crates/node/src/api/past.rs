@@ -27,6 +27,13 @@ pub(crate) enum From<'a> {
     Camera(&'a str),
 }
 
+/// What of the past is looked for.
+struct What {
+    encoding: pb::Encoding,
+    held_only: bool,
+    quality: String,
+}
+
 impl EdgeApi {
     /// Whether a principal may read a camera's past.
     pub(crate) fn check_read(&self, principal: &Principal, camera: &CameraName) -> Result<(), ApiError> {
@@ -46,10 +53,32 @@ impl EdgeApi {
             From::Edge => (true, String::new()),
             From::Camera(rung) => (false, rung.to_owned()),
         };
+        let what = What { encoding: pb::Encoding::Jpeg, held_only, quality };
+        self.first_of(principal, camera, (begin, end), what).await
+    }
+
+    /// The first data record captured within `begin..=end` that this edge holds, as it is. `None`: there is none. Accounted for as pictures are.
+    pub(crate) async fn first_record_within(
+        &self,
+        principal: &Principal,
+        camera: &CameraName,
+        span: (Timestamp, Timestamp),
+    ) -> Result<Option<(Box<pb::Frame>, Bytes)>, ApiError> {
+        let what = What { encoding: pb::Encoding::Data, held_only: true, quality: String::new() };
+        self.first_of(principal, camera, span, what).await
+    }
+
+    async fn first_of(
+        &self,
+        principal: &Principal,
+        camera: &CameraName,
+        (begin, end): (Timestamp, Timestamp),
+        What { encoding, held_only, quality }: What,
+    ) -> Result<Option<(Box<pb::Frame>, Bytes)>, ApiError> {
         let request = pb::SubscribeRequest {
             pattern: camera.as_str().into(),
             application: "page".into(),
-            accept_encodings: vec![pb::Encoding::Jpeg as i32],
+            accept_encodings: vec![encoding as i32],
             begin_utc_ns: Some(begin.as_nanos()),
             end_utc_ns: Some(end.as_nanos()),
             deliver: pb::Deliver::Every as i32,

@@ -1,4 +1,4 @@
-//! A camera's past: what of it is held, what was said of it, and a picture at an instant.
+//! A camera's past: what of it is held, what was said of it, and a picture or record at an instant.
 //!
 //! Whoever may read the past may ask all of this; a file of it also needs the right to export. Times are milliseconds since 1970, by the
 //! camera's clock.
@@ -21,6 +21,7 @@ use super::answers::Found;
 use super::caller::Caller;
 use super::clip;
 use super::fill::{self, utc_ms};
+use super::record;
 use super::response::{Answer, Refused, bytes, empty, json};
 use super::route::{Site, camera_of, describe};
 use super::views;
@@ -54,15 +55,18 @@ pub(super) enum Wanted {
     Notes,
     /// A picture.
     Instant,
+    /// A record.
+    Record,
     /// A file.
     Clip,
 }
 
 impl Wanted {
-    const ALL: [(&str, Self); 4] = [
+    const ALL: [(&str, Self); 5] = [
         ("/history", Self::Held),
         ("/notes", Self::Notes),
         ("/instant", Self::Instant),
+        ("/record", Self::Record),
         ("/clip", Self::Clip),
     ];
 
@@ -106,7 +110,8 @@ impl History {
         match wanted {
             Wanted::Held => self.held(site, caller, &camera, asked.span(SPAN_MAX)?).await,
             Wanted::Notes => notes(site, caller, &camera, &asked).await,
-            Wanted::Instant | Wanted::Clip => instant(site, caller, &camera, &asked, place).await,
+            Wanted::Record => record::answer(site, caller, &camera, asked.instant()?).await,
+            Wanted::Instant | Wanted::Clip => instant(site, caller, &camera, asked.instant()?, place).await,
         }
     }
 
@@ -212,6 +217,27 @@ impl Asked {
             return Err(invalid(&format!("the span is longer than {seconds} s, the most for one request")));
         }
         Ok((moment(since), moment(until)))
+    }
+
+    /// The instant that is asked for, and until when something may have been captured that is shown for it.
+    fn instant(&self) -> Result<(Timestamp, Timestamp), Refused> {
+        let Some(at) = self.at.map(moment) else {
+            return Err(invalid("give at_utc_ms, milliseconds since 1970"));
+        };
+        let (longest, usual) = WITHIN_MS;
+        let within = self.within.unwrap_or(usual);
+        if !(1..=longest).contains(&within) {
+            return Err(invalid(&format!("within_ms is not within 1 and {longest}")));
+        }
+        let newest = Timestamp::from_nanos(utc_ns_before(wall_now(), PAST_AGE_MIN));
+        if at > newest {
+            let seconds = PAST_AGE_MIN.as_secs();
+            let detail = format!(
+                "at_utc_ms is not past; give a time that is {seconds} s ago or older, or take …/picture"
+            );
+            return Err(invalid(&detail));
+        }
+        Ok((at, (at + Duration::from_millis(within)).min(newest)))
     }
 }
 
@@ -385,30 +411,14 @@ fn said(note: Note) -> NoteSaid {
 
 // ---- a picture --------------------------------------------------------------------------------------------
 
-/// The first picture at or behind an instant: as the edge holds it, else a small one from the camera.
+/// The first picture within a span: as the edge holds it, else a small one from the camera.
 async fn instant(
     site: &Site,
     caller: &Caller,
     camera: &CameraName,
-    asked: &Asked,
+    span: (Timestamp, Timestamp),
     place: OwnedSemaphorePermit,
 ) -> Result<Answer, Refused> {
-    let Some(at) = asked.at.map(moment) else {
-        return Err(invalid("give at_utc_ms, milliseconds since 1970"));
-    };
-    let (longest, usual) = WITHIN_MS;
-    let within = asked.within.unwrap_or(usual);
-    if !(1..=longest).contains(&within) {
-        return Err(invalid(&format!("within_ms is not within 1 and {longest}")));
-    }
-    let newest = Timestamp::from_nanos(utc_ns_before(wall_now(), PAST_AGE_MIN));
-    if at > newest {
-        let seconds = PAST_AGE_MIN.as_secs();
-        let detail =
-            format!("at_utc_ms is not past; give a time that is {seconds} s ago or older, or take …/picture");
-        return Err(invalid(&detail));
-    }
-    let span = (at, (at + Duration::from_millis(within)).min(newest));
     let look = site.look();
     let looked = look.camera(camera).ok_or_else(|| unknown(camera))?;
     let looking = find(site, caller, (camera, looked), span);

@@ -18,7 +18,7 @@
 //! | `places` | how many there may be at once, of everybody and of one |
 //! | `views` | pictures and video, by an ordinary subscription |
 //! | `video` | H.264 in pieces, for browsers that decode it |
-//! | `history`, `clip` | a camera's past: what is held, notes, a picture at an instant; a file of it |
+//! | `history`, `record`, `clip` | a camera's past: what is held, notes, a picture or a record at an instant; a file of it |
 //! | `metrics`, `text` | metrics for Prometheus, and their text format |
 //! | `response` | responses with their headers |
 //! | `assets` | the files of the page |
@@ -34,6 +34,7 @@ mod metrics;
 mod patience;
 mod places;
 mod proxy;
+mod record;
 mod response;
 mod route;
 mod serve;

@@ -1,0 +1,79 @@
+/** What programs made of a camera's frames at an instant of the past: the records and pictures of its derived streams. */
+
+import * as client from "../api/client.ts";
+import type { Camera, PastRecord } from "../api/types.ts";
+import { historyHref } from "../state/route.ts";
+import * as units from "../words/units.ts";
+import { PastPicture, WITHIN_MS } from "./PastPicture.tsx";
+import { useNewestAnswer, usePage } from "./use.ts";
+
+/** Each stream is asked on its own, so there is a bound; the others are named. */
+const STREAMS_MAX = 4;
+
+export function PastRecords({ name, at }: { name: string; at: number }) {
+    const cameras = usePage((page) => page.cameras?.cameras);
+    const streams = (cameras ?? []).filter((camera) => camera.derived_from.includes(name));
+    if (streams.length === 0) return null;
+    const rest = streams.slice(STREAMS_MAX);
+    return (
+        <section aria-labelledby="made">
+            <h2 id="made">What programs made of it</h2>
+            <div class="columns">
+                {streams.slice(0, STREAMS_MAX).map((stream) => (
+                    <article key={stream.name} class="made">
+                        <h3>
+                            <a href={historyHref(stream.name)}>{stream.name}</a>
+                        </h3>
+                        {stream.newest?.encoding === "data" ? <RecordAt name={stream.name} at={at} /> : <Made stream={stream} at={at} />}
+                    </article>
+                ))}
+            </div>
+            {rest.length > 0 && (
+                <p>
+                    Also:{" "}
+                    {rest.map((stream, place) => (
+                        <>
+                            {place > 0 && ", "}
+                            <a href={historyHref(stream.name)}>{stream.name}</a>
+                        </>
+                    ))}
+                </p>
+            )}
+        </section>
+    );
+}
+
+/** A stream of pictures, such as crops. */
+function Made({ stream, at }: { stream: Camera; at: number }) {
+    return <PastPicture name={stream.name} at={at} has={true} none="no picture then" notes={[]} />;
+}
+
+/** The record of an instant, as text. */
+export function RecordAt({ name, at }: { name: string; at: number }) {
+    const record = useNewestAnswer(at, (at_utc_ms, signal) => client.record(name, { at_utc_ms, within_ms: WITHIN_MS }, signal));
+    if (record === null) return <p>The edge holds no record of this instant.</p>;
+    return (
+        <>
+            <p>
+                {units.timeOfDay(record.captured_utc_ms)}
+                {record.of && `, of frame ${record.of.sequence.toLocaleString("en")}`}; {record.content_type}, {units.bytes(record.bytes)}
+            </p>
+            {record.text === null ? (
+                <p>It is no text, or too long to be shown.</p>
+            ) : (
+                <pre tabIndex={0} role="region" aria-label={`Record of ${name}`}>
+                    {readable(record)}
+                </pre>
+            )}
+        </>
+    );
+}
+
+/** JSON with a line for each value; other text as it is. */
+function readable({ text }: NonNullable<PastRecord>): string {
+    try {
+        return JSON.stringify(JSON.parse(text ?? ""), null, 1);
+    } catch {
+        return text ?? "";
+    }
+}
