@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mez_core::contract::{Contract, ContractState};
-use mez_core::controller::share::{ChannelRate, Channels, Claim, Goal, Step, divide};
+use mez_core::controller::share::{ChannelRate, Channels, Claim, Goal, Overhead, Step, divide};
 use mez_core::frame::Rung;
 use mez_core::profile::{ByteSizes, Profile, RungProfile, SizedProfile};
 use mez_core::units::Instant;
@@ -117,6 +117,7 @@ fn five_cameras_get_their_shares() {
         interval: secs(1) / FPS as u32,
         latency_bound: BOUND,
         priority: 0,
+        overhead: Overhead::default(),
     });
     let plan = divide(Instant::ZERO, &channel, &claims, Goal::MaxMin);
     let accuracies = plan.iter().zip(&steps).filter_map(|(grant, steps)| Some(steps[grant.rung?].accuracy));

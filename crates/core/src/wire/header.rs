@@ -96,6 +96,13 @@ impl FrameHeader {
         out[start..start + 2].copy_from_slice(&length.to_le_bytes());
     }
 
+    /// How many bytes [`FrameHeader::encode`] appends.
+    pub fn encoded_bytes(&self) -> u32 {
+        let mut bytes = Vec::with_capacity(256);
+        self.encode(&mut bytes);
+        bytes.len() as u32
+    }
+
     /// The size of a header with its length field, from its first two bytes.
     pub fn length(prefix: [u8; 2]) -> Result<usize, WireError> {
         let length = usize::from(u16::from_le_bytes(prefix)) + 2;

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use mez_core::controller::share::{CAP_INTERVAL, Channel, Claim, Step, divide};
+use mez_core::controller::share::{CAP_INTERVAL, Channel, Claim, Overhead, Step, divide};
 use mez_core::controller::{Arrival, Cap, Choice, Decision, OUTAGE_INTERVAL, Offer, Policy, SentFrame};
 use mez_core::frame::{Epoch, FrameId, Sequence};
 use mez_core::units::Instant;
@@ -236,6 +236,7 @@ impl<'a> World<'a> {
                 interval: self.setting.interval,
                 latency_bound: camera.latency_bound,
                 priority: 0,
+                overhead: Overhead::default(),
             });
             let claims: Vec<Claim<'_>> = claims.collect();
             let caps = divide(self.now, &rate, &claims, goal).iter().map(|grant| grant.cap).collect();

@@ -89,7 +89,9 @@ pub(super) struct Whole {
     pub(super) first: Instant,
     pub(super) last: Instant,
     pub(super) bytes: u32,
-    /// How many of them were there when the first one was, if that was told.
+    /// The size of its header.
+    pub(super) header_bytes: u32,
+    /// How many bytes of the payload were there when the first one was, if that was told.
     pub(super) first_bytes: Option<u32>,
 }
 
@@ -240,7 +242,8 @@ impl Arrivals {
             self.arriving.swap_remove(place);
             return Some(Completed { report, bytes, whole: None });
         }
-        let whole = Whole { first, last: now, bytes, first_bytes };
+        let header_bytes = header.encoded_bytes();
+        let whole = Whole { first, last: now, bytes, header_bytes, first_bytes };
         self.arriving[place].whole = Some((payload, now));
         Some(Completed { report, bytes, whole: Some(whole) })
     }

@@ -228,6 +228,8 @@ impl EdgeBroker {
     pub fn handle_message(&mut self, now: Instant, id: LinkId, message: Message) {
         let Some(link) = self.roster.connections.get_mut(id) else { return };
         link.hear(now);
+        self.roster.handle_control(now, id, &message);
+        let Some(link) = self.roster.connections.get_mut(id) else { return };
         match message {
             Message::Hello(hello) if link.session.is_none() => self.handle_hello(now, id, hello),
             Message::Ping { .. } | Message::Pong { .. } => {

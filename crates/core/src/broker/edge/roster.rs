@@ -190,6 +190,13 @@ impl Roster {
         camera.replica.handle_chain_lost(now, way)
     }
 
+    /// A message takes some of its camera's channel.
+    pub(super) fn handle_control(&mut self, now: Instant, id: LinkId, message: &Message) {
+        if let Some(camera) = self.connections.get(id).and_then(|link| link.camera()) {
+            self.shares.handle_message(now, camera, message);
+        }
+    }
+
     /// A camera tells what it would have of its channel.
     pub(super) fn handle_share_request(&mut self, now: Instant, id: LinkId, claim: ShareRequest) {
         if let Some(camera) = self.connections.get(id).and_then(|link| link.camera()) {

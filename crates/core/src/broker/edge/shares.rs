@@ -2,8 +2,8 @@
 //! channel.
 //!
 //! Every whole frame of the channel's cameras measures its rate. Ten times a second the channel is divided
-//! between the cameras that somebody wants, by the sizes of their rungs ([`ShareRequest`]), and each is told
-//! its share ([`Share`]). A camera chooses by itself if it is alone on its channel, or if the channel has not
+//! between the cameras that somebody wants, by the sizes of their rungs ([`ShareRequest`]) and what headers and messages
+//! take. Each is told its share ([`Share`]) when it changes, and four times a second. A camera chooses by itself if it is alone on its channel, or if the channel has not
 //! been measured yet. A camera on no declared channel is never told anything.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,10 @@ use super::arrivals::Whole;
 use super::camera::Cameras;
 use super::types::{ChannelShare, EdgeOutput};
 use crate::broker::LinkId;
-use crate::controller::share::{CAP_INTERVAL, Channel, ChannelRate, Channels, Claim, Grant, divide};
+use crate::controller::share::{
+    CAP_INTERVAL, CAP_REFRESH_INTERVAL, Channel, ChannelRate, Channels, Claim, Grant, OverheadMeter, divide,
+    on_the_wire,
+};
 use crate::name::CameraName;
 use crate::units::{BitsPerSecond, Instant};
 use crate::wire::{Message, Share, ShareRequest};
@@ -45,6 +48,10 @@ struct Member {
     channel: usize,
     claim: Option<ShareRequest>,
     told: Option<Share>,
+    /// When it was told.
+    told_at: Instant,
+    /// What it takes of the channel beside the payload of its frames.
+    meter: OverheadMeter,
     /// Since when there has been no room for it, and why.
     shed: Option<(Instant, String)>,
 }
@@ -63,8 +70,7 @@ impl Shares {
     /// A camera is connected anew.
     pub(super) fn join(&mut self, camera: &CameraName) {
         let Some(channel) = self.channels.of(camera) else { return };
-        let member = Member { channel, claim: None, told: None, shed: None };
-        self.members.insert(camera.clone(), member);
+        self.members.insert(camera.clone(), Member::new(channel));
     }
 
     /// Other channels from now on. `connected` are the cameras that are there, with their connections and whether
@@ -150,12 +156,20 @@ impl Shares {
 
     /// A frame of a camera is whole, which measures its channel.
     pub(super) fn handle_whole(&mut self, camera: &CameraName, whole: &Whole) {
-        let Some(member) = self.members.get(camera) else { return };
-        self.known[member.channel].channel.handle_frame(
-            (whole.first, whole.last),
-            whole.bytes,
-            whole.first_bytes,
-        );
+        let Some(member) = self.members.get_mut(camera) else { return };
+        let Whole { first, last, bytes, header_bytes, first_bytes } = *whole;
+        member.meter.handle_frame(header_bytes);
+        let with_header = |payload: u32| on_the_wire(header_bytes.saturating_add(payload));
+        let channel = &mut self.known[member.channel].channel;
+        channel.handle_frame((first, last), with_header(bytes), first_bytes.map(with_header));
+    }
+
+    /// A camera has sent a message, which takes some of the channel too.
+    pub(super) fn handle_message(&mut self, now: Instant, camera: &CameraName, message: &Message) {
+        let Some(member) = self.members.get_mut(camera) else { return };
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        member.meter.handle_message(now, bytes.len() as u32);
     }
 
     /// Divides the channels if that is due.
@@ -192,12 +206,13 @@ impl Shares {
         let Some(rate) = rate else { return outputs };
         let claims: Vec<Claim<'_>> = claiming
             .iter()
-            .map(|(_, _, claim, priority)| Claim {
+            .map(|(name, _, claim, priority)| Claim {
                 steps: &claim.steps,
                 floor: claim.floor,
                 interval: claim.interval,
                 latency_bound: claim.latency_bound,
                 priority: *priority,
+                overhead: self.members.get(name).map(|member| member.meter.overhead()).unwrap_or_default(),
             })
             .collect();
         let declared = &self.channels.as_slice()[channel];
@@ -220,7 +235,7 @@ impl Shares {
                 None => Share::SHED,
             };
             if let Some(member) = self.members.get_mut(name) {
-                outputs.push(member.tell(*link, share));
+                outputs.extend(member.tell_share(now, *link, share));
                 outputs.extend(member.note_shed(now, name, why));
             }
         }
@@ -236,6 +251,20 @@ impl Shares {
 }
 
 impl Member {
+    fn new(channel: usize) -> Self {
+        let (told_at, meter) = (Instant::ZERO, OverheadMeter::default());
+        Self { channel, claim: None, told: None, told_at, meter, shed: None }
+    }
+
+    /// Tells the camera its share: if it has changed, and from time to time, because it expires.
+    fn tell_share(&mut self, now: Instant, link: LinkId, share: Share) -> Option<EdgeOutput> {
+        let expires = now.saturating_since(self.told_at) >= CAP_REFRESH_INTERVAL;
+        (expires || self.told != Some(share)).then(|| {
+            self.told_at = now;
+            self.tell(link, share)
+        })
+    }
+
     fn tell(&mut self, link: LinkId, share: Share) -> EdgeOutput {
         self.told = Some(share);
         EdgeOutput::Send { link, message: Message::Share(share) }

@@ -1,7 +1,7 @@
 //! Divides one channel between the cameras that share it. The edge decides, because it sees all of them.
 //!
-//! The resource is time: a frame of `s` bytes takes `s / r` of it. The edge measures `r` by the frames of all
-//! cameras (`channel.rs`). First, every camera that somebody wants gets the cheapest rung that keeps its
+//! The resource is time: a frame of `s` bytes takes `s / r` of it, with its headers (`overhead.rs`). The edge measures `r` by the frames of all
+//! cameras (`channel.rs`). What messages take comes first. First, every camera that somebody wants gets the cheapest rung that keeps its
 //! floor. Then one camera after another is upgraded while the sum fits. This is a greedy choice on the
 //! frontier of accuracy and airtime. Each camera is told the frame size of its rung as a cap, which expires
 //! soon. Within the cap it decides by itself. If not even the floors fit, cameras of the lowest priority are
@@ -16,17 +16,21 @@ pub use self::channel::{Channel, ChannelRate};
 pub use self::declared::{
     CHANNEL_NAME_BYTES_MAX, CHANNEL_PATTERNS_MAX, CHANNELS_MAX, ChannelError, Channels, DeclaredChannel,
 };
+pub use self::overhead::{Overhead, OverheadMeter, on_the_wire};
 use super::Cap;
 use crate::profile::Ladder;
 use crate::units::Instant;
 
 mod channel;
 mod declared;
+mod overhead;
 
 /// How long a cap lasts. After three lost updates the camera decides by itself again.
-pub const CAP_LIFETIME: Duration = Duration::from_millis(300);
-/// How often caps are computed and sent.
+pub const CAP_LIFETIME: Duration = Duration::from_millis(750);
+/// How often caps are computed. One that has changed is sent.
 pub const CAP_INTERVAL: Duration = Duration::from_millis(100);
+/// How often a cap that has not changed is sent again. Each time takes two datagrams, of which slow channels have few.
+pub const CAP_REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 /// How often a camera that was shed sends a frame of its cheapest rung, if somebody wants what fits.
 pub const SHED_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -72,6 +76,8 @@ pub struct Claim<'a> {
     pub latency_bound: Duration,
     /// If the channel is too small, cameras of a lower priority are shed first.
     pub priority: i32,
+    /// What it takes beside the payload of its frames.
+    pub overhead: Overhead,
 }
 
 /// What a camera gets of its channel.
@@ -92,11 +98,11 @@ impl Claim<'_> {
 
     fn airtime_within(&self, within: Duration, rung: usize, bytes_per_ms: f64) -> f64 {
         let within_ms = within.as_secs_f64() * 1e3;
-        self.steps[rung].bytes / (bytes_per_ms * within_ms)
+        self.overhead.with_frame(self.steps[rung].bytes) / (bytes_per_ms * within_ms)
     }
 
     fn bytes_per_second(&self, rung: usize) -> f64 {
-        self.steps[rung].bytes / self.interval.as_secs_f64().max(1e-3)
+        self.overhead.with_frame(self.steps[rung].bytes) / self.interval.as_secs_f64().max(1e-3)
     }
 
     fn floor(&self) -> usize {
@@ -111,14 +117,16 @@ impl Claim<'_> {
 pub fn divide(now: Instant, channel: &ChannelRate, claims: &[Claim<'_>], goal: Goal) -> Vec<Grant> {
     let bytes_per_ms = channel.bytes_per_ms;
     let mut rungs: Vec<Option<usize>> = vec![None; claims.len()];
-    let mut left = channel.airtime_share();
+    let control: f64 = claims.iter().map(|claim| claim.overhead.bytes_per_second).sum();
+    let all = (channel.airtime_share() - control / (bytes_per_ms * 1e3)).max(0.0);
+    let mut left = all;
     let mut by_priority: Vec<usize> = (0..claims.len()).collect();
     by_priority.sort_by_key(|index| std::cmp::Reverse(claims[*index].priority));
     for index in by_priority {
         let claim = &claims[index];
         let airtime = claim.airtime(claim.floor(), bytes_per_ms);
         // A camera that is alone may try what does not fit by the estimate.
-        if airtime <= left || left == channel.airtime_share() {
+        if airtime <= left || left == all {
             left -= airtime;
             rungs[index] = Some(claim.floor());
         }
@@ -193,6 +201,7 @@ mod tests {
             interval: Duration::from_millis(100),
             latency_bound: Duration::from_millis(100),
             priority: 0,
+            overhead: Overhead::default(),
         }
     }
 
@@ -277,6 +286,7 @@ mod tests {
                 interval: Duration::from_millis(*interval),
                 latency_bound: Duration::from_millis(*bound),
                 priority: *priority,
+                overhead: Overhead::default(),
             }).collect();
             let channel = ChannelRate { bytes_per_ms, spread };
             let grants = divide(Instant::ZERO, &channel, &claims, goal);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::contract::Contract;
-use crate::controller::share::{CAP_INTERVAL, CAP_LIFETIME, Channels, Step};
+use crate::controller::share::{CAP_INTERVAL, CAP_LIFETIME, CAP_REFRESH_INTERVAL, Channels, Step};
 use crate::subscription::SubscriptionSpec;
 use crate::units::ClockAnchor;
 use crate::wire::{Share, ShareRequest};
@@ -123,7 +123,7 @@ fn a_channel_is_divided_once_two_claim_it_and_it_was_measured() {
     assert_eq!(shares, [Some(8_000), Some(4_000)]);
     let share = rig.info().share.expect("it is on a channel");
     assert_eq!(share.channel, "hall");
-    assert!(share.carries.is_some_and(|rate| (rate.0 / 1.92e6 - 1.0).abs() < 0.02), "{share:?}");
+    assert!(share.carries.is_some_and(|rate| (rate.0 / 1.92e6 - 1.0).abs() < 0.08), "{share:?}");
     // The second one is not wanted any more: the first is free at the next look.
     rig.broker.handle_closed(rig.now, LinkId(2));
     rig.now += CAP_INTERVAL;
@@ -156,7 +156,11 @@ fn channels_change_while_cameras_are_connected() {
     rig.now += CAP_INTERVAL;
     rig.broker.handle_timeout(rig.now);
     let shares: Vec<_> = told(&mut rig).into_iter().map(|(link, share)| (link, bytes_max(share))).collect();
-    assert_eq!(shares, [(1, Some(8_000)), (2, Some(4_000))], "the two divide what three had");
+    assert_eq!(shares, [(1, Some(8_000))], "the two divide what three had; the second one has what it had");
+    rig.now += CAP_REFRESH_INTERVAL;
+    rig.broker.handle_timeout(rig.now);
+    let shares: Vec<_> = told(&mut rig).into_iter().map(|(link, share)| (link, bytes_max(share))).collect();
+    assert_eq!(shares, [(1, Some(8_000)), (2, Some(4_000))], "before they expire, they are told again");
     // The third comes back, to a channel of its own, and the others lose theirs.
     rig.broker.set_channels(channels(&["yard=dock/cam3"]));
     assert_eq!(told(&mut rig), [(1, Share::Free), (2, Share::Free), (3, Share::Free)]);
