@@ -220,6 +220,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "broker::revocations",
         ],
     ),
+    ("broker::edge::past", &["broker::edge", "broker::edge::roster", "broker::edge::history", "broker"]),
     (
         "broker::edge::answers",
         &[

@@ -18,7 +18,7 @@
 //! | whose is a derived stream, and how is it numbered? | its `Derived`: `derived.rs` |
 //! | what does a camera have of a channel that it shares with others? | its `Shares`: `shares.rs` |
 //! | what do applications want, and where do cameras get profiles from? | `Applications`: `applications.rs` |
-//! | how is a frame of the past fetched? | `History`: `history/mod.rs` |
+//! | how is a frame of the past fetched? | `History`: `history/mod.rs`, asked in `past.rs` |
 //! | what is told of a camera? | `view.rs` |
 //! | which picture of an application goes to its camera? | `Outlet` of a camera: `answers.rs`, [`crate::answers`] |
 //! | who lacks the newest deny list? | `Courier`: `broker/revocations.rs` |
@@ -32,6 +32,7 @@ mod connection;
 mod derived;
 mod history;
 mod pace;
+mod past;
 mod profiles;
 mod publishing;
 mod replica;
@@ -72,7 +73,6 @@ use super::{LinkId, Published};
 use crate::contract::Contract;
 use crate::controller::share::Channels;
 use crate::frame::{Epoch, FrameId};
-use crate::history::PastQuery;
 use crate::log::{LogReader, Record};
 use crate::name::{CameraName, CameraPattern};
 use crate::profile::ProfileHash;
@@ -414,35 +414,6 @@ impl EdgeBroker {
     /// A publisher is gone. `reason`: why, if not in good order.
     pub fn handle_publisher_gone(&mut self, now: Instant, id: PublisherId, reason: Option<String>) {
         self.outputs.extend(self.publishers.handle_gone(now, &mut self.roster, id, reason));
-    }
-
-    // ---- frames of the past -------------------------------------------------------------------------------
-
-    /// A reader lacks a frame that its camera may have. The answer comes as [`EdgeOutput::History`] with the
-    /// number that this returns. It comes at once if the frame was fetched before, or if the camera is
-    /// neither connected nor expected soon.
-    pub fn handle_history_query(&mut self, now: Instant, camera: &CameraName, query: PastQuery) -> u64 {
-        let (question, outputs) = self.history.handle_query(now, &self.roster, camera, query);
-        self.outputs.extend(outputs);
-        question
-    }
-
-    /// Nobody waits for the answer any more.
-    pub fn handle_history_dropped(&mut self, question: u64) {
-        self.outputs.extend(self.history.handle_dropped(question));
-    }
-
-    /// All of the payload of a frame of the past is here.
-    pub fn handle_history_complete(&mut self, now: Instant, id: LinkId, number: u64, payload: Bytes) {
-        let _ = self.roster.handle_heard(now, id);
-        let (bytes, outputs) = self.history.handle_complete(now, &self.roster, (id, number), payload);
-        self.roster.handle_past_frame(id, bytes);
-        self.outputs.extend(outputs);
-    }
-
-    /// The rest of a frame of the past will not come.
-    pub fn handle_history_cancelled(&mut self, now: Instant, link: LinkId, number: u64) {
-        self.outputs.extend(self.history.handle_cancelled(now, &self.roster, (link, number)));
     }
 
     // ---- applications -------------------------------------------------------------------------------------

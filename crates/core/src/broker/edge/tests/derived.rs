@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::broker::PublishError;
 use crate::data::{DataRecord, Origin};
-use crate::history::Unanswered;
+use crate::history::{PastQuery, Tier, Unanswered};
 use crate::source::SourceState;
 
 fn stream(name: &str) -> CameraName {
@@ -194,7 +194,7 @@ fn a_question_for_the_past_is_answered_at_once() {
     rig.open(1, "dock/cam1/faces", "app/counter", 1).expect("it is free");
     rig.broker.handle_publisher_gone(rig.now, PublisherId(1), None);
     rig.take();
-    let query = PastQuery { tier_max: crate::history::Tier::Camera, ..PastQuery::EVERY };
+    let query = PastQuery { tier_max: Tier::Camera, ..PastQuery::EVERY };
     rig.broker.handle_history_query(rig.now, &stream("dock/cam1/faces"), query);
     let answers: Vec<_> = rig
         .take()
