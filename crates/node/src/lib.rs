@@ -40,3 +40,4 @@ mod stills;
 mod transcode;
 mod warm;
 pub mod web;
+mod work;

@@ -26,7 +26,6 @@ use super::response::{Answer, Refused, bytes, empty, json};
 use super::route::{Site, camera_of, describe};
 use super::views;
 use super::watcher::Looked;
-use super::work;
 use crate::api::page::{VIEW_QUALITY, VIEW_WIDTH_MAX};
 use crate::api::past::{From, PAST_AGE_MIN};
 use crate::api::pb;
@@ -34,6 +33,7 @@ use crate::clock::wall_now;
 use crate::edge::LastReply;
 use crate::held::{Survey, Surveyor, camera_holds_from};
 use crate::notes::{Note, NoteContent, NoteId};
+use crate::work;
 
 /// The most requests for the past that are answered at once.
 const REQUESTS_MAX: usize = 16;

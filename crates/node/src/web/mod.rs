@@ -43,7 +43,6 @@ mod text;
 mod video;
 mod views;
 mod watcher;
-mod work;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

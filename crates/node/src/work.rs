@@ -8,7 +8,7 @@ use tokio::task::{JoinError, spawn_blocking};
 
 /// Runs `work` on what `prepare` makes. The permit is held until the work itself is over, so that it bounds what runs, not who waits. If this is
 /// dropped before, the flag is set that `prepare` was given.
-pub(super) async fn run<W: Send + 'static, T: Send + 'static>(
+pub(crate) async fn run<W: Send + 'static, T: Send + 'static>(
     permit: Option<OwnedSemaphorePermit>,
     prepare: impl FnOnce(Arc<AtomicBool>) -> W,
     work: impl FnOnce(W) -> T + Send + 'static,
