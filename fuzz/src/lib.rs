@@ -32,6 +32,7 @@ mod profiles;
 pub mod script;
 pub mod seeds;
 pub mod stream;
+mod surveys;
 pub mod text;
 pub mod tiles;
 mod wire;

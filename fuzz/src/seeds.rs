@@ -42,7 +42,7 @@ use mez_node::revocation::SignedList;
 use prost::Message as _;
 
 use crate::text::Language;
-use crate::{access_units, camera_broker, deny_list, edge_broker, nut};
+use crate::{access_units, camera_broker, deny_list, edge_broker, nut, surveys};
 
 /// An input that is built here.
 pub struct Seed {
@@ -133,6 +133,10 @@ fn id(epoch: u64, sequence: u64) -> FrameId {
 }
 
 fn messages() -> Vec<(&'static str, Message)> {
+    [other_messages(), surveys::messages()].concat()
+}
+
+fn other_messages() -> Vec<(&'static str, Message)> {
     let at = Instant::from_nanos;
     let software = || String::from("mez 0.1.0");
     let contract = Contract {

@@ -7,9 +7,10 @@ import { framesIn } from "../src/api/client.ts";
 import type { Camera, Cameras, Contract, Held, Note } from "../src/api/types.ts";
 import { codecOf } from "../src/parts/player.ts";
 import { contractColumn, Histories } from "../src/state/histories.ts";
-import { allNotes, holeAt, isAtCamera, piece, playedFrom, repliesOn, spanAt } from "../src/state/past.ts";
+import { allNotes, atCamera, holeAt, isAtCamera, piece, playedFrom, repliesOn, spanAt } from "../src/state/past.ts";
 import { cameraHref, historyHref, parseRoute, tokenIn } from "../src/state/route.ts";
 import { SAMPLES_MAX, Timeline } from "../src/state/timeline.ts";
+import { standing } from "../src/words/held.ts";
 import { byFineness, rungInWords } from "../src/words/rung.ts";
 import * as units from "../src/words/units.ts";
 import { whyNow } from "../src/words/why.ts";
@@ -204,6 +205,9 @@ const held = (more: Partial<Held> = {}): Held => ({
     edge_until_utc_ms: 70_000,
     camera_from_utc_ms: null,
     camera_unanswered: null,
+    camera_surveyed_until_utc_ms: null,
+    camera_spans: null,
+    camera_holes: null,
     spans: [
         { from_utc_ms: 10_000, to_utc_ms: 20_000, frames: 100, skipped: {} },
         { from_utc_ms: 60_000, to_utc_ms: 70_000, frames: 100, skipped: {} },
@@ -228,6 +232,65 @@ test("playback passes over what nobody holds, and ends where there is nothing mo
     assert.equal(spanAt(held(), 20_000)?.frames, 100);
     assert.equal(holeAt(held(), 20_001)?.reason, "link_down");
     assert.deepEqual(piece(60_000, 170_000, held()), { left: 0.6, width: 0.4 });
+});
+
+/** The camera has frames from 15 to 40, and from 50 to 80. */
+const withCamera = (more: Partial<Held> = {}): Held =>
+    held({
+        camera_from_utc_ms: 15_000,
+        camera_surveyed_until_utc_ms: 100_000,
+        camera_spans: [
+            { from_utc_ms: 15_000, to_utc_ms: 40_000, frames: 250, skipped: {} },
+            { from_utc_ms: 50_000, to_utc_ms: 80_000, frames: 1, skipped: { damaged: 3 } },
+        ],
+        camera_holes: [
+            { from_utc_ms: 0, to_utc_ms: 15_000, reason: "gone", skipped: {} },
+            { from_utc_ms: 40_000, to_utc_ms: 50_000, reason: "camera_restarted", skipped: {} },
+            { from_utc_ms: 80_000, to_utc_ms: 100_000, reason: "not_published", skipped: {} },
+        ],
+        ...more,
+    });
+
+test("playback passes over what neither the edge nor the camera holds", () => {
+    const told = withCamera();
+    assert.equal(playedFrom(told, 5_000), 10_000, "the camera begins later than the edge");
+    assert.equal(playedFrom(told, 30_000), 30_000, "the camera has it");
+    assert.equal(playedFrom(told, 40_000), 40_000, "its last frame before its hole");
+    assert.equal(playedFrom(told, 40_200), 50_000);
+    assert.equal(playedFrom(told, 79_000), 79_000);
+    assert.equal(playedFrom(told, 80_200), null, "nobody has more");
+    // The edge has frames where the camera has none.
+    const restarted = withCamera({ spans: [{ from_utc_ms: 10_000, to_utc_ms: 70_000, frames: 600, skipped: {} }], holes: [] });
+    assert.equal(playedFrom(restarted, 45_000), 45_000);
+    assert.equal(isAtCamera(restarted, 45_000), false);
+    // A pause that is too short to be told is no hole, and neither is what the camera has not surveyed.
+    const cut = withCamera({ camera_surveyed_until_utc_ms: 30_000, camera_spans: [told.camera_spans![0]!], camera_holes: [] });
+    assert.equal(isAtCamera(cut, 60_000), true);
+    assert.equal(isAtCamera(cut, 14_000), false);
+    assert.equal(atCamera(held()), null);
+    // One that holds nothing at all.
+    const empty = withCamera({ camera_from_utc_ms: null, camera_spans: [], camera_holes: [{ ...told.holes[0]!, to_utc_ms: 100_000 }] });
+    assert.equal(playedFrom(empty, 20_200), 60_000);
+    assert.equal(playedFrom(empty, 70_200), null);
+});
+
+test("where a picture is missing, it is said why the edge and the camera do not hold it", () => {
+    const told = withCamera();
+    assert.equal(standing(told, 12_000), "The edge holds 100 frames of this stretch.");
+    assert.equal(
+        standing(told, 30_000),
+        "The edge holds nothing here: no link between camera and edge. The camera holds 250 frames of this stretch.",
+    );
+    assert.match(standing(told, 55_000), /The camera holds 1 frame of this stretch; 3 frames between them/);
+    assert.equal(
+        standing(told, 45_000),
+        "Nothing is held here: no link between camera and edge. The camera holds nothing here either: it was restarted; nobody knows how many frames there were.",
+    );
+    assert.match(standing(told, 5_000), /^Nothing is held here: the edge holds nothing so old\. .* either: it holds nothing so old\.$/);
+    // A camera of an earlier version says only since when it holds frames.
+    assert.match(standing(held({ camera_from_utc_ms: 30_000 }), 40_000), /The camera may hold frames\.$/);
+    assert.equal(standing(held({ camera_from_utc_ms: 30_000 }), 25_000), "Nothing is held here: no link between camera and edge.");
+    assert.match(standing(held({ camera_unanswered: "not_answered" }), 40_000), /The camera could not be asked\.$/);
 });
 
 test("boxes of the past are drawn on their frame, and for two seconds where there is none newer", () => {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use mez_core::broker::camera::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX};
+use mez_core::broker::camera::{HISTORY_FRAMES_MAX, HISTORY_REQUESTS_MAX, SURVEY_REQUESTS_MAX};
 use mez_core::broker::edge::{ARRIVING_BYTES_MAX, ARRIVING_FRAMES_MAX};
 use mez_core::broker::{
     DIAL_TIME_MAX, EPOCH_BASE, EPOCH_JUMP_MAX, EPOCH_MAX, EPOCH_RAISE_MAX, NUMBER_MAX, PEER_SILENCE_MAX,
@@ -18,9 +18,11 @@ use mez_core::controller::Calibration;
 use mez_core::controller::share::Step;
 use mez_core::frame::{
     ChainLink, ClockSource, Encoding, Epoch, FRAME_BYTES_MAX, FrameId, FrameMeta, RUNG_BYTES_MAX, Reference,
-    Rung, Sequence, SkipRange, SkipReason,
+    Rung, Sequence, SkipCounts, SkipRange, SkipReason,
 };
-use mez_core::history::{PastQuery, Tier};
+use mez_core::history::{
+    HeldSpan, Hole, HoleReason, PastQuery, SURVEY_HOLES_MAX, SURVEY_SPANS_MAX, Survey, Tier,
+};
 use mez_core::profile::SizeDrift;
 use mez_core::source::SourceState;
 use mez_core::trace::{CameraTrace, Stage};
@@ -28,11 +30,11 @@ use mez_core::units::{BitsPerSecond, ClockAnchor, Instant, Timestamp};
 use mez_core::wire::{
     ALPN, Abilities, AnswerAccount, AnswerRequest, AnswerSkip, AnswerSkips, CONTRACTS_MAX, Demand,
     DiskStatus, FRAME_HEADER_BYTES_MAX, FeasibilityReport, FrameHeader, Hello, HistoryCode, HistoryEnd,
-    HistoryRequest, Inquiry, MESSAGE_BYTES_MAX, Message, MessageBuffer, NegotiationResult, PROFILE_BYTES_MAX,
-    PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse, RECORD_BYTES_MAX, REPLY_BYTES_MAX,
-    REVOCATION_LIST_BYTES_MAX, RecordHead, RecordKind, RefuseCode, ReplyResult, Report,
+    HistoryRequest, Inquiry, MESSAGE_BYTES_MAX, Message, MessageBuffer, NegotiationResult, NoSurvey,
+    PROFILE_BYTES_MAX, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, ProfileUse, RECORD_BYTES_MAX,
+    REPLY_BYTES_MAX, REVOCATION_LIST_BYTES_MAX, RecordHead, RecordKind, RefuseCode, ReplyResult, Report,
     SHARE_REQUEST_RUNGS_MAX, SKIP_RANGES_MAX, Share, ShareRequest, SourceReport, Standing, Status,
-    TEXT_BYTES_MAX, VERSION, Welcome,
+    SurveyAnswer, SurveyRequest, TEXT_BYTES_MAX, VERSION, Welcome,
 };
 
 use self::document::{blocks, hex};
@@ -49,7 +51,7 @@ fn at(millis: u64) -> Instant {
 
 /// The messages of the worked examples, one story in order.
 fn messages() -> Vec<(&'static str, Message)> {
-    [greetings(), reports(), contracts(), profiles(), past_and_replies()].concat()
+    [greetings(), reports(), contracts(), profiles(), past_and_replies(), surveys()].concat()
 }
 
 fn greetings() -> Vec<(&'static str, Message)> {
@@ -266,6 +268,31 @@ fn past_and_replies() -> Vec<(&'static str, Message)> {
     ]
 }
 
+/// What a camera holds of ten minutes: it was restarted in between.
+fn surveys() -> Vec<(&'static str, Message)> {
+    let at = |seconds: u64| Timestamp::from_nanos((1_700_000_000 + seconds) * 1_000_000_000);
+    let mut skipped = SkipCounts::default();
+    skipped.add(SkipReason::Damaged, 3);
+    let span = |begin, end, frames, skipped| HeldSpan { begin: at(begin), end: at(end), frames, skipped };
+    let reason = HoleReason::CameraRestarted;
+    let hole = Hole { begin: at(200), end: at(240), reason, skipped: SkipCounts::default() };
+    let survey = Survey {
+        held_from: Some(at(0) - Duration::from_hours(1)),
+        cut_at: None,
+        spans: vec![span(0, 200, 2_997, skipped), span(240, 600, 5_400, SkipCounts::default())],
+        holes: vec![hole],
+    };
+    let (begin, length) = (at(0), Duration::from_mins(10));
+    vec![
+        ("survey-request", Message::SurveyRequest(SurveyRequest { request: 7, begin, length })),
+        ("survey-answer", Message::SurveyAnswer(SurveyAnswer { request: 7, begin, survey: Ok(survey) })),
+        (
+            "survey-busy",
+            Message::SurveyAnswer(SurveyAnswer { request: 7, begin, survey: Err(NoSurvey::Busy) }),
+        ),
+    ]
+}
+
 /// The frame headers of the worked examples.
 fn headers() -> Vec<(&'static str, FrameHeader)> {
     let still = FrameHeader {
@@ -404,6 +431,9 @@ fn limits_and_times_are_those_of_the_code() {
         ("SHARE_REQUEST_RUNGS_MAX", SHARE_REQUEST_RUNGS_MAX as u64),
         ("HISTORY_REQUESTS_MAX", HISTORY_REQUESTS_MAX as u64),
         ("HISTORY_FRAMES_MAX", u64::from(HISTORY_FRAMES_MAX)),
+        ("SURVEY_REQUESTS_MAX", SURVEY_REQUESTS_MAX as u64),
+        ("SURVEY_SPANS_MAX", SURVEY_SPANS_MAX.into()),
+        ("SURVEY_HOLES_MAX", SURVEY_HOLES_MAX.into()),
     ] {
         let said = limits.get(name).map(|text| text.replace(',', ""));
         assert_eq!(said, Some(value.to_string()), "{name}");
@@ -448,6 +478,18 @@ fn codes_are_those_of_the_code() {
     }
     for (code, name) in HistoryCode::ALL.into_iter().zip(["none", "rung", "busy", "too_large"]) {
         named("### HistoryEnd", code as u16, name);
+    }
+    named("### SurveyAnswer", 1, "surveyed");
+    for (code, name) in NoSurvey::ALL.into_iter().zip(["busy", "unreadable"]) {
+        named("### SurveyAnswer", code as u16, name);
+    }
+    for (code, reason) in [
+        (0x80, HoleReason::Gone),
+        (0x81, HoleReason::CameraRestarted),
+        (0x82, HoleReason::NotPublished),
+        (0x83, HoleReason::CameraAbsent),
+    ] {
+        named("### Why nothing is held", code, reason.name());
     }
     let uses = ["none", "fetching", "in_use", "other_size", "no_rung", "unreadable"];
     for (code, name) in ProfileUse::ALL.into_iter().zip(uses) {

@@ -1,16 +1,21 @@
-//! Surveys what is held of a camera's past, from the descriptions of frames alone: in memory, on disk, and at the camera.
+//! Surveys what is held of a camera's past, from the descriptions of frames alone: in memory and on disk, at an edge or at the camera. An edge also
+//! asks the camera for its own survey.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mez_core::frame::{FrameId, SkipCounts};
-use mez_core::history::{HeldSpan, HeldSummary, Hole, HoleReason, PastQuery, Tier, Unanswered};
+use mez_core::broker::edge::NotSurveyed;
+use mez_core::frame::{FrameId, SkipCounts, SkipReason};
+use mez_core::history::{
+    HOLES_MAX, HeldSummary, HoleReason, PastQuery, SURVEY_HOLES_MAX, Survey, Tier, Unanswered,
+};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::store::{StorageError, StorageErrorKind, StoreReader};
 use mez_core::subscription::skipped_between;
 use mez_core::units::{Instant, Timestamp};
+use tracing::{debug, warn};
 
 use crate::clock::monotonic_now;
 use crate::persist::LogFiles;
@@ -24,22 +29,45 @@ const SURVEY_TIME_MAX: Duration = Duration::from_secs(3);
 const FRAMES_BETWEEN_LOOKS: u64 = 256;
 /// How long the camera has to say from when on it holds frames. One that comes back later is asked by the next survey.
 const CAMERA_TIME_MAX: Duration = Duration::from_secs(1);
+/// How long the camera has for its survey: as long as one reads, and the way there and back.
+const CAMERA_SURVEY_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What is held of a span of capture times.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Survey {
-    /// The capture time of the oldest frame that the edge holds.
-    pub(crate) held_from: Option<Timestamp>,
-    /// The capture time of the newest frame that the edge has in memory.
-    pub(crate) held_until: Option<Timestamp>,
-    pub(crate) spans: Vec<HeldSpan>,
-    pub(crate) holes: Vec<Hole>,
-    /// Up to when the span was surveyed, if there was too much for one survey.
-    pub(crate) cut_at: Option<Timestamp>,
+/// Whose log is surveyed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LogOf {
+    /// An edge's, with the reason why there is nothing behind the last frame, if nothing is held behind the span either.
+    Edge(HoleReason),
+    /// A camera's own.
+    Camera,
 }
 
-/// A camera's past at this edge.
+impl LogOf {
+    const fn holes_max(self) -> u32 {
+        match self {
+            Self::Edge(_) => HOLES_MAX,
+            Self::Camera => SURVEY_HOLES_MAX,
+        }
+    }
+
+    const fn rest(self) -> HoleReason {
+        match self {
+            Self::Edge(rest) => rest,
+            Self::Camera => HoleReason::NotPublished,
+        }
+    }
+
+    /// What is missing, by reason. Nothing is late in a camera's own log: frames that are missing there were not written to its disk.
+    fn missing(self, missing: SkipCounts) -> SkipCounts {
+        match self {
+            Self::Edge(_) => missing,
+            Self::Camera => missing.relabelled(SkipReason::LateOrLost, SkipReason::NotHeld),
+        }
+    }
+}
+
+/// A log of a camera's frames, at an edge or at the camera.
 pub(crate) struct Surveyor {
+    of: LogOf,
     disk: Option<(LogFiles, StoreReader)>,
     memory: Option<LogReader>,
     summary: HeldSummary,
@@ -52,15 +80,16 @@ pub(crate) struct Surveyor {
 impl Surveyor {
     /// Begins to survey `begin..=end`. It ends early once `stop` is set.
     pub(crate) fn new(
-        places: &PastSources,
-        (camera, memory): (&CameraName, Option<LogReader>),
+        of: LogOf,
+        (disk, memory): (Option<(LogFiles, StoreReader)>, Option<LogReader>),
         (begin, end): (Timestamp, Timestamp),
         stop: Arc<AtomicBool>,
     ) -> Self {
         Self {
-            disk: places.skimming(camera),
+            of,
+            disk,
             memory,
-            summary: HeldSummary::new(begin, end),
+            summary: HeldSummary::new(begin, end, of.holes_max()),
             span: (begin, end),
             frames: 0,
             due: monotonic_now() + SURVEY_TIME_MAX,
@@ -68,12 +97,10 @@ impl Surveyor {
         }
     }
 
-    /// Surveys, which reads files. `rest`: why there is nothing behind the last frame, if nothing is held behind the span either.
-    pub(crate) fn run(mut self, rest: HoleReason) -> Result<Survey, StorageError> {
+    /// Surveys, which reads files.
+    pub(crate) fn run(mut self) -> Result<Survey, StorageError> {
         let memory = self.memory.take();
         let oldest = memory.as_ref().and_then(LogReader::oldest);
-        let held_until = memory.as_ref().and_then(LogReader::newest);
-        let held_until = held_until.map(|newest| newest.frame.meta.captured);
         let mut held_from = oldest.as_ref().map(|oldest| oldest.captured);
         let mut cut_at = None;
         let mut disk = self.disk.take();
@@ -94,9 +121,10 @@ impl Surveyor {
         if cut_at.is_none() {
             self.look_behind(&mut disk, memory.as_ref(), oldest.map(|oldest| oldest.id))?;
         }
+        let rest = self.of.rest();
         let (until, rest) = cut_at.map_or((self.span.1, rest), |at| (at, HoleReason::NotPublished));
         let (spans, holes) = self.summary.finish(held_from, until, rest);
-        Ok(Survey { held_from, held_until, spans, holes, cut_at })
+        Ok(Survey { held_from, cut_at, spans, holes })
     }
 
     /// Adds what the disk holds before the frame `before`. Returns where it has had enough.
@@ -164,13 +192,14 @@ impl Surveyor {
 
     /// What is missing between the last frame and this one.
     fn missing_before(&self, record: &Record, broken: bool) -> SkipCounts {
-        match self.summary.last() {
+        let missing = match self.summary.last() {
             None => record.skipped.iter().fold(SkipCounts::default(), |mut missing, range| {
                 missing.add(range.reason, range.count);
                 missing
             }),
             last => skipped_between(last, record, (0, broken)),
-        }
+        };
+        self.of.missing(missing)
     }
 
     fn is_over(&self) -> bool {
@@ -193,11 +222,39 @@ impl Surveyor {
     }
 }
 
+/// What a camera itself holds.
+pub(crate) struct AtCamera {
+    /// From when on it holds its frames. [`Timestamp::MAX`]: it holds none.
+    pub(crate) from: Result<Timestamp, Unanswered>,
+    /// What it holds of the span that was asked for. `None`: it was not asked, or does not say it.
+    pub(crate) survey: Option<Survey>,
+}
+
+impl AtCamera {
+    /// Nobody can ask it.
+    pub(crate) const ABSENT: Self = Self { from: Err(Unanswered::CameraAbsent), survey: None };
+
+    /// Asks it for a survey; if it makes none, from when on it holds frames.
+    pub(crate) async fn ask(places: &PastSources, camera: &CameraName, span: (Timestamp, Timestamp)) -> Self {
+        let asked = tokio::time::timeout(CAMERA_SURVEY_TIME_MAX, places.survey_camera(camera, span)).await;
+        match asked.unwrap_or(Err(NotSurveyed::Unanswered(Unanswered::TimedOut))) {
+            Ok(survey) => Self { from: Ok(survey.held_from.unwrap_or(Timestamp::MAX)), survey: Some(survey) },
+            Err(NotSurveyed::Unanswered(Unanswered::CameraAbsent)) => Self::ABSENT,
+            Err(why) => {
+                match why {
+                    NotSurveyed::Absurd(_) | NotSurveyed::Unreadable => {
+                        warn!(%camera, "what the camera holds is not known: {why}");
+                    }
+                    NotSurveyed::Unanswered(_) => debug!(%camera, "no survey of the camera: {why}"),
+                }
+                Self { from: camera_holds_from(places, camera).await, survey: None }
+            }
+        }
+    }
+}
+
 /// From when on a camera itself holds its frames. [`Timestamp::MAX`]: it holds none.
-pub(crate) async fn camera_holds_from(
-    places: &PastSources,
-    camera: &CameraName,
-) -> Result<Timestamp, Unanswered> {
+async fn camera_holds_from(places: &PastSources, camera: &CameraName) -> Result<Timestamp, Unanswered> {
     // Nothing is so old, so no frame crosses the link.
     let none = PastQuery { end: Timestamp::MIN, tier_max: Tier::Camera, ..PastQuery::EVERY };
     let asked = tokio::time::timeout(CAMERA_TIME_MAX, places.ask_camera(camera, none)).await;

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mez_core::broker::edge::NotSurveyed;
 use mez_core::frame::FrameId;
-use mez_core::history::{PastAnswer, PastQuery, Tier, Unanswered};
+use mez_core::history::{PastAnswer, PastQuery, Survey, Tier, Unanswered};
 use mez_core::log::{LogReader, Record};
 use mez_core::name::CameraName;
 use mez_core::session::{KnownCameras, Session, SessionOutput};
@@ -76,6 +77,18 @@ impl PastSources {
         match &self.cameras {
             Some(cameras) => cameras.ask(camera, query).await,
             None => PastAnswer::unanswered(Unanswered::Unable),
+        }
+    }
+
+    /// What a camera itself holds of a span.
+    pub(crate) async fn survey_camera(
+        &self,
+        camera: &CameraName,
+        span: (Timestamp, Timestamp),
+    ) -> Result<Survey, NotSurveyed> {
+        match &self.cameras {
+            Some(cameras) => cameras.survey(camera, span).await,
+            None => Err(NotSurveyed::Unanswered(Unanswered::Unable)),
         }
     }
 

@@ -1,11 +1,15 @@
 //! Checks every output of the broker before carrying it out.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::camera::CameraOutput;
 use mez_core::frame::{FrameId, Reference, Rung, Sequence};
 use mez_core::history::still_of_video;
-use mez_core::wire::{FRAME_HEADER_BYTES_MAX, FrameHeader, Message, PROFILE_BYTES_MAX, SKIP_RANGES_MAX};
+use mez_core::wire::{
+    FRAME_HEADER_BYTES_MAX, FrameHeader, Message, PROFILE_BYTES_MAX, SKIP_RANGES_MAX, SurveyAnswer,
+};
 
 use super::{LINKS_MAX, LOOKS_MAX, OUTPUTS_MAX, World};
 use crate::edge_broker::crosses;
@@ -47,6 +51,10 @@ impl World {
                         // An unwanted look-up may be requested again and again; a driver drops it.
                         self.looks.pop_front();
                     }
+                }
+                CameraOutput::Survey { begin, end } => {
+                    assert!(begin <= end);
+                    assert_eq!(self.surveying.replace((begin, end)), None, "two surveys at once");
                 }
                 CameraOutput::SendFrame { link, header, payload } if header.history > 0 => {
                     self.sends_past(link, &header, &payload);
@@ -98,6 +106,10 @@ impl World {
             Message::HistoryEnd(end) => {
                 assert!(self.was_asked(link, end.request), "{end:?} was not asked for");
                 self.answers += 1;
+            }
+            Message::SurveyAnswer(SurveyAnswer { begin, survey: Ok(survey), .. }) => {
+                let end = *begin + Duration::from_millis(u32::MAX.into());
+                assert_eq!(survey.check(*begin, end), Ok(()), "no edge believes {survey:?}");
             }
             _ => {}
         }

@@ -11,6 +11,7 @@
 //! - frames of the past are those that were asked for, one at a time, none while a live one has bytes not yet sent, and none
 //!   that the edge does not take;
 //! - no part of a profile is asked for that no contract names, and none is read that is larger than the limit;
+//! - surveys are made one at a time, of what was asked for, and each answer is one that an edge believes;
 //! - whatever happened, an edge that behaves gets frames again, and an answer to a question for the past.
 //!
 //! | step | what happens |
@@ -20,7 +21,7 @@
 //! | 4–7, 10, 11, 15 | what an edge says: `said.rs` |
 //! | 12, 13 | time passes |
 //! | 17, 19 | contracts that differ, and profiles: `said.rs` |
-//! | 20–23 | questions for the past, and their answers: `said.rs` |
+//! | 20–23 | questions for the past and for surveys, and their answers: `said.rs` |
 
 mod checks;
 mod codec;
@@ -119,6 +120,8 @@ struct World {
     reading: VecDeque<ProfileHash>,
     /// Open look-ups of past frames.
     looks: VecDeque<(u64, PastQuery)>,
+    /// The survey that is being made.
+    surveying: Option<(Timestamp, Timestamp)>,
     /// The numbers of the requested past frames, by connection.
     asked: Vec<(LinkId, Range<u64>)>,
     last_request: u64,
@@ -188,6 +191,7 @@ impl World {
             profile_offset: 0,
             reading: VecDeque::new(),
             looks: VecDeque::new(),
+            surveying: None,
             asked: Vec::new(),
             last_request: 0,
             past: None,
@@ -320,6 +324,9 @@ impl World {
             19 => self.profile_part(a, b, c),
             20 => self.asks(a, b, c),
             21 => self.looked(b),
+            // The edge asks for a survey, or one is made.
+            22 if b & 3 == 1 => self.survey(a, b >> 2, c),
+            22 if b & 3 == 3 => self.surveyed(b >> 2, c),
             22 => self.past_left(),
             23 => self.past_transformed(b, c),
             _ => {}

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use mez_core::broker::LinkId;
 use mez_core::broker::camera::Transformed;
 use mez_core::contract::{Contract, OnInfeasible};
-use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, Rung, Sequence};
-use mez_core::history::{PastAnswer, PastQuery, Tier};
+use mez_core::frame::{ChainLink, Encoding, Epoch, FrameId, Rung, Sequence, SkipCounts};
+use mez_core::history::{HeldSummary, HoleReason, PastAnswer, PastQuery, SURVEY_HOLES_MAX, Survey, Tier};
 use mez_core::units::{Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, FeasibilityReport, Hello, HistoryCode, HistoryEnd, HistoryRequest,
     Message, NegotiationResult, PROFILE_PART_BYTES_MAX, ProfilePart, ProfileRequest, RefuseCode, ReplyResult,
-    Report, Share, Status, VERSION, Welcome,
+    Report, Share, Status, SurveyRequest, VERSION, Welcome,
 };
 
 use super::{ASKED_MAX, EPOCH, ORIGIN, World};
@@ -308,6 +308,34 @@ impl World {
             ..PastAnswer::default()
         };
         self.broker.handle_history(self.now, ticket, answer);
+    }
+
+    /// The edge asks for a survey: b gives its length, c where it begins.
+    pub(super) fn survey(&mut self, a: u8, b: u8, c: u8) {
+        let link = self.link(a);
+        self.last_request += 1;
+        // Far from the end of the clock, where milliseconds are cut.
+        let begin = Timestamp::from_nanos(pick(&NUMBERS, c) >> 1);
+        let length = Duration::from_millis(pick(&NUMBERS, b).min(u32::MAX.into()));
+        let request = SurveyRequest { request: self.last_request, begin, length };
+        self.broker.handle_message(self.now, link, Message::SurveyRequest(request));
+    }
+
+    /// A survey is made: b says of what, c gives a place in the span.
+    pub(super) fn surveyed(&mut self, b: u8, c: u8) {
+        let Some((begin, end)) = self.surveying.take() else { return };
+        let at = |millis: u64| begin + Duration::from_millis(millis);
+        let place = pick(&NUMBERS, c).min(1 << 33);
+        let mut held = HeldSummary::new(begin, end, SURVEY_HOLES_MAX);
+        for number in 0..u64::from(b >> 2) {
+            let captured = if b & 1 == 0 { at(number * 2_000) } else { at(place / (number + 1)) };
+            let id = FrameId { epoch: Epoch(1 + number / 5), sequence: Sequence(number) };
+            held.add(id, captured, &SkipCounts::default());
+        }
+        let until = at(place);
+        let (spans, holes) = held.finish((b & 2 == 0).then_some(begin), until, HoleReason::NotPublished);
+        let survey = Survey { held_from: Some(begin), cut_at: (c & 1 == 0).then_some(until), spans, holes };
+        self.broker.handle_surveyed(self.now, (b != 63).then_some(survey));
     }
 
     /// The codec of the past finishes: b says whether it failed, c gives the bytes that came out.

@@ -33,6 +33,6 @@ pub const KINDS: [Kind; 24] = [
     kind("profile-part", ["link", "part", "size"]),
     kind("ask", ["link", "count", "question"]),
     kind("found", ["", "outcome", ""]),
-    kind("past-left", ["", "", ""]),
+    kind("past-left", ["link", "survey", "value"]),
     kind("past-made", ["", "outcome", "size"]),
 ];

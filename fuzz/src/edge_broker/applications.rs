@@ -15,9 +15,9 @@ use mez_core::session::{AtEdge, Session, SessionOutput};
 use mez_core::subscription::{Deliver, Span, SubscriptionSpec};
 use mez_core::units::Timestamp;
 
-use super::{EPOCHS, NAMES, PATTERNS, Reader, SUBSCRIPTIONS, World, captured, sequence};
+use super::{EPOCHS, NAMES, ORIGIN, PATTERNS, Reader, SUBSCRIPTIONS, World, captured, sequence};
 use crate::profiles::{PROFILES, profile};
-use crate::script::pick;
+use crate::script::{NUMBERS, pick};
 
 /// Ages that a client library may claim, in nanoseconds.
 const CLAIMS: [u64; 4] = [0, 30_000_000, 900_000_000, u64::MAX / 2];
@@ -89,6 +89,18 @@ impl World {
         };
         let question = self.broker.handle_history_query(self.now, &camera, query);
         assert_eq!(self.questions.insert(question, query), None, "a number is given twice");
+    }
+
+    /// Somebody wants a survey of a camera: a selects it, b gives the length. With an odd c, nobody waits for the oldest one any more.
+    pub(super) fn survey(&mut self, a: u8, b: u8, c: u8) {
+        if c & 1 == 1 {
+            let Some((question, _)) = self.surveys.pop_first() else { return };
+            return self.broker.handle_survey_dropped(question);
+        }
+        let camera: CameraName = pick(&NAMES, a).parse().unwrap();
+        let span = (ORIGIN, ORIGIN + Duration::from_millis(pick(&NUMBERS, b).min(1 << 20)));
+        let question = self.broker.handle_survey_query(&camera, span);
+        assert_eq!(self.surveys.insert(question, span), None, "a number is given twice");
     }
 
     /// The reader no longer waits for an answer.

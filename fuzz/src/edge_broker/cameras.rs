@@ -8,9 +8,10 @@ use mez_core::contract::negotiation::ContractOutcome;
 use mez_core::controller::Calibration;
 use mez_core::controller::share::Step;
 use mez_core::frame::{
-    ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipRange,
-    SkipReason,
+    ChainLink, ClockSource, Encoding, Epoch, FrameId, FrameMeta, Reference, Rung, Sequence, SkipCounts,
+    SkipRange, SkipReason,
 };
+use mez_core::history::{HeldSpan, Hole, HoleReason, Survey};
 use mez_core::profile::SizeDrift;
 use mez_core::source::SourceState;
 use mez_core::stills::StillAnswer;
@@ -18,12 +19,12 @@ use mez_core::trace::{CameraTrace, Stage};
 use mez_core::units::{BitsPerSecond, Instant, Timestamp};
 use mez_core::wire::{
     Abilities, Demand, DiskStatus, FeasibilityReport, FrameHeader, HistoryCode, HistoryEnd, HistoryRequest,
-    Message, NegotiationResult, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, ReplyResult, Report,
-    SKIP_RANGES_MAX, ShareRequest, SourceReport, Status, VERSION, Welcome,
+    Message, NegotiationResult, NoSurvey, ProfilePart, ProfileRequest, ProfileUse, RefuseCode, ReplyResult,
+    Report, SKIP_RANGES_MAX, ShareRequest, SourceReport, Status, SurveyAnswer, VERSION, Welcome,
 };
 
 use super::applications::past_query;
-use super::{World, captured};
+use super::{ORIGIN, World, captured};
 use crate::profiles::PROFILES;
 use crate::script::{NUMBERS, pick};
 
@@ -94,6 +95,22 @@ impl World {
         if done {
             self.past_arrived(u8::MAX, b);
         }
+    }
+
+    /// A camera tells what it holds: b says what, c of which question.
+    pub(super) fn surveyed(&mut self, link: LinkId, b: u8, c: u8) {
+        let question = self.surveys.keys().nth(usize::from(c & 7)).copied().unwrap_or(pick(&NUMBERS, c));
+        let at = |millis: u8| ORIGIN + Duration::from_millis(millis.into());
+        let skipped = SkipCounts::default();
+        let span = HeldSpan { begin: at(b & 3), end: at(b >> 2 & 3), frames: b.into(), skipped };
+        let hole = Hole { begin: at(b >> 4 & 3), end: at(b >> 6), reason: HoleReason::Gone, skipped };
+        let (spans, holes) = (vec![span; 1 + usize::from(c >> 5)], vec![hole; usize::from(c & 1)]);
+        let survey = match c & 0x18 {
+            0x18 => Err(pick(&NoSurvey::ALL, b)),
+            _ => Ok(Survey { held_from: None, cut_at: (c & 8 != 0).then(|| at(b)), spans, holes }),
+        };
+        let answer = SurveyAnswer { request: question, begin: ORIGIN, survey };
+        self.broker.handle_message(self.now, link, Message::SurveyAnswer(answer));
     }
 
     /// A past frame has arrived completely, or no more of it comes: b selects the frame, c the case.
@@ -271,7 +288,7 @@ pub(super) fn message(b: u8, c: u8, now: Instant) -> Message {
                 })
                 .collect(),
         }),
-        18 => Message::Abilities(Abilities { past: c & 1 == 0 }),
+        18 => Message::Abilities(Abilities { past: c & 1 == 0, surveys: c & 2 == 0 }),
         17 => {
             let span = (Timestamp::MIN, Timestamp::MAX);
             let query = past_query((None, None), span, false);

@@ -48,6 +48,13 @@ impl World {
                     }
                 }
                 EdgeOutput::History { request, answer } => self.answered(request, &answer),
+                EdgeOutput::Surveyed { question, survey } => {
+                    let asked = self.surveys.remove(&question);
+                    let (begin, end) = asked.expect("a survey is told once, to whoever waits for it");
+                    if let Ok(survey) = survey {
+                        assert_eq!(survey.check(begin, end), Ok(()));
+                    }
+                }
                 // A reset may end a subscription before it has read what it was given.
                 EdgeOutput::Ended { subscription, .. } => drop(self.readers.remove(&subscription)),
                 EdgeOutput::Appended { .. }
@@ -183,6 +190,7 @@ impl World {
     /// Requests the past from the camera, and passes the answer on to the reader.
     fn recover_past(&mut self, name: &CameraName, link: LinkId) {
         assert!(self.questions.is_empty(), "an hour later questions are open: {:?}", self.questions);
+        assert!(self.surveys.is_empty(), "an hour later surveys are awaited: {:?}", self.surveys);
         self.asked.clear();
         let query = past_query((None, None), (Timestamp::MIN, Timestamp::MAX), true);
         let question = self.broker.handle_history_query(self.now, name, query);

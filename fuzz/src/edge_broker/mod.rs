@@ -10,6 +10,7 @@
 //! - a log is found in order by every kind of query;
 //! - a question for the past is answered once, with a frame that was asked for or with none, unless nobody waits any more; cameras
 //!   are asked with numbers that are new, and a frame of the past is taken only where its number was asked for;
+//! - the same of a survey, which tells of nothing that was not asked for;
 //! - whether a contract is kept is said in a few words, and comes to an end;
 //! - whatever happened, a camera that behaves is taken in, asked for frames and for the past, and heard; where an earlier run of the edge left an epoch
 //!   that none can follow, after a reset.
@@ -19,7 +20,7 @@
 //! | 0, 1, 14, 15, 16 | connections come and go, cameras say who they are, time passes |
 //! | 2–6, 12, 13 | what cameras say: `cameras.rs`; cameras are reset |
 //! | 7–11, 17, 20, 24 | what applications ask: `applications.rs` |
-//! | 18, 19, 21, 22 | questions for the past, and their answers |
+//! | 18, 19, 21, 22 | questions for the past and for surveys, and their answers |
 //! | 23 | stills are made |
 
 mod applications;
@@ -113,6 +114,8 @@ struct World {
     stills: VecDeque<(SubscriptionId, CameraName, FrameId)>,
     /// Requests for the past that wait for an answer.
     questions: BTreeMap<u64, PastQuery>,
+    /// The surveys that somebody waits for, with their spans.
+    surveys: BTreeMap<u64, (Timestamp, Timestamp)>,
     /// The last past frame that came as an answer.
     last_past: Option<FrameId>,
     /// The last numbers that each camera was asked for, newest first.
@@ -151,6 +154,7 @@ impl World {
             delivered: 0,
             stills: VecDeque::new(),
             questions: BTreeMap::new(),
+            surveys: BTreeMap::new(),
             last_past: None,
             asked: BTreeMap::new(),
             arriving: Vec::new(),
@@ -265,6 +269,9 @@ impl World {
             16 => self.now = Instant::from_nanos(now.as_nanos().saturating_add(pick(&PAUSES, a))),
             17 => self.query(a, b, c),
             18 => self.ask(a, b, c),
+            // Somebody wants a survey, or a camera tells of one.
+            19 if c & 3 == 1 => self.survey(a, b, c >> 2),
+            19 if c & 3 == 3 => self.surveyed(link, b, c >> 2),
             19 => self.drop_question(b),
             20 => self.update(a, b, c),
             21 => self.answers(link, frame, b, c, a & 0x40 == 0),

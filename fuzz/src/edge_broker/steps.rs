@@ -31,7 +31,7 @@ pub const KINDS: [Kind; 25] = [
     kind("wait-unnoticed", ["pause", "", ""]),
     kind("look", ["camera", "sequence", "range"]),
     kind("ask", ["camera", "sequence", "question"]),
-    kind("drop", ["", "question", ""]),
+    kind("drop", ["slot", "question", "survey"]),
     kind("update", ["application", "terms", "contract"]),
     kind("answer", ["slot", "sequence", "answer"]),
     kind("rest", ["", "answer", "outcome"]),

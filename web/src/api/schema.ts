@@ -651,7 +651,7 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description Stretches of time with frames and without. Made of the descriptions of frames, at most 200,000 of them in one answer, for at most 3 s. Needs the right `read`. */
+                /** @description Stretches of time with frames and without, at the edge and at the camera. Made of the descriptions of frames, at most 200,000 of them in one answer of each, for at most 3 s. The camera has 5 s to answer. Needs the right `read`. */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -1332,6 +1332,37 @@ export interface components {
              * @enum {string|null}
              */
             camera_unanswered: "camera_absent" | "not_answered" | "busy" | null;
+            /** @description Up to when `camera_spans` and `camera_holes` tell everything. Before `until_utc_ms`: there was too much for one answer of the camera. Null where `camera_spans` is. */
+            camera_surveyed_until_utc_ms: number | null;
+            /** @description What the camera itself holds, in its memory and on its disk, at most 201 stretches, in the order of their begin. Pauses of less than 1 s, or less than a 200th of the span, are no holes; nor are 10 s in which nothing is missing. Null: the camera was not asked, is of an earlier version, or did not say it in time. Then `camera_from_utc_ms` is all that is known. */
+            camera_spans: {
+                /** @description Its first frame. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                from_utc_ms: number;
+                /** @description Its last frame. */
+                to_utc_ms: number;
+                /** @description How many the camera holds. */
+                frames: number;
+                /** @description Frames that are missing, by reason, as far as they are counted. Without reasons that there are none for. */
+                skipped: {
+                    [key: string]: number;
+                };
+            }[] | null;
+            /** @description What the camera itself does not hold, at most 200 stretches. Null where `camera_spans` is. */
+            camera_holes: {
+                /** @description The frame before it, or where the span that was asked for begins. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                from_utc_ms: number;
+                /** @description The frame behind it, or where the span ends. */
+                to_utc_ms: number;
+                /**
+                 * @description Why. `gone`: the camera holds nothing so old. `camera_restarted`: nobody knows how many frames there were. `not_published`: none is missing. Others: why most of the missing frames are not held; `damaged` and `not_held` are of its disk.
+                 * @enum {string}
+                 */
+                reason: "gone" | "camera_restarted" | "not_published" | "camera_absent" | "link_busy" | "stalled" | "link_down" | "not_wanted" | "late_or_lost" | "application_busy" | "evicted" | "not_held" | "refused" | "not_made" | "not_decoded" | "edge_busy" | "infeasible" | "left_out" | "damaged";
+                /** @description Frames that are missing, by reason, as far as they are counted. Without reasons that there are none for. */
+                skipped: {
+                    [key: string]: number;
+                };
+            }[] | null;
             /** @description What the edge holds, at most 501 stretches. Pauses of less than 1 s, or less than a 500th of the span, are no holes; nor are 10 s in which nothing is missing. */
             spans: {
                 /** @description Its first frame. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */

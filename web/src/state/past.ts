@@ -33,24 +33,45 @@ export function piece(from: number, to: number, { since_utc_ms: since, until_utc
     return { left: share(from), width: share(to) - share(from) };
 }
 
+/** What somebody holds: the edge, or the camera. */
+export interface Stretches {
+    spans: readonly HeldSpan[];
+    holes: readonly Hole[];
+}
+
+/** What the camera itself holds of the span. `null`: it has not said it. Then it is known at most from when on it holds frames. */
+export const atCamera = ({ camera_spans: spans, camera_holes: holes }: Held): Stretches | null => spans && holes && { spans, holes };
+
 /** The span with an instant in it. */
-export const spanAt = (held: Held, at: number): HeldSpan | undefined =>
-    held.spans.find(({ from_utc_ms: from, to_utc_ms: to }) => from <= at && at <= to);
+export const spanAt = ({ spans }: Stretches, at: number): HeldSpan | undefined =>
+    spans.find(({ from_utc_ms: from, to_utc_ms: to }) => from <= at && at <= to);
 
 /** The hole with an instant in it. */
-export const holeAt = (held: Held, at: number): Hole | undefined =>
-    held.holes.find(({ from_utc_ms: from, to_utc_ms: to }) => from < at && at < to);
+export const holeAt = ({ holes }: Stretches, at: number): Hole | undefined =>
+    holes.find(({ from_utc_ms: from, to_utc_ms: to }) => from < at && at < to);
 
-/** Whether the camera itself may hold frames of an instant. */
-export const isAtCamera = (held: Held, at: number): boolean => held.camera_from_utc_ms !== null && held.camera_from_utc_ms <= at;
+/** Whether the camera itself may hold frames of an instant: pauses too short to be told count, and what it has not surveyed. */
+export function isAtCamera(held: Held, at: number): boolean {
+    const from = held.camera_from_utc_ms;
+    if (from === null || at < from) return false;
+    const camera = atCamera(held);
+    // If its clock was set back, a hole may lie over a span.
+    return camera === null || holeAt(camera, at) === undefined || spanAt(camera, at) !== undefined;
+}
 
 /** Where playback goes on: at `at`, or behind a hole that nobody can fill. `null`: there is nothing more. */
 export function playedFrom(held: Held, at: number): number | null {
     const hole = holeAt(held, at);
     if (!hole || isAtCamera(held, at)) return at < held.until_utc_ms ? at : null;
-    const fromCamera = held.camera_from_utc_ms ?? Infinity;
-    const on = Math.min(hole.to_utc_ms, Math.max(at, fromCamera));
+    const on = Math.min(hole.to_utc_ms, cameraHoldsFrom(held, at));
     return on < held.until_utc_ms ? on : null;
+}
+
+/** From when on, behind an instant of which it holds nothing, the camera may hold frames again. */
+function cameraHoldsFrom(held: Held, at: number): number {
+    const camera = atCamera(held);
+    const hole = camera && holeAt(camera, at);
+    return hole ? hole.to_utc_ms : Math.max(at, held.camera_from_utc_ms ?? Infinity);
 }
 
 /** A frame that is shown. */

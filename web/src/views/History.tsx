@@ -8,9 +8,10 @@ import type { Held, Note } from "../api/types.ts";
 import { PastPicture } from "../parts/PastPicture.tsx";
 import { PastRecords, RecordAt } from "../parts/PastRecords.tsx";
 import { usePage } from "../parts/use.ts";
-import { allNotes, holeAt, isAtCamera, piece, playedFrom, spanAt } from "../state/past.ts";
+import { allNotes, atCamera, holeAt, isAtCamera, piece, playedFrom, spanAt, type Stretches } from "../state/past.ts";
 import { cameraHref } from "../state/route.ts";
-import { CONTRACT, holeInWords, SOURCE } from "../words/states.ts";
+import { standing, total } from "../words/held.ts";
+import { cameraHoleInWords, CONTRACT, holeInWords, SOURCE } from "../words/states.ts";
 import * as units from "../words/units.ts";
 
 const MINUTE_MS = 60_000;
@@ -113,6 +114,7 @@ function Player({ name, held }: { name: string; held: Held }) {
     const camera = usePage((page) => page.cameras)?.cameras.find((known) => known.name === name);
     const span = spanAt(held, at);
     const hole = holeAt(held, at);
+    const ofCamera = atCamera(held);
     const there = useMemo(() => standing(held, at), [held, at]);
     const move = (to: number): void => setAt(Math.min(held.until_utc_ms, Math.max(held.since_utc_ms, to)));
     return (
@@ -153,7 +155,10 @@ function Player({ name, held }: { name: string; held: Held }) {
             </div>
             <PastRecords name={name} at={at} />
             <Slider held={held} at={at} there={there} move={move} />
-            <Missing held={held} move={move} />
+            <Missing id="missing" title="What is missing" of={held} why={holeInWords} move={move} />
+            {ofCamera && (
+                <Missing id="camera-missing" title="What the camera itself lacks" of={ofCamera} why={cameraHoleInWords} move={move} />
+            )}
             <Said notes={notes} more={more} move={move} />
         </>
     );
@@ -206,24 +211,6 @@ function useNotes(name: string, held: Held, at: number): Heard {
     return said;
 }
 
-/** What is held at an instant, in a sentence. */
-function standing(held: Held, at: number): string {
-    const span = spanAt(held, at);
-    if (span) return `The edge holds ${units.counted(span.frames, "frame")} of this stretch${lacking(span.skipped)}.`;
-    if (at > held.surveyed_until_utc_ms) return "There are too many frames to say what is held here; show a shorter span.";
-    const why = holeInWords(holeAt(held, at)?.reason ?? "not_published");
-    if (isAtCamera(held, at)) return `The edge holds nothing here: ${why}. The camera may hold frames.`;
-    const absent = held.camera_unanswered === null ? "" : " The camera could not be asked.";
-    return `Nothing is held here: ${why}.${absent}`;
-}
-
-const total = (skipped: Record<string, number>): number => Object.values(skipped).reduce((sum, count) => sum + count, 0);
-
-const lacking = (skipped: Record<string, number>): string => {
-    const count = total(skipped);
-    return count === 0 ? "" : `; ${units.counted(count, "frame")} between them were not sent or not kept`;
-};
-
 function instantInWords(at: number): string {
     const moment = new Date(at);
     return `${moment.toLocaleDateString("en-GB", { day: "numeric", month: "short" })}, ${units.timeOfDay(at)}`;
@@ -238,29 +225,27 @@ interface SliderProps {
 
 /** What is held, as bars; and the instant, to be moved by pointer or keys. */
 function Slider({ held, at, there, move }: SliderProps) {
-    const camera = held.camera_from_utc_ms;
+    const [camera, cameraFrom] = [atCamera(held), held.camera_from_utc_ms];
     return (
         <section aria-labelledby="held" class="held">
             <h2 id="held">What is held</h2>
             <div class="bars">
                 <span>Edge</span>
-                <div class="bar" aria-hidden="true">
-                    {held.holes.map((hole) => (
-                        <i
-                            key={hole.from_utc_ms}
-                            class="hole"
-                            style={placed(held, hole)}
-                            title={`${units.timeOfDay(hole.from_utc_ms)} to ${units.timeOfDay(hole.to_utc_ms)}: ${holeInWords(hole.reason)}`}
-                        />
-                    ))}
-                    {held.spans.map((span) => (
-                        <i key={span.from_utc_ms} class="span" style={placed(held, span)} title={units.counted(span.frames, "frame")} />
-                    ))}
-                </div>
+                <Bar held={held} of={held} why={holeInWords} />
                 <span>Camera</span>
-                <div class="bar" aria-hidden="true">
-                    {camera !== null && <i class="span" style={placed(held, { from_utc_ms: camera, to_utc_ms: held.until_utc_ms })} />}
-                </div>
+                {camera ? (
+                    <Bar held={held} of={camera} why={cameraHoleInWords} />
+                ) : (
+                    <div class="bar" aria-hidden="true">
+                        {cameraFrom !== null && (
+                            <i
+                                class="span"
+                                style={placed(held, { from_utc_ms: cameraFrom, to_utc_ms: held.until_utc_ms })}
+                                title="The camera has said no more than from when on it holds frames."
+                            />
+                        )}
+                    </div>
+                )}
                 <span>Time</span>
                 <input
                     type="range"
@@ -280,6 +265,26 @@ function Slider({ held, at, there, move }: SliderProps) {
             </p>
             <p class="hint">Arrow keys move by a second, with Shift by ten; Page Up and Page Down by a minute.</p>
         </section>
+    );
+}
+
+/** What somebody holds, as a bar. `why`: the words for the reason of a hole. */
+function Bar({ held, of, why }: { held: Held; of: Stretches; why: (reason: string) => string }) {
+    // If the camera's clock was set back, two of them may begin at the same time.
+    return (
+        <div class="bar" aria-hidden="true">
+            {of.holes.map((hole, place) => (
+                <i
+                    key={`hole ${place}`}
+                    class="hole"
+                    style={placed(held, hole)}
+                    title={`${units.timeOfDay(hole.from_utc_ms)} to ${units.timeOfDay(hole.to_utc_ms)}: ${why(hole.reason)}`}
+                />
+            ))}
+            {of.spans.map((span, place) => (
+                <i key={`span ${place}`} class="span" style={placed(held, span)} title={units.counted(span.frames, "frame")} />
+            ))}
+        </div>
     );
 }
 
@@ -305,22 +310,30 @@ function placed(held: Held, { from_utc_ms: from, to_utc_ms: to }: { from_utc_ms:
     return { left: `${left * 100}%`, width: `max(2px, ${width * 100}%)` };
 }
 
+interface MissingProps {
+    id: string;
+    title: string;
+    of: Stretches;
+    why: (reason: string) => string;
+    move: (to: number) => void;
+}
+
 /** The holes in words. */
-function Missing({ held, move }: { held: Held; move: (to: number) => void }) {
-    const holes = held.holes.slice(0, LISTED_MAX);
-    const rest = held.holes.length - holes.length;
+function Missing({ id, title, of, why, move }: MissingProps) {
+    const holes = of.holes.slice(0, LISTED_MAX);
+    const rest = of.holes.length - holes.length;
     return (
-        <section aria-labelledby="missing">
-            <h2 id="missing">What is missing</h2>
+        <section aria-labelledby={id}>
+            <h2 id={id}>{title}</h2>
             {holes.length === 0 && <p>Nothing for longer than a moment.</p>}
             <ul class="events">
-                {holes.map((hole) => (
-                    <li key={hole.from_utc_ms}>
+                {holes.map((hole, place) => (
+                    <li key={place}>
                         <button type="button" class="quiet" onClick={() => move(hole.from_utc_ms)}>
                             {units.timeOfDay(hole.from_utc_ms)}
                         </button>
                         <span>
-                            {units.duration((hole.to_utc_ms - hole.from_utc_ms) / 1000)}: {holeInWords(hole.reason)}
+                            {units.duration((hole.to_utc_ms - hole.from_utc_ms) / 1000)}: {why(hole.reason)}
                             {total(hole.skipped) > 0 && ` (${units.counted(total(hole.skipped), "frame")})`}
                         </span>
                     </li>

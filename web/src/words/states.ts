@@ -97,6 +97,17 @@ const HOLE: Record<string, string> = {
 /** Why nothing is held of a stretch of time, in words. */
 export const holeInWords = (reason: string): string => HOLE[reason] ?? skippedInWords(reason);
 
+const CAMERA_HOLE: Record<string, string> = {
+    gone: "it holds nothing so old",
+    camera_restarted: "it was restarted; nobody knows how many frames there were",
+    not_published: "it published nothing",
+    not_held: "frames were not written to its disk",
+    damaged: "frames on its disk are damaged",
+};
+
+/** Why the camera itself holds nothing of a stretch of time, in words. */
+export const cameraHoleInWords = (reason: string): string => CAMERA_HOLE[reason] ?? holeInWords(reason);
+
 const SEVERITY: Record<EdgeEvent["severity"], Level> = { info: "off", warning: "warn", error: "bad" };
 
 /** What happened, in a few words, and how serious it is. */

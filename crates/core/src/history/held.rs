@@ -9,7 +9,7 @@ use crate::units::Timestamp;
 pub const HOLE_MIN: Duration = Duration::from_secs(1);
 /// The shortest hole that is told, if no frame is missing in it: its camera published none.
 pub const PAUSE_MIN: Duration = Duration::from_secs(10);
-/// The most holes that are told. What is shorter than this part of the whole is not told.
+/// The most holes that are told of what a broker itself holds. What is shorter than this part of the whole is not told.
 pub const HOLES_MAX: u32 = 500;
 
 /// Why there is nothing in a stretch of time.
@@ -71,6 +71,7 @@ pub struct Hole {
 pub struct HeldSummary {
     begin: Timestamp,
     end: Timestamp,
+    holes_max: u32,
     hole_min: Duration,
     last: Option<(FrameId, Timestamp)>,
     /// What is missing before the first frame.
@@ -82,11 +83,21 @@ pub struct HeldSummary {
 }
 
 impl HeldSummary {
-    /// Nothing is held yet of the capture times `begin..=end`.
-    pub fn new(begin: Timestamp, end: Timestamp) -> Self {
-        let hole_min = HOLE_MIN.max(end.saturating_since(begin) / HOLES_MAX);
-        let (spans, holes) = (Vec::new(), Vec::new());
-        Self { begin, end, hole_min, last: None, before: SkipCounts::default(), behind: None, spans, holes }
+    /// Nothing is held yet of the capture times `begin..=end`. `holes_max`: the most holes that are told, usually [`HOLES_MAX`]; at least three.
+    /// What is shorter than this part of the whole is not told.
+    pub fn new(begin: Timestamp, end: Timestamp, holes_max: u32) -> Self {
+        let holes_max = holes_max.max(3);
+        Self {
+            begin,
+            end,
+            holes_max,
+            hole_min: HOLE_MIN.max(end.saturating_since(begin) / holes_max),
+            last: None,
+            before: SkipCounts::default(),
+            behind: None,
+            spans: Vec::new(),
+            holes: Vec::new(),
+        }
     }
 
     /// The last frame that it was told.
@@ -100,7 +111,8 @@ impl HeldSummary {
         if last.is_none() {
             self.before = *missing;
         }
-        let is_full = self.holes.len() >= HOLES_MAX as usize;
+        // There may be one more before the first frame, and one behind the last.
+        let is_full = self.holes.len() + 2 >= self.holes_max as usize;
         let hole = last.filter(|_| !is_full).and_then(|(last, at)| {
             let restarted = last.epoch != id.epoch;
             let reason = if restarted { HoleReason::CameraRestarted } else { reason_of(missing) };
@@ -199,7 +211,7 @@ mod tests {
 
     #[test]
     fn frames_that_a_contract_leaves_out_are_no_hole_and_an_outage_is_one() {
-        let mut held = HeldSummary::new(at(0), at(60_000));
+        let mut held = HeldSummary::new(at(0), at(60_000), HOLES_MAX);
         for frame in 0..20_u64 {
             held.add(id(1, frame * 3), at(5_000 + frame * 200), &missing(SkipReason::LinkBusy, 2));
         }
@@ -229,7 +241,7 @@ mod tests {
         for (held_from, reason) in
             [(None, "gone"), (Some(at(9_000)), "gone"), (Some(at(1_000)), "not_published")]
         {
-            let held = HeldSummary::new(at(2_000), at(8_000));
+            let held = HeldSummary::new(at(2_000), at(8_000), HOLES_MAX);
             let (spans, holes) = held.finish(held_from, at(8_000), HoleReason::NotPublished);
             assert_eq!((spans.len(), told(&holes)), (0, vec![(2_000, 8_000, reason)]));
         }
@@ -244,7 +256,7 @@ mod tests {
             (id(1, 1), none, "not_published", 0),
             (id(2, 0), none, "camera_restarted", 0),
         ] {
-            let mut held = HeldSummary::new(at(0), at(60_000));
+            let mut held = HeldSummary::new(at(0), at(60_000), HOLES_MAX);
             held.add(id(1, 0), at(0), &none);
             held.add_behind(next, &skips);
             let (_, holes) = held.finish(Some(at(0)), at(60_000), HoleReason::CameraAbsent);
@@ -252,7 +264,7 @@ mod tests {
             assert_eq!(holes[0].skipped.total(), skipped);
         }
         // Nothing is held in the span itself.
-        let mut held = HeldSummary::new(at(2_000), at(8_000));
+        let mut held = HeldSummary::new(at(2_000), at(8_000), HOLES_MAX);
         held.add_behind(id(1, 9), &missing(SkipReason::LinkDown, 8));
         let (_, holes) = held.finish(Some(at(1_000)), at(8_000), HoleReason::CameraAbsent);
         assert_eq!(told(&holes), [(2_000, 8_000, "link_down")]);
@@ -261,13 +273,13 @@ mod tests {
     /// A camera whose clock is set back at each of its starts cannot make more of them.
     #[test]
     fn holes_are_bounded() {
-        let mut held = HeldSummary::new(at(0), at(500_000));
+        let mut held = HeldSummary::new(at(0), at(500_000), HOLES_MAX);
         for epoch in 1..2_000 {
             held.add(id(epoch, 0), at(0), &SkipCounts::default());
             held.add(id(epoch, 1), at(400_000), &missing(SkipReason::LinkDown, 1));
         }
-        let (spans, holes) = held.finish(Some(at(0)), at(400_000), HoleReason::CameraAbsent);
-        assert_eq!((spans.len(), holes.len()), (HOLES_MAX as usize + 1, HOLES_MAX as usize));
+        let (spans, holes) = held.finish(Some(at(0)), at(500_000), HoleReason::CameraAbsent);
+        assert_eq!((spans.len(), holes.len()), (HOLES_MAX as usize - 1, HOLES_MAX as usize - 1));
         assert_eq!(spans.iter().map(|span| span.frames).sum::<u64>(), 2 * 1_999);
     }
 }

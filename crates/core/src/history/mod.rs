@@ -11,13 +11,15 @@
 //! | frames fetched from the camera before | [`FetchedFrames`] |
 //! | the camera | [`crate::broker::edge`], [`crate::broker::camera`] |
 //!
-//! Which times are held, and why others are not, [`HeldSummary`] sums up.
+//! Which times are held, and why others are not, [`HeldSummary`] sums up. A [`Survey`] is what comes of it: a camera tells its own to the edge.
 
 mod fetched;
 mod held;
+mod survey;
 
 pub use self::fetched::FetchedFrames;
 pub use self::held::{HOLE_MIN, HOLES_MAX, HeldSpan, HeldSummary, Hole, HoleReason, PAUSE_MIN};
+pub use self::survey::{SURVEY_HOLES_MAX, SURVEY_SPANS_MAX, Survey, SurveyFault};
 
 use crate::frame::{FrameId, FrameMeta, Rung};
 use crate::log::{LogReader, Record};

@@ -122,21 +122,25 @@ impl HistoryEnd {
 pub struct Abilities {
     /// It answers every [`HistoryRequest`], with a frame or with [`HistoryEnd`].
     pub past: bool,
+    /// It answers every [`SurveyRequest`](super::SurveyRequest), with a [`SurveyAnswer`](super::SurveyAnswer).
+    pub surveys: bool,
 }
 
 const ABILITY_PAST: u64 = 1;
+const ABILITY_SURVEYS: u64 = 2;
 
 impl Abilities {
     /// All abilities.
-    pub const ALL: Self = Self { past: true };
+    pub const ALL: Self = Self { past: true, surveys: true };
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.u64(if self.past { ABILITY_PAST } else { 0 });
+        let flag = |set, flag| if set { flag } else { 0 };
+        out.u64(flag(self.past, ABILITY_PAST) | flag(self.surveys, ABILITY_SURVEYS));
     }
 
     /// Ignores abilities of a later version.
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, WireError> {
         let flags = r.u64("abilities")?;
-        Ok(Self { past: flags & ABILITY_PAST != 0 })
+        Ok(Self { past: flags & ABILITY_PAST != 0, surveys: flags & ABILITY_SURVEYS != 0 })
     }
 }

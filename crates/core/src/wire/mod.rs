@@ -20,6 +20,7 @@ mod session;
 mod share;
 mod source;
 mod status;
+mod survey;
 
 pub use self::answers::{AnswerAccount, AnswerRequest, AnswerSkip, AnswerSkips};
 pub use self::codec::{TEXT_BYTES_MAX, WireError};
@@ -40,6 +41,7 @@ pub use self::session::{Hello, RefuseCode, Welcome};
 pub use self::share::{SHARE_LIFETIME_MAX, SHARE_REQUEST_RUNGS_MAX, Share, ShareRequest};
 pub use self::source::SourceReport;
 pub use self::status::{DiskStatus, Status};
+pub use self::survey::{NoSurvey, SurveyAnswer, SurveyRequest};
 
 /// The version of the wire format that this code speaks.
 pub const VERSION: u16 = 1;

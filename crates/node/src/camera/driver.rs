@@ -10,7 +10,7 @@ use bytes::Bytes;
 use mez_core::broker::camera::{CameraBroker as Broker, CameraOutput, SourceNews, Transform, Transformed};
 use mez_core::broker::{EdgeIndex, LinkId};
 use mez_core::frame::{Epoch, Rung};
-use mez_core::history::{PastAnswer, PastQuery};
+use mez_core::history::{PastAnswer, PastQuery, Survey};
 use mez_core::name::CameraName;
 use mez_core::profile::{ProfileHash, SizedProfile};
 use mez_core::trace::{CameraTrace, Stage};
@@ -45,7 +45,7 @@ const LACKING_TIME_MIN: Duration = Duration::from_secs(4);
 /// The loop that owns the state machine, and all that the state machine may not have: sockets, threads, clocks.
 pub(super) struct Driver {
     pub(super) broker: Broker,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     state: CameraState,
     anchor: ClockAnchor,
     dialler: Dialler,
@@ -63,6 +63,8 @@ pub(super) struct Driver {
     past: Option<LocalPast>,
     /// Reads of the past: one at a time, unless the connection changed meanwhile.
     reads: JoinSet<(LocalPast, u64, PastAnswer)>,
+    /// Surveys of the log for an edge: one at a time.
+    pub(super) surveys: JoinSet<Option<Survey>>,
     /// Profiles that are being parsed: one at a time, unless the contracts change meanwhile.
     profiles: JoinSet<(ProfileHash, Option<SizedProfile>)>,
     /// The stages of the frame that the codec works on. It has one at a time.
@@ -101,6 +103,7 @@ impl Driver {
             failures: Failures::default(),
             past: None,
             reads: JoinSet::new(),
+            surveys: JoinSet::new(),
             profiles: JoinSet::new(),
             trace: CameraTrace::default(),
             lacking_since: None,
@@ -150,6 +153,9 @@ impl Driver {
                 Some(Ok((past, ticket, answer))) = self.reads.join_next() => {
                     self.past = Some(past);
                     self.broker.handle_history(monotonic_now(), ticket, answer);
+                }
+                Some(survey) = self.surveys.join_next() => {
+                    self.broker.handle_surveyed(monotonic_now(), survey.ok().flatten());
                 }
                 Some(Ok((hash, profile))) = self.profiles.join_next() => {
                     self.broker.handle_profile(monotonic_now(), hash, profile);
@@ -307,6 +313,7 @@ impl Driver {
                 self.profiles.spawn_blocking(move || (hash, read_profile(&camera, hash, &bytes)));
             }
             CameraOutput::ReadHistory { ticket, query } => self.read_past(ticket, query),
+            CameraOutput::Survey { begin, end } => self.survey((begin, end)),
             CameraOutput::Reset { link, frame } => self.command(link, Command::Reset(frame)),
             CameraOutput::Close { link } => {
                 self.command(link, Command::Close);

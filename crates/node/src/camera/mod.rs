@@ -6,6 +6,7 @@
 //! | `handle.rs` | what publishers call, on their own threads ([`CameraHandle`]) |
 //! | `driver.rs` | the loop that owns the state machine |
 //! | `renewals.rs` | asks the edge for the host's next certificate |
+//! | `surveys.rs` | surveys the camera's own log for the edge |
 //! | `shared.rs` | the only state that handle and loop share |
 
 mod codecs;
@@ -14,6 +15,7 @@ mod failures;
 mod handle;
 mod renewals;
 mod shared;
+mod surveys;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

@@ -22,7 +22,7 @@ use tracing::{debug, error, info, warn};
 use super::lock;
 use super::look::look;
 use super::renewals::{Renewals, Turns};
-use super::request::{Opening, Replied, Request};
+use super::request::{CameraSurvey, Opening, Replied, Request};
 use super::reset::{ResetFailure, ResetReport};
 use super::sources::NotedSources;
 use super::starts::{CameraReset, CameraStart, Starts};
@@ -82,6 +82,8 @@ pub(super) struct Driver {
     up: HashMap<CameraName, bool>,
     /// Who waits for frames of the past. At most as many as there are readings of cameras.
     questions: HashMap<u64, oneshot::Sender<PastAnswer>>,
+    /// Who waits for surveys of cameras. The broker bounds how many cameras are asked.
+    surveys: HashMap<u64, oneshot::Sender<CameraSurvey>>,
 }
 
 impl Driver {
@@ -111,6 +113,7 @@ impl Driver {
             subscribers: Subscribers::default(),
             up: HashMap::new(),
             questions: HashMap::new(),
+            surveys: HashMap::new(),
         }
     }
 
@@ -243,6 +246,12 @@ impl Driver {
                 let request = self.broker.handle_history_query(monotonic_now(), &camera, query);
                 self.questions.insert(request, answer);
             }
+            Request::Survey(asked, answer) => {
+                let (camera, span) = *asked;
+                self.drop_questions();
+                let question = self.broker.handle_survey_query(&camera, span);
+                self.surveys.insert(question, answer);
+            }
             Request::Cameras(answer) => {
                 let _ = answer.send(self.broker.cameras(monotonic_now()));
             }
@@ -288,6 +297,8 @@ impl Driver {
     fn drop_questions(&mut self) {
         let dropped = self.questions.extract_if(|_, answer| answer.is_closed());
         dropped.for_each(|(request, _)| self.broker.handle_history_dropped(request));
+        let dropped = self.surveys.extract_if(|_, answer| answer.is_closed());
+        dropped.for_each(|(question, _)| self.broker.handle_survey_dropped(question));
     }
 
     /// Whoever begins to wait is told of the connected cameras whose source gives no frames. What an absent camera said last is over when it
@@ -371,6 +382,11 @@ impl Driver {
             EdgeOutput::History { request, answer } => {
                 if let Some(waiting) = self.questions.remove(&request) {
                     let _ = waiting.send(answer);
+                }
+            }
+            EdgeOutput::Surveyed { question, survey } => {
+                if let Some(waiting) = self.surveys.remove(&question) {
+                    let _ = waiting.send(survey);
                 }
             }
             EdgeOutput::Started { camera, link, epoch, anchor } => {

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mez_core::answers::Room;
-use mez_core::broker::edge::{AnswerError, AnswerPicture, CameraInfo, ReplyError, SubscriptionId};
+use mez_core::broker::edge::{
+    AnswerError, AnswerPicture, CameraInfo, NotSurveyed, ReplyError, SubscriptionId,
+};
 use mez_core::contract::Contract;
 use mez_core::controller::share::Channels;
 use mez_core::frame::FrameId;
-use mez_core::history::{PastAnswer, PastQuery, Unanswered};
+use mez_core::history::{PastAnswer, PastQuery, Survey, Unanswered};
 use mez_core::name::CameraName;
 use mez_core::subscription::SubscriptionSpec;
-use mez_core::units::{ClockAnchor, Instant};
+use mez_core::units::{ClockAnchor, Instant, Timestamp};
 use mez_core::wire::ReplyResult;
 use tokio::sync::{mpsc, oneshot};
 
@@ -34,6 +36,9 @@ pub(super) struct Opening {
     pub(super) mailbox: Arc<Mailbox>,
 }
 
+/// What a camera holds, or why that is not known.
+pub(super) type CameraSurvey = Result<Survey, NotSurveyed>;
+
 pub(super) enum Request {
     /// Answered with how many cameras that match are connected, and until when others may come that are not known yet.
     Subscribe(Box<Opening>, oneshot::Sender<(usize, Option<Instant>)>),
@@ -44,6 +49,8 @@ pub(super) enum Request {
     /// A subscription waits for another chain of a camera.
     ChainLost(CameraName),
     History(Box<(CameraName, PastQuery)>, oneshot::Sender<PastAnswer>),
+    /// Somebody wants to know what a camera itself holds of a span.
+    Survey(Box<(CameraName, (Timestamp, Timestamp))>, oneshot::Sender<CameraSurvey>),
     Cameras(oneshot::Sender<Vec<CameraInfo>>),
     /// The same with the newest frames.
     Look(oneshot::Sender<Vec<CameraLook>>),
@@ -71,7 +78,7 @@ pub(super) struct Replied {
     pub(super) noted: Option<ReplyContent>,
 }
 
-/// Asks cameras for frames of the past. Keeps no broker alive.
+/// Asks cameras for frames of the past, and what they hold of it. Keeps no broker alive.
 pub(crate) struct Cameras(pub(super) mpsc::WeakSender<Request>);
 
 impl Cameras {
@@ -87,5 +94,17 @@ impl Cameras {
         }
         drop(requests);
         answered.await.unwrap_or_else(|_| PastAnswer::unanswered(Unanswered::TimedOut))
+    }
+
+    /// What a camera itself holds of a span. Whoever drops this gives the question up.
+    pub(crate) async fn survey(&self, camera: &CameraName, span: (Timestamp, Timestamp)) -> CameraSurvey {
+        let stopped = Err(NotSurveyed::Unanswered(Unanswered::TimedOut));
+        let Some(requests) = self.0.upgrade() else { return stopped };
+        let (answer, answered) = oneshot::channel();
+        if requests.send(Request::Survey(Box::new((camera.clone(), span)), answer)).await.is_err() {
+            return stopped;
+        }
+        drop(requests);
+        answered.await.unwrap_or(stopped)
     }
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use http::{StatusCode, Uri};
 use mez_core::frame::{Epoch, FrameId, Sequence};
-use mez_core::history::{HeldSpan, Hole, HoleReason, Unanswered};
+use mez_core::history::{HeldSpan, Hole, HoleReason, Survey};
+use mez_core::log::LogReader;
 use mez_core::name::CameraName;
 use mez_core::subscription::NotHeldReason;
 use mez_core::units::Timestamp;
@@ -31,7 +32,7 @@ use crate::api::past::{From, PAST_AGE_MIN};
 use crate::api::pb;
 use crate::clock::wall_now;
 use crate::edge::LastReply;
-use crate::held::{Survey, Surveyor, camera_holds_from};
+use crate::held::{AtCamera, LogOf, Surveyor};
 use crate::notes::{Note, NoteContent, NoteId};
 use crate::work;
 
@@ -130,14 +131,14 @@ impl History {
         let places = site.api.handle().past();
         // It is closed by nobody.
         let turn = Arc::clone(&self.surveys).acquire_owned().await.ok();
-        let logs = (camera, looked.camera.log.clone());
-        let survey = work::run(
-            turn,
-            |stop| Surveyor::new(places, logs, (begin, end), stop),
-            move |survey| survey.run(rest),
-        );
+        let memory = looked.camera.log.clone();
+        let newest = memory.as_ref().and_then(LogReader::newest);
+        let held_until = newest.map(|newest| newest.frame.meta.captured);
+        let logs = (places.skimming(camera), memory);
+        let surveyor = |stop| Surveyor::new(LogOf::Edge(rest), logs, (begin, end), stop);
+        let survey = work::run(turn, surveyor, Surveyor::run);
         let asks = async {
-            if connected { camera_holds_from(places, camera).await } else { Err(Unanswered::CameraAbsent) }
+            if connected { AtCamera::ask(places, camera, (begin, end)).await } else { AtCamera::ABSENT }
         };
         let (survey, at_camera) = tokio::join!(survey, asks);
         // The disk may have taken long, and the right may be gone meanwhile.
@@ -150,8 +151,9 @@ impl History {
             );
             Refused::new(StatusCode::INTERNAL_SERVER_ERROR, "UNREADABLE", detail)
         })?;
+        let stored = places.kept(camera).is_some();
         let started = utc_ms(site.edge.started_utc);
-        Ok(json(&held_answer(started, (begin, end), survey, at_camera, places.kept(camera).is_some())))
+        Ok(json(&held_answer(started, (begin, end), (survey, held_until, stored), at_camera)))
     }
 }
 
@@ -269,6 +271,9 @@ struct Held {
     edge_until_utc_ms: Option<u64>,
     camera_from_utc_ms: Option<u64>,
     camera_unanswered: Option<&'static str>,
+    camera_surveyed_until_utc_ms: Option<u64>,
+    camera_spans: Option<Vec<Stretch>>,
+    camera_holes: Option<Vec<Stretch>>,
     spans: Vec<Stretch>,
     holes: Vec<Stretch>,
 }
@@ -285,40 +290,56 @@ struct Stretch {
     skipped: BTreeMap<&'static str, u64>,
 }
 
+impl Stretch {
+    fn span(HeldSpan { begin, end, frames, skipped }: HeldSpan) -> Self {
+        let skipped = fill::skipped(&skipped);
+        Self {
+            from_utc_ms: utc_ms(begin),
+            to_utc_ms: utc_ms(end),
+            frames: Some(frames),
+            reason: None,
+            skipped,
+        }
+    }
+
+    fn hole(Hole { begin, end, reason, skipped }: Hole) -> Self {
+        let (reason, skipped) = (Some(reason.name()), fill::skipped(&skipped));
+        Self { from_utc_ms: utc_ms(begin), to_utc_ms: utc_ms(end), frames: None, reason, skipped }
+    }
+}
+
 fn held_answer(
     edge_start: u64,
     (begin, end): (Timestamp, Timestamp),
-    survey: Survey,
-    at_camera: Result<Timestamp, Unanswered>,
-    stored: bool,
+    (survey, held_until, stored): (Survey, Option<Timestamp>, bool),
+    at_camera: AtCamera,
 ) -> Held {
-    let held = |span: HeldSpan| Stretch {
-        from_utc_ms: utc_ms(span.begin),
-        to_utc_ms: utc_ms(span.end),
-        frames: Some(span.frames),
-        reason: None,
-        skipped: fill::skipped(&span.skipped),
+    let AtCamera { from, survey: of_camera } = at_camera;
+    let surveyed_until = |survey: &Survey| utc_ms(survey.cut_at.unwrap_or(end));
+    let camera_surveyed_until_utc_ms = of_camera.as_ref().map(surveyed_until);
+    let stretches = |survey: Survey| -> (Vec<Stretch>, Vec<Stretch>) {
+        let (spans, holes) = (survey.spans.into_iter(), survey.holes.into_iter());
+        (spans.map(Stretch::span).collect(), holes.map(Stretch::hole).collect())
     };
-    let hole = |hole: Hole| Stretch {
-        from_utc_ms: utc_ms(hole.begin),
-        to_utc_ms: utc_ms(hole.end),
-        frames: None,
-        reason: Some(hole.reason.name()),
-        skipped: fill::skipped(&hole.skipped),
-    };
+    let (camera_spans, camera_holes) = of_camera.map(stretches).unzip();
+    let (surveyed_until_utc_ms, held_from) = (surveyed_until(&survey), survey.held_from);
+    let (spans, holes) = stretches(survey);
     Held {
         edge_start,
         now_utc_ms: utc_ms(wall_now()),
         since_utc_ms: utc_ms(begin),
         until_utc_ms: utc_ms(end),
-        surveyed_until_utc_ms: utc_ms(survey.cut_at.unwrap_or(end)),
+        surveyed_until_utc_ms,
         stored,
-        edge_from_utc_ms: survey.held_from.map(utc_ms),
-        edge_until_utc_ms: survey.held_until.map(utc_ms),
-        camera_from_utc_ms: at_camera.ok().filter(|from| *from < Timestamp::MAX).map(utc_ms),
-        camera_unanswered: at_camera.err().map(|why| NotHeldReason::from(why).name()),
-        spans: survey.spans.into_iter().map(held).collect(),
-        holes: survey.holes.into_iter().map(hole).collect(),
+        edge_from_utc_ms: held_from.map(utc_ms),
+        edge_until_utc_ms: held_until.map(utc_ms),
+        camera_from_utc_ms: from.ok().filter(|from| *from < Timestamp::MAX).map(utc_ms),
+        camera_unanswered: from.err().map(|why| NotHeldReason::from(why).name()),
+        camera_surveyed_until_utc_ms,
+        camera_spans,
+        camera_holes,
+        spans,
+        holes,
     }
 }
 

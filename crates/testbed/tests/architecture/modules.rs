@@ -93,11 +93,13 @@ const MODULES: &[(&str, &[&str])] = &[
         "broker::camera::history",
         &["broker::camera::connection", "broker::camera::ledger", "broker::camera::types", "broker"],
     ),
+    ("broker::camera::surveys", &["broker::camera::types", "broker"]),
     (
         "broker::camera",
         &[
             "broker::camera::live",
             "broker::camera::history",
+            "broker::camera::surveys",
             "broker::camera::negotiation",
             "broker::camera::adapt",
             "broker::camera::connection",
@@ -157,6 +159,7 @@ const MODULES: &[(&str, &[&str])] = &[
         "broker::edge::history",
         &["broker::edge::roster", "broker::edge::arrivals", "broker::edge::types", "broker"],
     ),
+    ("broker::edge::surveys", &["broker::edge::roster", "broker::edge::types", "broker"]),
     (
         "broker::edge::applications",
         &[
@@ -209,6 +212,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "broker::edge::derived",
             "broker::edge::applications",
             "broker::edge::history",
+            "broker::edge::surveys",
             "broker::edge::session",
             "broker::edge::roster",
             "broker::edge::replica",
@@ -220,7 +224,10 @@ const MODULES: &[(&str, &[&str])] = &[
             "broker::revocations",
         ],
     ),
-    ("broker::edge::past", &["broker::edge", "broker::edge::roster", "broker::edge::history", "broker"]),
+    (
+        "broker::edge::past",
+        &["broker::edge", "broker::edge::roster", "broker::edge::history", "broker::edge::surveys", "broker"],
+    ),
     (
         "broker::edge::answers",
         &[

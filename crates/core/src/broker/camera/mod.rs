@@ -22,6 +22,7 @@
 //! | what does the edge learn of that? | `Negotiation`: `negotiation/feasibility.rs` |
 //! | what does the edge learn of frames that are not sent? | `ledger.rs` |
 //! | when is a frame of the past sent, and as what? | `History`: `history/mod.rs`, `codec.rs` |
+//! | when is the camera's own log surveyed? | `Surveys`: `surveys.rs` |
 //! | how is the camera? | `StatusReport`: `status.rs` |
 //! | does its source give frames? | `SourceWatch`: `source.rs` |
 //! | which pictures of applications arrive? | `Answers`: `answers.rs` |
@@ -38,6 +39,7 @@ mod published;
 mod rate;
 mod source;
 mod status;
+mod surveys;
 mod types;
 
 use std::collections::VecDeque;
@@ -57,6 +59,8 @@ use self::negotiation::Negotiation;
 use self::published::Published;
 use self::source::SourceWatch;
 use self::status::StatusReport;
+pub use self::surveys::SURVEY_REQUESTS_MAX;
+use self::surveys::Surveys;
 pub use self::types::{CameraConfig, CameraOutput, News, SourceNews, Transform, Transformed};
 use super::revocations::Courier;
 use super::{EdgeIndex, LinkId};
@@ -64,7 +68,7 @@ use crate::answers::AnswerRefused;
 use crate::clock::ClockEstimate;
 use crate::contract::Joint;
 use crate::frame::{Epoch, FrameId};
-use crate::history::PastAnswer;
+use crate::history::{PastAnswer, Survey};
 use crate::log::{LogReader, Record};
 use crate::profile::{ProfileHash, SizedProfile};
 use crate::setting::DeclaredKnobs;
@@ -83,6 +87,7 @@ pub struct CameraBroker {
     profiles: Profiles,
     negotiation: Negotiation,
     history: History,
+    surveys: Surveys,
     status: StatusReport,
     source: SourceWatch,
     courier: Courier,
@@ -104,6 +109,7 @@ impl CameraBroker {
             profiles: Profiles::default(),
             negotiation: Negotiation::default(),
             history: History::new(now),
+            surveys: Surveys::new(now),
             status: StatusReport::new(now),
             source: SourceWatch::new(now),
             courier: Courier::default(),
@@ -210,6 +216,9 @@ impl CameraBroker {
             Message::HistoryRequest(request) if link.welcomed => {
                 self.outputs.extend(self.history.handle_request(id, request));
             }
+            Message::SurveyRequest(request) if link.welcomed => {
+                self.outputs.extend(self.surveys.handle_request(id, request));
+            }
             Message::Refresh { frame } => self.live.handle_refresh(now, id, frame),
             Message::ProfilePart(part) => self.outputs.extend(self.profiles.handle_part(now, &part)),
             Message::Share(share) if is_active => {
@@ -312,6 +321,12 @@ impl CameraBroker {
         let live = live_traffic(&self.live, &self.connections);
         let effects = self.history.handle_answer(ticket, answer, live);
         self.go_on_with_history(now, effects);
+    }
+
+    /// What the log holds of the span that [`CameraOutput::Survey`] asked for; `None` if the log cannot be read.
+    pub fn handle_surveyed(&mut self, now: Instant, survey: Option<Survey>) {
+        self.outputs.extend(self.surveys.handle_surveyed(now, survey));
+        self.pump(now);
     }
 
     /// A codec has done what [`CameraOutput::TransformPast`] asked, or has not.
@@ -436,6 +451,7 @@ impl CameraBroker {
             link.and_then(|link| self.negotiation.due(link, &self.adapter)),
             link.and_then(|_| self.profiles.due()),
             self.source.due(link.is_some()),
+            self.surveys.due(),
         ];
         let soonest = self.connections.due().min(self.status.due());
         due.into_iter().flatten().fold(soonest, Instant::min)
@@ -511,6 +527,7 @@ impl CameraBroker {
         let outputs = live.pump(lent);
         self.outputs.extend(outputs);
         self.outputs.extend(self.history.pump(now, live_traffic(&self.live, &self.connections)));
+        self.outputs.extend(self.surveys.pump(now));
         let (link, rate) = (self.connections.active(), self.published.frames_per_second(now));
         self.outputs.extend(link.and_then(|link| self.source.tell(now, link.id)));
         self.outputs.extend(self.negotiation.tell_news(now, link, &self.adapter));
@@ -536,6 +553,7 @@ impl CameraBroker {
         let Some(Removed { in_flight, was_active }) = self.connections.remove(link) else { return };
         self.live.handle_closed(now, &mut self.adapter, in_flight);
         self.outputs.extend(self.history.handle_closed(link));
+        self.surveys.handle_closed(link);
         if was_active {
             self.negotiation.handle_link_changed(&mut self.adapter);
             self.outputs.push_back(CameraOutput::LinkChanged { up: false });

@@ -12,7 +12,7 @@ use crate::history::PastQuery;
 use crate::name::CameraName;
 use crate::profile::ProfileHash;
 use crate::setting::Setting;
-use crate::units::{ClockAnchor, Instant};
+use crate::units::{ClockAnchor, Instant, Timestamp};
 use crate::wire::{AnswerSkips, FrameHeader, Message, RefuseCode, ReplyResult};
 
 /// Who a camera broker is.
@@ -121,6 +121,15 @@ pub enum CameraOutput {
         ticket: u64,
         /// The question.
         query: PastQuery,
+    },
+    /// Survey what this camera holds of a span of capture times, in memory and on disk, with
+    /// [`SURVEY_HOLES_MAX`](crate::history::SURVEY_HOLES_MAX) holes at most; report with
+    /// [`CameraBroker::handle_surveyed`](super::CameraBroker::handle_surveyed), whatever came of it. One at a time.
+    Survey {
+        /// The first capture time.
+        begin: Timestamp,
+        /// The last capture time.
+        end: Timestamp,
     },
     /// A profile has come: see whether it is what its name says and whether it can be read; report with
     /// [`CameraBroker::handle_profile`](super::CameraBroker::handle_profile).

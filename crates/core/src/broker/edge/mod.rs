@@ -19,6 +19,7 @@
 //! | what does a camera have of a channel that it shares with others? | its `Shares`: `shares.rs` |
 //! | what do applications want, and where do cameras get profiles from? | `Applications`: `applications.rs` |
 //! | how is a frame of the past fetched? | `History`: `history/mod.rs`, asked in `past.rs` |
+//! | what does a camera hold of a span of its past? | `Surveys`: `surveys.rs`, asked in `past.rs` |
 //! | what is told of a camera? | `view.rs` |
 //! | which picture of an application goes to its camera? | `Outlet` of a camera: `answers.rs`, [`crate::answers`] |
 //! | who lacks the newest deny list? | `Courier`: `broker/revocations.rs` |
@@ -41,6 +42,7 @@ mod roster;
 mod session;
 mod shares;
 mod subscriptions;
+mod surveys;
 mod traffic;
 mod types;
 mod view;
@@ -61,11 +63,12 @@ use self::publishing::{Publishers, capture_clock};
 pub use self::replica::KEYFRAME_REQUEST_INTERVAL;
 use self::roster::Roster;
 use self::session::{Judgement, Sessions};
+use self::surveys::Surveys;
 pub use self::types::{
     AnswerError, AnswerPicture, CameraCounters, CameraInfo, CameraView, CaptureClock, ChannelShare,
     DERIVED_BYTES_MAX, DERIVED_MAX, DERIVED_OF_OWNER_MAX, DerivedError, Deriving, EdgeConfig, EdgeOutput,
-    ForgetError, Forgotten, KeptStream, NamedContract, Peer, PublisherId, PublisherRefused, ReplyError,
-    SubscriptionId,
+    ForgetError, Forgotten, KeptStream, NamedContract, NotSurveyed, Peer, PublisherId, PublisherRefused,
+    ReplyError, SubscriptionId,
 };
 use self::view::Views;
 use super::revocations::Courier;
@@ -89,6 +92,7 @@ pub struct EdgeBroker {
     applications: Applications,
     publishers: Publishers,
     history: History,
+    surveys: Surveys,
     courier: Courier,
     forget_after: Option<Duration>,
     /// When it began to listen to cameras.
@@ -105,6 +109,7 @@ impl EdgeBroker {
             applications: Applications::default(),
             publishers: Publishers::default(),
             history: History::new(config.history_bytes_max),
+            surveys: Surveys::default(),
             courier: Courier::default(),
             forget_after: config.forget_after,
             started: Instant::ZERO,
@@ -254,6 +259,7 @@ impl EdgeBroker {
             Message::HistoryEnd(end) => {
                 self.outputs.extend(self.history.handle_end(now, &self.roster, id, end));
             }
+            Message::SurveyAnswer(answer) => self.outputs.extend(self.surveys.handle_answer(id, answer)),
             Message::RevocationVersion { version } => {
                 let answer = self.courier.handle_version(id, version);
                 self.outputs.extend(answer.map(|message| EdgeOutput::Send { link: id, message }));
@@ -560,6 +566,7 @@ impl EdgeBroker {
     fn forget(&mut self, link: LinkId, reason: &str) {
         self.outputs.extend(self.roster.handle_closed(link, reason));
         self.outputs.extend(self.history.handle_closed(link));
+        self.outputs.extend(self.surveys.handle_closed(link));
         self.courier.handle_closed(link);
     }
 }

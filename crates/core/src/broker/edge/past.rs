@@ -6,7 +6,7 @@ use super::EdgeBroker;
 use crate::broker::LinkId;
 use crate::history::PastQuery;
 use crate::name::CameraName;
-use crate::units::Instant;
+use crate::units::{Instant, Timestamp};
 
 impl EdgeBroker {
     /// A reader lacks a frame that its camera may have. The answer comes as
@@ -34,5 +34,20 @@ impl EdgeBroker {
     /// The rest of a frame of the past will not come.
     pub fn handle_history_cancelled(&mut self, now: Instant, link: LinkId, number: u64) {
         self.outputs.extend(self.history.handle_cancelled(now, &self.roster, (link, number)));
+    }
+
+    /// Somebody wants to know what a camera holds of a span of capture times. The answer comes as
+    /// [`EdgeOutput::Surveyed`](super::EdgeOutput::Surveyed) with the number that this returns, if need be when the
+    /// connection of the camera is gone. Whoever waits for it gives up in time, and says so with
+    /// [`EdgeBroker::handle_survey_dropped`].
+    pub fn handle_survey_query(&mut self, camera: &CameraName, span: (Timestamp, Timestamp)) -> u64 {
+        let (question, output) = self.surveys.handle_query(&self.roster, camera, span);
+        self.outputs.push_back(output);
+        question
+    }
+
+    /// Nobody waits for the answer any more.
+    pub fn handle_survey_dropped(&mut self, question: u64) {
+        self.surveys.handle_dropped(question);
     }
 }

@@ -11,7 +11,7 @@ use crate::contract::Contract;
 use crate::contract::negotiation::ContractOutcome;
 use crate::controller::share::Channels;
 use crate::frame::{Epoch, FRAME_BYTES_MAX, FrameId};
-use crate::history::PastAnswer;
+use crate::history::{PastAnswer, Survey, SurveyFault, Unanswered};
 use crate::log::{LogReader, Record};
 use crate::name::{CameraName, CameraPattern};
 use crate::source::SourceStanding;
@@ -153,6 +153,20 @@ pub const DERIVED_OF_OWNER_MAX: usize = 32;
 /// The largest record of a derived stream, in bytes: 8 MiB.
 pub const DERIVED_BYTES_MAX: u32 = 8 << 20;
 
+/// Why it is not known what a camera holds of a span of its past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSurveyed {
+    /// It did not answer.
+    #[error("the camera did not answer: {0:?}")]
+    Unanswered(Unanswered),
+    /// Its log on disk cannot be read. Its own log says why.
+    #[error("the camera cannot read its log on disk")]
+    Unreadable,
+    /// Its answer cannot be.
+    #[error("the camera's answer cannot be: {0}")]
+    Absurd(SurveyFault),
+}
+
 /// What an edge broker wants done.
 #[derive(Clone, Debug)]
 pub enum EdgeOutput {
@@ -203,6 +217,13 @@ pub enum EdgeOutput {
         request: u64,
         /// The camera's answer, or the answer from frames that it had sent before.
         answer: PastAnswer,
+    },
+    /// The answer to a question what a camera holds of a span of its past.
+    Surveyed {
+        /// The number that [`EdgeBroker::handle_survey_query`](super::EdgeBroker::handle_survey_query) gave.
+        question: u64,
+        /// What it holds, as it says, or why that is not known.
+        survey: Result<Survey, NotSurveyed>,
     },
     /// A connection was accepted as a camera. For people, who may want to know which identity made which
     /// start.

@@ -15,6 +15,7 @@ use super::session::{Hello, RefuseCode, Welcome};
 use super::share::{Share, ShareRequest};
 use super::source::SourceReport;
 use super::status::{DiskStatus, Status};
+use super::survey::{SurveyAnswer, SurveyRequest};
 use crate::frame::FrameId;
 use crate::units::Instant;
 
@@ -94,6 +95,10 @@ pub enum Message {
     HistoryRequest(HistoryRequest),
     /// Camera to edge: no frame answers a question about the past.
     HistoryEnd(HistoryEnd),
+    /// Edge to camera: somebody wants to know what the camera holds of a span of its past.
+    SurveyRequest(SurveyRequest),
+    /// Camera to edge, in answer to [`Message::SurveyRequest`].
+    SurveyAnswer(SurveyAnswer),
     /// Camera to edge, once, before its first [`Message::Status`]: its abilities. A camera that does not send
     /// this has none.
     Abilities(Abilities),
@@ -231,6 +236,8 @@ impl Message {
             Self::Abilities(_) => 25 | OPTIONAL,
             Self::RenewalRequest(_) => 26 | OPTIONAL,
             Self::RenewalAnswer(_) => 27 | OPTIONAL,
+            Self::SurveyRequest(_) => 28 | OPTIONAL,
+            Self::SurveyAnswer(_) => 29 | OPTIONAL,
             Self::ShareRequest(_) => 32 | OPTIONAL,
             Self::Inquiry(_) => 56 | OPTIONAL,
             Self::Standing(_) => 57 | OPTIONAL,
@@ -259,6 +266,8 @@ impl Message {
             Self::DiskStatus(status) => status.encode(out),
             Self::HistoryRequest(request) => request.encode(out),
             Self::HistoryEnd(end) => end.encode(out),
+            Self::SurveyRequest(request) => request.encode(out),
+            Self::SurveyAnswer(answer) => answer.encode(out),
             Self::Refresh { frame } => out.frame_id(*frame),
             Self::Abilities(abilities) => abilities.encode(out),
             Self::RenewalRequest(bytes) | Self::RenewalAnswer(bytes) => encode_renewal(bytes, out),
@@ -315,6 +324,8 @@ impl Message {
             0x99 => Self::Abilities(Abilities::decode(r)?),
             0x9a => Self::RenewalRequest(decode_renewal(r)?),
             0x9b => Self::RenewalAnswer(decode_renewal(r)?),
+            0x9c => Self::SurveyRequest(SurveyRequest::decode(r)?),
+            0x9d => Self::SurveyAnswer(SurveyAnswer::decode(r)?),
             0xa0 => Self::ShareRequest(ShareRequest::decode(r)?),
             0xb8 => Self::Inquiry(Inquiry::decode(r)?),
             0xb9 => Self::Standing(Standing::decode(r)?),

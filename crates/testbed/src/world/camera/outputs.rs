@@ -107,7 +107,8 @@ impl CameraHost {
                     self.forge(link, stage);
                 }
             }
-            // Nobody in a world answers.
+            // Nobody in a world answers, or asks what cameras hold.
+            CameraOutput::Survey { .. } => {}
             CameraOutput::Answer(_) | CameraOutput::AnswersSkipped(_) => {}
             CameraOutput::Reply { frame, application, result } => {
                 self.counts.replies += 1;

@@ -77,6 +77,8 @@ impl EdgeHost {
             }
             EdgeOutput::Ended { subscription, camera } => Effect::Ended { subscription, camera },
             EdgeOutput::History { request, answer } => Effect::Answered { request, answer },
+            // Nobody in a world asks what cameras hold.
+            EdgeOutput::Surveyed { .. } => Effect::Nothing,
             // The contracts see it in the view, and nobody forgets a camera of a world.
             EdgeOutput::SourceChanged { .. } | EdgeOutput::Detach { .. } => Effect::Nothing,
             // Nobody in a world answers.

@@ -15,6 +15,7 @@ mod settling;
 mod share;
 mod source;
 mod source_chains;
+mod surveys;
 
 use bytes::Bytes;
 use proptest::prelude::*;

@@ -205,6 +205,12 @@ fn a_question_for_the_past_is_answered_at_once() {
         })
         .collect();
     assert_eq!(answers, [(Some(Timestamp::MAX), None::<Unanswered>)]);
+    // All of its log is at the edge, so there is nothing to survey besides.
+    let span = (Timestamp::MIN, Timestamp::MAX);
+    let question = rig.broker.handle_survey_query(&stream("dock/cam1/faces"), span);
+    let why = NotSurveyed::Unanswered(Unanswered::Unable);
+    let told = |output: &EdgeOutput| matches!(output, EdgeOutput::Surveyed { question: of, survey: Err(told) } if (*of, *told) == (question, why));
+    assert!(rig.take().iter().any(told));
 }
 
 /// An edge with logs on disk goes on behind what they hold, in a later epoch.

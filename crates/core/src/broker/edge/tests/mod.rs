@@ -9,6 +9,7 @@ mod past;
 mod shares;
 mod silence;
 mod source;
+mod surveys;
 mod thief;
 
 use std::time::Duration;

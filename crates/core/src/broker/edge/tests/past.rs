@@ -185,7 +185,7 @@ fn a_camera_that_never_answers_is_not_waited_for() {
     let asked = ask(&mut rig, 6);
     rig.broker.handle_message(rig.now, LinkId(1), Message::Status(Status::default()));
     assert_eq!(answers(&mut rig).0.len(), 0, "nobody knows yet");
-    rig.broker.handle_message(rig.now, LinkId(1), Message::Abilities(Abilities { past: false }));
+    rig.broker.handle_message(rig.now, LinkId(1), Message::Abilities(Abilities::default()));
     let unable = |request| (request, Some(Unanswered::Unable));
     let (found, _) = answers(&mut rig);
     assert_eq!((found[0].0, found[0].1.unanswered), unable(asked));

@@ -1,0 +1,89 @@
+//! Asks cameras what they hold of a span of their past, and looks at what they answer.
+
+use std::collections::BTreeMap;
+
+use super::roster::Roster;
+use super::types::{EdgeOutput, NotSurveyed};
+use crate::broker::LinkId;
+use crate::history::{Survey, Unanswered};
+use crate::name::CameraName;
+use crate::units::Timestamp;
+use crate::wire::{Message, NoSurvey, SurveyAnswer, SurveyRequest};
+
+/// The most questions of which the answers are awaited. One more is answered with [`Unanswered::Busy`].
+const QUESTIONS_MAX: usize = 64;
+
+/// The questions that cameras have not answered yet. Whoever asks gives up by itself.
+#[derive(Default)]
+pub(super) struct Surveys {
+    /// By their numbers, with the connection on which they were put.
+    asked: BTreeMap<u64, (LinkId, SurveyRequest)>,
+    last: u64,
+}
+
+impl Surveys {
+    /// Somebody wants to know what a camera holds of a span. Returns the number that the answer will have.
+    pub(super) fn handle_query(
+        &mut self,
+        roster: &Roster,
+        camera: &CameraName,
+        (begin, end): (Timestamp, Timestamp),
+    ) -> (u64, EdgeOutput) {
+        self.last += 1;
+        let question = self.last;
+        let link = match self.may_ask(roster, camera) {
+            Ok(link) => link,
+            Err(why) => return (question, told(question, Err(NotSurveyed::Unanswered(why)))),
+        };
+        let request = SurveyRequest { request: question, begin, length: end.saturating_since(begin) };
+        self.asked.insert(question, (link, request));
+        (question, EdgeOutput::Send { link, message: Message::SurveyRequest(request) })
+    }
+
+    /// The connection of a camera that answers surveys.
+    fn may_ask(&self, roster: &Roster, camera: &CameraName) -> Result<LinkId, Unanswered> {
+        if roster.derived_from(camera).is_some() {
+            // All of its log is here.
+            return Err(Unanswered::Unable);
+        }
+        let link = roster.reached(camera).ok_or(Unanswered::CameraAbsent)?;
+        // One of an earlier version passes over the question.
+        if !link.abilities.is_some_and(|abilities| abilities.surveys) {
+            return Err(Unanswered::Unable);
+        }
+        if self.asked.len() >= QUESTIONS_MAX { Err(Unanswered::Busy) } else { Ok(link.id) }
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(super) fn handle_dropped(&mut self, question: u64) {
+        self.asked.remove(&question);
+    }
+
+    /// A camera has answered. Answers to questions that nobody puts any more are passed over.
+    pub(super) fn handle_answer(&mut self, link: LinkId, answer: SurveyAnswer) -> Option<EdgeOutput> {
+        let SurveyAnswer { request: question, begin, survey } = answer;
+        let (of, request) = self.asked.get(&question)?;
+        if *of != link || request.begin != begin {
+            return None;
+        }
+        let end = request.end();
+        self.asked.remove(&question);
+        let survey = match survey {
+            Ok(survey) => survey.check(begin, end).map(|()| survey).map_err(NotSurveyed::Absurd),
+            Err(NoSurvey::Busy) => Err(NotSurveyed::Unanswered(Unanswered::Busy)),
+            Err(NoSurvey::Unreadable) => Err(NotSurveyed::Unreadable),
+        };
+        Some(told(question, survey))
+    }
+
+    /// A connection is gone, and the answers of its camera with it.
+    pub(super) fn handle_closed(&mut self, link: LinkId) -> Vec<EdgeOutput> {
+        let lost = self.asked.extract_if(.., |_, (of, _)| *of == link);
+        let absent = || Err(NotSurveyed::Unanswered(Unanswered::CameraAbsent));
+        lost.map(|(question, _)| told(question, absent())).collect()
+    }
+}
+
+fn told(question: u64, survey: Result<Survey, NotSurveyed>) -> EdgeOutput {
+    EdgeOutput::Surveyed { question, survey }
+}
