@@ -7,10 +7,11 @@ import { framesIn } from "../src/api/client.ts";
 import type { Camera, Cameras, Contract, Held, Note } from "../src/api/types.ts";
 import { codecOf } from "../src/parts/player.ts";
 import { contractColumn, Histories } from "../src/state/histories.ts";
-import { allNotes, atCamera, holeAt, isAtCamera, piece, playedFrom, repliesOn, spanAt } from "../src/state/past.ts";
+import { allNotes, atCamera, holeAt, isAtCamera, piece, playedFrom, repliesOn, spanAt, unsurveyed } from "../src/state/past.ts";
 import { cameraHref, historyHref, parseRoute, tokenIn } from "../src/state/route.ts";
 import { SAMPLES_MAX, Timeline } from "../src/state/timeline.ts";
 import { standing } from "../src/words/held.ts";
+import { readable } from "../src/words/record.ts";
 import { byFineness, rungInWords } from "../src/words/rung.ts";
 import * as units from "../src/words/units.ts";
 import { whyNow } from "../src/words/why.ts";
@@ -362,4 +363,20 @@ test("a key frame says how it is coded, behind whatever comes first in it", () =
     const parameters = [0, 0, 1, 0x67, 0x64, 0x00, 0x1f, 0xac];
     assert.equal(codecOf(Uint8Array.from([...delimiter, ...parameters])), "avc1.64001f");
     assert.equal(codecOf(Uint8Array.from([0, 0, 1, 0x41, 1, 2, 3, 4])), null);
+});
+
+test("records are laid out for people, and no deep one fills the page", () => {
+    assert.equal(readable('{"people":[1,2]}'), '{\n "people": [\n  1,\n  2\n ]\n}');
+    assert.equal(readable("two people"), "two people");
+    const deep = "[".repeat(8_000) + "]".repeat(8_000);
+    assert.equal(readable(deep), deep);
+    const wide = `[${"[1],".repeat(4_000)}2]`;
+    assert.ok(readable(wide).length <= 64 * 1024);
+});
+
+test("what was not surveyed is said", () => {
+    const held = { since_utc_ms: 0, until_utc_ms: 100 } as Held;
+    assert.equal(unsurveyed(held, 100), null);
+    assert.equal(unsurveyed(held, null), null);
+    assert.deepEqual(unsurveyed(held, 40), { from_utc_ms: 40, to_utc_ms: 100 });
 });

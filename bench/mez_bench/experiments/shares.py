@@ -52,7 +52,7 @@ FPS: Final = 10.0
 QUEUE_KILOBYTES: Final = 16
 SECONDS: Final = 40
 SECONDS_QUICK: Final = 10
-ROUNDS: Final = 3
+ROUNDS: Final = 5
 SEEDS: Final = 20
 SEEDS_QUICK: Final = 3
 FIRST_SEED: Final = 1_000_001
@@ -430,6 +430,6 @@ SHARES: Final = Experiment(
     summary="pedestrians and a top-k share a channel: equal bandwidth against equal accuracy",
     needs="the demo's video (fetched once); --data DIR with awstream-mot/ for the published figures",
     seconds_quick=60,
-    seconds_full=420,
+    seconds_full=640,
     run=_run,
 )

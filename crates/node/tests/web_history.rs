@@ -242,6 +242,8 @@ async fn a_record_of_the_past_is_told_as_text() {
     let none = reader.get(&at(15_000)).await.json();
     assert_eq!((&none["record"], faults(&none, "RecordAt")), (&Value::Null, Vec::new()));
     assert_eq!(world.member("viewer").get(&at(10_000)).await.status, StatusCode::FORBIDDEN);
+    let unknown = reader.get("/api/v1/cameras/dock/none/record?at_utc_ms=5").await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
     let absurd = format!("/api/v1/cameras/{CAMERA}/record");
     assert_eq!(reader.get(&absurd).await.status, StatusCode::BAD_REQUEST);
 }

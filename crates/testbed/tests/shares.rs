@@ -109,7 +109,8 @@ fn scene(hardness_bytes: f64) -> SizedProfile {
 fn five_cameras_get_their_shares() {
     let rate = mbps(10);
     // What headers leave of it.
-    let channel = ChannelRate { bytes_per_ms: rate as f64 / 8e3 * 0.94, spread: 0.0 };
+    let channel =
+        ChannelRate { bytes_per_ms: rate as f64 / 8e3 * 0.94, spread: 0.0, control_bytes_per_second: 0.0 };
     let steps = SCENES.map(|hardness| Step::of(&scene(hardness).profile.ladder()));
     let claims = steps.each_ref().map(|steps| Claim {
         steps,

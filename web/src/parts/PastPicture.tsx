@@ -27,10 +27,11 @@ interface PastPictureProps {
 
 export function PastPicture({ name, at, has, none, notes }: PastPictureProps) {
     const canvas = useRef<HTMLCanvasElement>(null);
-    const shown = useNewestAnswer<Shown>(has ? at : null, async (at_utc_ms, signal) => {
+    const answered = useNewestAnswer<Shown>(has ? at : null, async (at_utc_ms, signal) => {
         const picture = await instant(name, { at_utc_ms, within_ms: WITHIN_MS }, signal);
         return picture && { ...picture, image: await createImageBitmap(picture.jpeg) };
     });
+    const shown = answered.is === "there" ? answered.answer : null;
     useEffect(() => {
         if (shown && canvas.current) draw(canvas.current, shown.image);
     }, [shown]);

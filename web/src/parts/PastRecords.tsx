@@ -1,11 +1,15 @@
 /** What programs made of a camera's frames at an instant of the past: the records and pictures of its derived streams. */
 
+import { Fragment } from "preact";
+import { useMemo } from "preact/hooks";
+
 import * as client from "../api/client.ts";
 import type { Camera, PastRecord } from "../api/types.ts";
 import { historyHref } from "../state/route.ts";
+import { readable } from "../words/record.ts";
 import * as units from "../words/units.ts";
 import { PastPicture, WITHIN_MS } from "./PastPicture.tsx";
-import { useNewestAnswer, usePage } from "./use.ts";
+import { type Answered, useNewestAnswer, usePage } from "./use.ts";
 
 /** Each stream is asked on its own, so there is a bound; the others are named. */
 const STREAMS_MAX = 4;
@@ -32,10 +36,10 @@ export function PastRecords({ name, at }: { name: string; at: number }) {
                 <p>
                     Also:{" "}
                     {rest.map((stream, place) => (
-                        <>
+                        <Fragment key={stream.name}>
                             {place > 0 && ", "}
                             <a href={historyHref(stream.name)}>{stream.name}</a>
-                        </>
+                        </Fragment>
                     ))}
                 </p>
             )}
@@ -50,30 +54,28 @@ function Made({ stream, at }: { stream: Camera; at: number }) {
 
 /** The record of an instant, as text. */
 export function RecordAt({ name, at }: { name: string; at: number }) {
-    const record = useNewestAnswer(at, (at_utc_ms, signal) => client.record(name, { at_utc_ms, within_ms: WITHIN_MS }, signal));
-    if (record === null) return <p>The edge holds no record of this instant.</p>;
+    const answered = useNewestAnswer(at, (at_utc_ms, signal) => client.record(name, { at_utc_ms, within_ms: WITHIN_MS }, signal));
+    const record = answered.is === "there" ? answered.answer : null;
+    const text = useMemo(() => (record?.text == null ? null : readable(record.text)), [record?.text]);
+    if (record === null) return <p>{missing(answered)}</p>;
     return (
         <>
             <p>
                 {units.timeOfDay(record.captured_utc_ms)}
                 {record.of && `, of frame ${record.of.sequence.toLocaleString("en")}`}; {record.content_type}, {units.bytes(record.bytes)}
             </p>
-            {record.text === null ? (
+            {text === null ? (
                 <p>It is no text, or too long to be shown.</p>
             ) : (
                 <pre tabIndex={0} role="region" aria-label={`Record of ${name}`}>
-                    {readable(record)}
+                    {text}
                 </pre>
             )}
         </>
     );
 }
 
-/** JSON with a line for each value; other text as it is. */
-function readable({ text }: NonNullable<PastRecord>): string {
-    try {
-        return JSON.stringify(JSON.parse(text ?? ""), null, 1);
-    } catch {
-        return text ?? "";
-    }
+function missing(answered: Answered<NonNullable<PastRecord>>): string {
+    if (answered.is === "failed") return `The edge gave no record: ${answered.why}`;
+    return answered.is === "asking" ? "Asking the edge…" : "The edge holds no record of this instant.";
 }

@@ -32,12 +32,12 @@ export function useRoute(): Route {
     return parseRoute(hash);
 }
 
-/**
- * The answer about an instant that moves: asked for one at a time, and for the newest instant only. `null` while nothing is wanted, and where
- * there is no answer.
- */
-export function useNewestAnswer<T>(wanted: number | null, ask: (wanted: number, signal: AbortSignal) => Promise<T | null>): T | null {
-    const [answer, setAnswer] = useState<T | null>(null);
+/** An answer about an instant, or why there is none: it is being asked for, there is nothing, or the edge refused or did not answer. */
+export type Answered<T> = { is: "there"; answer: T } | { is: "asking" | "none" } | { is: "failed"; why: string };
+
+/** The answer about an instant that moves: asked for one at a time, and for the newest instant only. `null`: nothing is wanted. */
+export function useNewestAnswer<T>(wanted: number | null, ask: (wanted: number, signal: AbortSignal) => Promise<T | null>): Answered<T> {
+    const [answered, setAnswered] = useState<Answered<T>>({ is: "asking" });
     const isWanted = useRef(false);
     isWanted.current = wanted !== null;
     const next = useRef<number | null>(null);
@@ -51,17 +51,20 @@ export function useNewestAnswer<T>(wanted: number | null, ask: (wanted: number, 
         while (next.current !== null && !signal.aborted) {
             const asked = next.current;
             next.current = null;
-            const found = await ask(asked, signal).catch(() => null);
+            const found = await ask(asked, signal).then(
+                (answer): Answered<T> => (answer === null ? { is: "none" } : { is: "there", answer }),
+                (error: unknown): Answered<T> => ({ is: "failed", why: error instanceof Error ? error.message : String(error) }),
+            );
             // The instant may have moved to where nothing is wanted meanwhile.
-            if (isWanted.current && !signal.aborted) setAnswer(found);
+            if (isWanted.current && !signal.aborted) setAnswered(found);
         }
         asking.current = false;
     };
     useEffect(() => {
         next.current = wanted;
-        if (wanted === null) setAnswer(null);
+        if (wanted === null) setAnswered({ is: "none" });
         else void askOn();
     }, [wanted]);
     useEffect(() => () => over.current.abort(), []);
-    return answer;
+    return answered;
 }

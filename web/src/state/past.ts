@@ -42,6 +42,16 @@ export interface Stretches {
 /** What the camera itself holds of the span. `null`: it has not said it. Then it is known at most from when on it holds frames. */
 export const atCamera = ({ camera_spans: spans, camera_holes: holes }: Held): Stretches | null => spans && holes && { spans, holes };
 
+/** What was not surveyed of a span, because there was too much. */
+export interface Unsurveyed {
+    from_utc_ms: number;
+    to_utc_ms: number;
+}
+
+/** What is behind `until`, up to where a log was surveyed. `null`: all of it was. */
+export const unsurveyed = ({ until_utc_ms: end }: Held, until: number | null): Unsurveyed | null =>
+    until !== null && until < end ? { from_utc_ms: until, to_utc_ms: end } : null;
+
 /** The span with an instant in it. */
 export const spanAt = ({ spans }: Stretches, at: number): HeldSpan | undefined =>
     spans.find(({ from_utc_ms: from, to_utc_ms: to }) => from <= at && at <= to);

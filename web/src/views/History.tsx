@@ -8,7 +8,18 @@ import type { Held, Note } from "../api/types.ts";
 import { PastPicture } from "../parts/PastPicture.tsx";
 import { PastRecords, RecordAt } from "../parts/PastRecords.tsx";
 import { usePage } from "../parts/use.ts";
-import { allNotes, atCamera, holeAt, isAtCamera, piece, playedFrom, spanAt, type Stretches } from "../state/past.ts";
+import {
+    allNotes,
+    atCamera,
+    holeAt,
+    isAtCamera,
+    piece,
+    playedFrom,
+    spanAt,
+    unsurveyed,
+    type Stretches,
+    type Unsurveyed,
+} from "../state/past.ts";
 import { cameraHref } from "../state/route.ts";
 import { standing, total } from "../words/held.ts";
 import { cameraHoleInWords, CONTRACT, holeInWords, SOURCE } from "../words/states.ts";
@@ -43,6 +54,7 @@ const CLIPS: readonly [number, string][] = [
     [MINUTE_MS, "1 minute"],
     [5 * MINUTE_MS, "5 minutes"],
 ];
+const TOO_MANY = "There are too many frames";
 /** The most holes, and the most notes, that are listed. */
 const LISTED_MAX = 50;
 
@@ -155,9 +167,23 @@ function Player({ name, held }: { name: string; held: Held }) {
             </div>
             <PastRecords name={name} at={at} />
             <Slider held={held} at={at} there={there} move={move} />
-            <Missing id="missing" title="What is missing" of={held} why={holeInWords} move={move} />
+            <Missing
+                id="missing"
+                title="What is missing"
+                of={held}
+                why={holeInWords}
+                move={move}
+                until={unsurveyed(held, held.surveyed_until_utc_ms)?.from_utc_ms}
+            />
             {ofCamera && (
-                <Missing id="camera-missing" title="What the camera itself lacks" of={ofCamera} why={cameraHoleInWords} move={move} />
+                <Missing
+                    id="camera-missing"
+                    title="What the camera itself lacks"
+                    of={ofCamera}
+                    why={cameraHoleInWords}
+                    move={move}
+                    until={unsurveyed(held, held.camera_surveyed_until_utc_ms)?.from_utc_ms}
+                />
             )}
             <Said notes={notes} more={more} move={move} />
         </>
@@ -234,7 +260,7 @@ function Slider({ held, at, there, move }: SliderProps) {
                 <Bar held={held} of={held} why={holeInWords} />
                 <span>Camera</span>
                 {camera ? (
-                    <Bar held={held} of={camera} why={cameraHoleInWords} />
+                    <Bar held={held} of={camera} why={cameraHoleInWords} unsurveyed={unsurveyed(held, held.camera_surveyed_until_utc_ms)} />
                 ) : (
                     <div class="bar" aria-hidden="true">
                         {cameraFrom !== null && (
@@ -268,8 +294,17 @@ function Slider({ held, at, there, move }: SliderProps) {
     );
 }
 
-/** What somebody holds, as a bar. `why`: the words for the reason of a hole. */
-function Bar({ held, of, why }: { held: Held; of: Stretches; why: (reason: string) => string }) {
+interface BarProps {
+    held: Held;
+    of: Stretches;
+    /** The words for the reason of a hole. */
+    why: (reason: string) => string;
+    /** What it has not surveyed, but may hold. */
+    unsurveyed?: Unsurveyed | null;
+}
+
+/** What somebody holds, as a bar. */
+function Bar({ held, of, why, unsurveyed = null }: BarProps) {
     // If the camera's clock was set back, two of them may begin at the same time.
     return (
         <div class="bar" aria-hidden="true">
@@ -284,6 +319,9 @@ function Bar({ held, of, why }: { held: Held; of: Stretches; why: (reason: strin
             {of.spans.map((span, place) => (
                 <i key={`span ${place}`} class="span" style={placed(held, span)} title={units.counted(span.frames, "frame")} />
             ))}
+            {unsurveyed && (
+                <i class="span" style={placed(held, unsurveyed)} title={`${TOO_MANY} to say what is held here; show a shorter span.`} />
+            )}
         </div>
     );
 }
@@ -316,10 +354,12 @@ interface MissingProps {
     of: Stretches;
     why: (reason: string) => string;
     move: (to: number) => void;
+    /** Up to where it was surveyed, if not to the end. */
+    until?: number | undefined;
 }
 
 /** The holes in words. */
-function Missing({ id, title, of, why, move }: MissingProps) {
+function Missing({ id, title, of, why, move, until }: MissingProps) {
     const holes = of.holes.slice(0, LISTED_MAX);
     const rest = of.holes.length - holes.length;
     return (
@@ -340,6 +380,11 @@ function Missing({ id, title, of, why, move }: MissingProps) {
                 ))}
             </ul>
             {rest > 0 && <p>And {units.counted(rest, "more hole")}; show a shorter span.</p>}
+            {until !== undefined && (
+                <p>
+                    {TOO_MANY} to say what is missing after {units.timeOfDay(until)}; show a shorter span.
+                </p>
+            )}
         </section>
     );
 }

@@ -12,10 +12,10 @@ use crate::units::Timestamp;
 const FLAG_HOLDS: u8 = 1;
 const FLAG_CUT: u8 = 2;
 
-/// What stands for a survey where the reason is why there is none.
+/// The code of an answer that has a survey.
 const SURVEYED: u8 = 1;
 
-/// Codes of reasons that are none of a skipped frame.
+/// Codes of reasons other than skipped frames.
 const GONE: u8 = 0x80;
 const CAMERA_RESTARTED: u8 = 0x81;
 const NOT_PUBLISHED: u8 = 0x82;

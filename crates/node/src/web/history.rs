@@ -111,7 +111,10 @@ impl History {
         match wanted {
             Wanted::Held => self.held(site, caller, &camera, asked.span(SPAN_MAX)?).await,
             Wanted::Notes => notes(site, caller, &camera, &asked).await,
-            Wanted::Record => record::answer(site, caller, &camera, asked.instant()?).await,
+            Wanted::Record => {
+                site.look().camera(&camera).ok_or_else(|| unknown(&camera))?;
+                record::answer(site, caller, &camera, asked.instant()?).await
+            }
             Wanted::Instant | Wanted::Clip => instant(site, caller, &camera, asked.instant()?, place).await,
         }
     }

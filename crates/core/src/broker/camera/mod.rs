@@ -217,7 +217,7 @@ impl CameraBroker {
                 self.outputs.extend(self.history.handle_request(id, request));
             }
             Message::SurveyRequest(request) if link.welcomed => {
-                self.outputs.extend(self.surveys.handle_request(id, request));
+                self.outputs.extend(self.surveys.handle_request(now, id, request));
             }
             Message::Refresh { frame } => self.live.handle_refresh(now, id, frame),
             Message::ProfilePart(part) => self.outputs.extend(self.profiles.handle_part(now, &part)),

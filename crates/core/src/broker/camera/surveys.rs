@@ -1,5 +1,5 @@
-//! Decides when the camera surveys its own log for an edge. One survey runs at a time. Behind it the camera rests for as long as it took, so that an edge
-//! that asks again and again has half a thread of it at most.
+//! Decides when the camera surveys its own log for an edge. One survey runs at a time. Then the camera rests for as long as it took, and for a second
+//! at least: an edge that asks without end gets half a thread, and one answer a second of the link.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,8 +13,12 @@ use crate::wire::{Message, NoSurvey, SurveyAnswer, SurveyRequest};
 /// The most requests for surveys that may wait at a camera. A further one is answered with [`NoSurvey::Busy`].
 pub const SURVEY_REQUESTS_MAX: usize = 4;
 
-/// The longest pause behind a survey: a disk that stands still for long takes no thread meanwhile.
+/// The shortest pause after a survey. An answer may have several kilobytes, and goes before frames.
+const REST_MIN: Duration = Duration::from_secs(1);
+/// The longest pause after a survey: a disk that stands still for long takes no thread meanwhile.
 const REST_MAX: Duration = Duration::from_secs(10);
+/// A request that has waited longer is forgotten: the edge does not wait for its answer any more.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A survey that is being made.
 struct Running {
@@ -27,8 +31,8 @@ struct Running {
 /// The edge's requests for surveys.
 pub(super) struct Surveys {
     running: Option<Running>,
-    /// The oldest first.
-    waiting: VecDeque<(LinkId, SurveyRequest)>,
+    /// The oldest first, with when it came.
+    waiting: VecDeque<(LinkId, SurveyRequest, Instant)>,
     rests_until: Instant,
 }
 
@@ -38,25 +42,31 @@ impl Surveys {
     }
 
     /// The edge asks for a survey. [`Surveys::pump`] begins it.
-    pub(super) fn handle_request(&mut self, link: LinkId, request: SurveyRequest) -> Option<CameraOutput> {
+    pub(super) fn handle_request(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        request: SurveyRequest,
+    ) -> Option<CameraOutput> {
+        self.waiting.retain(|(.., came)| now.saturating_since(*came) < PATIENCE);
         if self.waiting.len() >= SURVEY_REQUESTS_MAX {
             return Some(answer(link, &request, Err(NoSurvey::Busy)));
         }
-        self.waiting.push_back((link, request));
+        self.waiting.push_back((link, request, now));
         None
     }
 
     /// The survey that [`CameraOutput::Survey`] asked for is made; `None` if the log cannot be read.
     pub(super) fn handle_surveyed(&mut self, now: Instant, survey: Option<Survey>) -> Option<CameraOutput> {
         let Running { link, request, begun } = self.running.take()?;
-        self.rests_until = now + now.saturating_since(begun).min(REST_MAX);
+        self.rests_until = now + now.saturating_since(begun).clamp(REST_MIN, REST_MAX);
         let survey = survey.map(|survey| survey.in_order(request.begin, request.end()));
         link.map(|link| answer(link, &request, survey.ok_or(NoSurvey::Unreadable)))
     }
 
     /// A connection is gone.
     pub(super) fn handle_closed(&mut self, link: LinkId) {
-        self.waiting.retain(|(of, _)| *of != link);
+        self.waiting.retain(|(of, ..)| *of != link);
         if let Some(running) = &mut self.running {
             running.link.take_if(|of| *of == link);
         }
@@ -72,7 +82,8 @@ impl Surveys {
         if self.running.is_some() || now < self.rests_until {
             return None;
         }
-        let (link, request) = self.waiting.pop_front()?;
+        self.waiting.retain(|(.., came)| now.saturating_since(*came) < PATIENCE);
+        let (link, request, _) = self.waiting.pop_front()?;
         self.running = Some(Running { link: Some(link), request, begun: now });
         Some(CameraOutput::Survey { begin: request.begin, end: request.end() })
     }

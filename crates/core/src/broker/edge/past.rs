@@ -1,4 +1,4 @@
-//! Puts what readers want of the past to the part that asks cameras for it, and tells that part how the frames come.
+//! Passes requests for the past to the parts that ask cameras, and tells these parts what comes.
 
 use bytes::Bytes;
 

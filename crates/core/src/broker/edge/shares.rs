@@ -2,9 +2,10 @@
 //! channel.
 //!
 //! Every whole frame of the channel's cameras measures its rate. Ten times a second the channel is divided
-//! between the cameras that somebody wants, by the sizes of their rungs ([`ShareRequest`]) and what headers and messages
-//! take. Each is told its share ([`Share`]) when it changes, and four times a second. A camera chooses by itself if it is alone on its channel, or if the channel has not
-//! been measured yet. A camera on no declared channel is never told anything.
+//! between the cameras that somebody wants, by the sizes of their rungs ([`ShareRequest`]) and by what headers and
+//! messages take. Each is told its share ([`Share`]) when it changes, and five times a second. A camera chooses by itself
+//! if it is alone on its channel, or if the channel has not been measured yet. A camera on no declared channel is never
+//! told anything.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +14,8 @@ use super::camera::Cameras;
 use super::types::{ChannelShare, EdgeOutput};
 use crate::broker::LinkId;
 use crate::controller::share::{
-    CAP_INTERVAL, CAP_REFRESH_INTERVAL, Channel, ChannelRate, Channels, Claim, Grant, OverheadMeter, divide,
-    on_the_wire,
+    CAP_INTERVAL, CAP_REFRESH_INTERVAL, Channel, ChannelRate, Channels, Claim, DATAGRAM_BYTES,
+    DATAGRAM_OVERHEAD_BYTES, Grant, OverheadMeter, divide, on_the_wire,
 };
 use crate::name::CameraName;
 use crate::units::{BitsPerSecond, Instant};
@@ -161,7 +162,10 @@ impl Shares {
         member.meter.handle_frame(header_bytes);
         let with_header = |payload: u32| on_the_wire(header_bytes.saturating_add(payload));
         let channel = &mut self.known[member.channel].channel;
-        channel.handle_frame((first, last), with_header(bytes), first_bytes.map(with_header));
+        let all = with_header(bytes);
+        // Where nobody has said what its first packet carried, that is taken for a full one.
+        let first_bytes = first_bytes.map_or(all.min(DATAGRAM_BYTES + DATAGRAM_OVERHEAD_BYTES), with_header);
+        channel.handle_frame((first, last), all, Some(first_bytes));
     }
 
     /// A camera has sent a message, which takes some of the channel too.
@@ -204,6 +208,10 @@ impl Shares {
         let mut outputs: Vec<EdgeOutput> =
             others.iter().flat_map(|(name, link)| self.tell_free(name, *link)).collect();
         let Some(rate) = rate else { return outputs };
+        // Also of cameras that nobody wants.
+        let on_it = self.members.values().filter(|member| member.channel == channel);
+        let control = on_it.map(|member| member.meter.control_bytes_per_second()).sum();
+        let rate = ChannelRate { control_bytes_per_second: control, ..rate };
         let claims: Vec<Claim<'_>> = claiming
             .iter()
             .map(|(name, _, claim, priority)| Claim {
@@ -212,7 +220,7 @@ impl Shares {
                 interval: claim.interval,
                 latency_bound: claim.latency_bound,
                 priority: *priority,
-                overhead: self.members.get(name).map(|member| member.meter.overhead()).unwrap_or_default(),
+                overhead: self.members.get(name).map(|member| member.meter.of_frames()).unwrap_or_default(),
             })
             .collect();
         let declared = &self.channels.as_slice()[channel];

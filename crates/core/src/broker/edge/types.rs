@@ -162,8 +162,8 @@ pub enum NotSurveyed {
     /// Its log on disk cannot be read. Its own log says why.
     #[error("the camera cannot read its log on disk")]
     Unreadable,
-    /// Its answer cannot be.
-    #[error("the camera's answer cannot be: {0}")]
+    /// Its answer is impossible.
+    #[error("the camera's answer is impossible: {0}")]
     Absurd(SurveyFault),
 }
 

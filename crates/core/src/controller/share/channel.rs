@@ -16,6 +16,10 @@ const CAUTION: f64 = 0.15;
 const BUSY_MS_MAX: f64 = 100.0;
 /// A shorter busy time gives only a lower bound of the rate, in milliseconds.
 const BUSY_MS_MIN: f64 = 2.0;
+/// If nothing has measured the channel for so long, frames that are far apart give a lower bound of the rate. In milliseconds.
+const UNMEASURED_MS: f64 = 1_000.0;
+/// The shortest time between two such frames. The host that receives them may be late, and then they look closer than they are.
+const APART_MS_MIN: f64 = 5.0;
 
 /// Measures the rate of a channel while it is busy.
 ///
@@ -26,6 +30,8 @@ pub struct Channel {
     /// The present busy time: its beginning, the end of its last frame, and the bytes that have arrived in
     /// it.
     busy: Option<(Instant, Instant, f64)>,
+    /// When the rate was last measured.
+    measured: Option<Instant>,
     /// Natural logarithm of bytes per millisecond.
     log_rate: Option<f64>,
     /// The mean absolute error of the estimate, in natural logarithms.
@@ -39,6 +45,8 @@ pub struct ChannelRate {
     pub bytes_per_ms: f64,
     /// The mean absolute error of the natural logarithm of the rate.
     pub spread: f64,
+    /// What messages and acknowledgements of all cameras on the channel take.
+    pub control_bytes_per_second: f64,
 }
 
 impl ChannelRate {
@@ -70,10 +78,22 @@ impl Channel {
             }
             Some((begin, end, before)) => {
                 self.measure(begin, end, before);
+                self.pass(end, last, bytes);
                 Some((first, last, after_rest))
             }
             None => Some((first, last, after_rest)),
         };
+    }
+
+    /// So many bytes came between `end` and `last`, and maybe nothing for a part of that time: the channel carries at least that. This matters
+    /// where all frames are single packets, which measure nothing: a rate that was estimated too low would make them small for ever.
+    fn pass(&mut self, end: Instant, last: Instant, bytes: f64) {
+        let is_unmeasured = self.measured.is_none_or(|at| ms_between(at, last) >= UNMEASURED_MS);
+        let (Some(known), took_ms) = (self.log_rate, ms_between(end, last)) else { return };
+        let error = (bytes / took_ms.max(APART_MS_MIN)).ln() - known;
+        if is_unmeasured && took_ms >= APART_MS_MIN && error > 0.0 {
+            self.log_rate = Some(known + gain(took_ms) * error);
+        }
     }
 
     fn measure(&mut self, begin: Instant, end: Instant, bytes: f64) {
@@ -91,21 +111,26 @@ impl Channel {
         // Otherwise a faster channel would be known only by short samples, which weigh little.
         let weight_ms =
             if error > FASTER { (at_most_ms * error.exp()).min(SAMPLE_MS).max(took_ms) } else { took_ms };
-        let gain = 1.0 - (1.0 - GAIN).powf(weight_ms / SAMPLE_MS);
+        self.measured = Some(end);
         self.spread += SPREAD_GAIN * (error.abs() - self.spread);
-        self.log_rate = Some(self.log_rate.map_or(measured, |known| known + gain * error));
+        self.log_rate = Some(self.log_rate.map_or(measured, |known| known + gain(weight_ms) * error));
     }
 
     /// The estimate, once anything was measured.
     pub fn known(&self) -> Option<ChannelRate> {
         let bytes_per_ms = self.log_rate?.exp();
-        Some(ChannelRate { bytes_per_ms, spread: self.spread })
+        Some(ChannelRate { bytes_per_ms, spread: self.spread, control_bytes_per_second: 0.0 })
     }
 
     /// The estimated rate, for people.
     pub fn rate(&self) -> Option<BitsPerSecond> {
         self.known().map(|known| BitsPerSecond(known.bytes_per_ms * 8e3))
     }
+}
+
+/// The weight of a sample that took so long.
+fn gain(took_ms: f64) -> f64 {
+    1.0 - (1.0 - GAIN).powf(took_ms / SAMPLE_MS)
 }
 
 #[cfg(test)]
@@ -180,6 +205,31 @@ mod tests {
             channel.handle_frame((at(frame * 70), at(frame * 70 + 1)), 600, None);
         }
         assert!(rate(&channel) >= fast, "it carries at least that, though less was sent: {}", rate(&channel));
+    }
+
+    /// After an outage a channel looks as if it carried nothing, and all frames are made single packets, which measure nothing.
+    #[test]
+    fn a_rate_that_is_much_too_low_does_not_stay() {
+        let mut channel = Channel::default();
+        channel.handle_frame((at(0), at(900)), 3_000, None);
+        channel.handle_frame((at(950), at(950)), 700, Some(700));
+        let low = channel.known().expect("a frame").bytes_per_ms;
+        assert!(low < 3.0, "{low}");
+        for frame in 0..200 {
+            channel.handle_frame((at(1_000 + 50 * frame), at(1_000 + 50 * frame)), 700, Some(700));
+        }
+        let found = channel.known().expect("a frame").bytes_per_ms;
+        assert!((found / 14.0 - 1.0).abs() < 0.05, "700 bytes in 50 ms: {found}");
+        // It is never raised above what came.
+        let mut steady = Channel::default();
+        for frame in 0..100 {
+            steady.handle_frame((at(frame * 100), at(frame * 100 + 60)), 13_200, None);
+        }
+        let before = steady.known().expect("many frames").bytes_per_ms;
+        for frame in 0..100 {
+            steady.handle_frame((at(20_000 + 50 * frame), at(20_000 + 50 * frame)), 700, Some(700));
+        }
+        assert_eq!(steady.known().expect("more").bytes_per_ms, before);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Divides one channel between the cameras that share it. The edge decides, because it sees all of them.
 //!
-//! The resource is time: a frame of `s` bytes takes `s / r` of it, with its headers (`overhead.rs`). The edge measures `r` by the frames of all
-//! cameras (`channel.rs`). What messages take comes first. First, every camera that somebody wants gets the cheapest rung that keeps its
+//! The resource is time: a frame that has `s` bytes with its headers (`overhead.rs`) takes `s / r` of it. The edge
+//! measures `r` by the frames of all cameras (`channel.rs`), and subtracts what messages take. First, every camera that somebody wants gets the cheapest rung that keeps its
 //! floor. Then one camera after another is upgraded while the sum fits. This is a greedy choice on the
 //! frontier of accuracy and airtime. Each camera is told the frame size of its rung as a cap, which expires
 //! soon. Within the cap it decides by itself. If not even the floors fit, cameras of the lowest priority are
@@ -16,7 +16,7 @@ pub use self::channel::{Channel, ChannelRate};
 pub use self::declared::{
     CHANNEL_NAME_BYTES_MAX, CHANNEL_PATTERNS_MAX, CHANNELS_MAX, ChannelError, Channels, DeclaredChannel,
 };
-pub use self::overhead::{Overhead, OverheadMeter, on_the_wire};
+pub use self::overhead::{DATAGRAM_BYTES, DATAGRAM_OVERHEAD_BYTES, Overhead, OverheadMeter, on_the_wire};
 use super::Cap;
 use crate::profile::Ladder;
 use crate::units::Instant;
@@ -30,9 +30,12 @@ pub const CAP_LIFETIME: Duration = Duration::from_millis(750);
 /// How often caps are computed. One that has changed is sent.
 pub const CAP_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a cap that has not changed is sent again. Each time takes two datagrams, of which slow channels have few.
-pub const CAP_REFRESH_INTERVAL: Duration = Duration::from_millis(250);
+pub const CAP_REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 /// How often a camera that was shed sends a frame of its cheapest rung, if somebody wants what fits.
 pub const SHED_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The most of a channel's time that is kept for messages and acknowledgements.
+const CONTROL_SHARE_MAX: f64 = 0.5;
 
 /// Who gets the next upgrade.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,8 +120,9 @@ impl Claim<'_> {
 pub fn divide(now: Instant, channel: &ChannelRate, claims: &[Claim<'_>], goal: Goal) -> Vec<Grant> {
     let bytes_per_ms = channel.bytes_per_ms;
     let mut rungs: Vec<Option<usize>> = vec![None; claims.len()];
-    let control: f64 = claims.iter().map(|claim| claim.overhead.bytes_per_second).sum();
-    let all = (channel.airtime_share() - control / (bytes_per_ms * 1e3)).max(0.0);
+    // At most half, because a rate that is estimated much too low must not leave nothing for frames, which measure it.
+    let for_control = (channel.control_bytes_per_second / (bytes_per_ms * 1e3)).min(CONTROL_SHARE_MAX);
+    let all = channel.airtime_share() * (1.0 - for_control);
     let mut left = all;
     let mut by_priority: Vec<usize> = (0..claims.len()).collect();
     by_priority.sort_by_key(|index| std::cmp::Reverse(claims[*index].priority));
@@ -182,7 +186,7 @@ mod tests {
     use crate::controller::tests::ladder;
 
     fn steady(bytes_per_ms: f64) -> ChannelRate {
-        ChannelRate { bytes_per_ms, spread: 0.0 }
+        ChannelRate { bytes_per_ms, spread: 0.0, control_bytes_per_second: 0.0 }
     }
 
     fn steps() -> Vec<Step> {
@@ -248,6 +252,35 @@ mod tests {
         assert_eq!(alone, [Some(2), Some(7)], "the first has its best rung, and leaves the rest");
     }
 
+    /// Frames of 400 bytes take twice of the channel what their payload has, and messages take theirs before.
+    #[test]
+    fn headers_and_messages_take_their_part_of_the_channel() {
+        let steps: Vec<Step> = [(400.0, 0.6), (800.0, 0.8), (1_600.0, 0.9)]
+            .map(|(bytes, accuracy)| Step { bytes, accuracy })
+            .to_vec();
+        let plain = claim(&steps);
+        let small = Claim { overhead: Overhead { frame_bytes: 240.0, share: 0.04 }, ..plain };
+        let granted = |claim: Claim<'_>, control_bytes_per_second: f64, goal: Goal| {
+            let rate = ChannelRate { bytes_per_ms: 32.0, spread: 0.0, control_bytes_per_second };
+            let grants = divide(Instant::ZERO, &rate, &[claim, claim], goal);
+            grants.iter().map(|grant| grant.rung).collect::<Vec<_>>()
+        };
+        // 3,200 bytes in 100 ms.
+        assert_eq!(granted(plain, 0.0, Goal::MaxMin), [Some(2), Some(2)]);
+        assert_eq!(granted(small, 0.0, Goal::MaxMin), [Some(2), Some(1)]);
+        assert_eq!(
+            granted(small, 10e3, Goal::MaxMin),
+            [Some(1), Some(1)],
+            "1,000 bytes of that are for messages"
+        );
+        assert_eq!(granted(small, 10e3, Goal::Bandwidth), [Some(1), Some(1)]);
+        assert_eq!(granted(small, 1e9, Goal::MaxMin), [Some(0), Some(0)], "at least half is for frames");
+        let many = Claim { overhead: Overhead { frame_bytes: 2_000.0, share: 0.0 }, ..plain };
+        let rate = steady(40.0);
+        let unequal = divide(Instant::ZERO, &rate, &[many, plain], Goal::Bandwidth);
+        assert_eq!(unequal.iter().map(|grant| grant.rung).collect::<Vec<_>>(), [Some(0), Some(2)]);
+    }
+
     #[test]
     fn where_the_floors_do_not_fit_the_lowest_priority_is_shed() {
         let steps = steps();
@@ -288,7 +321,7 @@ mod tests {
                 priority: *priority,
                 overhead: Overhead::default(),
             }).collect();
-            let channel = ChannelRate { bytes_per_ms, spread };
+            let channel = ChannelRate { bytes_per_ms, spread, control_bytes_per_second: 0.0 };
             let grants = divide(Instant::ZERO, &channel, &claims, goal);
             let airtime = |index: usize, rung: usize| claims[index].airtime(rung, bytes_per_ms);
             let given: Vec<(usize, usize)> = grants.iter().enumerate().filter_map(|(i, g)| Some((i, g.rung?))).collect();

@@ -1,7 +1,7 @@
 //! Counts what a camera takes of its channel beside the payload of its frames: headers, and messages of the control stream.
 //!
-//! Of small frames it is as much as the payload: a frame of 400 bytes has 240 bytes of headers, and a connection exchanges some ten
-//! messages a second. A channel that is divided by payload alone is given away by half too often, and a queue stands in it.
+//! For small frames it is as much as the payload: a frame of 400 bytes has 240 bytes of headers, and a connection carries some ten
+//! messages a second. Who divides such a channel by payload alone promises half as much again as it carries, and a queue builds up.
 
 use std::time::Duration;
 
@@ -15,6 +15,9 @@ pub const DATAGRAM_BYTES: u32 = 1_390;
 const ACKNOWLEDGEMENTS_PER_SECOND: f64 = 8.0;
 /// How long messages are counted for one sample of their rate.
 const SAMPLE: Duration = Duration::from_secs(1);
+/// The most bytes per second that are kept for the messages of one camera: about twice what a busy one sends. One that floods its edge takes no more
+/// from the others' shares.
+const CONTROL_MAX: f64 = 8e3;
 /// The weight of a sample.
 const GAIN: f64 = 0.3;
 
@@ -30,8 +33,6 @@ pub struct Overhead {
     pub frame_bytes: f64,
     /// Of each byte of payload: that of full datagrams.
     pub share: f64,
-    /// Bytes per second that come without a frame.
-    pub bytes_per_second: f64,
 }
 
 impl Overhead {
@@ -71,14 +72,18 @@ impl OverheadMeter {
         self.sample = Some((now, 0.0));
     }
 
-    /// The overhead, as far as it was measured.
-    pub fn overhead(&self) -> Overhead {
-        let acknowledgements = ACKNOWLEDGEMENTS_PER_SECOND * f64::from(DATAGRAM_OVERHEAD_BYTES);
+    /// The overhead of its frames, by that of the last one.
+    pub fn of_frames(&self) -> Overhead {
         Overhead {
             frame_bytes: f64::from(self.header_bytes + DATAGRAM_OVERHEAD_BYTES),
             share: f64::from(DATAGRAM_OVERHEAD_BYTES) / f64::from(DATAGRAM_BYTES),
-            bytes_per_second: self.bytes_per_second.map_or(0.0, |messages| messages + acknowledgements),
         }
+    }
+
+    /// What its messages and acknowledgements take, as far as it was measured.
+    pub fn control_bytes_per_second(&self) -> f64 {
+        let acknowledgements = ACKNOWLEDGEMENTS_PER_SECOND * f64::from(DATAGRAM_OVERHEAD_BYTES);
+        self.bytes_per_second.map_or(0.0, |messages| (messages + acknowledgements).min(CONTROL_MAX))
     }
 }
 
@@ -93,12 +98,16 @@ mod tests {
         for message in 0..50u64 {
             meter.handle_message(Instant::ZERO + Duration::from_millis(100 * message), 40);
         }
-        let overhead = meter.overhead();
+        let (overhead, control) = (meter.of_frames(), meter.control_bytes_per_second());
         // Ten messages of 100 bytes, and eight acknowledgements of 60.
-        assert!((overhead.bytes_per_second / 1_480.0 - 1.0).abs() < 0.1, "{overhead:?}");
+        assert!((control / 1_480.0 - 1.0).abs() < 0.1, "{control}");
         let (small, large) = (overhead.with_frame(400.0), overhead.with_frame(100e3));
         assert!(small > 650.0 && large < 105e3, "{small} and {large}");
         assert_eq!(Overhead::default().with_frame(400.0), 400.0);
+        for message in 0..5_000u64 {
+            meter.handle_message(Instant::ZERO + Duration::from_millis(5_000 + message), 4_000);
+        }
+        assert_eq!(meter.control_bytes_per_second(), CONTROL_MAX, "a flood counts so much and no more");
     }
 
     #[test]

@@ -248,7 +248,7 @@ fn the_largest_survey_stays_within_its_limit() {
     assert_eq!(survey.spans[0].end, begin + Duration::from_millis(u32::MAX.into()));
 }
 
-/// More stretches than there can be are refused before memory is taken for them. Codes of later versions are taken for what they mean at least.
+/// More stretches than there can be are refused before memory is taken for them. Unknown codes are read as the nearest known meaning.
 #[test]
 fn surveys_that_make_no_sense_are_refused() {
     let answer = |rest: &[u8]| Message::decode(&[&[0x9d], &[0; 16][..], rest].concat());

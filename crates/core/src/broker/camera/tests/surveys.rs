@@ -37,7 +37,7 @@ fn survey(begin: Timestamp) -> Survey {
     Survey { held_from: Some(begin), spans: vec![span], ..Survey::default() }
 }
 
-/// However fast an edge asks, one survey runs at a time, with a pause behind it that is as long as it took.
+/// However fast an edge asks, one survey runs at a time, with a pause of a second at least behind it. What has waited for too long is forgotten.
 #[test]
 fn surveys_take_turns_and_half_of_the_time() {
     let mut rig = Rig::connected(Contract::default());
@@ -51,16 +51,25 @@ fn surveys_take_turns_and_half_of_the_time() {
     assert_eq!(said(&mut rig), (vec![], vec![]));
     rig.broker.handle_surveyed(rig.now, Some(survey(BEGIN)));
     assert_eq!(said(&mut rig), (vec![], vec![(1, Ok(survey(BEGIN)))]));
-    rig.pass(299 * MS, &[1]);
+    rig.pass(999 * MS, &[1]);
     assert_eq!(said(&mut rig).0, [], "it rests");
     rig.pass(MS, &[1]);
     assert_eq!(said(&mut rig).0, [span]);
     // What cannot be read is said, and what was not asked for is cut off.
     rig.broker.handle_surveyed(rig.now, None);
-    assert_eq!(said(&mut rig), (vec![span], vec![(2, Err(NoSurvey::Unreadable))]), "it took no time");
+    assert_eq!(said(&mut rig), (vec![], vec![(2, Err(NoSurvey::Unreadable))]));
+    rig.pass(1_000 * MS, &[1]);
+    assert_eq!(said(&mut rig).0, [span]);
     rig.broker.handle_surveyed(rig.now, Some(survey(BEGIN - MS)));
     let (_, answers) = said(&mut rig);
     assert_eq!(answers[0].1.as_ref().map(|survey| survey.spans[0].begin), Ok(BEGIN));
+    // Another one takes so long that nobody waits any more for those behind it.
+    rig.pass(1_000 * MS, &[1]);
+    assert_eq!(said(&mut rig).0, [span]);
+    rig.pass(3_000 * MS, &[1]);
+    rig.broker.handle_surveyed(rig.now, Some(survey(BEGIN)));
+    rig.pass(3_000 * MS, &[1]);
+    assert_eq!(said(&mut rig).0, [], "it was forgotten");
 }
 
 /// An edge that is gone gets no answer, and none of its requests is in the way of the next edge. What runs goes on to its end.
@@ -76,6 +85,7 @@ fn requests_go_with_their_connection() {
     asks(&mut rig, 2, 1);
     assert_eq!(said(&mut rig), (vec![], vec![]), "the other one still runs");
     rig.broker.handle_surveyed(rig.now, Some(survey(BEGIN)));
+    rig.pass(1_000 * MS, &[2]);
     let (surveys, answers) = said(&mut rig);
     assert_eq!((surveys.len(), answers), (1, vec![]));
     rig.broker.handle_surveyed(rig.now, Some(survey(BEGIN)));
