@@ -179,6 +179,14 @@ mod tests {
         rights.now().allows(&who, Verb::Watch, &"dock/cam1".parse().unwrap())
     }
 
+    /// Writes the file as a whole: whoever looks between the truncation and the writing sees an empty one, which takes all grants.
+    fn put(file: &RightsFile, text: &str) {
+        let beside = file.path().with_extension("new");
+        fs::write(&beside, text).unwrap();
+        fs::set_permissions(&beside, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        fs::rename(&beside, file.path()).unwrap();
+    }
+
     async fn until(rights: &mut LiveRights, expected: bool) {
         let reached = async {
             while may_watch(rights) != expected {
@@ -209,7 +217,7 @@ mod tests {
         // Each of these would take the right away, or open everything, if it counted.
         let good = fs::read_to_string(file.path()).unwrap();
         for broken in ["default = \"deny\"\ngrants = 1\n", "default = \"open", "\u{0}"] {
-            fs::write(file.path(), broken).unwrap();
+            put(&file, broken);
             tokio::time::sleep(10 * PAUSE).await;
             assert!(may_watch(&rights) && rights.now().stance() == Stance::Deny, "{broken:?}");
         }
@@ -218,8 +226,7 @@ mod tests {
         assert!(may_watch(&rights));
         let gone = file.read_again().unwrap_err().to_string();
         assert!(gone.contains("is gone") && gone.contains("mez keys rights --strict"), "{gone}");
-        fs::write(file.path(), good.replace("watch", "read")).unwrap();
-        fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        put(&file, &good.replace("watch", "read"));
         until(&mut rights, false).await;
     }
 
