@@ -250,7 +250,7 @@ const STORIES = {
     history: {
         async run(visit) {
             await visit.open();
-            await visit.page.getByRole("link", { name: "hall/fine" }).click();
+            await visit.page.getByRole("link", { name: "hall/fine", exact: true }).click();
             await visit.page.getByRole("link", { name: "History" }).click();
             await visit.sees("What is missing");
             const slider = visit.page.getByRole("slider", { name: "Instant" });
@@ -292,7 +292,7 @@ const STORIES = {
         options: { viewport: { width: 375, height: 812 }, isMobile: true, hasTouch: true, colorScheme: "dark" },
         async run(visit) {
             await visit.open();
-            await visit.page.getByRole("link", { name: "hall/fine" }).tap();
+            await visit.page.getByRole("link", { name: "hall/fine", exact: true }).tap();
             await visit.page.getByRole("link", { name: "History" }).tap();
             await visit.sees("What is missing");
             await visit.seesPictures(1);
