@@ -231,10 +231,9 @@ impl EdgeBroker {
 
     /// A message arrived on a connection's control stream.
     pub fn handle_message(&mut self, now: Instant, id: LinkId, message: Message) {
-        let Some(link) = self.roster.connections.get_mut(id) else { return };
-        link.hear(now);
         self.roster.handle_control(now, id, &message);
         let Some(link) = self.roster.connections.get_mut(id) else { return };
+        link.hear(now);
         match message {
             Message::Hello(hello) if link.session.is_none() => self.handle_hello(now, id, hello),
             Message::Ping { .. } | Message::Pong { .. } => {
