@@ -35,9 +35,10 @@ def ran(*words: str) -> str:
 class EdgeProcess:
     """`mez edge` with a page, on ports that stay the same when it is started again."""
 
-    def __init__(self, folder: Path) -> None:
-        """Make a site in this folder and start the edge of it."""
+    def __init__(self, folder: Path, *words: str) -> None:
+        """Make a site in this folder and start the edge of it, with these words besides."""
         self.folder = folder
+        self.words = words
         self.keys = folder / "keys"
         self.socket = f"unix://{folder / 'edge.sock'}"
         ran("keys", "init", "--site", "hall", "--keys", str(self.keys))
@@ -51,6 +52,7 @@ class EdgeProcess:
         words += ["--listen", self._listen, "--web", self._web, "--grpc", "off", "--enrol", "off"]
         words += ["--state", str(self.folder / "state"), "--socket", str(self.folder / "edge.sock")]
         words += ["--channel", "radio=hall/fine,hall/coarse", "--store", str(self.folder / "store")]
+        words += self.words
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         ready = self._process.stdout.readline()
@@ -312,9 +314,9 @@ def missing() -> str | None:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[EdgeProcess]:
-    """An edge with a page."""
-    edge = EdgeProcess(folder)
+def running(folder: Path, *words: str) -> Iterator[EdgeProcess]:
+    """An edge with a page, started with these words besides."""
+    edge = EdgeProcess(folder, *words)
     try:
         yield edge
     finally:

@@ -21,7 +21,7 @@ SECRET = "a secret of more than sixteen bytes"
 @pytest.fixture(scope="module")
 def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeProcess]:
     """An edge with a page."""
-    with running(tmp_path_factory.mktemp("events")) as edge:
+    with running(tmp_path_factory.mktemp("events"), "--event-lag-records", "5") as edge:
         yield edge
 
 
@@ -44,7 +44,6 @@ edge = "{edge.socket}"
 keys = "{edge.keys}"
 [watch]
 away_s = 2
-lag_records_max = 5
 {target}
 """
 
@@ -145,7 +144,7 @@ def test_a_bridge_goes_on_where_it_was(edge: EdgeProcess, tmp_path: Path) -> Non
 
 
 def test_a_group_that_is_behind_is_told_and_that_it_has_caught_up(edge: EdgeProcess, tmp_path: Path) -> None:
-    """The edge shows it as a figure only; the bridge makes events of it."""
+    """By the edge that the group reads from."""
     with (
         Receiver() as receiver,
         EventsBridge(tmp_path, file_for(edge, f'[webhook.ops]\nurl = "{receiver.url}"\n')) as bridge,
@@ -171,6 +170,27 @@ def test_a_group_that_is_behind_is_told_and_that_it_has_caught_up(edge: EdgeProc
             return ("group", "ok") in states_of_edge(receiver.taken())
 
         wait_for(has_caught_up, bridge.said)
+
+
+def test_certificates_near_their_end_are_told(edge: EdgeProcess, tmp_path: Path) -> None:
+    """With a period before the end that all certificates of the edge are within."""
+    with (
+        Receiver() as receiver,
+        EventsBridge(tmp_path, file_for(edge, f'[webhook.ops]\nurl = "{receiver.url}"\n')) as bridge,
+    ):
+        wait_for(bridge.is_ready, bridge.said)
+        edge.stop()
+        words, edge.words = edge.words, ("--event-certificate-days", "36500")
+        edge.start()
+        edge.words = words
+
+        def told() -> list[str]:
+            return [post.data["sentence"] for post in receiver.taken() if post.data["kind"] == "certificate"]
+
+        wait_for(lambda: len(told()) >= 2, bridge.said)
+        first, *others = told()
+        assert first.startswith("the certificate of edge/main ends in ")
+        assert any(sentence.startswith("the certificate of authority ends in ") for sentence in others)
 
 
 def states_of_edge(posts: list[Post]) -> list[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """The parts of the bridge for events: its file, its queues, what it watches, what an answer means."""
 
-import io
 import random
 from datetime import UTC, datetime, timedelta
 from email.message import Message
@@ -10,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from mez._commands import Teller
-from mez.bridge.events import file, watch
+from mez.bridge.events import file
 from mez.bridge.events.delivery import ASKED_S_MAX, retry_s
 from mez.bridge.events.spool import Spool
-from mez.bridge.events.watch import DAY_MS, Watch
+from mez.bridge.events.watch import Watch
 from mez.bridge.events.webhook import judged
 from mez.pipeline.errors import BusError
 from tests.bridge_files import faults, written
@@ -147,58 +145,20 @@ def test_only_what_is_chosen_is_taken(tmp_path: Path) -> None:
     assert not file.matches("*", "a/b")
 
 
-def test_states_are_told_once_and_do_not_flap(tmp_path: Path) -> None:
-    """A certificate near its end, a group that is behind and catches up; a restart tells nothing again."""
-    bridge, spool = spool_of(tmp_path)
-    told: list[tuple[str, str, str]] = []
-
-    def look(now_ms: int, lag: int, of: Spool) -> None:
-        looks = Watch(bridge, of, Teller())
-        before = len(waiting(of))
-        lane = {"camera": "dock/a", "lag": lag}
-        looks.see(
-            {
-                "edge": "main",
-                "now_utc_ms": now_ms,
-                "certificates": [{"of": "main", "ends_utc_ms": 30 * DAY_MS}],
-            },
-            {"groups": [{"owner": "app/x", "name": "g", "lanes": [lane]}]},
-        )
-        queue = of.queues["webhook.ops"]
-        for each in list(queue.events)[before:]:
-            told.append((each["kind"], each["before"], each["state"]))
-            queue.settle(arrived=True)
-
-    look(0, 0, spool)
-    assert told == []
-    look(1, 1001, spool)
-    look(2, 600, spool)
+def test_an_edge_is_told_as_away_once(tmp_path: Path) -> None:
+    """And as back once; a restart of the bridge tells nothing again."""
+    _, spool = spool_of(tmp_path)
+    watch = Watch(spool)
+    watch.answers("main", 1)
+    watch.away(2, "no route")
+    watch.away(3, "no route")
     spool.write()
     _, spool = spool_of(tmp_path)
-    look(3, 600, spool)
-    look(4, 500, spool)
-    assert told == [("group", "ok", "behind"), ("group", "behind", "ok")]
-    told.clear()
-    for day in (22, 24, 25, 31):
-        look(day * DAY_MS, 0, spool)
-    assert told == [("certificate", "ok", "ends_soon"), ("certificate", "ends_soon", "ended")]
-
-
-def test_at_the_bound_known_states_still_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is new is not watched, and that is said once."""
-    monkeypatch.setattr(watch, "CONDITIONS_MAX", 1)
-    bridge, spool = spool_of(tmp_path)
-    out = io.StringIO()
-    looks = Watch(bridge, spool, Teller(out=out))
-    for lag, other in ((2000, 0), (2000, 2000), (0, 2000)):
-        groups = [
-            {"owner": "app/x", "name": name, "lanes": [{"camera": "dock/a", "lag": records}]}
-            for name, records in (("a", lag), ("b", other))
-        ]
-        looks.see({"edge": "main", "now_utc_ms": lag, "certificates": []}, {"groups": groups})
-    told = [(each["sentence"].split()[2], each["state"]) for each in spool.queues["webhook.ops"].events]
-    assert told == [("a", "behind"), ("a", "ok")]
-    assert len(out.getvalue().splitlines()) == 1
+    watch = Watch(spool)
+    watch.away(4, "refused")
+    watch.answers("main", 5)
+    told = [(each["state"], each["before"], each["sentence"]) for each in spool.queues["webhook.ops"].events]
+    assert told == [("away", "answers", "no route"), ("answers", "away", "the edge answers again")]
 
 
 def test_answers_say_whether_and_when_to_try_again() -> None:

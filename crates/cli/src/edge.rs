@@ -20,7 +20,7 @@ use mez_node::pictures::PictureService;
 use mez_node::ports;
 use mez_node::process::{EdgeChanges, EdgeProcess, EdgeProcessOptions};
 use mez_node::runtime::{block_on, until_stopped_reloading};
-use mez_node::web::{ProxyHeader, ProxyHeaderName, ProxySender, ScrapeToken, WebOptions};
+use mez_node::web::{EventBounds, ProxyHeader, ProxyHeaderName, ProxySender, ScrapeToken, WebOptions};
 
 use crate::Itself;
 use crate::config::{self, Contradictions, OfRole, Role, Take, Typed};
@@ -81,6 +81,12 @@ pub(crate) struct EdgeArgs {
     /// Who may send that header: `loopback` for every program on this host, or the application whose certificate the proxy shows, such as app/gateway; may be repeated. Requests with the header from others are refused
     #[arg(long, value_name = "loopback|app/NAME", env = "MEZ_EDGE_WEB_PROXY_FROM", value_delimiter = ',')]
     web_proxy_from: Vec<ProxySender>,
+    /// How many days before its end events tell of a certificate
+    #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(0..=36_500), env = "MEZ_EDGE_EVENT_CERTIFICATE_DAYS")]
+    event_certificate_days: u32,
+    /// How many records of a camera a group of readers may be behind before events tell of it; it has caught up at half of that
+    #[arg(long, value_name = "N", default_value_t = EventBounds::default().lag_records_max, value_parser = clap::value_parser!(u64).range(1..), env = "MEZ_EDGE_EVENT_LAG_RECORDS")]
+    event_lag_records: u64,
     /// Announce this edge on the local network (multicast DNS), with the name of its site and its ports, so that cameras and applications of the site find it that were told of no edge
     #[arg(long, env = "MEZ_EDGE_ANNOUNCE")]
     announce: bool,
@@ -382,7 +388,11 @@ impl EdgeArgs {
         let scrape_token = self.scrape_token_file.as_deref().map(ScrapeToken::read).transpose()?;
         let from = self.web_proxy_from.clone();
         let proxy = self.web_proxy_header.clone().map(|name| ProxyHeader { name, from });
-        Ok(Some(WebOptions { scrape_token, proxy, assets: PAGE, ..WebOptions::new(listen) }))
+        let events = EventBounds {
+            certificate_ends_within: Duration::from_secs(u64::from(self.event_certificate_days) * 86_400),
+            lag_records_max: self.event_lag_records,
+        };
+        Ok(Some(WebOptions { scrape_token, proxy, assets: PAGE, events, ..WebOptions::new(listen) }))
     }
 
     fn proxy_faults(&self) -> Contradictions {

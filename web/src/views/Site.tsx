@@ -223,6 +223,8 @@ function Events() {
                         <option value="camera">cameras</option>
                         <option value="source">sources</option>
                         <option value="store">disks</option>
+                        <option value="certificate">certificates</option>
+                        <option value="group">groups</option>
                     </select>
                 </label>
                 <label>

@@ -126,6 +126,13 @@ export function eventInWords(event: EdgeEvent): Meaning {
         }
         case "store":
             return of(event.state === "ok" ? "good" : "bad", event.state === "ok" ? "disk written again" : "disk not written");
+        case "certificate":
+            return of(
+                event.state === "ok" ? "good" : event.state === "ended" ? "bad" : "warn",
+                event.state === "ok" ? "certificate renewed" : event.state === "ended" ? "certificate ended" : "certificate ends soon",
+            );
+        case "group":
+            return of(event.state === "ok" ? "good" : "warn", event.state === "ok" ? "group caught up" : "group behind");
         case "missed":
             return of("warn", event.state === "unknown" ? "earlier events unknown" : "events missed");
         default:

@@ -1,7 +1,7 @@
 //! Fills answers in, with what was seen of the cameras that may be told.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use mez_core::contract::OnInfeasible;
 use mez_core::frame::SkipCounts;
@@ -16,12 +16,13 @@ use super::answers::{
     Application, Applications, Camera, Cameras, Channel, ChannelCamera, Contract, EndingCertificate, Found,
     Frames, Group, Lane, Member, Newest, OnCamera, Replies, Reply, SignedIn, Site, Source, Store,
 };
+use super::certificates::Ending;
+use super::events::sees_groups_of;
+use super::lags::lag;
 use super::watcher::{Edge, Look, Looked};
 use crate::api::SOFTWARE;
 use crate::clock::{monotonic_now, wall_now};
 use crate::edge::{AccountNow, GivenNow, GroupReport, LastReply, NewestFrame};
-use crate::identity::certificate::CertificateFacts;
-use crate::identity::name::member;
 use crate::reply::Detection;
 
 /// A moment in milliseconds since 1970.
@@ -55,7 +56,7 @@ pub(super) fn site(look: &Look, edge: &Edge, granted: &Granted, signed_in: Signe
         log_bytes: cameras().map(|looked| looked.camera.info.log_bytes).sum(),
         store_bytes: (!stores.is_empty()).then(|| stores.iter().sum()),
         channels: channels(cameras()),
-        certificates: certificates(edge, cameras()),
+        certificates: certificates(look, granted),
     }
 }
 
@@ -98,7 +99,7 @@ pub(super) fn found(detection: Detection) -> Found {
 
 /// Subscriptions and groups. `who` asks.
 pub(super) fn applications(look: &Look, edge: &Edge, granted: &Granted, who: &Bearer) -> Applications {
-    let groups = look.groups.iter().filter(|report| *who == Bearer::Owner || report.key.owner == *who);
+    let groups = look.groups.iter().filter(|report| sees_groups_of(who, &report.key.owner));
     Applications {
         edge_start: utc_ms(edge.started_utc),
         now_utc_ms: utc_ms(look.at_utc),
@@ -140,23 +141,13 @@ fn share_frame_bytes(looked: &Looked) -> Option<u64> {
     }
 }
 
-/// The certificates that the edge uses and trusts, and those of the hosts of these cameras, the first to end first.
-fn certificates<'a>(edge: &Edge, cameras: impl Iterator<Item = &'a Looked>) -> Vec<EndingCertificate> {
-    let own = (edge.credentials.identity().short(), edge.credentials.validity().not_after);
-    let authority = CertificateFacts::read(&edge.credentials.authority()).ok();
-    let authority = authority.map(|facts| ("authority".to_owned(), facts.validity.not_after));
-    // A host of several cameras has one certificate for all of them.
-    let hosts: BTreeMap<&str, SystemTime> = cameras
-        .filter_map(|looked| Some((looked.camera.info.identity.as_str(), looked.camera.certificate_ends?)))
-        .collect();
-    let hosts = hosts.into_iter().map(|(identity, ends)| (member(identity).to_owned(), ends));
-    let mut all: Vec<_> = std::iter::once(own).chain(authority).chain(hosts).collect();
-    all.sort_by(|(one, ends), (other, later)| (ends, one).cmp(&(later, other)));
-    let ending = |(of, ends): (String, SystemTime)| EndingCertificate {
-        of,
-        ends_utc_ms: ends.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
+/// The certificates of the edge and its authority, and those of the hosts of cameras that may be told.
+fn certificates(look: &Look, granted: &Granted) -> Vec<EndingCertificate> {
+    let is_told = |ending: &&Ending| {
+        ending.cameras.as_ref().is_none_or(|cameras| cameras.iter().any(|camera| granted.allows(camera)))
     };
-    all.into_iter().map(ending).collect()
+    let of = |ending: &Ending| EndingCertificate { of: ending.of.clone(), ends_utc_ms: utc_ms(ending.ends) };
+    look.certificates.iter().filter(is_told).map(of).collect()
 }
 
 fn camera(look: &Look, looked: &Looked, may_watch: bool) -> Camera {
@@ -317,10 +308,6 @@ fn group(look: &Look, report: &GroupReport) -> Group {
     let asleep = standing.is_none();
     let standing = standing.clone().unwrap_or_default();
     let account = &standing.account;
-    let lag = |camera: &CameraName, last: &mez_core::frame::FrameId| {
-        let (newest, _) = look.camera(camera)?.camera.info.newest?;
-        (newest.epoch == last.epoch).then(|| newest.sequence.0.saturating_sub(last.sequence.0))
-    };
     Group {
         name: key.name.to_string(),
         owner: key.owner.to_string(),
@@ -346,7 +333,7 @@ fn group(look: &Look, report: &GroupReport) -> Group {
             .map(|(camera, last, open)| Lane {
                 camera: camera.to_string(),
                 open: *open,
-                lag: lag(camera, last),
+                lag: lag(look.camera(camera), *last),
             })
             .collect(),
         given: account.given,

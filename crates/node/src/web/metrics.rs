@@ -13,6 +13,7 @@ use mez_core::name::CameraName;
 use mez_core::source::SourceState;
 use mez_core::units::Instant;
 
+use super::lags::furthest;
 use super::text::{Kind, Labelled, Text};
 use super::watcher::{Edge, Look, Looked};
 use crate::edge::{AGE_BOUNDS, GroupReport, Totals};
@@ -381,12 +382,8 @@ fn of_groups(text: &mut Text, look: &Look) {
         ("mez_group_dead_letters_total", Counter, "Records that nobody could work on."),
         look.dead_letters,
     );
-    let lags = look.groups.iter().filter_map(|report| Some((report, report.standing.as_ref()?)));
-    let lag = lags.flat_map(|(_, standing)| &standing.lanes).filter_map(|(camera, last, _)| {
-        let (newest, _) = look.camera(camera)?.camera.info.newest?;
-        (newest.epoch == last.epoch).then(|| newest.sequence.0.saturating_sub(last.sequence.0))
-    });
-    let lag = lag.max().unwrap_or_default();
+    let lags = look.groups.iter().filter_map(|report| furthest(report, |camera| look.camera(camera)));
+    let lag = lags.map(|(_, lag)| lag).max().unwrap_or_default();
     text.single(
         ("mez_group_lag_records_max", Gauge, "Records that the group furthest behind is behind."),
         lag,

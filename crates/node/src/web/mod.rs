@@ -12,6 +12,7 @@
 //! | `proxy` | who asks by the word of a reverse proxy, and whose word counts |
 //! | [`sessions`] | one-time links, and the sessions that they begin |
 //! | [`watcher`] | the look at the edge, once a second |
+//! | `certificates`, `lags` | which certificates end when, and which groups are behind |
 //! | `events` | what has changed between two looks, and its readers |
 //! | `answers`, `fill` | the answers in JSON, and how they are filled in |
 //! | `patience` | cuts off whoever takes nothing of its answers |
@@ -26,10 +27,12 @@
 mod answers;
 mod assets;
 mod caller;
+mod certificates;
 mod clip;
 mod events;
 mod fill;
 mod history;
+mod lags;
 mod metrics;
 mod patience;
 mod places;
@@ -50,6 +53,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::assets::{Asset, Assets};
+pub use self::events::EventBounds;
 pub use self::proxy::{ProxyHeader, ProxyHeaderName, ProxySender};
 pub use self::serve::WebServer;
 use crate::identity::tls::TlsConfigError;
@@ -71,6 +75,8 @@ pub struct WebOptions {
     pub proxy: Option<ProxyHeader>,
     /// The files of the page. Default: none, and a plain page says so.
     pub assets: Assets,
+    /// From when on events tell of certificates and groups.
+    pub events: EventBounds,
     /// How long a connection may take none of what it is sent. Default 30 s. After that it is closed.
     pub patience: Duration,
 }
@@ -83,6 +89,7 @@ impl WebOptions {
             scrape_token: None,
             proxy: None,
             assets: Assets::default(),
+            events: EventBounds::default(),
             patience: Duration::from_secs(30),
         }
     }

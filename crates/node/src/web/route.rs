@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 use super::answers::Health;
 use super::assets::Assets;
 use super::caller::{Caller, Peer, Shown, caller, cookie, same_origin, scrapes};
-use super::events::Events;
+use super::events::{Events, Reader};
 use super::fill::{self, utc_ms};
 use super::history::{History, Wanted};
 use super::places::{Full, Place, Places};
@@ -382,6 +382,7 @@ impl Site {
     ) {
         let (mut news, mut rights) = (self.events.subscribe(), self.api.changing_rights());
         let (mut cursor, missed) = self.events.resume(last.as_deref(), utc_ms(wall_now()));
+        let who = caller.principal.bearer();
         // A browser that lost the connection comes back after a second.
         let mut piece = String::from("retry: 1000\n\n");
         piece.extend(missed.iter().map(written));
@@ -393,11 +394,8 @@ impl Site {
             if !caller.goes_on(&self.sessions) {
                 return;
             }
-            let next = self.events.next(
-                cursor,
-                utc_ms(wall_now()),
-                (|camera: &CameraName| granted.allows(camera), EVENTS_AT_ONCE_MAX),
-            );
+            let reader = Reader { granted: &granted, who: &who };
+            let next = self.events.next(cursor, utc_ms(wall_now()), (reader, EVENTS_AT_ONCE_MAX));
             let is_more = next.cursor != cursor;
             cursor = next.cursor;
             piece.extend(next.events.iter().map(written));

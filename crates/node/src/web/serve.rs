@@ -90,8 +90,8 @@ impl WebServer {
         let address = listener.local_addr().map_err(bind)?;
         info!(%address, "the page, health and metrics are served");
         let edge = Edge::new(credentials.clone());
-        let events = Arc::new(Events::new(utc_ms(edge.started_utc)));
-        let begun = Watcher::begin(api.handle().clone(), Arc::clone(&events)).await;
+        let events = Arc::new(Events::new(utc_ms(edge.started_utc), options.events));
+        let begun = Watcher::begin(api.handle().clone(), credentials.clone(), Arc::clone(&events)).await;
         let (stop, _) = watch::channel(false);
         let mut tasks = JoinSet::new();
         // An edge that has stopped already has nothing to serve.

@@ -13,7 +13,9 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::answers::Health;
+use super::certificates::{self, Ending};
 use super::events::Events;
+use super::lags::{self, Behind};
 use super::metrics::{DeadLetters, Labelling, Labels, of_look, of_moment};
 use crate::clock::{monotonic_now, wall_now};
 use crate::edge::{AccountNow, AgesSeen, CameraLook, EdgeHandle, GroupReport, Totals};
@@ -35,6 +37,10 @@ pub(super) struct Look {
     /// By number.
     pub(super) subscriptions: Vec<AccountNow>,
     pub(super) groups: Vec<GroupReport>,
+    /// Those of them that are behind.
+    pub(super) behind: Behind,
+    /// The first to end first.
+    pub(super) certificates: Vec<Ending>,
     /// What applications were given since the edge's start.
     pub(super) totals: Totals,
     /// How old live frames were when they were handed to applications, of each camera that any were handed over of.
@@ -76,8 +82,7 @@ impl Edge {
 impl Look {
     /// A camera.
     pub(super) fn camera(&self, name: &CameraName) -> Option<&Looked> {
-        let place = self.cameras.binary_search_by(|looked| looked.name().cmp(name)).ok()?;
-        Some(&self.cameras[place])
+        find(&self.cameras, name)
     }
 
     /// Which checks fail.
@@ -101,21 +106,34 @@ impl Look {
     }
 }
 
+/// The camera of this name among those of a look, which are in order.
+fn find<'a>(cameras: &'a [Looked], name: &CameraName) -> Option<&'a Looked> {
+    let place = cameras.binary_search_by(|looked| looked.name().cmp(name)).ok()?;
+    Some(&cameras[place])
+}
+
 /// Looks until the edge stops, and tells what has changed.
 pub(super) struct Watcher {
     handle: EdgeHandle,
+    credentials: Credentials,
     events: Arc<Events>,
     labels: Labels,
     dead_letters: DeadLetters,
+    /// The groups that were behind at the last look.
+    behind: Behind,
     /// Of each camera, how many frames had been received at the last looks.
     received: BTreeMap<CameraName, VecDeque<(Instant, u64)>>,
 }
 
 impl Watcher {
     /// Looks for the first time.
-    pub(super) async fn begin(handle: EdgeHandle, events: Arc<Events>) -> Option<(Self, Arc<Look>)> {
-        let (labels, dead_letters, received) = Default::default();
-        let mut watcher = Self { handle, events, labels, dead_letters, received };
+    pub(super) async fn begin(
+        handle: EdgeHandle,
+        credentials: Credentials,
+        events: Arc<Events>,
+    ) -> Option<(Self, Arc<Look>)> {
+        let (labels, dead_letters, behind, received) = Default::default();
+        let mut watcher = Self { handle, credentials, events, labels, dead_letters, behind, received };
         let look = Arc::new(watcher.look().await?);
         watcher.events.begin(&look);
         Some((watcher, look))
@@ -143,12 +161,16 @@ impl Watcher {
         self.received.retain(|name, _| cameras.iter().any(|camera| camera.info.camera == *name));
         let cameras: Vec<_> = cameras.into_iter().map(|camera| self.looked(at, camera)).collect();
         self.labels.handle_look(at, &cameras);
-        let is_known =
-            |name: &CameraName| cameras.binary_search_by(|looked: &Looked| looked.name().cmp(name)).is_ok();
+        let is_known = |name: &CameraName| find(&cameras, name).is_some();
         let ages = self.handle.ages(is_known);
+        let lag_max = self.events.bounds().lag_records_max;
+        let of_camera = |name: &CameraName| find(&cameras, name);
+        self.behind = lags::behind(&groups, &self.behind, lag_max, of_camera);
         Some(Look {
             at,
             at_utc,
+            behind: self.behind.clone(),
+            certificates: certificates::ending(&self.credentials, &cameras),
             cameras,
             subscriptions: self.handle.accounts(),
             dead_letters: self.dead_letters.handle_look(&groups),
@@ -192,6 +214,8 @@ mod tests {
             cameras: Vec::new(),
             subscriptions: Vec::new(),
             groups: Vec::new(),
+            behind: Behind::new(),
+            certificates: Vec::new(),
             totals: Totals::default(),
             ages: BTreeMap::new(),
             dead_letters: 0,

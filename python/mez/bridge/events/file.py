@@ -32,10 +32,6 @@ _MEZ: Final = (
     Key("keys", "text", "The folder of keys"),
 )  # fmt: skip
 _WATCH: Final = (
-    Key("certificate_days", "number", "How many days before its end a certificate is told of", 7.0, low=0,
-        high=3650),
-    Key("lag_records_max", "whole", "How many records a group may be behind with a camera", 1000, low=1,
-        high=1_000_000_000),
     Key("away_s", "number", "After how many seconds without an answer the edge is told as away", 10.0, low=2,
         high=86_400),
 )  # fmt: skip
@@ -173,8 +169,6 @@ class EventsBridge:
         web: The address of the edge's data; `None`: the edge of this host.
         edge: Without an address: the socket.
         keys: The folder of keys.
-        certificate_days: How many days before its end a certificate is told of.
-        lag_records_max: How many records a group may be behind with a camera.
         away_s: After how many seconds the edge is told as away.
         webhooks: By name.
         mqtt: The MQTT broker.
@@ -184,8 +178,6 @@ class EventsBridge:
     web: str | None
     edge: str | None
     keys: Path | None
-    certificate_days: float
-    lag_records_max: int
     away_s: float
     webhooks: Mapping[str, Webhook]
     mqtt: Mqtt | None
@@ -272,8 +264,6 @@ def _bridge(folder: Path, told: dict[str, Any], faults: list[tuple[str, str]]) -
         edge["web"],
         edge["edge"],
         keys.path(folder, edge["keys"]),
-        float(watch["certificate_days"]),
-        watch["lag_records_max"],
         float(watch["away_s"]),
         webhooks,
         mqtt,

@@ -12,14 +12,14 @@ from mez.bridge.events.delivery import Delivery
 from mez.bridge.events.file import EventsBridge, Webhook
 from mez.bridge.events.mqtt import RETRY_S_MAX, MqttSender
 from mez.bridge.events.spool import Queue, Spool
-from mez.bridge.events.watch import MISSED, Watch
+from mez.bridge.events.watch import EDGE, MISSED, Watch
 from mez.bridge.events.webhook import WebhookSender
 from mez.errors import ConnectError, Error
 
 LOOK_S: Final = 0.5
 """How often what has changed is written and shown, and the end is looked for, in seconds."""
 WATCH_S: Final = 5.0
-"""How often certificates and groups are looked at, in seconds."""
+"""How often it is looked whether the edge answers, in seconds."""
 AGAIN_S: Final = 1.0
 """How soon the edge is asked again after it did not answer, in seconds."""
 
@@ -77,7 +77,7 @@ class EventsRun:
         """How it does."""
         return {
             "bridge": self._bridge.name,
-            "edge": self._spool.conditions.get("edge", "answers"),
+            "edge": self._spool.conditions.get(EDGE, "answers"),
             "targets": {
                 name: {
                     "delivered": queue.delivered,
@@ -137,7 +137,7 @@ class _Watcher:
         self._spool = spool
         self._mqtt = mqtt
         self._teller = teller
-        self._watch = Watch(bridge, spool, teller)
+        self._watch = Watch(spool)
         self._web = opened(bridge)
         self._listener = _Listener(bridge, spool, teller)
         self._answered_s = time.monotonic()
@@ -184,12 +184,12 @@ class _Watcher:
             self._over.wait(LOOK_S)
 
     def _see(self) -> bool:
-        """Look at certificates and groups. `False`: the edge does not answer."""
+        """Look whether the edge answers."""
         try:
             site = self._web.get("/api/v1/site")
             self._spool.begin(site["now_utc_ms"])
             self._listener.start()
-            self._watch.see(site, self._web.get("/api/v1/applications"))
+            self._watch.answers(site["edge"], site["now_utc_ms"])
         except Error as error:
             self._missed(error)
             return False
@@ -204,7 +204,7 @@ class _Watcher:
             self._failure = str(error)
             self._teller.tell(self._failure)
         if time.monotonic() - self._answered_s >= self._bridge.away_s:
-            self._watch.edge(time.time_ns() // 1_000_000, is_away=True, why=self._failure)
+            self._watch.away(time.time_ns() // 1_000_000, self._failure)
 
     def _show(self, mqtt: MqttSender) -> bool:
         try:

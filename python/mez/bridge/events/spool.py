@@ -4,7 +4,7 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -164,12 +164,6 @@ class Spool:
         with self._lock:
             if self.since_utc_ms is None:
                 self.since_utc_ms = utc_ms
-
-    def forget_but(self, known: Collection[str]) -> None:
-        """Forget all conditions but these: what the others are of is no longer there."""
-        with self._lock:
-            for name in [name for name in self.conditions if name not in known]:
-                del self.conditions[name]
 
     def wake(self) -> None:
         """Wake whoever waits for an event."""

@@ -1,0 +1,167 @@
+//! Finds what has changed between two looks.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::contract::ContractState;
+use mez_core::source::SourceState;
+
+use super::super::certificates::{Ending, Standing};
+use super::super::watcher::{Look, Looked};
+use super::happened::{About, Happened};
+use crate::edge::{AccountNow, GivenNow};
+
+/// What is not as it should be at the first look.
+pub(super) fn begin(look: &Look, soon: Duration) -> Vec<Happened> {
+    let mut found = Vec::new();
+    look.cameras.iter().for_each(|looked| compare_camera(look, None, looked, &mut found));
+    compare_certificates(None, look, soon, &mut found);
+    compare_groups(None, look, &mut found);
+    found
+}
+
+/// What has changed. A certificate ends soon if it ends within `soon`.
+pub(super) fn changed(before: &Look, after: &Look, soon: Duration) -> Vec<Happened> {
+    let mut found = Vec::new();
+    for looked in &after.cameras {
+        compare_camera(after, before.camera(looked.name()), looked, &mut found);
+    }
+    for looked in before.cameras.iter().filter(|looked| after.camera(looked.name()).is_none()) {
+        let connected = connection(looked);
+        let sentence = "the edge has forgotten the camera".to_owned();
+        found.push(of_camera(after, looked, "camera", ("forgotten", Some(connected), sentence)));
+    }
+    compare_contracts(before, after, &mut found);
+    compare_certificates(Some(before), after, soon, &mut found);
+    compare_groups(Some(before), after, &mut found);
+    found
+}
+
+fn connection(looked: &Looked) -> &'static str {
+    if looked.camera.info.connected { "connected" } else { "absent" }
+}
+
+/// What has become of a camera, as seen in this look.
+fn of_camera(
+    look: &Look,
+    looked: &Looked,
+    kind: &'static str,
+    state: (&'static str, Option<&'static str>, String),
+) -> Happened {
+    Happened::of(look, About::Camera(looked.name().clone()), kind, state)
+}
+
+/// What has changed of a camera. Without a look before: what it is like, as far as it is not as usual.
+fn compare_camera(look: &Look, before: Option<&Looked>, after: &Looked, found: &mut Vec<Happened>) {
+    let (was, is) = (before.map(connection), connection(after));
+    if was != Some(is) {
+        let sentence = match is {
+            "connected" => format!("camera {} is connected", after.name()),
+            _ => format!("camera {} is not connected", after.name()),
+        };
+        found.push(of_camera(look, after, "camera", (is, was, sentence)));
+    }
+    let source = |looked: &Looked| looked.camera.info.source.as_ref().map(|source| source.state);
+    let (was, is) = (before.and_then(source), source(after));
+    if let (true, Some(standing)) = (was != is, &after.camera.info.source)
+        && (was.is_some() || standing.state != SourceState::Live)
+    {
+        let sentence = standing.sentence().unwrap_or_else(|| "the source gives frames".into());
+        let state = (standing.state.name(), was.map(SourceState::name), sentence);
+        found.push(of_camera(look, after, "source", state));
+    }
+    let degraded = |looked: &Looked| {
+        looked.store.as_ref().and_then(|store| store.degraded.as_ref()).map(ToString::to_string)
+    };
+    let (was, is) = (before.and_then(degraded), degraded(after));
+    if was.is_some() != is.is_some() {
+        let name = |is_degraded: bool| if is_degraded { "degraded" } else { "ok" };
+        let state = (name(is.is_some()), before.map(|_| name(was.is_some())));
+        let sentence = is.unwrap_or_else(|| "frames are written to disk again".into());
+        found.push(of_camera(look, after, "store", (state.0, state.1, sentence)));
+    }
+}
+
+/// What has changed of the contracts of applications.
+fn compare_contracts(before: &Look, after: &Look, found: &mut Vec<Happened>) {
+    let known: BTreeMap<SubscriptionId, &AccountNow> =
+        before.subscriptions.iter().map(|account| (account.id, account)).collect();
+    for account in after.subscriptions.iter().filter(|account| !account.asked.looks_on) {
+        for (camera, given) in &account.cameras {
+            let state = |given: &GivenNow| given.state.as_ref().map(|(state, ..)| *state);
+            // Accounts are newer than cameras. Of one that was not there nothing was told.
+            let told = before.camera(camera).and_then(|_| known.get(&account.id));
+            let was = told.and_then(|before| before.cameras.get(camera)).and_then(state);
+            let (Some((is, reason, _)), Some(looked)) = (&given.state, after.camera(camera)) else {
+                continue;
+            };
+            if was == Some(*is) || (was.is_none() && *is == ContractState::Unverified) {
+                continue;
+            }
+            let event = of_camera(
+                after,
+                looked,
+                "contract",
+                (is.name(), was.map(ContractState::name), reason.clone()),
+            );
+            let severity = match is {
+                ContractState::Ok => "info",
+                ContractState::Unverified | ContractState::Drifted => "warning",
+                _ => "error",
+            };
+            let of = Some((account.id, account.asked.application.clone()));
+            found.push(Happened { severity, of, ..event });
+        }
+    }
+}
+
+/// What has changed of certificates. Whatever was not there before was as usual.
+fn compare_certificates(before: Option<&Look>, after: &Look, soon: Duration, found: &mut Vec<Happened>) {
+    let stood = |of: &str| {
+        let before = before?;
+        let ending = before.certificates.iter().find(|ending| ending.of == of)?;
+        Some(ending.standing(before.at_utc, soon))
+    };
+    for ending in &after.certificates {
+        let (was, is) = (stood(&ending.of).unwrap_or(Standing::Ok), ending.standing(after.at_utc, soon));
+        if was == is {
+            continue;
+        }
+        let about = ending.cameras.clone().map_or(About::Edge, About::Host);
+        let state = (is.name(), Some(was.name()), certificate_in_words(ending, is, after));
+        found.push(Happened::of(after, about, "certificate", state));
+    }
+}
+
+fn certificate_in_words(ending: &Ending, standing: Standing, look: &Look) -> String {
+    let (of, days) = (&ending.of, ending.left(look.at_utc).as_secs_f64() / 86_400.0);
+    match standing {
+        Standing::Ok => format!("the certificate of {of} holds for {days:.0} days"),
+        Standing::EndsSoon => format!("the certificate of {of} ends in {days:.1} days"),
+        Standing::Ended => format!("the certificate of {of} has ended"),
+    }
+}
+
+/// Which groups have fallen behind or caught up.
+fn compare_groups(before: Option<&Look>, after: &Look, found: &mut Vec<Happened>) {
+    for report in &after.groups {
+        let key = &report.key;
+        let (was, is) = (before.and_then(|before| before.behind.get(key)), after.behind.get(key));
+        let (state, what) = match (was, is) {
+            (None, Some((camera, records))) => {
+                ("behind", format!("is {records} records behind with {camera}"))
+            }
+            (Some(_), None) => ("ok", "has caught up".to_owned()),
+            _ => continue,
+        };
+        let usual = if state == "ok" { "behind" } else { "ok" };
+        let sentence = format!("the group {} of {} {what}", key.name, key.owner);
+        found.push(Happened::of(
+            after,
+            About::Group(key.owner.clone()),
+            "group",
+            (state, Some(usual), sentence),
+        ));
+    }
+}

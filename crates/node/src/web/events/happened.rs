@@ -1,0 +1,77 @@
+//! What happened, and who may know it.
+
+use mez_core::broker::edge::SubscriptionId;
+use mez_core::name::CameraName;
+use mez_core::rights::{Bearer, Granted};
+
+use super::super::fill::utc_ms;
+use super::super::watcher::Look;
+
+/// An event, without the place that it got.
+#[derive(Clone, Debug)]
+pub(super) struct Happened {
+    pub(super) utc_ms: u64,
+    pub(super) kind: &'static str,
+    pub(super) severity: &'static str,
+    pub(super) about: About,
+    /// The subscription and the application that it is told of.
+    pub(super) of: Option<(SubscriptionId, String)>,
+    pub(super) state: &'static str,
+    pub(super) before: Option<&'static str>,
+    pub(super) sentence: String,
+}
+
+/// What an event is about, by which is decided who may know it.
+#[derive(Clone, Debug)]
+pub(super) enum About {
+    /// A camera.
+    Camera(CameraName),
+    /// The host of these cameras.
+    Host(Vec<CameraName>),
+    /// The edge, or its site.
+    Edge,
+    /// A group of this owner.
+    Group(Bearer),
+}
+
+/// Who reads events.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Reader<'a> {
+    /// The cameras that it may observe.
+    pub(in super::super) granted: &'a Granted,
+    pub(in super::super) who: &'a Bearer,
+}
+
+impl Reader<'_> {
+    /// Whether it may know what is told of this.
+    pub(super) fn may_know(self, about: &About) -> bool {
+        match about {
+            About::Camera(camera) => self.granted.allows(camera),
+            About::Host(cameras) => cameras.iter().any(|camera| self.granted.allows(camera)),
+            About::Edge => true,
+            About::Group(owner) => sees_groups_of(self.who, owner),
+        }
+    }
+}
+
+/// Whether `who` sees the groups of `owner`.
+pub(in super::super) fn sees_groups_of(who: &Bearer, owner: &Bearer) -> bool {
+    *who == Bearer::Owner || owner == who
+}
+
+impl Happened {
+    /// What was seen in this look.
+    pub(super) fn of(
+        look: &Look,
+        about: About,
+        kind: &'static str,
+        (state, before, sentence): (&'static str, Option<&'static str>, String),
+    ) -> Self {
+        let severity = match (kind, state) {
+            ("store", "degraded") | ("certificate", "ended") => "error",
+            (_, "connected" | "live" | "ok" | "ended" | "forgotten") => "info",
+            _ => "warning",
+        };
+        Self { utc_ms: utc_ms(look.at_utc), kind, severity, about, of: None, state, before, sentence }
+    }
+}
