@@ -340,8 +340,8 @@ fn joined(place: PlaceTold, survives: bool) -> (&'static str, &'static str) {
         }
         (PlaceTold::Lost, _) => (
             "group_trouble",
-            "its place is lost: the edge was started again and keeps no logs on disk, or the group was forgotten; what was open comes to \
-             nobody any more",
+            "this edge does not know the group's place: it was restarted and keeps no logs on disk, the group was forgotten, or it is another \
+             edge, with groups of its own; records that were open are not given again here",
         ),
     }
 }

@@ -12,7 +12,7 @@ use super::super::watcher::{Look, Looked};
 use super::happened::{About, Happened};
 use crate::edge::{AccountNow, GivenNow};
 
-/// What is not as it should be at the first look.
+/// What should be known at the first look: which cameras are there, and what is not as usual.
 pub(super) fn begin(look: &Look, soon: Duration) -> Vec<Happened> {
     let mut found = Vec::new();
     look.cameras.iter().for_each(|looked| compare_camera(look, None, looked, &mut found));

@@ -113,7 +113,7 @@ impl Events {
         Next { events, cursor: Cursor(place) }
     }
 
-    /// What is already so at the first look and should be known: what is not as it should be.
+    /// What should be known at the first look: which cameras are there, and what is not as usual.
     pub(super) fn begin(&self, look: &Look) {
         self.push(compare::begin(look, self.bounds.certificate_ends_within));
     }
