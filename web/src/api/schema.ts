@@ -1239,16 +1239,16 @@ export interface components {
             /** @description When it was seen. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             utc_ms: number;
             /** @enum {string} */
-            kind: "contract" | "camera" | "source" | "store" | "missed";
+            kind: "contract" | "camera" | "source" | "store" | "certificate" | "group" | "missed";
             /** @enum {string} */
             severity: "info" | "warning" | "error";
-            /** @description Null for `missed`. */
+            /** @description Null for `certificate`, `group` and `missed`. */
             camera: string | null;
             /** @description Of `contract`. */
             application: string | null;
             /** @description Of `contract`. */
             subscription: number | null;
-            /** @description `contract`: a contract state. `camera`: `connected`, `absent` or `forgotten`. `source`: a source state. `store`: `ok` or `degraded`. `missed`: `dropped` (the reader was too slow) or `unknown` (the edge was restarted). */
+            /** @description `contract`: a contract state. `camera`: `connected`, `absent` or `forgotten`. `source`: a source state. `store`: `ok` or `degraded`. `certificate`: `ok`, `ends_soon` or `ended`. `group`: `ok` or `behind`. `missed`: `dropped` (the reader was too slow) or `unknown` (the edge was restarted). */
             state: string;
             /** @description The state before. Null: there was none. */
             before: string | null;
