@@ -119,7 +119,7 @@ pub(crate) const COLUMNS: &[Column<Row>] = &[
     Column {
         name: "on-time",
         head: "ON TIME",
-        about: "Share of the last 500 frames that was on time, and the share that the camera's policy had predicted",
+        about: "Share of the last 500 frames that was on time, and the share that its policy had predicted",
         rank: 11,
         cell: on_time,
     },
