@@ -243,7 +243,7 @@ void: make new ones.")]
     #[command(after_help = "\
 Examples:
   mez keys serve --listen 10.0.0.7:7652
-  Only another user than the edge's has access to the authority's key:
+  The authority's key belongs to another user than the edge, which has no access to it:
     mez keys serve --signer /run/mez/signer.sock
     mez edge --signer unix:///run/mez/signer.sock
 

@@ -9,7 +9,7 @@ use super::{KeysError, Terminal, parse_duration};
 
 #[derive(Debug, Args)]
 pub struct RotateArgs {
-    /// How long certificates of the old authority are accepted. With 90d, the longest life of a certificate, no member must enrol again
+    /// How long certificates of the old authority are accepted. With 90d, the longest lifetime of a certificate, no member has to enrol again
     #[arg(long, value_name = "TIME", default_value = "90d", value_parser = parse_duration)]
     overlap: Duration,
     /// Replace the authority although the previous overlap has not ended
