@@ -85,9 +85,7 @@ def _run_options(command: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"interval of the progress lines; 0: only a summary at the end [{PROGRESS_S:g}]",
     )
-    add_state(
-        command, "folder in which the bridge keeps its positions; do not delete it"
-    )
+    add_state(command, "folder in which the bridge keeps its positions; do not delete it")
 
 
 def _run(options: argparse.Namespace) -> int:

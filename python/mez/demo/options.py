@@ -242,9 +242,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="POLICY,…",
         help=f"further policies to run the scenario with, for comparison ({', '.join(POLICIES[1:])})",
     )
-    add(
-        "--pipeline", metavar="NAME", help="show a pipeline instead (faces, objects); it has other options"
-    )
+    add("--pipeline", metavar="NAME", help="show a pipeline instead (faces, objects); it has other options")
     add("--offload", action="store_true", help="show offload instead; it has other options")
     add("--video", type=Path, metavar="FILE", help=f"video that the cameras show, in a loop [{VIDEO}]")
     add(
