@@ -20,7 +20,7 @@ SECTIONS: Final = {
     "Publishing": ["publisher", "Publisher", "knob", "Knob", "Knobs", "Reply", "Answers", "Answer"],
     "Offload": ["offload", "Offload", "Answered", "OffloadCounts"],
     "Subscribing": ["subscribe", "Subscription", "Event", "Source", "ReplyCounts", "AnswerCounts"],
-    "Frames and what was made of them": ["join", "Join", "Pair", "Stray", "JoinCounts"],
+    "Frames together with their records": ["join", "Join", "Pair", "Stray", "JoinCounts"],
     "Reading the past": ["read", "notes", "Note"],
     "Frames": ["Frame", "FrameId", "Contract", "NotHeld", "Trace"],
     "Edges and cameras": ["cameras", "CameraInfo", "ContractStanding", "forget_camera", "edge", "Edge"],
@@ -35,7 +35,7 @@ HEAD: Final = """\
 
 Everything is in the package `mez`. [README](../README.md) shows the first programs, [cookbook](cookbook.md)
 has whole ones, and [troubleshooting](troubleshooting.md) says what messages mean. `mez.engine`, which makes
-pictures of frames, has a page of its own: [offload](offload.md#engines).
+pictures of frames, has its own page: [offload](offload.md#engines).
 
 """
 
@@ -82,7 +82,7 @@ def made() -> str:
         node = definitions[name][1]
         attributes = [lines for head, lines in _blocks(node) if head == "Attributes"]
         if attributes:
-            parts.append(f"`{name}` has more to say:\n\n" + "".join(_items(attributes[0], {})) + "\n")
+            parts.append(f"`{name}` has these attributes:\n\n" + "".join(_items(attributes[0], {})) + "\n")
     return "".join(parts).rstrip() + "\n"
 
 

@@ -7,20 +7,26 @@ with mez.publisher("dock/cam1", edge="edge.local") as cam:
     cam.send(image)
 ```
 
-Subscribe, where the application runs:
+Subscribe, in the application:
 
 ```python
 for frame in mez.subscribe("dock/*", latency_ms=100, accuracy=0.95, profile="pedestrian-hog-vtest"):
     frame.reply(detect(frame.image))
 ```
 
-`read` returns frames of the past, `notes` what was said of them, `cameras` lists cameras, `edge` runs an
-edge broker in this process, and `rungs` lists what a camera may do to frames.
-`join` brings frames and what others made of them together. `offload` sends pictures to an engine and gives
-what it makes of them. `mez.errors` holds all exceptions.
-Brokers log to the logger `mez` of `logging`.
+| function | what it does |
+| --- | --- |
+| `read` | returns frames of the past |
+| `notes` | returns notes about a camera: replies, and states of contracts and the source |
+| `join` | returns frames together with the records that were made of them |
+| `offload` | sends frames to an engine, and returns the pictures that it makes of them |
+| `cameras` | lists cameras |
+| `edge` | runs an edge broker in this process |
+| `rungs` | lists the ways in which a camera can encode frames |
 
-Objects do not survive `os.fork`: in the child they raise `ForkedError`. Make new ones there.
+`mez.errors` contains all exceptions. Brokers log to the logger `mez` of `logging`.
+
+Objects do not survive `os.fork`: in the child process they raise `ForkedError`. Create new ones there.
 """
 
 from mez._answers import Answer, AnswerCounts, Answers

@@ -32,19 +32,20 @@ class Answer:
     """A picture that an application made of one of the frames.
 
     Attributes:
-        frame: The frame, as `Publisher.send` returned it.
+        frame: The frame that the picture was made of, as `Publisher.send` returned it.
         captured_ns: When the frame was captured, in nanoseconds since 1970-01-01 UTC.
-        width: Pixels in a row. May differ from the frame's.
-        height: Rows.
-        jpeg: The picture as it came.
+        width: Width of the picture, in pixels. It may differ from the frame's.
+        height: Height of the picture, in pixels.
+        jpeg: The picture as it came: the bytes of a JPEG.
         ms: When the frame and its answer passed each stage, in milliseconds since the capture, in order.
-            `up`: the edge had the frame. `made`: the edge had the answer. `sent`: its first byte left the
-            edge. `arriving` and `arrived`: the first and the last byte were here. `taken`: you had it.
-            `decoded`: `image` was there, once it was used. The edge's clock measures `up`, `made` and
-            `sent`. They are missing until the clocks have been compared.
-        skipped: How many answers were not given since the one before, by reason (docs/offload.md):
-            `replaced`, `late`, `overtaken`, `repeated`, `unread`, `link_lost`, `unconfirmed`, `refused`,
-            `not_wanted`. One that was told as `late` or `unconfirmed` may come all the same.
+            `up`: the edge had the frame. `made`: the edge had the answer. `sent`: the first byte of the
+            answer left the edge. `arriving` and `arrived`: the first and the last byte were here. `taken`:
+            your program had the answer. `decoded`: `image` was decoded; missing until you use `image`. The
+            edge's clock measures `up`, `made` and `sent`. These are missing until the two clocks have been
+            compared.
+        skipped: Number of answers since the previous one that were not returned, by reason: `replaced`,
+            `late`, `overtaken`, `repeated`, `unread`, `link_lost`, `unconfirmed`, `refused`, `not_wanted`
+            (docs/offload.md). An answer that was counted as `late` or `unconfirmed` may still come.
     """
 
     __slots__ = ("_image", "_taken", "captured_ns", "frame", "height", "jpeg", "ms", "skipped", "width")
@@ -59,22 +60,23 @@ class Answer:
 
     @property
     def captured(self) -> datetime.datetime:
-        """When the frame was captured, to the microsecond."""
+        """When the frame was captured: a `datetime` in UTC, in whole microseconds."""
         return _EPOCH + datetime.timedelta(microseconds=self.captured_ns // 1000)
 
     @property
     def age_ms(self) -> float:
-        """Milliseconds from the frame's capture until you had the answer, by this host's clock alone."""
+        """Milliseconds from the frame's capture until your program had the answer, by this host's clock."""
         return self.ms["taken"]
 
     @property
     def image(self) -> "NDArray[np.uint8]":
-        """The pixels: 8 bits each, of shape (height, width, 3), in the order blue, green, red.
+        """The pixels: uint8, shape (height, width, 3), in the order blue, green, red.
 
-        Decoded at the first use, without holding up other Python threads, and kept. The array is yours.
+        The picture is decoded at the first use, then kept. Decoding does not block other Python threads. You
+        may change the array.
 
         Raises:
-            ImageError: It is damaged.
+            ImageError: The picture is damaged.
         """
         if self._image is None:
             import numpy as np
@@ -93,15 +95,15 @@ class Answer:
 
 
 class AnswerCounts(NamedTuple):
-    """What became of the answers of a program, on their way to the edge, by the connection of a subscription.
+    """What happened to the answers of this program on their way to the edge.
 
-    What becomes of them there is told to the camera's publisher (`Answer.skipped`).
+    After that, the publisher of the camera gets the counts (`Answer.skipped`).
 
     Attributes:
-        queued: Handed in with `Frame.answer`.
-        sent: Taken by the edge.
-        replaced: Given up for newer ones before they were on their way.
-        failed: Refused, or lost with a connection.
+        queued: Answers that were passed to `Frame.answer`.
+        sent: Answers that the edge has accepted.
+        replaced: Answers that a newer one replaced before they were sent.
+        failed: Answers that the edge refused, or that were lost with a connection.
     """
 
     queued: int
@@ -111,9 +113,9 @@ class AnswerCounts(NamedTuple):
 
 
 class Answers:
-    """Answers as they come, the newest first. Made by `Publisher.answers`; an iterator and a context manager.
+    """An iterator over answers, always the newest one. Also a context manager, which closes it.
 
-    An answer is never of an older frame than the one before.
+    `Publisher.answers` creates it. Each answer belongs to a newer frame than the previous answer.
     """
 
     def __init__(self, native: _native.Publisher, camera: str, answer_ms: object) -> None:
@@ -126,14 +128,15 @@ class Answers:
         self._closed = False
 
     def next(self, timeout: float | None = None) -> Answer:
-        """The newest answer, once there is one that was not given yet.
+        """Wait for an answer that was not returned yet, and return the newest one.
 
         Args:
-            timeout: Seconds; `None` waits for ever.
+            timeout: Seconds. `None`: wait without a limit.
 
         Raises:
-            WaitTimeoutError: The time has passed.
-            EndedError: The publisher is closed, also by another thread while this one waits; or this is.
+            WaitTimeoutError: No answer came within `timeout`.
+            EndedError: This object or the publisher is closed. Also raised if another thread closes it during
+                the wait.
         """
         seconds = arguments.timeout("timeout", timeout)
         parts = None if self._closed else self._native.next_answer(seconds)
@@ -150,16 +153,16 @@ class Answers:
 
     @property
     def closed(self) -> bool:
-        """Whether no more answers are taken."""
+        """Whether receiving of answers has stopped."""
         return self._closed
 
     @property
     def skipped(self) -> Mapping[str, int]:
-        """How many answers were not given so far, by reason."""
+        """Number of answers that were not returned, since the start, by reason as in `Answer.skipped`."""
         return dict(self._native.answers_skipped())
 
     def close(self) -> None:
-        """Take no more answers: the edge sends none from then on. Closing twice does nothing."""
+        """Stop receiving answers. The edge then sends no more. A second call has no effect."""
         if not self._closed:
             self._closed = True
             # A publisher that is closed takes none in any case.

@@ -19,11 +19,11 @@ TABLE: Final = "application/vnd.apache.arrow.stream"
 
 
 class Origin(NamedTuple):
-    """What a data record was made of.
+    """The frame or record that a data record was made of.
 
     Attributes:
-        camera: The stream: a camera, or what was derived of one.
-        id: The frame or record in that stream.
+        camera: The stream that it is in: a camera or a derived stream.
+        id: Its identity in that stream.
         captured_ns: When it was captured, in nanoseconds since 1970-01-01 UTC.
     """
 

@@ -20,29 +20,27 @@ _INTEGER_MAX: Final = {"class_ids": (1 << 31) - 1, "tracker_ids": (1 << 63) - 1}
 
 
 class Detections:
-    """What an application found in a picture: a box for each object, and what is known of it.
+    """The objects that an application found in a picture: a box for each object, and optional values.
 
-    Boxes and points are in pixels from the upper left corner of the picture, x to the right and y down. The
-    first pixel reaches from 0 to 1, so that a box around the whole picture is `(0, 0, width, height)`.
+    Coordinates are in pixels from the upper left corner of the picture, x to the right and y down. The first
+    pixel is from 0 to 1, so a box around the whole picture is `(0, 0, width, height)`.
 
-    `len(detections)` is how many there are.
+    `len(detections)` is the number of objects. Every optional array has one entry for each box; `None` means
+    that it is not known for any box.
 
     Attributes:
         xyxy: Left, top, right and bottom of each box: float32, shape (N, 4). A box may reach beyond the
             picture.
-        scores: How sure the detector is: float32, shape (N,), NaN where it does not say. `None`: nowhere.
-        class_ids: The detector's numbers of classes: int64, shape (N,), -1 where it does not say. `None`:
-            nowhere.
-        class_names: The detector's names of classes, empty where it does not say. `None`: nowhere.
-        tracker_ids: The numbers that a tracker gave: int64, shape (N,), -1 where it gave none. `None`:
-            nowhere.
-        masks: The pixels that belong to each object: bool, shape (height, width), or `None` where it does
-            not say. Of a reply they are of the size of the published frame, and decoded when they are
-            looked at. `None`: nowhere.
-        key_points: Points of each object, such as wrists: float32, shape (K, 3): x, y and how sure the
-            detector is, NaN where it does not say. `None`: nowhere.
-        size: Width and height of the picture in whose pixels this is. `None`: it is the image of the frame
-            that is replied to.
+        scores: The detector's confidence: float32, shape (N,). NaN if it is unknown.
+        class_ids: The detector's class numbers: int64, shape (N,). -1 if it is unknown.
+        class_names: The detector's class names. An empty text if it is unknown.
+        tracker_ids: The numbers that a tracker gave: int64, shape (N,). -1 if there is none.
+        masks: For each box, the pixels of the object: bool, shape (height, width), or `None`. Masks in a
+            reply have the size of the published frame, and are decoded when you read them.
+        key_points: For each box, points of the object, such as wrists: float32, shape (K, 3): x, y and the
+            confidence, which is NaN if it is unknown.
+        size: Width and height of the picture that the coordinates are in. `None`: the image of the frame that
+            is replied to.
     """
 
     __slots__ = ("class_ids", "class_names", "key_points", "masks", "scores", "size", "tracker_ids", "xyxy")
@@ -68,18 +66,19 @@ class Detections:
         key_points: "ArrayLike | None" = None,
         size: tuple[int, int] | None = None,
     ) -> None:
-        """Describe what was found.
+        """Describe the objects that were found.
 
         Args:
             xyxy: Left, top, right and bottom of each box, in pixels.
-            scores: How sure the detector is.
-            class_ids: Its numbers of classes.
-            class_names: Its names of classes, at most 128 bytes each.
-            tracker_ids: The numbers that a tracker gave.
-            masks: For each box, the pixels that belong to the object, of shape (height, width). It is laid
-                over the whole picture, so that any height and width will do.
-            key_points: For each box, points of shape (K, 2) or (K, 3): x, y, and how sure the detector is.
-            size: Width and height of the picture in whose pixels this is. Default: that of `Frame.image`.
+            scores: The detector's confidence, one for each box.
+            class_ids: The detector's class numbers, one for each box.
+            class_names: The detector's class names, one for each box, at most 128 bytes each.
+            tracker_ids: The numbers that a tracker gave, one for each box.
+            masks: For each box, the pixels of the object: shape (height, width). The mask is stretched over
+                the whole picture, so it can have any size.
+            key_points: For each box, points of shape (K, 2) or (K, 3): x, y and optionally the confidence.
+            size: Width and height of the picture that the coordinates are in. Default: those of
+                `Frame.image`.
 
         Raises:
             ArgumentError: Shapes do not fit, a number is not finite, or a box ends before it begins; `field`

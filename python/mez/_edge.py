@@ -21,11 +21,11 @@ _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 @dataclass(frozen=True, slots=True)
 class ContractStanding:
-    """The state of a subscription's contract on a camera.
+    """The state of one subscription's contract on a camera.
 
     Attributes:
         subscription: The subscription's number at the edge.
-        application: Its application's name, for people.
+        application: The application's name, for people.
         contract: The state of the contract, and the reason.
     """
 
@@ -36,54 +36,58 @@ class ContractStanding:
 
 @dataclass(frozen=True, slots=True)
 class CameraInfo:
-    """What an edge broker knows of a camera.
+    """What an edge knows about a camera or a derived stream.
 
     Attributes:
-        camera: The camera's name.
-        connected: Whether it is connected and was heard of within the last 750 ms.
+        camera: The name of the camera or stream.
+        connected: Whether it is connected and has sent something within the last 750 ms.
         identity: Its identity: `spiffe://SITE/camera/NAME`.
-        derived_from: Of a stream that programs publish at the edge: what it is made of. Empty: a camera.
-            The `identity` of such a stream is whoever publishes it, as grants name it.
-        publishers: How many programs publish a derived stream now; `None` of a camera.
-        subscriptions: How many subscriptions want its frames.
-        newest: The newest frame that the edge holds; `None` before the first.
-        newest_captured_ns: When that was captured, in nanoseconds since 1970-01-01 UTC.
-        oldest_captured_ns: When the oldest frame that the edge holds was captured.
-        edge_log_bytes: Bytes in its log at the edge.
-        published: Frames published since the camera's start, as it last reported.
-        refused: Frames of publishers that the camera refused.
-        width: Pixels in a row of the newest frame published; 0 before the first.
-        height: Rows of it.
-        frames_per_second: Over the last few seconds.
-        camera_log_bytes: Bytes in its own log.
-        frames_received: Frames that arrived at the edge in time, since the edge's start.
-        frames_late: Frames that arrived after a newer one.
-        frames_cancelled: Frames that the camera cancelled on the way.
-        frames_refused: Frames that the edge refused.
-        link_bytes: Payload bytes that crossed the link, since the edge's start.
+        derived_from: For a derived stream: its sources. Empty for a camera. The `identity` of a derived
+            stream is that of its publisher, in the form of grants (`app/counter`).
+        publishers: For a derived stream: how many programs publish it now. `None` for a camera.
+        subscriptions: Number of subscriptions that want its frames.
+        newest: The newest frame that the edge has. `None` if there is none.
+        newest_captured_ns: When that frame was captured, in nanoseconds since 1970-01-01 UTC.
+        oldest_captured_ns: When the oldest frame that the edge has was captured, in nanoseconds since
+            1970-01-01 UTC.
+        edge_log_bytes: Size of the camera's log at the edge, in bytes.
+        published: Number of frames published since the camera's start, from its last report.
+        refused: Number of frames that the camera refused when they were published.
+        width: Width of the newest published frame, in pixels. 0 if there is none.
+        height: Height of the newest published frame, in pixels. 0 if there is none.
+        frames_per_second: Published frames per second, over the last few seconds.
+        camera_log_bytes: Size of the camera's own log, in bytes.
+        frames_received: Number of frames that arrived at the edge in time, since the edge's start.
+        frames_late: Number of frames that arrived after a newer one.
+        frames_cancelled: Number of frames that the camera began to send and cancelled.
+        frames_refused: Number of frames that the edge refused.
+        link_bytes: Payload bytes that crossed the link since the edge's start.
         published_bytes: Payload bytes of the frames published since the camera's start.
-        published_bits_per_second: What it publishes, in payload bits per second over the last five seconds;
-            `None` while it is not connected, and for its first second.
-        crossed_bits_per_second: What of that crosses the link, over the same time; late frames and frames of
-            the past included.
-        clock_offset_ns: How far its monotonic clock is ahead of the edge's; `None` before they were compared.
-        clock_error_ms: The largest error of `clock_offset_ns`, in milliseconds.
-        round_trip_time_ms: The round-trip time of the clock comparison, in milliseconds.
-        link_bits_per_second: The rate of its link, in bits per second, as far as frames have measured it.
-        predicted_on_time_share: The share of frames that its policy expected on time, of about the last 500
-            frames with a prediction. `None` if there is none: frames are not modified, or the policy does not
-            predict.
-        observed_on_time_share: The share of those frames that was on time.
-        channel: The channel that it shares with others (`channels` of `mez.edge`, or `mez edge --channel`);
-            `None` if it shares none.
+        published_bits_per_second: The rate at which it publishes, in payload bits per second, over the last
+            five seconds. `None` if it is not connected, and in its first second.
+        crossed_bits_per_second: The rate at which frames cross the link, in payload bits per second, over the
+            same time. Late frames and frames of the past are included.
+        clock_offset_ns: How far its monotonic clock is ahead of the edge's, in nanoseconds. `None` until the
+            clocks have been compared.
+        clock_error_ms: The largest possible error of `clock_offset_ns`, in milliseconds.
+        round_trip_time_ms: The round-trip time of that comparison, in milliseconds.
+        link_bits_per_second: The rate of its link, in bits per second, as measured with frames. `None` if it
+            is unknown.
+        predicted_on_time_share: The share of frames that its policy expected to be on time, over about the
+            last 500 frames with a prediction. `None` if there is no prediction: frames are sent unchanged, or
+            the policy does not predict.
+        observed_on_time_share: The share of these frames that was on time.
+        channel: The channel that it shares with other cameras (`channels` of `mez.edge`, or `mez edge
+            --channel`). `None` if it shares none.
         channel_bits_per_second: The rate of that channel for all its cameras together, in bits per second, as
-            far as it was measured.
-        share_frame_bytes: The share of the camera: how large its frames may be on average, in bytes. 0 if
-            there is no room for frames that keep its floor; `None` if its frames are not limited.
-        source: Whether its source gives frames. `None` if it has published no frame yet and nothing else is
-            known of it, and of a camera that is not connected, unless its source had ended or is not tried
-            again.
-        contracts: The contract states of its subscriptions. Subscriptions that ask for nothing are left out.
+            measured. `None` if it is unknown.
+        share_frame_bytes: The camera's share of the channel: the largest mean frame size, in bytes. 0 if the
+            channel has no room for frames that keep the accuracy floor. `None` if its frames are not limited.
+        source: The state of its source. `None` if it is unknown: the camera has published no frame yet, or it
+            is not connected. If the source of a camera that is not connected has ended, or is not tried
+            again, the state is kept.
+        contracts: The states of the contracts of its subscriptions. Subscriptions without any bound are left
+            out.
     """
 
     camera: str
@@ -124,9 +128,9 @@ class CameraInfo:
 
     @property
     def crossed_share(self) -> float | None:
-        """The share of the published bytes that crosses the link now; `None` while that is unknown.
+        """The share of the published bytes that crosses the link now. `None` if it is unknown.
 
-        Above 1 while frames of the past are fetched.
+        It may be above 1 while frames of the past are fetched.
         """
         if not self.published_bits_per_second or self.crossed_bits_per_second is None:
             return None
@@ -134,20 +138,24 @@ class CameraInfo:
 
     @property
     def newest_captured(self) -> datetime.datetime | None:
-        """When the newest frame at the edge was captured, in UTC."""
+        """When the newest frame at the edge was captured: a `datetime` in UTC. `None` if there is none."""
         return _moment(self.newest_captured_ns)
 
     @property
     def oldest_captured(self) -> datetime.datetime | None:
-        """When the oldest frame at the edge was captured, in UTC: how far back `mez.read` goes."""
+        """When the oldest frame at the edge was captured: a `datetime` in UTC. `None` if there is none.
+
+        `mez.read` can go back to this time without asking the camera.
+        """
         return _moment(self.oldest_captured_ns)
 
 
 class Edge(InProcessEdge):
-    """An edge broker inside this process. Made by `mez.edge`; a context manager, which closes it.
+    """An edge broker inside this process. Also a context manager, which closes it.
 
-    Give it as `edge=` to `mez.publisher`, `mez.subscribe`, `mez.read` and `mez.cameras`. Other processes
-    use `address` (to publish), `socket` or `grpc_address` (to subscribe) and `keys`.
+    `mez.edge` creates it. Give it as `edge=` to `mez.publisher`, `mez.subscribe`, `mez.read` and
+    `mez.cameras`. Other processes connect with `address` (to publish), `socket` or `grpc_address` (to
+    subscribe), and `keys`.
     """
 
     def subscribe(self, pattern: str, **options: Any) -> Subscription:  # noqa: ANN401, those of mez.subscribe
@@ -186,65 +194,66 @@ def edge(
     channels: Mapping[str, str | Iterable[str]] | None = None,
     rights: Mapping[str, Mapping[str, str | Iterable[str]]] | None = None,
 ) -> Edge:
-    """Start an edge broker inside this process: for a notebook, a test, or an application of its own.
+    """Start an edge broker inside this process: for a notebook, a test, or a program with its own edge.
 
-    By default only this host can reach it. It then listens on free ports, with temporary keys. For other
-    hosts, run `mez edge` as a process of its own.
+    By default only this host can reach it: it listens on free ports of 127.0.0.1, and makes temporary keys.
+    For other hosts, run `mez edge` as a separate process.
 
     Args:
-        keys: The folder of keys of a site. Default: a new site in a temporary folder, which is removed with
-            the edge.
-        name: Name of the edge within the site. Default: an edge identity in the folder of keys, else the
-            host's name.
-        listen: Address and port where cameras connect (UDP); port 0 is any free one.
-        grpc: Address and port where applications on other hosts connect (gRPC over TLS); `None` for none.
-        web: Address and port of the page, its data, health and metrics (HTTPS), such as `"127.0.0.1:0"`;
-            `edge.web_address` says which port it is. `mez edge open --edge unix://SOCKET` prints a link that
-            signs a browser in; the socket is `edge.socket`. Default: none.
-        socket: Path of the Unix socket where applications on this host connect. Default: one in a temporary
+        keys: The folder of keys of a site. Default: a new site in a temporary folder, which is deleted when
+            the edge is closed.
+        name: The name of the edge within the site. Default: the edge identity in the folder of keys; if there
+            is none, the host's name.
+        listen: Address and port for cameras (UDP). Port 0 means any free port.
+        grpc: Address and port for applications on other hosts (gRPC over TLS). `None`: none.
+        web: Address and port of the page with its data, of health and of metrics (HTTPS), such as
+            `"127.0.0.1:0"`. `edge.web_address` says which port it is. `mez edge open --edge unix://SOCKET`
+            prints a link that signs a browser in; SOCKET is `edge.socket`. Default: none.
+        socket: The path of the Unix socket for applications on this host. Default: a path in a temporary
             folder.
-        memory_bytes: Memory for the frames of all cameras together, in bytes. When it is full, the oldest
+        memory_bytes: Memory for the frames of all cameras together, in bytes. If it is full, the oldest
             frames are dropped.
-        cameras_max: The most cameras that may connect. Further ones are refused.
-        forget_after: Seconds after which a camera that is not connected is forgotten, unless a log on disk
-            holds frames of it, or a subscription names it. `None`: never.
-        frame_bytes_max: The largest frame that is accepted, in bytes.
-        state: The folder for state, which the edge needs again at its next start. Default: `MEZ_STATE`, else
-            `/var/lib/mez` for root, else `~/.local/state/mez`. Without `state`, `keys` and `store` it is a
-            temporary folder: nothing is remembered after the edge ends.
-        store: The folder of a store: frames are also kept there, encrypted, and outlive this process.
-            Default: frames are kept in memory only.
-        store_key: The file with the store's keys, made by `mez store key`. Default: the keys that
-            `MEZ_STORE_KEY` itself holds, else those in the systemd credential `mez-store-key`, else
-            `store.key` in the folder of keys.
-        store_bytes: Disk space for each camera, in bytes. When it is full, the oldest frames are
-            dropped.
-        store_age: Seconds for which frames stay on disk. Default: until the space is needed.
-        durability: How much a power cut may lose: `"async"` half a minute, `"group"` a second, `"sync"` a
-            fifth of a second.
-        notes: Whether the store also keeps the replies of applications and the changes of their contracts
-            (`mez.notes`, `mez store export`). They take a sixteenth of `store_bytes`. Without `store`, none
-            are kept.
-        profiles: The folder with profiles that subscriptions may choose by name. Default: `profiles` in the
+        cameras_max: The maximum number of cameras. Further cameras are refused.
+        forget_after: An absent camera is forgotten after this many seconds, unless frames of it are on disk
+            or a subscription names it. `None`: never.
+        frame_bytes_max: Maximum size of a frame, in bytes.
+        state: The folder for state that the edge needs at its next start. Default: `MEZ_STATE`; if it is not
+            set, `/var/lib/mez` for root, `~/.local/state/mez` for other users. Without `state`, `keys` and
+            `store`: a temporary folder, so the edge keeps nothing after its end.
+        store: The folder of a store. Frames are also written there, encrypted, and survive the end of this
+            process. Default: frames are only in memory.
+        store_key: The file with the store's keys, which `mez store key` makes. Default: the keys in the
+            variable `MEZ_STORE_KEY` itself; if it is not set, the systemd credential `mez-store-key`;
+            otherwise the file `store.key` in the folder of keys.
+        store_bytes: Disk space for each camera, in bytes. If it is full, the oldest frames are dropped.
+        store_age: Maximum age of frames on disk, in seconds. Default: frames stay until their space is
+            needed.
+        durability: How much a power cut may lose: `"async"`: half a minute; `"group"`: one second; `"sync"`:
+            a fifth of a second.
+        notes: Whether the store also keeps notes: replies of applications, and states of contracts and
+            sources (`mez.notes`, `mez store export`). They use at most a sixteenth of `store_bytes`. Without
+            `store`, no notes are kept.
+        profiles: The folder with profiles that subscriptions can use by name. Default: `profiles` in the
             folder for state.
-        channels: Channels that cameras share, such as radio cells: a name, and one or several patterns of
-            cameras. Ten times a second the edge divides the channel between the cameras that somebody wants,
-            and tells each camera how large its frames may be on average. It divides so that the worst-off
-            camera fares best, with `"NAME:sum"` so that the sum of accuracies is highest, or with
-            `"NAME:bandwidth"` so that all get the same bandwidth. A camera in several channels belongs to the
-            first. `CameraInfo` shows each camera's share. Default: none.
-        rights: Who may do what: for each application (`app/counter`, `app/**` for all) the verbs, each with
-            one or several patterns of cameras. Everything else is refused. They stay as they are as long as
-            the edge runs. On the Unix socket, the user that this process runs as may do everything, also with
-            `edge=` this object and with `edge.subscribe`. To be an application that can be refused, dial
-            `edge.grpc_address` with `edge.keys`.
-            Default: what `rights.toml` in the folder of keys says; with temporary keys, every application
-            that has them may do everything but reset cameras.
+        channels: Channels that several cameras share, such as radio cells: a dict from the channel's name to
+            one or several patterns of cameras. Ten times a second, the edge divides the channel among the
+            cameras that have subscribers, and sends each camera its largest mean frame size. By default, it
+            maximises the accuracy of the worst camera. With the name `"NAME:sum"` it maximises the sum of
+            accuracies; with `"NAME:bandwidth"` all cameras get the same bandwidth. A camera in several
+            channels belongs to the first one. `CameraInfo` shows the shares. Default: no channels.
+        rights: Who may do what: for each application (`app/counter`; `app/**` for all applications) a dict
+            from verbs to one or several patterns of cameras (docs/rights.md). Everything else is refused. The
+            rights do not change while the edge runs. On the Unix socket, the user that this process runs as
+            may do everything. This is also the case with `edge=` this object, and with `edge.subscribe`. To
+            test refusals, connect as an application: `edge.grpc_address` with `edge.keys`. Default:
+            `rights.toml` in the folder of keys. With temporary keys, every application that has the keys may
+            do everything except reset cameras.
 
     Raises:
-        ArgumentError, ArgumentTypeError: An argument has a bad value; `field` names it.
+        ArgumentError, ArgumentTypeError: An argument has an invalid value or type; `field` names the
+            argument.
         KeysError: The keys cannot be used.
-        ListenError: A port or the socket is in use, or cannot be listened on.
+        ListenError: A port or the socket is in use, or the address is not of this host.
 
     Example:
         ```python
@@ -317,17 +326,17 @@ def cameras(
     keys: arguments.StrPath | None = None,
     connect_timeout: float | None = 5.0,
 ) -> list[CameraInfo]:
-    """List the cameras of an edge broker by name: those that are connected, and those that were.
+    """List the cameras and derived streams that an edge knows, by name, connected or not.
 
     Args:
-        pattern: Only cameras that match, such as `dock/*`. Default: all.
+        pattern: Only names that match this pattern, such as `dock/*`. Default: all.
         edge: As in `mez.subscribe`.
         keys: As in `mez.subscribe`.
         connect_timeout: As in `mez.subscribe`.
 
     Raises:
         ArgumentError, KeysError, ConnectError: As in `mez.subscribe`.
-        PermissionDenied: No grant lets this program see these cameras.
+        PermissionDenied: No grant (`observe`) allows this program to see these cameras.
 
     Example:
         ```python
@@ -353,10 +362,10 @@ def forget_camera(
     keys: arguments.StrPath | None = None,
     connect_timeout: float | None = 5.0,
 ) -> Path | None:
-    """Make an edge broker forget a camera that is not connected: it is no longer listed.
+    """Make an edge forget an absent camera: it is no longer listed.
 
-    Contracts do not warn of it any more, and subscriptions go on without it. If it connects again, it is a
-    new camera. Works only on the edge's own host, through its Unix socket.
+    Contracts no longer report it as absent, and subscriptions continue without it. If it connects again, it
+    counts as a new camera. This works only on the edge's host, through its Unix socket.
 
     Args:
         camera: The camera's name.
@@ -365,12 +374,11 @@ def forget_camera(
         connect_timeout: As in `mez.subscribe`.
 
     Returns:
-        The folder on the edge's host that the camera's log was moved to; `None` if there was none on disk.
+        The folder on the edge's host to which the camera's log was moved. `None` if there was no log on disk.
 
     Raises:
         NotFoundError: The edge knows no such camera.
-        BrokerError: The camera is connected (`reason` is `CAMERA_CONNECTED`), or the edge runs on another
-            host.
+        BrokerError: The camera is connected (`reason` is `CAMERA_CONNECTED`), or the edge is on another host.
         ArgumentError, KeysError, ConnectError: As in `mez.subscribe`.
     """
     client = connect(edge, keys=keys, connect_timeout=connect_timeout)

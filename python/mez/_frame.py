@@ -38,21 +38,21 @@ ContractState: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """Whether what was asked for in `subscribe` is being kept.
+    """The state of the contract that an application asked for in `subscribe` (docs/contracts.md).
 
     Attributes:
-        state: Where several apply, the first of these: `"absent"`: the camera is not connected;
-            `"source_lost"`: it is connected, and its source gives no frames (`Source`); `"infeasible"`:
-            nothing at or above the accuracy floor is on time often enough; `"latency_miss"`: too few frames
-            arrived in time, though it was thought feasible; `"application_late"`: enough arrived in time, and
-            this program took too few of them in time; `"accuracy_miss"`: what
-            `Subscription.report_accuracy` was told is below the floor; `"drifted"`: frames differ from those
-            that the profile was made with; `"unverified"`: nothing is known of it, for want of a profile;
-            `"ok"`. Judged over the last second; measured accuracies over the last ten; `"source_lost"` at
-            once.
-        reason: A sentence that says why, such as "the link carries 2.1 Mbit/s; the floor 0.95 needs 3.4
-            Mbit/s at 15 fps".
-        expected_accuracy: As `Frame.expected_accuracy`; `None` where it is not of a frame.
+        state: If several states apply, the first of this list: `"absent"`: the camera is not connected.
+            `"source_lost"`: it is connected, but its source gives no frames (`Source`). `"infeasible"`: no
+            rung keeps both the latency bound and the accuracy floor. `"latency_miss"`: too few frames arrived
+            in time, or too few per second. `"application_late"`: enough frames arrived in time, but this
+            program took too few of them in time. `"accuracy_miss"`: the mean of
+            `Subscription.report_accuracy` is below the floor. `"drifted"`: the frames differ from those of
+            the profile, so its accuracies may not hold. `"unverified"`: the accuracy is unknown, for example
+            because there is no profile. `"ok"`: the contract is kept. States are judged over the last second;
+            `"accuracy_miss"` over the last ten seconds; `"source_lost"` at once.
+        reason: A sentence that gives the reason, such as "the link carries 2.1 Mbit/s; the floor 0.95 needs
+            3.4 Mbit/s at 15 fps".
+        expected_accuracy: As `Frame.expected_accuracy`. `None` if this is not the contract of a frame.
         infeasible: As `Frame.infeasible`.
     """
 
@@ -68,19 +68,20 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class NotHeld:
-    """A stretch of time that was asked for and that nobody holds, or nobody could be asked for.
+    """A requested time span whose frames are missing, or may be missing.
 
-    How many frames it had, `Frame.skipped` says where that is known.
+    Where their number is known, `Frame.skipped` counts them.
 
     Attributes:
-        since_ns: The capture time of the frame before it, or the first that was asked for, in nanoseconds
-            since 1970-01-01 UTC.
-        until_ns: Frames captured before this time are not held.
-        reason: `"gone"`: nobody holds frames of that time any more; `"camera_restarted"`: what the camera had
-            neither sent nor written before its end is lost; `"unreadable"`: frames were removed meanwhile,
-            or are damaged. Or the camera may hold frames, and was not heard: `"camera_absent"`: it was not
-            connected; `"not_answered"`: it did not answer in time; `"busy"`: too much was asked at once. Ask
-            again then.
+        since_ns: The start: the capture time of the frame before it, or the first requested time, in
+            nanoseconds since 1970-01-01 UTC.
+        until_ns: The end: frames that were captured before this time are missing. In nanoseconds since
+            1970-01-01 UTC.
+        reason: `"gone"`: nobody has frames of that time any more. `"camera_restarted"`: the camera's broker
+            was restarted, and frames that it had neither sent nor written to disk are lost. `"unreadable"`:
+            frames were removed meanwhile, or are damaged. With the other reasons, the camera may have frames:
+            ask again later. `"camera_absent"`: it was not connected. `"not_answered"`: it did not answer in
+            time. `"busy"`: too many requests for the past were open.
     """
 
     since_ns: int
@@ -116,58 +117,60 @@ class Finder(Protocol):
 
 
 class Frame(Settled):
-    """A frame of a camera.
+    """A frame of a camera, or a data record.
 
-    It can be pickled, for example to work on it in another process; there it cannot `reply` any more.
+    It can be pickled, for example to process it in another process. There, `reply`, `answer` and `derived`
+    raise `EndedError`; in a group, `done` and `failed` do too.
 
     Attributes:
         camera: The camera's name.
-        epoch: Counts the starts of the camera's broker.
-        sequence: Counts the frames since then, without holes at the camera.
-        captured_ns: When it was captured, in nanoseconds since 1970-01-01 UTC, by the camera's clock as it
-            was when the epoch began: it never steps, and increases from frame to frame.
-        clock_source: `"broker"` if the camera's broker stamped it, `"publisher"` if the publisher gave the
-            time.
-        width: Pixels in a row of `payload`.
-        height: Rows of `payload`.
-        published_size: Width and height of the frame as it was published, in pixels: those of the picture
-            that the camera has. `rung` says whether the frame was made smaller.
-        encoding: What `payload` is: `"data"`, of a record that is no picture; `"jpeg"`, `"png"`, `"bgr8"` or
-            `"gray8"`; or `"h264"`, `"h265"`, `"av1"` or `"tiles"`, of video that came as it crossed the link
-            and was decoded here (`accept` of `subscribe`).
-        rung: What was done to the frame that was published: `"original"`, or a name such as
+        epoch: The number of the camera broker's start: a restart makes it one higher.
+        sequence: The number of the frame in this epoch, without gaps at the camera.
+        captured_ns: When the frame was captured, in nanoseconds since 1970-01-01 UTC. It is the camera's
+            clock as it was when the epoch began, so it never jumps, and it increases from frame to frame.
+        clock_source: Who gave the capture time: `"broker"`, the camera's broker; `"publisher"`, the
+            publisher.
+        width: Width of the picture in `payload`, in pixels. 0 for a data record.
+        height: Height of the picture in `payload`, in pixels. 0 for a data record.
+        published_size: Width and height of the frame as it was published, in pixels. The rung may have made
+            the picture in `payload` smaller.
+        encoding: The encoding of `payload`: `"jpeg"`, `"png"`, `"bgr8"` or `"gray8"`; `"h264"`, `"h265"`,
+            `"av1"` or `"tiles"` for video, which was decoded in this process (`accept` of `subscribe`);
+            `"data"` for a data record.
+        rung: How the published frame was encoded: `"original"` for unchanged, or a name such as
             `"jpeg/w1920/q80/420"`.
-        expected_accuracy: The accuracy to expect, in 0..1: by the subscription's profile, else by what the
-            camera said; 1 for a frame as it was published. `None` where nobody knows.
-        age_ms: Milliseconds from its capture until it was handed to the application, by monotonic clocks;
+        expected_accuracy: The expected accuracy, 0 to 1, from the subscription's profile; without one, from
+            the camera. 1 for an original. `None` if it is unknown.
+        age_ms: Milliseconds from the capture until the frame was handed to your program, by monotonic clocks.
             `None` until the clocks on the way have been compared.
-        age_error_ms: The most by which `age_ms` is wrong.
-        contract: Whether the subscription's contract is kept, and why.
-        infeasible: The frame lies below the accuracy floor, or came because nothing at or above it would have
-            been on time.
-        skipped: Frames of this camera between the one before and this one that were not delivered: how
-            many, by reason. `"application_busy"`: the application took its time; `"link_busy"`,
-            `"stalled"`, `"late_or_lost"`, `"link_down"`: the link; `"not_wanted"`: nobody was subscribed;
-            `"evicted"`, `"not_held"`: gone from the log; `"refused"`; `"not_made"`: a codec failed;
-            `"not_decoded"`, `"edge_busy"`: the edge did not decode it, or not in time; `"infeasible"`: below
-            the floor, which `on_infeasible` does not want; `"left_out"`: the setting of the frame before
-            sends one of so many (`/skipN`); `"damaged"`: it stood in a log on disk, and what stands there
-            now is not what was written. Delivered + skipped = published, from the first frame of each
-            epoch on.
-        not_held: A stretch before this frame that is not held, where counts do not tell it: before the first
-            frame of a reading of the past, where the camera was started again, and where the camera was to
-            be asked for the past and was not heard.
-        trace: Where it was when, from the camera into the application's hands.
-        link_bytes: What of it crossed the link between camera and edge, in bytes: less than `payload` where
-            it crossed as video. `None` if nobody knows: a frame that was read at the camera, or from the
-            edge's disk.
-        content_type: What `payload` is, if the record is no picture (`encoding` is `"data"`): a media type
-            such as `"application/json"`. `None` for a picture.
-        of: The frame or record that a data record was made of, if its publisher named it.
-        attempt: In a group: the how manieth time this record is given, from 1. 0 outside groups.
-        payload: The coded image as it came, read-only and without a copy. `bytes(frame.payload)` copies it.
-            That of video is of no use without the frames before it; `image` has been decoded with them. Of a
-            data record: its bytes, which `data` reads.
+        age_error_ms: The largest possible error of `age_ms`, in milliseconds.
+        contract: The state of the subscription's contract, with the reason.
+        infeasible: Whether the frame is below the accuracy floor, or was sent although no rung at or above
+            the floor would have been on time.
+        skipped: Number of frames of this camera that were not delivered since the previous frame, by reason.
+            `"application_busy"`: your program was busy. `"link_busy"`, `"stalled"`, `"late_or_lost"`,
+            `"link_down"`: the link was too slow, or down. `"not_wanted"`: nobody was subscribed. `"evicted"`,
+            `"not_held"`: no longer in the log. `"refused"`: the camera refused the frame when it was
+            published. `"not_made"`: the camera could not encode it. `"not_decoded"`, `"edge_busy"`: the edge
+            could not decode it, or not in time. `"infeasible"`: below the floor, with `on_infeasible="skip"`.
+            `"left_out"`: the rung of the previous frame skips frames (`/skipN`). `"damaged"`: its bytes in a
+            log on disk are damaged. Delivered + skipped = published, from the first delivered frame of each
+            epoch.
+        not_held: A missing time span before this frame whose frames cannot be counted: before the first frame
+            of a request for the past, after a restart of the camera, or where the camera did not answer about
+            the past. Usually `None`.
+        trace: When the frame passed each stage, from the camera to your program.
+        link_bytes: How many bytes of the frame crossed the link between camera and edge. For video this is
+            less than `payload` of a still image made from it. `None` if it is unknown: for frames read at the
+            camera, or from the edge's disk.
+        content_type: For a data record: the media type of `payload`, such as `"application/json"`. `None` for
+            a picture.
+        of: For a data record: the frame or record that it was made of. `None` if its publisher did not say.
+        attempt: In a group: 1 if this record is given for the first time, 2 for the second time, and so on. 0
+            outside groups.
+        payload: The encoded picture as it came, or the bytes of a data record. Read-only, not copied;
+            `bytes(frame.payload)` copies it. For video, it cannot be decoded without the previous frames; use
+            `image`. For a data record, use `data`.
     """
 
     __slots__ = (
@@ -286,32 +289,33 @@ class Frame(Settled):
 
     @property
     def id(self) -> FrameId:
-        """Epoch and sequence: what orders frames, and what replies name."""
+        """Epoch and sequence. Frames are ordered by it, and replies refer to it."""
         return FrameId(self.epoch, self.sequence)
 
     @property
     def captured(self) -> datetime.datetime:
-        """When it was captured, in UTC, to the microsecond; `captured_ns` is exact."""
+        """When the frame was captured: a `datetime` in UTC, in whole microseconds. `captured_ns` is exact."""
         return _EPOCH + datetime.timedelta(microseconds=self.captured_ns // 1000)
 
     @property
     def skipped_count(self) -> int:
-        """Frames skipped before this one, for any reason."""
+        """Number of frames that were skipped before this one, for all reasons together."""
         return sum(self.skipped.values())
 
     @property
     def image(self) -> "NDArray[np.uint8]":
-        """The pixels: 8 bits each, of shape (height, width, 3), in the order blue, green, red, as in OpenCV.
+        """The pixels: uint8, shape (height, width, 3), in the order blue, green, red, as in OpenCV.
 
-        Of the size of `payload`; with `size="published"` of `subscribe`, scaled to `published_size`. An
-        orientation that a JPEG states in EXIF is not applied.
+        The size is that of `payload`; with `size="published"` of `subscribe`, it is `published_size`. An EXIF
+        orientation is not applied.
 
-        Decoded at the first use, in Rust and without holding up other Python threads, and kept; video has
-        been decoded before, and is converted to pixels. The array is the frame's own and may be drawn on. A
-        grey image has three equal channels; of a PNG, alpha is dropped, and 16 bits become 8.
+        The picture is decoded at the first use, then kept. Decoding runs in Rust and does not block other
+        Python threads. You may draw on the array: it belongs to this frame. A grey picture gets three equal
+        channels. Of a PNG, the alpha channel is dropped, and 16 bits are reduced to 8.
 
         Raises:
-            ImageError: It is damaged, or too large (above 67 megapixels); `payload` is there all the same.
+            ImageError: The picture is damaged, has more than 67 megapixels, or the frame is a data record.
+                You can still read `payload`.
         """
         # In this order: whoever finds no pixels has the picture, also if another thread is just done with it.
         shown = self._picture
@@ -324,43 +328,42 @@ class Frame(Settled):
 
     @property
     def data(self) -> Any:  # noqa: ANN401, what was published
-        """What `Publisher.send_data` was given: plain values, text, an array, a table; else bytes.
+        """The content of a data record, as it was given to `Publisher.send_data`.
 
-        Read by `content_type`: `application/json` (and `+json`) gives plain values, `text/` text,
-        `application/x-npy` a read-only array of NumPy without a copy, and
-        `application/vnd.apache.arrow.stream` a table of pyarrow. Anything else, and the payload of a picture,
-        gives bytes. Nothing is ever unpickled.
+        `content_type` decides what is returned. `application/json` (and `…+json`): Python values. `text/…`: a
+        `str`. `application/x-npy`: a read-only NumPy array, not copied.
+        `application/vnd.apache.arrow.stream`: a pyarrow table. Other types, and pictures: `bytes`. Nothing is
+        unpickled.
 
         Raises:
-            DataError: The bytes are not what the content type says.
-            MissingPackageError: It is a table, and pyarrow is not installed.
+            DataError: The bytes do not fit the content type.
+            MissingPackageError: The record is a table, and pyarrow is not installed.
         """
         return _data.unpack(self.payload, self.content_type)
 
     @property
     def origin(self) -> Origin:
-        """Names this frame as the one that a record was made of (`of=` of `Publisher.send_data`)."""
+        """This frame, as the argument `of=` of `Publisher.send_data` in another process."""
         return Origin(self.camera, self.id, self.captured_ns)
 
     def derived(self, name: str, *, timeout_ms: float | None = 1000.0) -> "Frame | None":
-        """The record that another program made of this frame and published at the edge.
+        """Wait for the record that another program made of this frame and published at the edge.
 
-        The stream `CAMERA/name` is followed from the first call on, by a thread of the subscription that gave
-        this frame, with the records of this frame and of later ones: 1,024 of them and 64 MiB at most are
-        kept. If there are several of one frame, the first. To go through frames and records in order, use
-        `mez.join`.
+        The first call starts a thread that reads the stream `CAMERA/name`. It keeps at most 1,024 records and
+        64 MiB, of this frame and later ones. If there are several records of this frame, the first one is
+        returned. To process all frames with their records, use `mez.join`.
 
         Args:
-            name: The stream's name below the camera's: `"faces"` for `dock/cam1/faces`.
-            timeout_ms: How long to wait for it, in milliseconds. `None`: for ever.
+            name: The stream's name after the camera's: `"faces"` for `dock/cam1/faces`.
+            timeout_ms: The longest wait, in milliseconds. `None`: wait without a limit.
 
         Returns:
-            The record, with its content in `data`; `None` if it was not there in time.
+            The record; its content is in `data`. `None` if it did not come in time.
 
         Raises:
-            EndedError: The subscription was closed, or the frame was pickled.
-            PermissionDenied: No grant lets this program watch the stream.
-            ConnectError: The edge is lost.
+            EndedError: The subscription is closed, or the frame was pickled.
+            PermissionDenied: No grant allows this program to watch the stream.
+            ConnectError: The connection to the edge was lost.
         """
         if self._following is None:
             raise EndedError(
@@ -371,7 +374,7 @@ class Frame(Settled):
 
     @property
     def scale(self) -> tuple[float, float]:
-        """By how much coordinates in `image` are multiplied, across and down, to be those as published."""
+        """Factors (x, y) that convert coordinates in `image` to coordinates in the published frame."""
         self._refuse_data()
         (width, height), (across, down) = self._image_size, self.published_size
         return across / width, down / height
@@ -386,7 +389,7 @@ class Frame(Settled):
         return _pixels.rgb(self.image)
 
     def pil(self) -> "PIL.Image.Image":
-        """The pixels as an image of Pillow, in the mode `RGB`.
+        """The picture as a Pillow image, in the mode `RGB`.
 
         Raises:
             MissingPackageError: Pillow is not installed.
@@ -399,34 +402,34 @@ class Frame(Settled):
     @overload
     def tensor(self, library: Literal["numpy"]) -> "NDArray[np.float32]": ...
     def tensor(self, library: str = "torch") -> Any:
-        """The pixels as most models want them: 32-bit floats from 0 to 1, of shape (3, height, width).
+        """The pixels as most models need them: float32 from 0 to 1, shape (3, height, width).
 
-        The channels are red, green and blue. It is a new tensor each time, in main memory:
+        The channels are red, green, blue. Each call makes a new tensor, in main memory.
         `frame.tensor()[None].to("cuda")` is a batch of one on a GPU.
 
         Args:
-            library: `"torch"` for a `torch.Tensor`; `"numpy"` for an array of NumPy, for example for ONNX
+            library: `"torch"` for a `torch.Tensor`; `"numpy"` for a NumPy array, for example for ONNX
                 Runtime.
 
         Raises:
-            MissingPackageError: PyTorch is not installed, and was asked for.
+            MissingPackageError: PyTorch was requested, but is not installed.
             ImageError: As `image`.
         """
         return _pixels.tensor(self.image, library)
 
     def save(self, path: StrPath, *, quality: int = 95) -> None:
-        """Write the frame to a file.
+        """Write the picture to a file.
 
-        If the file's ending says what `encoding` says, `payload` is written as it came: nothing is lost, and
-        what was drawn on `image` is not in the file. Else `image` is encoded. A program that records says so
-        when it subscribes: `for_export=True`.
+        If the file's ending fits `encoding`, `payload` is written as it came: without loss, and without what
+        you drew on `image`. Otherwise `image` is encoded. If your program records frames, subscribe with
+        `for_export=True`.
 
         Args:
-            path: The file, which ends in `.jpg`, `.jpeg` or `.png`. It is replaced if it exists.
-            quality: JPEG quality if it has to be encoded, 1 to 100.
+            path: The file. It must end in `.jpg`, `.jpeg` or `.png`. An existing file is replaced.
+            quality: JPEG quality if `image` must be encoded, 1 to 100.
 
         Raises:
-            ArgumentError: The path has another ending, or the quality is out of bounds.
+            ArgumentError: The path has another ending, or `quality` is out of range.
             ImageError: As `image`.
             OSError: The file cannot be written.
         """
@@ -475,41 +478,41 @@ class Frame(Settled):
         return scaled
 
     def reply(self, result: object) -> None:
-        """Send a result for this frame back to its camera, where `Publisher.replies` gives it out.
+        """Send a result for this frame back to its camera. The publisher gets it from `Publisher.replies`.
 
-        It is on its way when this returns, never waited for, and delivered at most once. Replies that
-        cannot be sent as fast as they come are dropped, oldest first, beyond 64;
-        `Subscription.reply_counts` counts them.
+        `reply` does not wait until the result is delivered. A result is delivered at most once. If more than
+        64 replies wait to be sent, the oldest one is dropped. `Subscription.reply_counts` counts them.
 
-        Boxes are given in the pixels of `image`, and arrive in those of the frame as it was published,
-        whatever its rung. They are:
+        Boxes have a special treatment: give them in the pixels of `image`. The publisher gets them in the
+        pixels of the published frame, at any rung. These are boxes:
 
         - `mez.Detections`, or `supervision.Detections`;
         - an array or tensor of shape (N, 4), (N, 5) or (N, 6), or a list of such rows: left, top, right,
-          bottom, then how sure the detector is, then the class: its number, or in a list of rows its name;
-        - a list of mappings with `xyxy`; `x1`, `y1`, `x2`, `y2`; or `x`, `y`, `width`, `height`; and, where
-          known, `score`, `class_id`, `class_name`, `tracker_id`, `mask`, `key_points`;
-        - a list of `mez.apps.boxes.Box`, or of objects with its attributes;
+          bottom; then the score; then the class number. In a list of rows, the last value may be the class
+          name instead;
+        - a list of dicts with `xyxy`; or `x1`, `y1`, `x2`, `y2`; or `x`, `y`, `width`, `height`. Optional
+          keys: `score`, `class_id`, `class_name`, `tracker_id`, `mask`, `key_points`;
+        - a list of `mez.apps.boxes.Box`, or of objects with the same attributes;
         - an empty list or array: nothing was found.
 
-        `mez demo --app` and `mez profile run --app` read what a detector returns in the same way, so one
-        function serves all three.
+        `mez demo --app` and `mez profile run --app` accept the same results, so you can use one function for
+        all three.
 
-        Everything else is opaque to Mez and arrives as it is, coordinates in it too: multiply these by
-        `scale`.
+        Mez does not interpret any other result, and delivers it unchanged. If it contains coordinates,
+        multiply them by `scale`.
 
         Args:
-            result: Boxes; or bytes; or anything that JSON can hold, arrays and numbers of NumPy included. At
-                most 64 KiB.
+            result: Boxes; or bytes; or a value that JSON can represent, including NumPy arrays and numbers.
+                At most 64 KiB.
 
         Raises:
-            ReplyTooLargeError: It has more than 64 KiB.
-            ArgumentError: These are boxes, but one of them ends before it begins or has a number that is not
-                finite; or there are more than 4096.
-            ArgumentTypeError: It is neither boxes nor bytes, nor can it be written as JSON.
-            EndedError: The frame was pickled, so there is nobody to reply to.
-            PermissionDenied: No grant lets this program reply to this camera. A reply does not wait for the
-                edge, so that the next one raises it, and is not sent.
+            ReplyTooLargeError: The result has more than 64 KiB.
+            ArgumentError: A box ends before it begins or has a number that is not finite, or there are more
+                than 4096 boxes.
+            ArgumentTypeError: The result is neither boxes nor bytes, and JSON cannot represent it.
+            EndedError: The frame was pickled.
+            PermissionDenied: No grant allows this program to reply to this camera. `reply` does not wait for
+                the edge, so the next call raises this, and its result is not sent.
         """
         if self._replier is None:
             raise EndedError(f"{self!r} was copied between processes; reply where it was received")
@@ -523,26 +526,29 @@ class Frame(Settled):
     def answer(self, image: object) -> None:
         """Send a picture that you made of this frame back to its camera (`Publisher.answers`).
 
-        It does not wait for the edge, and nothing queues: the newest wins. One that is not on its way yet is
-        given up for a newer one, and so at the edge. The camera's publisher is told of those that it does not
-        get. Pixels are coded as JPEG of the best quality that can be there in time, of 90 at most, while
-        other Python threads run. What was found in a frame, boxes say in fewer bytes: see `reply`.
+        `answer` does not wait for the edge, and nothing queues: a newer answer replaces an older one that
+        waits, here and at the edge. The camera's publisher gets the number of answers that did not come.
+        Pixels are encoded as JPEG, with the highest quality (at most 90) at which the picture arrives in
+        time. Encoding does not block other Python threads. For boxes and other small results, `reply` needs
+        fewer bytes.
 
-        A frame is answered once: a second answer to it is not delivered, and counted as `repeated`.
+        A frame is answered at most once: a second answer is not delivered, and counts as `repeated`.
 
         Args:
-            image: 8-bit pixels in the order blue, green, red, of shape (height, width, 3); (height, width, 4)
-                with an alpha that is dropped; or (height, width) for grey. Or the bytes of a whole JPEG,
-                which go as they are, 8 MiB at most. It may have another size than the frame.
+            image: An array of 8-bit pixels of shape (height, width, 3) in the order blue, green, red;
+                (height, width, 4), whose alpha channel is dropped; or (height, width) for grey. Or the bytes
+                of a complete JPEG, at most 8 MiB, which are sent unchanged. The size in pixels may differ
+                from the frame's.
 
         Raises:
-            ImageError: These are no 8-bit pixels (of floating point, say), or no whole JPEG.
-            ArgumentTypeError: This is no picture at all.
-            FrameTooLargeError: It has more than 8 MiB.
-            EndedError: The frame was pickled, so there is nobody to answer.
-            PermissionDenied: No grant lets this program reply to this camera. An answer does not wait for the
-                edge, so that the next one raises it, and is not sent.
-            Error: It is of a derived stream, which takes no answers. Told in the same way.
+            ImageError: The array does not have 8-bit pixels (for example, it has floats), or the bytes are
+                not a complete JPEG.
+            ArgumentTypeError: This is neither an array nor bytes.
+            FrameTooLargeError: The picture has more than 8 MiB.
+            EndedError: The frame was pickled.
+            PermissionDenied: No grant allows this program to reply to this camera. `answer` does not wait for
+                the edge, so the next call raises this, and its picture is not sent.
+            Error: The frame is of a derived stream, which takes no answers. The next call raises this too.
         """
         if self._replier is None:
             raise EndedError(f"{self!r} was copied between processes; answer where it was received")

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 
 class FrameId(NamedTuple):
-    """Identifies a frame of one camera. Frames are ordered by it, whatever the clocks do.
+    """The identity of a frame of one camera. Frames are ordered by it, independent of clocks.
 
     Attributes:
-        epoch: Counts the starts of the camera's broker.
-        sequence: Counts the frames since then, from 0, without holes at the camera.
+        epoch: The number of the camera broker's start: a restart makes it one higher.
+        sequence: The number of the frame in this epoch, from 0, without gaps at the camera.
     """
 
     epoch: int

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Settled:
-    """The part of a frame that says what came of it in a group."""
+    """The part of a frame that reports the result of the work in a group."""
 
     __slots__ = ()
 
@@ -23,29 +23,30 @@ class Settled:
     _settler: _native.Subscription | None
 
     def done(self) -> None:
-        """Say that the work on this record of a group is done: nobody gets it again.
+        """Report that the work on this record of a group is done. No member gets it again.
 
-        The edge is told behind your back, at once, and again after a lost connection. Saying it twice does
-        nothing, and neither does saying it of a frame that came outside groups. With `at_once=1` a loop need
-        not say it: whoever asks for the next record has done the one before.
+        The report is sent in the background; after a lost connection it is sent again. A second call has no
+        effect. Outside groups, it has no effect either. With `at_once=1` you do not need it: when your loop
+        asks for the next record, the previous one counts as done.
 
         Raises:
-            EndedError: The frame was pickled, so there is nobody to tell.
+            EndedError: The frame was pickled. Report it in the process that received it.
         """
         self._settle(None)
 
     def failed(self, error: object) -> None:
-        """Say that the work on this record of a group could not be done, and why.
+        """Report that the work on this record of a group failed, and why.
 
-        With `deliver="every"` it is given again at once, to another member if one is free, and after
-        `tries` it becomes a dead letter with the last error (`mez groups`). With `deliver="newest"` it is a
-        dead letter. An exception that leaves the `with` block of the subscription says this by itself.
+        With `deliver="every"`, the record is given again at once, to another member if one is free. After
+        `tries` tries it becomes a dead letter, with the last error (`mez groups`). With `deliver="newest"`,
+        it becomes a dead letter at once. An exception that leaves the `with` block of the subscription calls
+        this by itself.
 
         Args:
-            error: Why, for people: a text or an exception. 500 bytes of it are kept.
+            error: The reason, for people: a text or an exception. The first 500 bytes are kept.
 
         Raises:
-            EndedError: The frame was pickled, so there is nobody to tell.
+            EndedError: The frame was pickled. Report it in the process that received it.
         """
         why = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
         self._settle(why)

@@ -22,27 +22,30 @@ class InProcessEdge:
 
     @property
     def address(self) -> str:
-        """Where cameras connect, `HOST:PORT` (UDP): `edge=` of `mez.publisher` in other processes."""
+        """The address for cameras, `HOST:PORT` (UDP): `edge=` of `mez.publisher` in other processes."""
         return _reachable(self._native.link)
 
     @property
     def grpc_address(self) -> str | None:
-        """Where applications on other hosts connect, `HOST:PORT` (TCP, TLS): `edge=` of `mez.subscribe`."""
+        """The address for applications on other hosts, `HOST:PORT` (TCP, TLS): `edge=` of `mez.subscribe`.
+
+        `None` with `grpc=None`.
+        """
         return None if self._native.grpc is None else _reachable(self._native.grpc)
 
     @property
     def web_address(self) -> str | None:
-        """Where the page, health and metrics are, `HOST:PORT` (HTTPS); `None` without `web=`."""
+        """The address of the page, health and metrics, `HOST:PORT` (HTTPS). `None` without `web=`."""
         return None if self._native.web is None else _reachable(self._native.web)
 
     @property
     def socket(self) -> Path:
-        """Where applications on this host connect: `edge=f"unix://{edge.socket}"` in other processes."""
+        """The socket for applications on this host: `edge=f"unix://{edge.socket}"` in other processes."""
         return self._native.socket
 
     @property
     def keys(self) -> Path:
-        """The folder of keys: `keys=` of other processes."""
+        """The folder of keys. Use it as `keys=` in other processes."""
         return self._native.keys
 
     @property
@@ -57,7 +60,10 @@ class InProcessEdge:
         return self
 
     def close(self) -> None:
-        """Stop the edge. Applications are told; cameras keep dialling. Closing twice does nothing."""
+        """Stop the edge. A second call has no effect.
+
+        Applications are informed. Cameras keep trying to connect.
+        """
         self._finalize()
 
     def __enter__(self) -> Self:

@@ -33,14 +33,15 @@ StrayReason = Literal["late", "twice", "frame_skipped", "no_frame", "no_origin",
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A record that came without its frame.
+    """A record that was returned without its frame.
 
     Attributes:
         record: The record.
-        reason: `"late"`: its frame was given out without it; `"twice"`: its frame was given out with as many
-            records as were asked for; `"frame_skipped"`: its frame was not delivered here, though later ones
-            were; `"no_frame"`: its frame did not come in time; `"no_origin"`: it does not say what it was
-            made of (`of=` of `Publisher.send_data`); `"full"`: more waited than may.
+        reason: `"late"`: it came after its frame was returned. `"twice"`: its frame was returned with the
+            expected number of records already. `"frame_skipped"`: its frame was not delivered to this
+            program, but later ones were. `"no_frame"`: its frame did not come in time. `"no_origin"`: the
+            record does not say what it was made of (`of=` of `Publisher.send_data`). `"full"`: more records
+            waited than `waiting_max` and `bytes_max` allow.
     """
 
     record: Frame
@@ -49,17 +50,17 @@ class Stray:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A frame, and what was made of it.
+    """A frame with the records that were made of it.
 
     Attributes:
         frame: The frame.
-        records: The records that were made of it, in the order in which they came.
-        missing: Why there are fewer than `records=` of `join` said; `None` if there are as many. `"passed"`:
-            the time is over, and records of later frames have come; `"late"`: the time is over, and none of
-            a later frame has come either; `"full"`: more waited than may; `"ended"`: the derived streams
-            have ended.
-        strays: Records without a frame that came since the pair before, at most 64 of them.
-        dropped: Pairs before this one that were dropped, because your loop was slower than they came.
+        records: The records that were made of the frame, in the order in which they came.
+        missing: Why there are fewer records than `records=` of `join`. `None`: none is missing. `"passed"`:
+            `within_ms` is over, and records of later frames have come. `"late"`: `within_ms` is over, and no
+            record of a later frame has come. `"full"`: more waited than `waiting_max` and `bytes_max` allow.
+            `"ended"`: the derived stream has ended.
+        strays: Records without a frame that came since the previous pair. At most 64 of them, the newest.
+        dropped: Number of pairs before this one that were dropped, because your loop was too slow.
     """
 
     frame: Frame
@@ -70,26 +71,26 @@ class Pair:
 
     @property
     def record(self) -> Frame | None:
-        """The first record; `None` if there is none."""
+        """The first record. `None` if there is none."""
         return self.records[0] if self.records else None
 
     @property
     def data(self) -> Any:  # noqa: ANN401, what was published
-        """What the first record holds (`Frame.data`); `None` if there is none."""
+        """The content of the first record (`Frame.data`). `None` if there is none."""
         return self.records[0].data if self.records else None
 
 
 class JoinCounts(NamedTuple):
-    """What became of everything that came.
+    """What happened to all frames and records.
 
     Attributes:
         frames: Frames that came.
         records: Records that came.
-        whole: Frames that were given out with all their records.
-        missing: Frames that were given out with fewer.
-        matched: Records that were given out with their frames.
-        strays: Records that were given out without.
-        dropped: Pairs that were dropped, because the loop was slower than they came.
+        whole: Frames that were returned with all their records.
+        missing: Frames that were returned with fewer records.
+        matched: Records that were returned with their frames.
+        strays: Records that were returned without a frame.
+        dropped: Pairs that were dropped, because your loop was too slow.
     """
 
     frames: int
@@ -102,10 +103,10 @@ class JoinCounts(NamedTuple):
 
 
 class Join(Iterator[Pair], AsyncIterator[Pair]):
-    """Pairs as they come. Made by `mez.join`.
+    """An iterator over pairs. Also a context manager, which closes it.
 
-    Read it with `for`, with `async for`, or with `next`; one thread or task at a time. It is a context
-    manager, which closes it. Two threads of its own read the streams, so that neither holds up the other.
+    `mez.join` creates it. Read it with `for`, `async for` or `next`, in one thread or task at a time. Two
+    threads in the background read the streams, so that neither blocks the other.
     """
 
     def __init__(
@@ -138,29 +139,29 @@ class Join(Iterator[Pair], AsyncIterator[Pair]):
 
     @property
     def counts(self) -> JoinCounts:
-        """What became of everything that came so far."""
+        """What happened to all frames and records so far."""
         return JoinCounts(*self._native.counts, self._dropped)
 
     @property
     def waiting(self) -> tuple[int, int, int]:
-        """Frames that wait for records, records that wait for their frames, and the bytes of both."""
+        """Number of frames that wait for records, of records that wait for frames, and the bytes of both."""
         return self._native.waiting
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the join is closed."""
         return self._closed
 
     def next(self, timeout: float | None = None) -> Pair:
-        """Wait for the next pair.
+        """Wait for the next pair, and return it.
 
         Args:
-            timeout: Seconds; `None` waits as long as `timeout` of `join` says.
+            timeout: Seconds. `None`: the `timeout` of `join`.
 
         Raises:
-            WaitTimeoutError: The time has passed. The join goes on.
-            EndedError: Both sides have ended, or it was closed.
-            Error: What a subscription raises: `PermissionDenied`, `ConnectError` and so on.
+            WaitTimeoutError: No pair came within `timeout`. You can call `next` again.
+            EndedError: Both streams have ended, or the join is closed.
+            Error: An error of a subscription: `PermissionDenied`, `ConnectError` and others.
         """
         limit = arguments.timeout("timeout", timeout) if timeout is not None else self._timeout
         deadline = None if limit is None else time.monotonic() + limit
@@ -176,7 +177,7 @@ class Join(Iterator[Pair], AsyncIterator[Pair]):
                 self._changed.wait(max(0.001, min(waits)))
 
     def close(self) -> None:
-        """End the join and both its subscriptions. Closing twice does nothing."""
+        """End the join and both of its subscriptions. A second call has no effect."""
         with self._changed:
             self._closed = True
             self._tell()
@@ -365,38 +366,42 @@ def join(
     connect_timeout: float | None = 5.0,
     on_never_met: Callable[[str], object] | None = None,
 ) -> Join:
-    """Bring frames and the records that were made of them together.
+    """Return frames together with the records that were made of them.
 
-    A frame comes out with its records as soon as these are there, the frames of each camera in order of their
-    capture. One that lacks records when its time is over comes out without them, and `Pair.missing` says why.
-    Records that come too late, twice, or without a frame are told with the next pair (`Pair.strays`).
+    A frame is returned when its records have come. The frames of each camera come in the order of capture. If
+    records are missing after `within_ms`, the frame is returned without them, and `Pair.missing` gives the
+    reason. A record that comes too late, twice or without a frame is in `Pair.strays` of the next pair.
 
-    Live, what waits is bounded by `waiting_max` and `bytes_max`: beyond that, the oldest comes out as it
-    is. A loop that is slower than the pairs come loses the oldest ones (`Pair.dropped`). Of the past, nothing
-    is lost: streams are read no further than there is room.
+    Live: if more waits than `waiting_max` and `bytes_max` allow, the oldest frames and records are returned
+    as they are. If your loop is too slow, the oldest pairs are dropped (`Pair.dropped`). Of the past, nothing
+    is dropped: Mez stops reading the streams until there is room.
 
     Args:
-        frames: The cameras: a name or pattern, as in `subscribe`, or a subscription of your own, for example
-            with a contract. Every frame that crosses the link counts.
-        derived: The streams that were made of them: `"dock/cam1/faces"`, `"dock/*/faces"`, or a subscription.
+        frames: The cameras: a name or pattern, as in `subscribe`, or a subscription that you opened, for
+            example with a contract. With a name or pattern, every frame that crosses the link is included.
+        derived: The derived streams: `"dock/cam1/faces"`, `"dock/*/faces"`, or a subscription that you
+            opened.
         within_ms: How long a frame waits for its records, and a record for its frame, in milliseconds. Of the
-            past: how much younger than a frame the derived streams must have become.
-        records: How many records each frame is expected to have.
-        since: Join the past, from this capture time on, as in `read`. Default: what comes from now on. Needs
-            the right to read, and to have originals.
-        until: The end of the past. Default: now. Only with `since`.
-        waiting_max: The most frames that wait, records that wait, and pairs that your loop has not taken.
-        bytes_max: The most bytes of the frames and records that wait.
+            past, capture times count: a frame stops waiting when a record of the derived streams is this much
+            younger.
+        records: How many records are expected for each frame.
+        since: Join the past, from this capture time, as in `read`. This needs the grants `read` and
+            `originals`. Default: join what comes from now on.
+        until: The last capture time, only with `since`. Default: now.
+        waiting_max: The maximum number of frames that wait, of records that wait, and of pairs that your loop
+            has not taken: this many of each.
+        bytes_max: The maximum number of bytes of all frames and records that wait.
         edge: As in `subscribe`.
         keys: As in `subscribe`.
-        timeout: The longest wait for a pair, in seconds; then `WaitTimeoutError`. `None`: for ever.
+        timeout: The longest wait for a pair, in seconds. After it, `WaitTimeoutError` is raised. `None`: wait
+            without a limit.
         connect_timeout: As in `subscribe`.
-        on_never_met: Called with a sentence if nothing has matched for ten seconds, though frames or records
-            came. The logger `mez` warns of it as well.
+        on_never_met: A function that is called with a sentence if frames or records come, but nothing has
+            matched for ten seconds. The logger `mez` warns too.
 
     Raises:
-        ArgumentError: An argument has a bad value; `field` names it.
-        PermissionDenied, KeysError, ConnectError, BusyError: As `subscribe`.
+        ArgumentError: An argument has an invalid value; `field` names the argument.
+        PermissionDenied, KeysError, ConnectError, BusyError: As in `subscribe`.
 
     Example:
         ```python

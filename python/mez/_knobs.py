@@ -28,13 +28,13 @@ Degrade = Callable[[Any, dict[str, int | float]], object]
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A knob of a stream's data records. Made by `mez.knob`.
+    """A knob of a stream's data records. `mez.knob` creates it.
 
     Attributes:
-        name: Its name in rungs.
-        values: Its values.
-        operator: The built-in operator that does what the value says; `None`: the stream's function does.
-        key: Of a `threshold`: which value of a row counts.
+        name: The name, as in rungs.
+        values: The possible values.
+        operator: The built-in operator that applies the value. `None`: the function of the stream applies it.
+        key: For `threshold`: which value of a row is compared.
     """
 
     name: str
@@ -50,29 +50,32 @@ def knob(
     operator: str | None = None,
     key: str | int | None = None,
 ) -> Knob:
-    """Declare a knob: a name, and the values that it can have.
+    """Declare a knob: a parameter by which data records can be made smaller, and its possible values.
 
-    Operators work on rows: the items of a JSON list, or an array along its first axis.
+    A built-in operator works on rows: the items of a JSON list, or an array along its first axis.
 
     | operator | value | what is kept |
     | --- | --- | --- |
-    | `"head"` | whole, 0 or more | the first so many rows |
-    | `"downsample"` | whole, 1 or more | every so many-th row, the first among them |
-    | `"threshold"` | any | rows whose value is at least so large |
-    | `"precision"` | 0 to 15; 16, 32, 64 | JSON: so many decimals. Arrays: so many bits |
+    | `"head"` | integer, 0 or more | the first rows, this many |
+    | `"downsample"` | integer k, 1 or more | rows 0, k, 2k, … |
+    | `"threshold"` | any | rows whose value is at least this |
+    | `"precision"` | 0 to 15, or 16, 32, 64 | all rows. JSON: this many decimals. Arrays: this many bits |
 
-    The name `skip` is the knob that leaves records out: its values are how many, after each that is sent.
+    The name `skip` is special: its value is the number of records that are skipped after each record that is
+    sent. It has no operator.
 
     Args:
-        name: A small letter, then up to 15 small letters, digits and `_`.
-        values: 1 to 32 different numbers below 1e9, with six decimals at most. Their order says nothing: a
-            profile says what each costs and keeps.
-        operator: The built-in operator that does what the value says. Default: the function of `mez.Knobs`.
-        key: For `threshold`: the name of a member of the row, if rows are objects; or a column, from 0, if
-            rows are lists or a row of an array. Default: the row itself is the number.
+        name: A lower-case letter, then up to 15 lower-case letters, digits and `_`.
+        values: 1 to 32 different numbers below 1e9, with at most six decimals. Their order has no meaning:
+            the profile says how many bytes and which accuracy each rung has.
+        operator: The built-in operator that applies the value. Default: the function of `mez.Knobs` applies
+            it.
+        key: For `threshold`: which value of a row is compared. If rows are objects: the name of a member. If
+            rows are lists, or rows of an array: the number of a column, from 0. Default: the row itself is
+            the number.
 
     Raises:
-        ArgumentError: An argument has a bad value; `field` names it.
+        ArgumentError: An argument has an invalid value; `field` names the argument.
     """
     arguments.text("name", name)
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
@@ -99,11 +102,11 @@ def knob(
 
 
 class Knobs:
-    """What a publisher declares: by which knobs the data records of its stream may be degraded, and how.
+    """The knobs of a stream: how Mez may make its data records smaller.
 
-    Give it to `mez.publisher(knobs=...)`. An application whose contract has an accuracy and a profile of
-    these knobs then gets each record at the rung that is on time: `frame.rung` is, for example,
-    `data/top=30/least=0.1`. Without such a contract, records go as they are published.
+    Give it to `mez.publisher(knobs=...)`. If an application has a contract with an accuracy and a profile of
+    these knobs, Mez chooses for each record a rung that arrives on time. `frame.rung` is then, for example,
+    `data/top=30/least=0.1`. Without such a contract, records are sent as they were published.
 
     Example:
         ```python
@@ -120,17 +123,17 @@ class Knobs:
         """Declare the knobs of a stream.
 
         Args:
-            knobs: The knobs, in the order in which they are applied and in which rungs name them: at most
-                eight besides `skip`, with at most 4096 combinations of values.
-            degrade: Does what the knobs without an operator say. It gets the payload as a reader sees it in
-                `frame.data`, or bytes if the content type is not known, and the values of all knobs by name.
-                It returns the degraded payload, of the same kind. It is called before the operators, on a
-                thread of its own, and has 0.1 to 0.2 s for a record. If it raises, takes longer, or returns
-                more bytes than it got, the record goes as it was published if that is in time, and is
-                skipped as `not_made` otherwise.
+            knobs: The knobs: at most eight, besides `skip`, with at most 4096 combinations of values. They
+                are applied in this order, and rungs name them in this order.
+            degrade: A function `(payload, knobs) -> payload` that applies the knobs without an operator. It
+                gets the payload as in `frame.data`, or bytes if the content type is unknown, and a dict with
+                the values of all knobs. It returns the smaller payload, of the same kind. It runs before the
+                operators, on its own thread, and has 0.1 to 0.2 s for a live record. If it raises, takes
+                longer, or returns more bytes than it got, Mez sends the record as it was published if that is
+                in time. Otherwise the record is skipped as `not_made`.
 
         Raises:
-            ArgumentError: The knobs make no sense together, or nothing does what one of them says.
+            ArgumentError: The knobs do not fit together, or a knob has neither an operator nor a function.
         """
         given = list(knobs)
         for each in given:
@@ -148,22 +151,22 @@ class Knobs:
         _all.add(self)
 
     def rungs(self) -> list[str]:
-        """All rungs of the stream, `original` first. The order says nothing of what each costs and keeps."""
+        """All rungs of the stream, `original` first. The order of the others has no meaning."""
         return self._native.rungs()
 
     def values(self, rung: str) -> dict[str, int | float]:
-        """The values of all knobs at a rung, with `skip`. At `original`, only `skip`.
+        """The values of all knobs at a rung, with `skip`. For `original`: only `skip`.
 
         Raises:
-            ArgumentError: It is no rung of this stream.
+            ArgumentError: The stream has no such rung.
         """
         named, skip = self._native.values(arguments.text("rung", rung))
         return {**{name: _plain(value) for name, value in named}, SKIP: skip}
 
     def apply(self, rung: str, payload: object, content_type: str | None = None) -> bytes:
-        """What a reader gets of a payload at a rung, without any broker or deadline: for profiles and tests.
+        """Return a payload as a reader gets it at a rung. No broker or time limit is involved.
 
-        Leaving records out is up to you: `values(rung)["skip"]` says how many.
+        Use it in profiles and tests. It does not skip records: `values(rung)["skip"]` is the number to skip.
 
         Args:
             rung: A rung of this stream.
@@ -171,12 +174,12 @@ class Knobs:
             content_type: As for `Publisher.send_data`.
 
         Returns:
-            The bytes of the payload, of the same content type.
+            The bytes of the payload. The content type is the same.
 
         Raises:
-            ArgumentError: It is no rung of this stream, or the payload is none.
-            DataError: The record cannot be had at this rung: the function raised, an operator does not take
-                such a payload, or the result is empty or larger than the payload.
+            ArgumentError: The stream has no such rung, or the payload is not valid.
+            DataError: The record cannot be made at this rung: the function raised, an operator cannot handle
+                the payload, or the result is empty or larger than the payload.
         """
         body, kind = _data.pack(payload, content_type)
         named, _ = self._native.values(arguments.text("rung", rung))

@@ -31,21 +31,22 @@ _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that was said of a camera: a reply, or how a contract or the source stands from then on.
+    """A note about a camera: a reply of an application, or a new state of a contract or of the source.
+
+    One of `reply`, `contract` and `source` is set; the others are `None`.
 
     Attributes:
-        noted_ns: When the edge took it in, in nanoseconds since 1970-01-01 UTC.
-        application: The application's name; empty if the source changed.
-        reply: The result that it sent back for the frame `reply.frame`, with detections in the pixels of
-            the frame as it was published. `None` if it is something else.
-        captured_ns: When the frame of the reply was captured. `None` if it is something else, and if the
-            edge no longer had the frame in memory.
-        contract: How the contract of the application's subscription stands on the camera. `None` if it is
-            something else.
-        source: Whether the camera's source gives frames from then on, and why not. `lasts_s` is for how long
-            it had been so. `None` if it is something else.
-        missing: How many notes before this one are missing: too many came at once, or the disk did not keep
-            up, or is damaged.
+        noted_ns: When the edge noted it, by the edge's clock, in nanoseconds since 1970-01-01 UTC.
+        application: The application's name. Empty for a note about the source.
+        reply: The result of an application for the frame `reply.frame`. Detections are in the pixels of the
+            published frame.
+        captured_ns: For a reply: when its frame was captured, in nanoseconds since 1970-01-01 UTC. `None` if
+            the edge no longer had the frame in memory.
+        contract: The new state of the contract of the application's subscription.
+        source: The new state of the camera's source, with the reason. `lasts_s` says for how long it had this
+            state when it was noted.
+        missing: Number of notes before this one that are missing: too many came at the same time, or the disk
+            was too slow or is damaged.
     """
 
     noted_ns: int
@@ -58,7 +59,7 @@ class Note:
 
     @property
     def noted(self) -> datetime.datetime:
-        """When the edge took it in, in UTC, to the microsecond."""
+        """When the edge noted it: a `datetime` in UTC, in whole microseconds."""
         return _EPOCH + datetime.timedelta(microseconds=self.noted_ns // 1000)
 
 
@@ -71,28 +72,28 @@ def notes(
     keys: arguments.StrPath | None = None,
     connect_timeout: float | None = 5.0,
 ) -> Iterator[Note]:
-    """Read what was said of a camera's frames, oldest first: replies, changes of contracts and of its source.
+    """Read the notes about a camera, oldest first: replies, and states of contracts and of the source.
 
-    An edge with a store on disk (`mez edge --store`, `store=` of `mez.edge`) keeps them beside the frames,
-    in a sixteenth of the camera's bytes on disk; when those are full, the oldest go. A note can be read about
-    a fifth of a second after it was made. An edge without a store keeps none. What is noted while you read
-    may come as well.
+    An edge with a store on disk (`mez edge --store`, `store=` of `mez.edge`) keeps notes beside the frames.
+    They use at most a sixteenth of the camera's disk space. If it is full, the oldest notes are dropped. A
+    note can be read about 0.2 s after it was made. An edge without a store keeps no notes. Notes that are
+    made while you read may be included.
 
-    A reply comes after its frame, and names it: `note.reply.frame` is the `id` of a `Frame`. A note with a
-    `source` says from when on the camera gave no frames, and why, or that it gave some again.
+    The note of a reply names its frame: `note.reply.frame` is the `id` of a `Frame`. A note with a `source`
+    says from when on the camera gave no frames, and why, or from when on it gave frames again.
 
     Args:
         camera: The camera's name.
-        since: The first time that is wanted, as in `subscribe`. It is compared with `Note.noted`, the
-            edge's time. Default: the oldest note that is held.
-        until: The last time that is wanted. Default: the newest.
+        since: The first time that you want, as in `subscribe`. It is compared with `Note.noted`, the edge's
+            time. Default: the oldest note that is held.
+        until: The last time that you want. Default: no end.
         edge: As in `subscribe`.
         keys: As in `subscribe`.
         connect_timeout: As in `subscribe`.
 
     Raises:
         NotFoundError: The edge knows no such camera.
-        PermissionDenied: No grant lets this program read the camera's past.
+        PermissionDenied: No grant allows this program to read the camera's past.
         BrokerError: The edge keeps no notes; `reason` is `"NO_NOTES"`.
         ArgumentError, KeysError, ConnectError: As in `subscribe`.
 

@@ -47,11 +47,11 @@ class Reply:
     """An application's result for a frame.
 
     Attributes:
-        frame: The frame, as `Publisher.send` returned it.
+        frame: The frame that the result is about, as `Publisher.send` returned it.
         application: The application's name.
-        payload: The result, if it is opaque to Mez, just as the application sent it; else empty.
-        detections: What was found, in the pixels of the frame as it was published; `None` if the result is
-            opaque.
+        payload: The bytes that the application sent. Empty if the result has `detections`.
+        detections: The objects that the application found, in the pixels of the published frame. `None` if
+            the result is not detections.
     """
 
     frame: FrameId
@@ -60,10 +60,10 @@ class Reply:
     detections: Detections | None = None
 
     def json(self) -> Any:  # noqa: ANN401, whatever the application sent
-        """The result as the value that JSON holds; of detections, a list of a dict for each.
+        """Parse the result as JSON. For detections: return a list with one dict for each object.
 
         Raises:
-            ValueError: The application sent something else than JSON; see `payload`.
+            ValueError: The payload is not JSON. Read `payload` instead.
         """
         if self.detections is not None:
             return self.detections._plain()
@@ -71,9 +71,10 @@ class Reply:
 
 
 class Publisher:
-    """Publishes the frames of one camera. Made by `mez.publisher`; a context manager, which closes it.
+    """Publishes the frames of one camera, or the records of a derived stream.
 
-    Any thread may use it.
+    `mez.publisher` creates it. It is a context manager: the end of `with` closes it. Its methods may be
+    called from any thread.
     """
 
     def __init__(
@@ -89,36 +90,39 @@ class Publisher:
 
     @property
     def camera(self) -> str:
-        """The camera's name."""
+        """The name of the camera or derived stream."""
         return self._camera
 
     def send(self, image: "Image", *, captured: arguments.Time | None = None) -> FrameId | None:
-        """Publish an image, now.
+        """Publish an image.
 
-        The frame goes into the camera's log in memory, and from there to the edge as soon as somebody there
-        is subscribed. So this takes the time of encoding and a copy, waits for no network, and queues
-        nothing: of frames that the link cannot carry, the newest wins. Pixels are encoded in Rust, and
-        other Python threads run meanwhile; they must not write to the image until this returns.
+        The frame goes into the camera's log in memory. From there it is sent to the edge if an application is
+        subscribed. `send` takes only the time to encode and copy the image: it does not wait for the network.
+        If the link is too slow, frames do not queue: the newest frame is sent next. Encoding does not block
+        other Python threads. Do not change the image until `send` returns.
+
+        With `of=` (a derived stream), `send` waits until the record has reached the edge.
 
         Args:
-            image: 8-bit pixels (a NumPy array, or anything with the buffer protocol) of shape (height,
-                width, 3) in the order blue, green, red, (height, width, 4) with an alpha that is dropped,
-                or (height, width) for grey, with any strides; or the bytes of a whole JPEG, which are
-                passed on untouched. An orientation that it states in EXIF is not applied: boxes of replies
-                are in its pixels as they are coded.
-            captured: When the image was captured, if you know better than now: an aware datetime, or
-                nanoseconds since 1970-01-01 UTC. Has to increase from frame to frame.
+            image: Pixels: an 8-bit NumPy array, or another object with the buffer protocol. Shapes: (height,
+                width, 3) in the order blue, green, red; (height, width, 4), whose alpha channel is dropped;
+                or (height, width) for grey. Any strides work. Or the bytes of a complete JPEG, which are sent
+                unchanged. An EXIF orientation in the JPEG is not applied: boxes in replies are in the pixels
+                as they are stored.
+            captured: When the image was captured: a `datetime` with a time zone, or nanoseconds since
+                1970-01-01 UTC. It must be later than that of the previous frame. Default: now.
 
         Returns:
-            The frame's identity, which replies name. With `broker=`: the word of that broker is waited for,
-            a millisecond on the same host and 250 at most; `None` means that it did not take the frame,
-            because it is away or busy with the one before, and the frame is gone (counted in `dropped`).
+            The identity of the frame. Replies and answers name it. With `broker=`, `send` waits for that
+            broker: about 1 ms, at most 250 ms. It returns `None` if the broker did not take the frame,
+            because it is not running or still busy with the previous frame. This frame is lost; `dropped`
+            counts it.
 
         Raises:
-            ImageError: These are no 8-bit pixels, or no whole JPEG.
-            FrameTooLargeError: Encoded, it has more bytes than `frame_bytes_max`.
-            CaptureTimeError: `captured` is not after that of the last frame.
-            LogFullError: Readers hold the whole log.
+            ImageError: The image is not an array of 8-bit pixels, and not a complete JPEG.
+            FrameTooLargeError: The encoded frame has more bytes than `frame_bytes_max`.
+            CaptureTimeError: `captured` is not later than that of the previous frame.
+            LogFullError: There is no room in the log, because readers still use all of it.
             EndedError: The publisher is closed.
         """
         captured_ns = arguments.optional_utc_ns("captured", captured)
@@ -132,30 +136,33 @@ class Publisher:
         of: "Frame | Origin | None" = None,
         captured: arguments.Time | None = None,
     ) -> FrameId | None:
-        """Publish a record that is no picture, now: what was found, a measurement, any bytes.
+        """Publish a data record: results, measurements, or any other bytes.
 
-        It goes the way of a frame: the same log, history, encryption, accounting and limits. Who subscribes
-        reads `frame.data`. A stream may hold pictures and records; contracts with an accuracy floor do not
-        change records.
+        A data record is treated like a frame: the same log, history, encryption, counts and limits apply.
+        Subscribers read it with `frame.data`. One stream may contain pictures and data records. A contract
+        with an accuracy floor changes data records only if the publisher declares `knobs`.
 
         Args:
-            payload: Bytes; text; plain values that JSON can say (no NaN); an array of NumPy, which goes as
-                `.npy`; a `Table` or `RecordBatch` of pyarrow, which goes as an Arrow IPC stream. No pickles.
-            content_type: A media type. Default: what fits the payload, `application/octet-stream` for bytes.
-            of: The frame or record that it was made of. Readers find its camera, identity and capture time in
-                `frame.of`.
-            captured: The record's own time, as for `send`. Default: now.
+            payload: One of: bytes; text; values that JSON can represent (NaN is refused); a NumPy array,
+                which is sent as `.npy`; a pyarrow `Table` or `RecordBatch`, which is sent as an Arrow IPC
+                stream. Objects are never pickled.
+            content_type: The media type. Default: the type that fits the payload; for bytes,
+                `application/octet-stream`.
+            of: The frame or record that this record was made of. Readers get its camera, identity and capture
+                time in `frame.of`. Default: not stated.
+            captured: The time of this record, as in `send`. Default: now.
 
         Returns:
-            The record's identity, as `send`.
+            The identity of the record, as from `send`.
 
         Raises:
-            ArgumentError: The content type is none or does not fit the payload, or the payload is empty.
-            ArgumentTypeError: JSON cannot say the payload.
-            MissingPackageError: It is a table, and pyarrow is not installed.
-            FrameTooLargeError: With its content type and `of`, it has more bytes than `frame_bytes_max`.
-            CaptureTimeError: `captured` is not after that of the last record or frame.
-            LogFullError: Readers hold the whole log.
+            ArgumentError: The content type is not valid or does not fit the payload, or the payload is empty.
+            ArgumentTypeError: JSON cannot represent the payload.
+            MissingPackageError: The payload is a table, and pyarrow is not installed.
+            FrameTooLargeError: The record, with its content type and `of`, has more bytes than
+                `frame_bytes_max`.
+            CaptureTimeError: `captured` is not later than that of the previous record or frame.
+            LogFullError: There is no room in the log, because readers still use all of it.
             EndedError: The publisher is closed.
         """
         captured_ns = arguments.optional_utc_ns("captured", captured)
@@ -175,21 +182,21 @@ class Publisher:
         return published
 
     def wait_on_disk(self, frame: FrameId) -> None:
-        """Wait until a record of this derived stream, and every one before it, is on the edge's disk.
+        """Wait until a record of this derived stream, and every record before it, is on the edge's disk.
 
-        It then outlives a killed edge; and a power cut, unless the edge runs with `--durability async`. All
-        that wait at an edge share its syncs. To be sure of several records at little cost, publish them and
-        then wait for each: the first wait takes the time of a sync. With `acknowledge="disk"`, `send` and
-        `send_data` do it themselves.
+        Then these records survive if the edge is killed. They also survive a power cut, unless the edge runs
+        with `--durability async`. Waiting costs a sync of the edge's disk; publishers that wait at the same
+        time share it. To publish several records with one sync, publish all of them, then wait for each, the
+        last one first. With `acknowledge="disk"`, `send` and `send_data` wait by themselves.
 
         Args:
             frame: The record, as `send` or `send_data` returned it.
 
         Raises:
-            NotOnDiskError: It is not there, as soon as that is known and after five seconds at most; `reason`
-                says what to do.
-            ArgumentError: This is no derived stream.
-            ConnectError: The edge is away.
+            NotOnDiskError: The record is not on disk. Raised as soon as that is known, after five seconds at
+                the latest. `reason` says what to do.
+            ArgumentError: This publisher is not of a derived stream.
+            ConnectError: The edge is unreachable.
             EndedError: The publisher is closed.
         """
         refused = self._native.wait_on_disk(frame.epoch, frame.sequence)
@@ -200,15 +207,15 @@ class Publisher:
             raise error
 
     def lost(self, reason: str) -> None:
-        """Say that the camera gives no frames any more, and why: it was unplugged, or cannot be read.
+        """Report that the camera gives no more frames, and why. For example, it was unplugged.
 
-        Whoever waits for its frames reads the reason: `mez cameras`, events, `frame.contract`. Frames that
-        are sent later take it back, so a program may go on and open its camera again. If none is sent, the
-        source stays lost when the publisher is closed. Call it where a camera's `read()` fails; at the end of
-        a file just close the publisher, which says that the source has ended.
+        Applications and operators see the reason in `mez cameras`, in events and in `frame.contract`. Call
+        this if the camera's `read()` fails. Your program may open the camera again: the next frame that it
+        sends ends this state. If it sends no more frames, the source stays `lost` after `close`. At the end
+        of a video file, do not call this; close the publisher, and the source is `ended`.
 
         Args:
-            reason: For people, in a few words.
+            reason: A short reason, for people.
 
         Raises:
             ArgumentError: The reason is empty.
@@ -221,37 +228,40 @@ class Publisher:
 
     @property
     def connected(self) -> bool:
-        """Whether the edge has the camera connected. With `broker=`: whether that broker is there."""
+        """Whether the camera is connected to the edge. With `broker=`: whether that broker is connected."""
         return self._native.connected
 
     @property
     def edge(self) -> str | None:
-        """The address of the edge that has the camera connected; `None` without one, and with `broker=`."""
+        """The edge that the camera is connected to, `HOST:PORT`. `None` if none, or with `broker=`."""
         return self._native.edge
 
     def wait_connected(self, timeout: float | None = None) -> None:
-        """Wait until `connected`. Not needed before `send`: frames go into the log meanwhile.
+        """Wait until `connected` is true.
+
+        You do not need to wait before `send`: frames go into the log meanwhile.
 
         Args:
-            timeout: Seconds; `None` waits for ever.
+            timeout: Seconds. `None`: wait without a limit.
 
         Raises:
-            WaitTimeoutError: The time has passed. The message says what went wrong last.
+            WaitTimeoutError: The publisher did not connect within `timeout`. The message gives the last
+                error.
             EndedError: The publisher is closed.
         """
         self._native.wait_connected(arguments.timeout("timeout", timeout))
 
     def next_reply(self, timeout: float | None = None) -> Reply:
-        """The next result that an application sent for one of the frames.
+        """Wait for the next result that an application sent for one of the frames, and return it.
 
-        Beyond 64 that nobody takes, the oldest is dropped.
+        At most 64 results wait; then the oldest one is dropped.
 
         Args:
-            timeout: Seconds; `None` waits for ever.
+            timeout: Seconds. `None`: wait without a limit.
 
         Raises:
-            WaitTimeoutError: The time has passed.
-            EndedError: The publisher is closed, also by another thread while this one waits.
+            WaitTimeoutError: No reply came within `timeout`.
+            EndedError: The publisher is closed. Also raised if another thread closes it during the wait.
         """
         reply = self._native.next_reply(arguments.timeout("timeout", timeout))
         if reply is None:
@@ -264,7 +274,7 @@ class Publisher:
         return Reply(FrameId(epoch, sequence), application, payload or b"", detections)
 
     def replies(self) -> Iterator[Reply]:
-        """Results that applications send, one after the other, until the publisher is closed."""
+        """Iterate over the results that applications send for the frames, until the publisher is closed."""
         while True:
             try:
                 yield self.next_reply()
@@ -272,21 +282,23 @@ class Publisher:
                 return
 
     def answers(self, answer_ms: float = ANSWER_MS) -> Answers:
-        """Take answers from now on: pictures that applications make of the frames (`Frame.answer`).
+        """Start to receive answers: pictures that applications made of the frames (`Frame.answer`).
 
-        The frame goes up, a picture comes back, and the newest wins both ways: nothing queues. An answer that
-        cannot be here in time is given up, and told: what is given and what is told of are all that
-        applications answered. Iterate over it, in one thread; close it, or end its `with`, to take no more.
+        Iterate over the returned object in one thread. To stop receiving, close it or leave its `with` block.
+        In both directions, a newer picture replaces an older one that waits, so no queue builds up. An answer
+        that would come too late is cancelled. Every answer that reached the edge is either returned or
+        counted in `Answers.skipped`.
 
-        The camera broker has to be inside this process: not with `broker=` nor `of=`.
+        The camera broker must be in this process, so this does not work with `broker=` or `of=`.
 
         Args:
-            answer_ms: The most milliseconds from a frame's capture until all of its answer has left the edge.
-                Later ones are given up. Applications are told how many bytes that leaves for a picture.
+            answer_ms: The maximum time from the capture of a frame until the last byte of its answer leaves
+                the edge, in milliseconds. The edge cancels later answers. It tells applications how many
+                bytes an answer can have.
 
         Raises:
-            ArgumentError: `answer_ms` is not above 0, or the broker is in another process.
-            BusyError: The answers of this publisher are taken already.
+            ArgumentError: `answer_ms` is not above 0, or the camera broker is not in this process.
+            BusyError: This publisher's answers are being received already.
             EndedError: The publisher is closed.
         """
         if self._answers is not None and not self._answers.closed and not self.closed:
@@ -296,33 +308,36 @@ class Publisher:
 
     @property
     def published(self) -> int:
-        """Frames in the log since this publisher was made."""
+        """Number of frames that this publisher has put into the log."""
         return self._native.published
 
     @property
     def refused(self) -> int:
-        """Calls of `send` that raised."""
+        """Number of calls of `send` and `send_data` that raised an error."""
         return self._native.refused
 
     @property
     def dropped(self) -> int:
-        """With `broker=`: frames that the broker did not take, because it was away or busy. Otherwise 0."""
+        """With `broker=`: number of frames that the broker did not take, not running or busy. Otherwise 0."""
         return self._native.dropped
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """Whether the publisher is closed."""
         return self._native.closed
 
     def close(self) -> None:
-        """Stop publishing. Closing twice does nothing.
+        """Stop publishing. A second call has no effect.
 
-        The source of the frames has then ended; or is lost, if `lost` said so and no frame came since. The
-        end of a `with` closes as well. An exception that ends the `with` makes the source lost, with the
-        exception as the reason; `KeyboardInterrupt`, and an exit without an error, do not.
+        The end of a `with` block closes the publisher too. The state of the source is then:
 
-        The log in memory of a broker in this process goes with it, and with the log whatever has not left
-        yet; what is kept in `store` is there at the next start.
+        - `ended`, if nothing else applies;
+        - `lost`, if `lost` was called and no frame was sent since;
+        - `lost`, if an exception ended the `with` block; the exception is the reason. `KeyboardInterrupt` and
+          an exit without an error do not count.
+
+        If the camera broker is in this process, its log in memory is deleted. Frames that were not sent yet
+        are lost. Frames in `store` are kept for the next start.
         """
         self._native.close()
         knobs, self._knobs = self._knobs, None
@@ -370,69 +385,78 @@ def publisher(
     knobs: Knobs | None = None,
     acknowledge: str = "memory",
 ) -> Publisher:
-    """Start to publish a camera's frames.
+    """Publish a camera's frames, or a derived stream.
 
-    It starts a camera broker inside this process. With `broker`, it connects to a separate one (`mez camera
-    NAME --edge HOST`), which outlives this process. It returns at once, even if the edge cannot be reached:
-    the broker keeps dialling, and logs the reason to the logger `mez` of `logging`.
+    There are three ways to publish:
 
-    With `of` it publishes a derived stream instead: what your program made of the frames of others. It needs
-    no camera broker and no camera's keys. The edge numbers the records and keeps them, and whoever subscribes
-    reads them like a camera's frames (docs/derived.md). Several programs of one identity may publish the same
-    stream. `send` and `send_data` then wait until the record is in the stream, for five seconds at most, and
-    raise `ConnectError` if it is not, or may not be.
+    - **Default**: Mez starts a camera broker inside this process.
+    - **With `broker`**: it connects to a separate camera broker (`mez camera NAME --edge HOST`), which
+      continues after this process has ended.
+    - **With `of`**: it publishes a derived stream, which contains results that your program made of other
+      streams (docs/derived.md). This needs no camera broker and no camera's keys. The edge numbers and keeps
+      the records. Applications subscribe to it like to a camera. Several programs with the same identity may
+      publish the same stream.
+
+    By default, the call returns at once, even if the edge is unreachable. The broker keeps trying to connect,
+    and logs the reason to the logger `mez` of `logging`. With `of`, the call connects to the edge first. Then
+    `send` and `send_data` wait until the record is in the stream, at most five seconds. They raise
+    `ConnectError` if it is not, or if that is unknown.
 
     Args:
-        camera: The camera's name, such as `dock/cam1`: up to eight segments of letters, digits, `.`, `_`
-            and `-`.
-        of: The streams that a derived stream is made of: `"dock/cam1"`, or a list of them. Default: none;
-            it is a camera. With it, `edge`, `keys` and `connect_timeout` mean what they mean in `subscribe`,
-            `quality` is that of pictures, and the other options have no use.
-        edge: The edge: `"HOST"` or `"HOST:PORT"` (UDP, 7650 by default), or a `mez.edge()` of this process.
-            Or up to eight of them, of one site, in order of preference. The camera is connected to one at a
-            time: if that one is gone, to the next; when a preferred one is back, to that. Default: `MEZ_EDGE`
-            (several with commas between them), else the edge of this host, if one runs, else the edge of the
-            site that answers on the local network (`mez edge --announce`). If none answers within two
-            seconds, this host, as soon as an edge runs there.
+        camera: The name of the camera, such as `dock/cam1`, or of the derived stream: up to eight segments of
+            letters, digits, `.`, `_` and `-`.
+        of: The sources of a derived stream: `"dock/cam1"`, or a list of up to 64 names. Default: none, this
+            is a camera. With `of`, `edge`, `keys` and `connect_timeout` have the same meaning as in
+            `subscribe`; `quality` applies to pictures; `acknowledge` applies. `broker`, `store`, `state` and
+            `knobs` are refused, and the other options have no effect.
+        edge: The edge: `"HOST"` or `"HOST:PORT"` (UDP, default port 7650), or a `mez.edge()` of this process.
+            Or a list of up to eight edges of one site, in order of preference. The camera is connected to one
+            edge at a time: if it fails, to the next one; when a preferred edge is back, to that one. Default:
+            `MEZ_EDGE` (several edges with commas between them); if it is not set, the edge of this host; if
+            none runs here, the edge of this site that answers on the local network (`mez edge --announce`).
+            If no edge answers within two seconds, Mez waits for an edge on this host.
         broker: A separate camera broker: `"unix:///run/mez/camera.sock"`, or `"unix:"` for the default path.
-            It has its own edge, keys and log.
-        keys: The folder of keys. Default: `MEZ_KEYS`, else `~/.config/mez/keys`.
-        quality: JPEG quality of pixels that are sent, 1 to 100.
-        memory_bytes: Memory for frames, in bytes. When it is full, the oldest frames are dropped.
-        frame_bytes_max: The largest encoded frame, in bytes.
-        state: The folder that keeps the camera's epoch between starts. Default: `MEZ_STATE`, else
-            `/var/lib/mez` for root, else `~/.local/state/mez`. With an edge of this process that made its own
-            keys, it is a temporary folder of that edge.
-        link: The transport of the link: `"quic"`, `"tcp"` (TLS over TCP), or `"auto"`: QUIC, and TCP if UDP
-            is blocked.
-        h264_encoder: The H.264 encoder: `"openh264"`, or `"x264"` in builds that have it.
-        store: The folder of a store: frames are also kept there, encrypted, and outlive this process.
-            Default: frames are kept in memory only.
-        store_key: The file with the store's keys, made by `mez store key`. Default: the keys that
-            `MEZ_STORE_KEY` itself holds, else those in the systemd credential `mez-store-key`, else
-            `store.key` in the folder of keys.
-        store_bytes: Disk space for frames, in bytes. When it is full, the oldest frames are dropped.
-        store_age: Seconds for which frames stay on disk. Default: until the space is needed.
-        durability: How much a power cut may lose: `"async"` half a minute, `"group"` a second, `"sync"` a
-            fifth of a second.
-        history_share: Share of the link's time that frames of the past may take beside live ones, 0.01 to 1.
-        connect_timeout: Of a derived stream: how long to keep dialling if the edge does not answer, in
-            seconds; then `ConnectError`. `None`: for ever.
-        knobs: By which knobs data records may be degraded (`mez.Knobs`). Not with `broker`: their function
-            runs in this process. Default: records go as they are published.
-        acknowledge: Of a derived stream: when `send` and `send_data` return. `"memory"`: when the record is
-            in the stream. `"disk"`: when it is on the edge's disk as well, so that a killed edge does not
-            lose it (`Publisher.wait_on_disk`).
+            That broker has its own edge, keys and log.
+        keys: The folder of keys. Default: `MEZ_KEYS`; if it is not set, `~/.config/mez/keys`.
+        quality: JPEG quality for images that are sent as pixels, 1 to 100.
+        memory_bytes: Memory for frames, in bytes. If it is full, the oldest frames are dropped.
+        frame_bytes_max: Maximum size of an encoded frame, in bytes.
+        state: The folder that keeps the camera's epoch between starts. Default: `MEZ_STATE`; if it is not
+            set, `/var/lib/mez` for root, `~/.local/state/mez` for other users. With a `mez.edge()` that made
+            its own keys: a temporary folder of that edge.
+        link: The transport to the edge: `"quic"`, `"tcp"` (TLS over TCP), or `"auto"` (QUIC, but TCP if UDP
+            is blocked).
+        h264_encoder: The H.264 encoder: `"openh264"`, or `"x264"` if the build contains it.
+        store: The folder of a store. Frames are also written there, encrypted, and survive the end of this
+            process. Default: frames are only in memory.
+        store_key: The file with the store's keys, which `mez store key` makes. Default: the keys in the
+            variable `MEZ_STORE_KEY` itself; if it is not set, the systemd credential `mez-store-key`;
+            otherwise the file `store.key` in the folder of keys.
+        store_bytes: Disk space for frames, in bytes. If it is full, the oldest frames are dropped.
+        store_age: Maximum age of frames on disk, in seconds. Default: frames stay until their space is
+            needed.
+        durability: How much a power cut may lose: `"async"`: half a minute; `"group"`: one second; `"sync"`:
+            a fifth of a second.
+        history_share: The share of the link's time that frames of the past may use while live frames are
+            sent, 0.01 to 1.
+        connect_timeout: For a derived stream: if the edge does not answer within this many seconds,
+            `ConnectError` is raised. `None`: wait without a limit.
+        knobs: The knobs by which Mez may make data records smaller (`mez.Knobs`). Not with `broker`, because
+            their function runs in this process. Default: data records are sent as they were published.
+        acknowledge: For a derived stream: when `send` and `send_data` return. `"memory"`: when the record is
+            in the stream. `"disk"`: when it is also on the edge's disk, so that it survives if the edge is
+            killed (`Publisher.wait_on_disk`).
 
     Raises:
-        ArgumentError: An argument has a bad value; `field` names it.
-        KeysError: There are no keys, none that may publish this camera, or they have expired.
-        CameraInUseError: A broker of this camera runs on this machine already.
-        StateError: The folder for state, or `store`, cannot be used.
-        ConnectError: No broker answered at `broker` for 5 seconds, or no edge for `connect_timeout`.
-        PermissionDenied: No grant lets this program publish the derived stream.
-        BrokerError: The derived stream has the name of a camera, or somebody else publishes it.
-        BusyError: This program has as many derived streams as it may have.
+        ArgumentError: An argument has an invalid value; `field` names the argument.
+        KeysError: There are no keys, or they have expired, or none of them may publish this camera.
+        CameraInUseError: Another broker of this camera runs on this host.
+        StateError: The folder `state` or `store` cannot be used.
+        ConnectError: No broker answered at `broker` within 5 seconds; or, with `of`, no edge answered within
+            `connect_timeout`.
+        PermissionDenied: No grant allows this program to publish the derived stream.
+        BrokerError: The derived stream has the name of a camera, or another identity publishes it.
+        BusyError: This program publishes the maximum number of derived streams already.
 
     Example:
         ```python

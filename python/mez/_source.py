@@ -15,15 +15,15 @@ _SENTENCES = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a camera gets its frames from: a publisher, or a file, a device or a network camera.
+    """The state of a camera's source: a publisher, or a file, a device or a network camera.
 
     Attributes:
-        state: `"live"`: it gives frames; `"stalled"`: it has given none for several intervals of its own
-            rate; `"lost"`: it is gone or cannot be read; `"ended"`: it ended in good order, such as a
-            publisher that was closed.
-        reason: Why, in words; empty if there is nothing to say.
-        lasts_s: For how many seconds it has been so, when this was told; `None` if nobody knows.
-        retry_in_s: In how many seconds a lost source is tried again; `None` if it is not, or nobody knows.
+        state: `"live"`: it gives frames. `"stalled"`: it has given none for several of its usual intervals.
+            `"lost"`: it has failed or cannot be read. `"ended"`: it ended normally, for example the publisher
+            was closed.
+        reason: The reason, for people. Empty if there is none.
+        lasts_s: For how many seconds it has had this state, at the time of the report. `None` if unknown.
+        retry_in_s: For a lost source: seconds until the next try. `None` if there is none, or it is unknown.
     """
 
     state: SourceState

@@ -54,106 +54,119 @@ def subscribe(
     traces: str | None = None,
     traced: float = 0.01,
 ) -> Subscription:
-    """Subscribe to the frames of all cameras that match a pattern, now and later.
+    """Subscribe to the frames of all cameras that match a pattern, including cameras that connect later.
 
-    A camera that does not exist (yet) is no error: the subscription waits for it, and says so (`waiting`,
-    `on_event`, and a warning of the log `mez`).
+    If no matching camera exists yet, this is not an error: the subscription waits for one.
+    `Subscription.waiting`, an event, and a warning of the logger `mez` say so.
 
-    Times are aware datetimes, timedeltas from now, texts such as `"-10m"`, `"now"` or
-    `"2026-11-20T21:38:46Z"`, or nanoseconds since 1970-01-01 UTC. They are compared with capture times,
-    which are the cameras'.
+    `since` and `until` accept a `datetime` with a time zone, a `timedelta` from now, a text such as `"-10m"`,
+    `"now"` or `"2026-11-20T21:38:46Z"`, or nanoseconds since 1970-01-01 UTC. They are compared with capture
+    times, which come from the cameras' clocks.
 
     Args:
-        pattern: A camera's name in which a segment may be `*` (any one) or `**` (any number): `dock/*`.
-        edge: The edge broker: `"HOST"` or `"HOST:PORT"` (TCP, 7651 by default), `"unix:///PATH"`, or a
-            `mez.edge()` of this process. Or up to eight of them, of one site, in order of preference: while
-            one is gone, or has none of the cameras connected and another one has, frames come from that one.
-            Else `MEZ_EDGE` (several with commas between them), else those of `~/.config/mez/app.toml`,
-            else the edge broker of this host. If none runs here, and this host is no edge's and has keys, the
-            edge of its site that answers on the local network (`mez edge --announce`).
-        latency_ms: The most milliseconds from capture until your loop gets the frame. Default: as soon as
-            possible.
-        accuracy: The accuracy floor: the lowest accuracy that you accept, 0 to 1. Default: you take frames
-            as the contracts of others need them, and as they were published where there are none. For
-            originals beside the contracts of others: `quality="original"`.
+        pattern: The name of a camera, such as `dock/cam1`. A segment may be `*` (any one segment) or `**`
+            (any number of segments): `dock/*`.
+        edge: The edge: `"HOST"` or `"HOST:PORT"` (TCP, default port 7651), `"unix:///PATH"`, or a
+            `mez.edge()` of this process. Or a list of up to eight edges of one site, in order of preference.
+            Frames come from the first edge that answers. If none of the cameras is connected to it, but one
+            is connected to another edge, they come from that one. Default: `MEZ_EDGE` (several edges with
+            commas between them); if it is not set, the edges of `~/.config/mez/app.toml`; otherwise the edge
+            of this host. If no edge runs here, this host is not an edge's host, and it has keys: the edge of
+            its site that answers on the local network (`mez edge --announce`).
+        latency_ms: The latency bound: the maximum time from capture until your loop gets the frame, in
+            milliseconds. Default: no bound, frames come as soon as possible.
+        accuracy: The accuracy floor: the lowest accuracy that you accept, 0 to 1. Default: no floor. Then you
+            get frames at the rung that other contracts on the camera need, or originals if there are none. To
+            always get originals, use `quality="original"`.
         on_time_share: The share of frames that must be on time, above 0 and at most 1.
-        profile: The profile of your detector, which `mez profile run` measures: its path (anything that ends
-            in `.json` or holds a `/`), its content, or the name of one at the edge. Every edge has
-            `"pedestrian-hog-vtest"`, of the demo's detector and video. Without a profile nobody knows whether
-            the floor is kept (`"unverified"`).
-        min_fps: The lowest useful frame rate, in frames per second.
-        on_infeasible: What to do while no rung keeps both bounds. `"degrade"` sends the best that fits,
-            marked; `"skip"` sends nothing; `"stop"` ends the subscription with an `InfeasibleError`.
-        deliver: `"newest"`: whenever you are ready, you get the newest frame of each camera, and the others
-            are counted as skipped. `"every"`: you get all frames that crossed the link, in order. Default:
-            `"every"` if `since` lies in the past, else `"newest"`.
-        quality: `"original"`: you get originals, whatever rung the contracts on the camera have. Where frames
-            cross the link smaller, the original of the newest frame is fetched behind them, in what the
-            contracts leave of the link. The others are counted (`"link_busy"`); `frame.contract` and events
-            say how many come, and why not more. `latency_ms` is judged as ever; a floor (`accuracy`) is
-            refused. Default: frames at the rung that the contracts have. Other rungs are for frames of the
-            past, as in `read`.
-        resume: What to do about frames that you missed because newer ones came, the link was down, or the
-            edge, the camera or your own program was restarted. `"newest"`: they are counted in `skipped`, or
+        profile: The profile of your detector, which `mez profile run` measures: a path (a text that ends in
+            `.json` or contains `/`), the content as a dict, or the name of a profile at the edge. Every edge
+            has `"pedestrian-hog-vtest"`, for the detector and the video of the demo. Without a profile, Mez
+            cannot know the accuracy, and the state of the contract is `"unverified"`.
+        min_fps: The lowest frame rate that is useful to you, in frames per second.
+        on_infeasible: What Mez does while no rung keeps both bounds. `"degrade"`: send the best frames that
+            fit, marked with `frame.infeasible`. `"skip"`: send nothing. `"stop"`: end the subscription with
+            an `InfeasibleError`.
+        deliver: `"newest"`: when your loop asks for a frame, it gets the newest one of a camera; older frames
+            are counted as skipped. `"every"`: your loop gets all frames that crossed the link, in order.
+            Default: `"every"` if `since` is in the past, else `"newest"`.
+        quality: `"original"`: you get only originals, whatever rung the contracts on the camera have. If
+            frames cross the link at a smaller rung, the edge also fetches the original of the newest frame,
+            in the part of the link that the contracts leave. Originals that were not sent count as
+            `"link_busy"`; `frame.contract` and events say how many come, and why. `latency_ms` is judged as
+            usual; `accuracy` is refused. Default: frames at the rung of the contracts. Other rungs are only
+            for frames of the past, see `read`.
+        resume: What happens to frames that you missed, because newer ones came, the link was down, or the
+            edge, the camera or your program was restarted. `"newest"`: they are counted in `skipped` or
             reported in `not_held`. `"fill"`: they are fetched from the edge's disk and the camera's log, so
             that every frame that the camera still has comes, in order and exactly once. `"fill"` implies
-            `deliver="every"`, stills, and frames that may be old.
-        after: The last frame of each camera that your program had before it was restarted: by camera, a
-            frame, `(epoch, sequence)` or `(epoch, sequence, captured_ns)`, as in `Subscription.last`. What
-            was published since then is fetched with `resume="fill"`, else counted.
-        since: The first capture time that is wanted. Default: frames that are published from now on. It does
+            `deliver="every"`. Frames are then still images, and may be old.
+        after: To continue after a restart of your program: the last frame of each camera that it had, by the
+            camera's name. A frame is given as a `Frame`, `(epoch, sequence)` or `(epoch, sequence,
+            captured_ns)`, as in `Subscription.last`. Frames that were published since then are fetched with
+            `resume="fill"`, otherwise counted.
+        since: The first capture time that you want. Default: frames that are published from now on. It does
             not apply to cameras in `after`.
-        until: The last capture time that is wanted. Default: none.
-        accept: The encodings that may come. Default: all but `"h265"` and `"av1"`. Video then comes as it
-            crossed the link, with a tenth of the bytes of stills or less, and is decoded in this process, in
-            Rust: every frame of it, of which you get the newest (`frame.encoding` says how it came, `rung`
-            what the camera did). Pixels are made of those at which you look. Stills come until a chain
-            begins, and while you are too slow for one, so a list of nothing but video is refused. `"h265"`
-            and `"av1"`, of cameras whose sources give them, are decoded by a process of ffmpeg on this host,
-            and refused where that does not work; if you do not list them, the edge makes stills of them.
-            `[]`: stills in every encoding; the edge turns video into JPEG of quality 95. `["jpeg"]`, for
-            programs that decode `payload` themselves: the edge turns all other encodings into that. The past
-            comes as stills.
-        size: The size of `frame.image`, in whose pixels you give boxes to `frame.reply`. `"sent"`: that of
-            the frame as it came, which may be smaller than it was published. `"published"`: the image is
-            scaled to the size of the frame as it was published, the same at every rung.
-        for_export: Say that you write the frames into files (`frame.save`, a recording). This needs a grant
-            of `export` beside the others, and the edge's audit log records an export.
-        priority: The priority of the contract. Higher ones are kept first if not all can be.
-        group: Share the frames with all programs of your identity that give the same name: each frame goes
-            to one of them that is free (docs/groups.md). With `deliver="newest"`, which is the default, you
-            get the newest frame of a camera, once. With `deliver="every"` every frame is given until one of
-            you has done its work: it is given again when a program dies, fails or says nothing in time.
-            All ask for the same cameras, contract and options. A loop that asks for the next frame has done
-            the one before; `frame.failed` says that it has not.
-        ordered: `"camera"`: the frames of a camera are worked on one after the other, in order.
-        again_after: Seconds that a program may work on a frame before it is given to another. Default: 30.
-            Take longer than your work takes.
-        tries: How often a frame is given before it becomes a dead letter (`mez groups`). Default: 5.
-        open_max: The most frames that are given and not done, of all programs together. Default: 1000.
-        at_once: How many frames your program works on at once. With more than 1, say `frame.done()` of each.
-        application: The application's name, for people; at most 128 bytes.
-        keys: The folder of keys, for an edge on another host. Default: `MEZ_KEYS`, else
-            that of `~/.config/mez/app.toml`, else `~/.config/mez/keys`.
-        reconnect: Whether to keep dialling when the edge is lost. If false, the loss is a `ConnectError`.
-        timeout: The longest wait for a frame, in seconds; then `WaitTimeoutError`. `None`: for ever.
-        connect_timeout: How long to keep dialling at the start if the edge does not answer; then
-            `ConnectError`. `None`: for ever.
-        on_event: Called with every `Event`, by the thread or task that reads the subscription.
-        traces: The address of a receiver of OTLP over HTTP, such as `"http://localhost:4318"`. It gets spans
-            of OpenTelemetry for a sample of the frames: when each passed each stage, and how long your
-            program worked on it (docs/monitoring.md). Default: none.
-        traced: The share of frames that are traced, above 0 and at most 1. Programs with the same share
-            choose the same frames; a larger share includes those of a smaller one.
+        until: The last capture time that you want. Default: no end.
+        accept: The encodings that may come. Default: all except `"h265"` and `"av1"`. Then video comes as it
+            crossed the link, with a tenth of the bytes of still images or less. It is decoded in this
+            process, in Rust. Every video frame is decoded; you get the newest one. `frame.encoding` says how
+            it came, and `rung` how the camera encoded it. It is converted to pixels only if you use
+            `frame.image`. Still images come until the video's next keyframe, and while your loop is too slow
+            for video; so a list of only video encodings is refused. `"h265"` and `"av1"` come only from
+            cameras whose source gives them, and need ffmpeg on this host; if ffmpeg does not work, they are
+            refused. If they are not in the list, the edge converts them to still images. `[]`: only still
+            images, in any encoding; the edge converts video to JPEG of quality 95. `["jpeg"]`: everything
+            comes as JPEG, for programs that decode `payload` themselves. Frames of the past are always still
+            images.
+        size: The size of `frame.image`. `"sent"`: as the frame came, which may be smaller than it was
+            published. `"published"`: the image is scaled to the size of the published frame, the same at
+            every rung. Boxes for `frame.reply` are in the pixels of `frame.image`.
+        for_export: Declare that you write the frames into files (`frame.save`, a recording). This needs the
+            grant `export` in addition to the others. The edge records the export in its audit log.
+        priority: The priority of the contract. If a camera cannot keep all contracts, it keeps those of
+            higher priority first.
+        group: The name of a group. All programs of your identity with the same name share the frames: each
+            frame goes to one of them that is free (docs/groups.md). With `deliver="newest"` (the default),
+            this is the newest frame of a camera, and it is given once. With `deliver="every"`, every frame is
+            given; if its program dies, fails or does not report in time, the frame is given again. All
+            members must use the same cameras, contract and options. When your loop asks for the next frame,
+            the previous one counts as done; if its work failed, call `frame.failed`.
+        ordered: `"camera"`: the frames of a camera are processed in order, one after the other. Only with
+            `group`, like the next four arguments. Default: no order.
+        again_after: With `deliver="every"`: seconds that a program may work on a frame before it is given to
+            another one. Default: 30. Set it to more than your work takes.
+        tries: With `deliver="every"`: how often a frame is given before it becomes a dead letter (`mez
+            groups`). Default: 5.
+        open_max: The maximum number of frames that are given and not settled, in all programs together.
+            Default: 1000.
+        at_once: How many frames your program works on at the same time. If it is above 1, call `frame.done()`
+            or `frame.failed(error)` for each frame.
+        application: The application's name, for people; at most 128 bytes. It is not the identity.
+        keys: The folder of keys, for an edge on another host. Default: `MEZ_KEYS`; if it is not set, the one
+            in `~/.config/mez/app.toml`; otherwise `~/.config/mez/keys`.
+        reconnect: Whether to connect again if the connection to the edge is lost. If false, `ConnectError` is
+            raised then.
+        timeout: The longest wait for a frame, in seconds. After it, `WaitTimeoutError` is raised. `None`:
+            wait without a limit.
+        connect_timeout: How long to try to connect at the start, in seconds. After it, `ConnectError` is
+            raised. `None`: try without a limit.
+        on_event: A function that is called with every `Event`, in the thread or task that reads the
+            subscription.
+        traces: The address of a receiver of OTLP over HTTP, such as `"http://localhost:4318"`. For a sample
+            of the frames, it gets OpenTelemetry spans: when the frame passed each stage, and how long your
+            program worked on it (docs/monitoring.md). Default: no spans.
+        traced: The share of frames in this sample, above 0 and at most 1. Programs with the same share choose
+            the same frames. A larger share includes the frames of a smaller one.
 
     Raises:
-        ArgumentError: An argument has a bad value; `field` names it.
-        KeysError: There are no keys, none for an application, or they have expired.
-        ConnectError: The edge did not answer.
-        PermissionDenied: No grant lets this program have these cameras, or this program was revoked. The
-            sentence names the missing grant and the command that gives it. A subscription that loses its
-            grant raises it from its next frame.
-        BusyError: The edge has as many subscriptions as it allows.
+        ArgumentError: An argument has an invalid value; `field` names the argument.
+        KeysError: There are no keys, or they have expired, or none of them is for an application.
+        ConnectError: No edge answered within `connect_timeout`.
+        PermissionDenied: No grant allows this program to get these cameras, or its keys were revoked. The
+            message names the missing grant and the command that gives it. If a grant is withdrawn later, the
+            next frame raises this error.
+        BusyError: The edge has the maximum number of subscriptions.
 
     Example:
         ```python
@@ -229,26 +242,28 @@ def read(
     timeout: float | None = None,
     connect_timeout: float | None = 5.0,
 ) -> Subscription:
-    """Read the past of a camera, every frame in order.
+    """Read frames of the past, every frame in order.
 
-    Frames come from the edge's memory and disk. Frames that never crossed the link are fetched from the
-    camera's own log, behind live frames. If nobody holds a frame any more, `skipped` or `not_held` of the
-    next frame say so. Where the camera itself gave no frames, `mez.notes` says since when and why.
+    Frames come from the edge's memory and disk. Frames that the edge does not have are fetched from the
+    camera's own log; live frames have priority over them. If a frame is held nowhere any more, `skipped` or
+    `not_held` of the next frame says so. If the camera captured no frames at some time, `mez.notes` gives the
+    time and the reason.
 
     The edge holds frames as they crossed the link, perhaps compressed for applications with an accuracy
-    floor; `frame.rung` says how. Their sizes may then differ from frame to frame, which a warning of the
-    logger `mez` says once. `quality="original"` fetches the originals instead.
+    floor; `frame.rung` says how. So their sizes may differ from frame to frame; then the logger `mez` warns
+    once. `quality="original"` fetches the originals instead.
 
     Args:
-        camera: The camera's name, or a pattern; then cameras take turns.
-        since: The first capture time that is wanted, as in `subscribe`. Default: the oldest frame that is
+        camera: The camera's name, or a pattern. With a pattern, frames of several cameras come mixed; those
+            of each camera are in order.
+        since: The first capture time that you want, as in `subscribe`. Default: the oldest frame that is
             held.
-        until: The last capture time that is wanted. A time in the future counts as now. Default: now.
-        quality: The rung at which frames are wanted: `"original"`, `"jpeg/w640/q70/420"`, or another that
-            makes stills. If the edge holds a frame neither at this rung nor as the original, the camera
-            encodes it again; if the camera no longer has it, it comes as the edge holds it. Default: as the
-            edge holds frames, and originals of those that it does not hold.
-        held_only: Deliver only frames that the edge holds, without asking the camera.
+        until: The last capture time that you want. A time in the future means now. Default: now.
+        quality: The rung of the frames: `"original"`, `"jpeg/w640/q70/420"`, or another rung of still images.
+            If the edge has a frame neither at this rung nor as the original, the camera encodes it again. If
+            the camera no longer has it, it comes as the edge has it. Default: frames as the edge has them,
+            and originals of those that it does not have.
+        held_only: Return only frames that the edge has. Do not ask the camera.
         size: As in `subscribe`.
         for_export: As in `subscribe`.
         edge: As in `subscribe`.
@@ -258,8 +273,8 @@ def read(
 
     Raises:
         NotFoundError: The edge knows no such camera.
-        PermissionDenied: No grant lets this program read the camera, have its originals fetched, or write
-            its frames into files.
+        PermissionDenied: A grant is missing: to read the camera, to fetch originals from it, or to write its
+            frames into files.
         ArgumentError, KeysError, ConnectError, BusyError: As in `subscribe`.
 
     Example:

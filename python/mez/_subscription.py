@@ -44,24 +44,25 @@ EventKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to a subscription besides frames.
+    """Something that happened to a subscription, other than a frame.
 
     Attributes:
-        kind: `"camera_up"`, `"camera_down"`: a camera that matches came or went; `"source"`: the state
-            of a camera's source has changed, or the reason for it; if the source gives no frames, also told
-            when the subscription begins and when the camera connects; `"contract"`: what was asked
-            for is kept, or no longer, also told where no frames come, and with `quality="original"` whether
-            originals are lacking; `"waiting"`: none that
-            matches is connected, and frames come as soon as one is; `"disconnected"`: the edge was lost,
-            and is dialled until it is back; or the rights of this program changed (the reason says what was
-            taken or given), and it subscribes again by itself; `"reconnected"`: frames come again, and what
-            was missed comes, with `resume="fill"`, or is counted as `link_down`; `"group"`: this program
-            is a member of its group, and the reason says what has become of the group's place; or the group
-            gives nothing new because too much is not settled, or goes on.
-        camera: The camera that came or went, or whose source or contract it is.
-        reason: Why it went, or why its source or its contract stands so, for people.
-        state: Of `"contract"`: the state, as in `Contract`.
-        source: Of `"source"`: the source.
+        kind: One of: `"camera_up"`, `"camera_down"`: a matching camera connected or disconnected. `"source"`:
+            the state of a camera's source, or its reason, has changed. If the source gives no frames, this
+            event also comes when the subscription begins and when the camera connects. `"contract"`: the
+            state of the contract has changed, also if no frames come. With `quality="original"` it also says
+            whether originals are missing. `"waiting"`: no matching camera is connected; frames come as soon
+            as one is. `"disconnected"`: the connection to the edge was lost, and Mez tries to connect again.
+            Or the rights of this program have changed, and Mez subscribes again; `reason` says what was
+            withdrawn or granted. `"reconnected"`: frames come again. Missed frames come with `resume="fill"`;
+            otherwise they count as `link_down`. `"group"`: this program has joined its group, and `reason`
+            says what happened to the group's place. Or the group gives no new records, because too many are
+            not settled; or it gives new records again.
+        camera: The camera that connected or disconnected, or whose source or contract has changed. Otherwise
+            `None`.
+        reason: Why it happened, for people.
+        state: For `"contract"`: the state, as in `Contract`.
+        source: For `"source"`: the source.
     """
 
     kind: EventKind
@@ -72,13 +73,13 @@ class Event:
 
 
 class ReplyCounts(NamedTuple):
-    """What became of the replies to a subscription's frames.
+    """What happened to the replies to a subscription's frames.
 
     Attributes:
-        queued: Handed in with `Frame.reply`.
-        sent: Taken by the edge and passed on to the camera's connection.
-        dropped: Dropped, because newer ones were waiting.
-        failed: Refused, or lost with a connection.
+        queued: Replies that were passed to `Frame.reply`.
+        sent: Replies that the edge has accepted and passed on to the camera's connection.
+        dropped: Replies that were dropped, because more than 64 were waiting.
+        failed: Replies that were refused, or lost with a connection.
     """
 
     queued: int
@@ -88,13 +89,13 @@ class ReplyCounts(NamedTuple):
 
 
 class Subscription(Iterator[Frame], AsyncIterator[Frame]):
-    """Frames as they come. Made by `mez.subscribe` and `mez.read`.
+    """An iterator over frames. Also a context manager, which closes it.
 
-    Read it with `for`, with `async for`, or with `next`; one thread or task at a time. It is a context
-    manager, which closes it. Ctrl-C ends the waiting of the main thread within 100 ms.
+    `mez.subscribe` and `mez.read` create it. Read it with `for`, `async for` or `next`, in one thread or task
+    at a time. In the main thread, Ctrl-C ends a wait within 100 ms.
 
-    Reading is where everything happens: events are told, and the properties below are as of the last frame
-    that was taken.
+    Events are handled while your program reads. So the properties below show the state at the last frame that
+    your program took.
     """
 
     def __init__(
@@ -151,89 +152,90 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
 
     @property
     def pattern(self) -> str:
-        """What was subscribed to."""
+        """The pattern of the subscription."""
         return self._pattern
 
     @property
     def group(self) -> str | None:
-        """The group that this program is a member of."""
+        """The group of which this program is a member. `None` if there is none."""
         return self._group
 
     @property
     def deliver(self) -> Literal["newest", "every"]:
-        """Which frames are delivered to an application that takes its time."""
+        """Which frames come if your program is slower than the camera: the newest ones, or every one."""
         return "every" if self._native.every else "newest"
 
     @property
     def waiting(self) -> bool:
-        """Whether no camera that matches is connected, as far as has been told."""
+        """Whether no matching camera is connected."""
         return not self._up
 
     @property
     def connected(self) -> bool:
-        """Whether the edge is connected, as far as has been told."""
+        """Whether there is a connection to the edge."""
         return self._connected
 
     @property
     def delivered(self) -> int:
-        """Frames taken so far."""
+        """Number of frames that your program took."""
         return self._delivered
 
     @property
     def skipped(self) -> Mapping[str, int]:
-        """Frames that were not delivered so far, by reason as in `Frame.skipped`."""
+        """Number of frames that were not delivered, by reason as in `Frame.skipped`."""
         return dict(self._skipped)
 
     @property
     def last(self) -> Mapping[str, tuple[int, int, int]]:
-        """Epoch, sequence and capture time in nanoseconds of the last frame taken of each camera.
+        """For each camera: epoch, sequence and capture time (nanoseconds) of the last frame that was taken.
 
-        Keep it, and give it to `subscribe` as `after`, to go on behind it when your program is started again.
+        To continue after it when your program is started again, save it, and pass it to `subscribe` as
+        `after`.
         """
         return dict(self._last)
 
     @property
     def not_held(self) -> Mapping[str, NotHeld]:
-        """Of each camera what is not held behind its last frame; told at the end of what was asked for."""
+        """For each camera: a missing time span after its last frame. Set when the subscription has ended."""
         return dict(self._not_held)
 
     @property
     def contracts(self) -> Mapping[str, Contract]:
-        """How what was asked for stands on each camera, as far as has been told."""
+        """For each camera: the state of the contract."""
         return dict(self._contracts)
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """The sources that give no frames, of connected cameras that match, as far as has been told."""
+        """For each connected camera whose source gives no frames: the source."""
         return dict(self._sources)
 
     @property
     def reply_counts(self) -> ReplyCounts:
-        """What became of the replies to its frames."""
+        """What happened to the replies to its frames."""
         return ReplyCounts(*self._client.reply_counts())
 
     @property
     def answer_counts(self) -> AnswerCounts:
-        """What became of the answers to its frames, on their way to the edge."""
+        """What happened to the answers to its frames, on their way to the edge."""
         return AnswerCounts(*self._client.answer_counts())
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the subscription is closed."""
         return self._native.closed
 
     def next(self, timeout: float | None = None) -> Frame:
-        """Wait for the next frame.
+        """Wait for the next frame, and return it.
 
         Args:
-            timeout: Seconds; `None` waits as long as `timeout` of `subscribe` says.
+            timeout: Seconds. `None`: the `timeout` of `subscribe`.
 
         Raises:
-            WaitTimeoutError: The time has passed. The subscription goes on.
-            EndedError: The end that was asked for has passed, or it was closed, also by another thread
-                while this one waits.
-            ConnectError: The edge was lost, and `reconnect` is false.
-            PermissionDenied: The right was taken away.
+            WaitTimeoutError: No frame came within `timeout`. You can call `next` again.
+            EndedError: The requested end has passed, or the subscription is closed. Also raised if another
+                thread closes it during the wait.
+            ConnectError: The connection to the edge was lost, and `reconnect` is false.
+            PermissionDenied: A grant was withdrawn, or this program's keys were revoked.
             BrokerError: The edge ended the subscription.
         """
         if (traces := self._traces) is not None:
@@ -260,13 +262,14 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         on_infeasible: Literal["degrade", "skip", "stop"] = _SAME,
         priority: int = _SAME,
     ) -> None:
-        """Ask for something else from now on. What is left out stays as it is; `None` asks it no more.
+        """Change the contract from now on. Arguments that you leave out stay as they are.
 
-        For any thread, also while another waits for the next frame. Ten changes a second take effect; of
-        more, the last. A subscription that began in the past is left alone.
+        `None` removes a bound. Any thread may call this, also while another thread waits for a frame. At most
+        ten changes per second take effect; if there are more, the last one counts. A subscription that began
+        in the past does not change.
 
         Args:
-            latency_ms: As in `subscribe`, like the others.
+            latency_ms: As in `subscribe`.
             accuracy: As in `subscribe`.
             on_time_share: As in `subscribe`.
             profile: As in `subscribe`.
@@ -275,9 +278,9 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
             priority: As in `subscribe`.
 
         Raises:
-            ArgumentError: An argument makes no sense; `field` names it.
-            EndedError: The subscription was closed.
-            ConnectError: The edge is lost. What was asked for holds once it is back.
+            ArgumentError: An argument has an invalid value; `field` names the argument.
+            EndedError: The subscription is closed.
+            ConnectError: There is no connection to the edge. The change takes effect when it is back.
         """
         given: dict[str, Any] = {
             "latency_ms": latency_ms,
@@ -293,30 +296,31 @@ class Subscription(Iterator[Frame], AsyncIterator[Frame]):
         self._terms = terms
 
     def report_accuracy(self, frame: Frame | str, accuracy: float) -> None:
-        """Say how accurate your own result on a frame was, where you can tell.
+        """Report how accurate your own result for a frame was, if you can measure it.
 
-        What you report counts for the camera's contract over ten seconds: where the mean is below the
-        floor, its state is `"accuracy_miss"`, because the profile does not fit what the camera sees now.
-        Frames are made as before; profile the camera anew, or ask for a higher floor.
+        Reports count for ten seconds. If their mean is below the floor, the state of the camera's contract is
+        `"accuracy_miss"`: the profile does not fit what the camera sees now. The camera's frames do not
+        change. To improve the accuracy, measure a new profile, or subscribe with a higher floor.
 
         Args:
             frame: The frame, or the name of its camera.
-            accuracy: From 0 to 1, by the measure that the floor is meant in, as F1 against labels or against
-                the result on the frame as it was published.
+            accuracy: 0 to 1, in the same measure as the floor. For example, F1 against labels, or against
+                your result for the original of the frame.
 
         Raises:
-            ArgumentError: An argument makes no sense; `field` names it.
-            EndedError: The subscription was closed.
-            ConnectError: The edge is lost.
+            ArgumentError: An argument has an invalid value; `field` names the argument.
+            EndedError: The subscription is closed.
+            ConnectError: There is no connection to the edge.
         """
         camera = frame if isinstance(frame, str) else frame.camera
         self._native.report_accuracy(camera, arguments.number("accuracy", accuracy))
 
     def close(self) -> None:
-        """End the subscription. Replies on their way get up to a second. Closing twice does nothing.
+        """End the subscription. A second call has no effect.
 
-        A member of a group leaves it: what it said of its records still gets up to a second, and what it has
-        not spoken of is given to others at once.
+        Replies that were not sent yet have up to one second. A member of a group leaves the group: reports
+        about its records also have up to one second. Records that it has not reported are given to other
+        members at once.
         """
         self._following.close()
         if (traces := self._traces) is not None:

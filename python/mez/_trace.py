@@ -6,41 +6,42 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Where a frame was when, on its way from the camera into the application's hands.
+    """When a frame passed each stage, from the camera to your program.
 
-    The stages, of which a frame comes by those that concern it:
+    Not every frame passes every stage.
 
     | stage | at the camera |
     | --- | --- |
-    | `published` | its broker found the frame in its log |
-    | `considered`, `chosen` | the controller began to look at what to make of it, and had chosen |
-    | `encoding`, `encoded` | a codec began with it, and was done |
+    | `published` | the broker found the frame in its log |
+    | `considered`, `chosen` | the controller began to choose a rung, and had chosen it |
+    | `encoding`, `encoded` | a codec began to encode the frame, and had finished |
     | `queued` | the broker gave it to the link |
     | `sent` | the first byte was given to the transport |
     | **stage** | **at the edge** |
-    | `arriving`, `arrived` | the header was there, and the last byte |
-    | `decoded` | a still had been made of it, where it is video and the application takes stills |
-    | `logged` | it stood in the replica log |
-    | `handed` | it was taken from there for this subscription, and began to be handed over |
+    | `arriving`, `arrived` | the header had arrived, and the last byte |
+    | `decoded` | a still image had been made of it, if it is video and the application takes still images |
+    | `logged` | it was in the replica log |
+    | `handed` | the edge took it from the log for this subscription, and began to send it |
     | **stage** | **in this program** |
-    | `received` | the client library had all of it |
-    | `taken` | the application had it; video has been decoded by then |
-    | `opened` | `Frame.image` was there, once it was used |
+    | `received` | the client library had received all of it |
+    | `taken` | your program got it; video is decoded by then |
+    | `opened` | `Frame.image` was decoded; missing until you use it |
 
     Attributes:
-        ms: Milliseconds since the capture, by stage, in the order of the way; they never decrease. Empty
-            until the clocks on the way have been compared, and for frames of the past.
-        error_ms: The most by which times after `sent` are wrong, because another clock measured them; those
-            before are by the camera's own. `None` where `ms` is empty.
+        ms: Milliseconds since the capture, by stage, in order. They never decrease. Empty until the clocks on
+            the way have been compared, and for frames of the past.
+        error_ms: The largest possible error of the times after `sent`, which other clocks measured, in
+            milliseconds. The times up to `sent` are by the camera's own clock. `None` if `ms` is empty.
     """
 
     ms: Mapping[str, float]
     error_ms: float | None
 
     def steps(self) -> list[tuple[str, float]]:
-        """Return, for each stage, the milliseconds since the one before; the first since the capture.
+        """List pairs: a stage, and the milliseconds since the previous stage.
 
-        Together they are the frame's age at the last stage.
+        For the first stage, these are the milliseconds since the capture. The sum of all steps is the frame's
+        age at the last stage.
         """
         times = [0.0, *self.ms.values()]
         return [(stage, now - before) for stage, before, now in zip(self.ms, times, times[1:], strict=False)]

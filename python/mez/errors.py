@@ -2,30 +2,30 @@
 
 ```text
 Error
-├── ArgumentError               (ValueError)       an argument has a bad value; `field` names it
+├── ArgumentError               (ValueError)       an argument has an invalid value; `field` names it
 ├── ArgumentTypeError           (TypeError)        an argument has the wrong type
-├── ImageError                  (ValueError)       pixels or bytes that are no image, or a damaged one
-├── DataError                   (ValueError)       a record that is not what its content type says
+├── ImageError                  (ValueError)       pixels or bytes that are not an image, or are damaged
+├── DataError                   (ValueError)       a record does not fit its content type
 ├── PublishError                                   a frame was refused; nothing of it was kept
 │   ├── FrameTooLargeError      (ValueError)       more bytes than the limit
-│   ├── CaptureTimeError        (ValueError)       a capture time that is not after the last one
-│   └── LogFullError                               readers hold the whole log
+│   ├── CaptureTimeError        (ValueError)       a capture time that is not later than the previous one
+│   └── LogFullError                               no room in the log: readers still use all of it
 ├── ReplyTooLargeError          (ValueError)       a reply of more than 64 KiB
-├── KeysError                                      no keys, or keys that do not fit, or have expired
+├── KeysError                                      keys are missing, do not fit, or have expired
 ├── StateError                                     the folder for state cannot be used
-│   └── CameraInUseError                           a broker of this camera runs on this machine already
-├── ListenError                 (OSError)          a port or a socket cannot be listened on
-├── BrokerError                                    a broker refused; `reason` is a stable name for why
+│   └── CameraInUseError                           another broker of this camera runs on this host
+├── ListenError                 (OSError)          a port or a socket cannot be opened
+├── BrokerError                                    a broker refused; `reason` is a stable name of the cause
 │   ├── NotFoundError           (LookupError)      no such camera, profile or subscription
 │   ├── PermissionDenied        (PermissionError)  no grant allows it; the message names the grant
-│   ├── InfeasibleError                            bounds that cannot be held, with on_infeasible="stop"
-│   ├── NotOnDiskError                          a record is published, and not known to be on the edge's disk
-│   ├── BusyError                                  as many subscriptions as the broker allows
-│   └── VersionError                               the two sides do not speak a common version
-├── ConnectError                (ConnectionError)  a broker cannot be reached, or the connection was lost
-├── WaitTimeoutError            (TimeoutError)     the time given for waiting has passed
-├── EndedError                                     there is nothing more to come: it has ended, or was closed
-├── ForkedError                 (RuntimeError)     used in a forked process, made in its parent
+│   ├── InfeasibleError                            the bounds cannot be kept, with on_infeasible="stop"
+│   ├── NotOnDiskError                             a record is published, but maybe not on the edge's disk
+│   ├── BusyError                                  a limit of the broker was reached
+│   └── VersionError                               client and broker have no version in common
+├── ConnectError                (ConnectionError)  a broker is unreachable, or the connection was lost
+├── WaitTimeoutError            (TimeoutError)     a wait took longer than its limit
+├── EndedError                                     the object has ended or was closed
+├── ForkedError                 (RuntimeError)     the object was made before a fork, in the parent process
 └── MissingPackageError         (ImportError)      a package that only this call needs is not installed
 ```
 
@@ -68,47 +68,47 @@ __all__ = [
 
 
 class Error(Exception):
-    """Whatever Mez raises.
+    """The base class of all exceptions of Mez.
 
     Attributes:
-        field: The argument at fault, by its name in Python, where one is.
+        field: The name of the wrong argument. `None` if the error has another cause.
     """
 
     field: str | None = None
 
     @property
     def remedy(self) -> str | None:
-        """What to do about it: the part of the message after its last semicolon, where there is one."""
+        """What to do: the part of the message after its last semicolon. `None` if there is none."""
         _, separator, remedy = str(self).rpartition("; ")
         return remedy if separator else None
 
 
 class ArgumentError(Error, ValueError):
-    """An argument makes no sense, and will not the next time either. `field` names it."""
+    """An argument has an invalid value. The same call will fail again. `field` names the argument."""
 
 
 class ArgumentTypeError(Error, TypeError):
-    """An argument has a type that means nothing there. `field` names it."""
+    """An argument has the wrong type. `field` names the argument."""
 
 
 class ImageError(Error, ValueError):
-    """Pixels or bytes that are no image that Mez takes, or a damaged image."""
+    """Pixels or bytes that are not an image that Mez can use, or a damaged image."""
 
 
 class DataError(Error, ValueError):
-    """A data record whose bytes are not what its content type says."""
+    """A data record whose bytes do not fit its content type."""
 
 
 class PublishError(Error):
-    """A frame was refused. Nothing of it was kept, and the next one is judged on its own."""
+    """A frame was refused. Nothing of it was kept. You can send the next frame."""
 
 
 class FrameTooLargeError(PublishError, ValueError):
     """A frame has more bytes than the limit.
 
     Attributes:
-        size_bytes: The frame's size, encoded.
-        size_bytes_max: The limit.
+        size_bytes: The size of the encoded frame, in bytes.
+        size_bytes_max: The limit, in bytes.
     """
 
     size_bytes: int
@@ -116,11 +116,11 @@ class FrameTooLargeError(PublishError, ValueError):
 
 
 class CaptureTimeError(PublishError, ValueError):
-    """A capture time was given that is not after that of the last frame.
+    """A capture time is not later than that of the previous frame.
 
     Attributes:
         captured_ns: The time that was refused, in nanoseconds since 1970-01-01 UTC.
-        last_captured_ns: That of the last frame.
+        last_captured_ns: The capture time of the previous frame, in nanoseconds since 1970-01-01 UTC.
     """
 
     captured_ns: int
@@ -128,7 +128,7 @@ class CaptureTimeError(PublishError, ValueError):
 
 
 class LogFullError(PublishError):
-    """Readers hold so much of the camera's log that the frame has no room."""
+    """There is no room for the frame in the camera's log, because readers still use all of it."""
 
 
 class ReplyTooLargeError(Error, ValueError):
@@ -136,26 +136,26 @@ class ReplyTooLargeError(Error, ValueError):
 
 
 class KeysError(Error):
-    """There are no keys, or they do not fit, are damaged, or have expired."""
+    """Keys are missing, do not fit, are damaged, or have expired."""
 
 
 class StateError(Error):
-    """The folder for what outlives a program cannot be used, or the program runs on this host already."""
+    """The folder for state cannot be used, or the same program runs on this host already."""
 
 
 class CameraInUseError(StateError):
-    """A broker of this camera runs on this machine already."""
+    """Another broker of this camera runs on this host."""
 
 
 class ListenError(Error, OSError):
-    """A port or a socket cannot be listened on; most often because somebody else listens there."""
+    """A port or a socket cannot be opened. Usually another program uses it."""
 
 
 class BrokerError(Error):
-    """A broker said no.
+    """A broker refused the request.
 
     Attributes:
-        reason: The broker's stable name for why, such as `INVALID_PATTERN`; empty where it gave none.
+        reason: A stable name of the cause, such as `INVALID_PATTERN`. Empty if there is none.
     """
 
     reason: str = ""
@@ -166,25 +166,25 @@ class NotFoundError(BrokerError, LookupError):
 
 
 class PermissionDenied(BrokerError, PermissionError):  # noqa: N818, as everybody calls it
-    """No grant allows this program what it asked for, or not any more.
+    """No grant allows this program what it requested, or a grant was withdrawn.
 
-    The message names the grant that is missing, and the command that gives it on the edge's host.
+    The message names the missing grant, and the command that gives it on the edge's host.
     """
 
 
 class InfeasibleError(BrokerError):
-    """The bounds of a subscription cannot be held, and it asked to end then (`on_infeasible="stop"`).
+    """The bounds of a subscription cannot be kept, and it has `on_infeasible="stop"`.
 
-    The message says what the link carries, and what would be needed.
+    The message gives the rate of the link, and the rate that would be needed.
     """
 
 
 class NotOnDiskError(BrokerError):
-    """A record is published, and not known to be on the edge's disk.
+    """A record was published, but is maybe not on the edge's disk.
 
-    `reason` says what to do: `LOG_DEGRADED` (the disk is full, fails or is slow): the record is in the
-    stream, so wait for it again with `Publisher.wait_on_disk`; `RECORD_LOST`: publish it again; `NO_STORE`:
-    the edge keeps no logs on disk; `TOO_MANY_AWAITED`: ask again a moment later.
+    `reason` says what to do. `LOG_DEGRADED`: the disk is full, fails or is slow. The record is in the stream:
+    wait for it again with `Publisher.wait_on_disk`. `RECORD_LOST`: publish the record again. `NO_STORE`: the
+    edge keeps no logs on disk. `TOO_MANY_AWAITED`: wait a moment, then try again.
 
     Attributes:
         frame: The record, as `Publisher.send_data` would have returned it.
@@ -194,32 +194,32 @@ class NotOnDiskError(BrokerError):
 
 
 class BusyError(BrokerError):
-    """The broker has as many subscriptions, calls or connections as it allows this program, or all."""
+    """The broker's limit of subscriptions, calls or connections is reached, for this program or in total."""
 
 
 class VersionError(BrokerError):
-    """The two sides do not speak a common version."""
+    """Client and broker have no version of the interface in common."""
 
 
 class ConnectError(Error, ConnectionError):
-    """A broker cannot be reached, or the connection to it was lost."""
+    """A broker is unreachable, or the connection to it was lost."""
 
 
 class WaitTimeoutError(Error, TimeoutError):
-    """The time that was given for waiting has passed. What was waited for may still come: ask again."""
+    """A wait took longer than its limit. What you waited for may still come: call again."""
 
 
 class EndedError(Error):
-    """There is nothing more to come: it has ended, or it was closed."""
+    """The object has ended or was closed. Nothing more comes from it."""
 
 
 class ForkedError(Error, RuntimeError):
-    """An object was used in a forked process that its parent made.
+    """An object was used in a forked process, but its parent process made it.
 
-    Threads do not survive a fork, and the object's work is done by threads. Make it in the process that
-    uses it, or start processes with `multiprocessing.get_context("spawn")`.
+    The object needs threads, and threads do not survive a fork. Create it in the process that uses it, or
+    start processes with `multiprocessing.get_context("spawn")`.
     """
 
 
 class MissingPackageError(Error, ImportError):
-    """A package is not installed that this call needs. Mez itself does without; the message says which."""
+    """A package is not installed that only this call needs. The message names it."""

@@ -34,22 +34,22 @@ Examples:
   mez camera dock/cam1 --edge edge.local --source rtsp://10.0.0.9/stream --source-credentials dock.credentials
   mez camera dock/cam1 --edge localhost --source recording.mp4 --loop --fps 10
   mez camera dock/cam1 --edge edge1.local --edge edge2.local --source /dev/video0
-  mez camera dock/cam1 --source /dev/video0       at the edge that answers on the local network (mez edge --announce)
-  mez camera dock/cam1 --edge edge.local         frames come from other programs, through the Unix socket
+  mez camera dock/cam1 --source /dev/video0       finds the edge on the local network (mez edge --announce)
+  mez camera dock/cam1 --edge edge.local         other programs publish frames through the Unix socket
   mez camera dock/cam1 --edge edge.local --store /var/lib/mez/store --store-age 72h
 
-Do not put a camera's user name and password on the command line, which everybody on this machine can read with `ps`. Instead:
-  (umask 077; cat > dock.credentials)             make a file: type USER:PASSWORD, Enter and Ctrl-D
-  MEZ_SOURCE_CREDENTIALS=USER:PASSWORD            or set this variable, for example in a service manager
+Do not write a network camera's user name and password on the command line: everybody on this machine can read it with `ps`. Use one of these:
+  (umask 077; cat > dock.credentials)             a file: type USER:PASSWORD, Enter and Ctrl-D; then --source-credentials dock.credentials
+  MEZ_SOURCE_CREDENTIALS=USER:PASSWORD            this variable, for example in a service manager
   secret-tool … | mez camera … --source-credentials -
 If the address has a secret in its query, such as ?token=…, put the address into MEZ_SOURCE.
 
-Settings may stand in a file: --config FILE, else ~/.config/mez/camera.toml (or $XDG_CONFIG_HOME/mez/camera.toml), else /etc/mez/camera.toml, if one is \
-there. Flags and variables go before it. SIGHUP has it read again. `mez config check FILE` names what is wrong with a file, `mez config show camera` what \
-is in force.
+Settings can be in a file: --config FILE. Without --config, the broker reads ~/.config/mez/camera.toml (or $XDG_CONFIG_HOME/mez/camera.toml) if it exists, \
+otherwise /etc/mez/camera.toml if it exists. Flags and variables override the file. On SIGHUP, the broker reads its file again. `mez config check FILE` finds \
+errors in a file. `mez config show camera` prints the settings in force.
 
-A source needs ffmpeg. Motion JPEG, AV1, and H.264 and H.265 without B-frames pass through unchanged; all else becomes JPEG of quality 95. With --decode, video does so too.
-The line `ready …` says that frames can be published; with --source, that the first one has been.
+A source needs ffmpeg. Motion JPEG, AV1, and H.264 and H.265 without B-frames pass through unchanged. Everything else becomes JPEG of quality 95; with --decode, video too.
+When frames can be published, the broker prints a line `ready …`; with --source, when the first frame was published.
 The command ends with Ctrl-C, with SIGTERM, or when a recording ends.")]
 pub(crate) struct CameraArgs {
     /// The camera's name, such as dock/cam1
@@ -58,19 +58,19 @@ pub(crate) struct CameraArgs {
     /// File of settings (TOML), or `off` for none [default: camera.toml in ~/.config/mez, else in /etc/mez]
     #[arg(long, value_name = "FILE|off", env = "MEZ_CAMERA_CONFIG")]
     config: Option<PathBuf>,
-    /// The edge. Give several (repeated, or separated by commas) in order of preference: the camera uses the first that it can reach [default: the edge on this host, if one runs; else the edge of the site that answers on the local network]
+    /// The edge. To give several edges, repeat the option or write commas between them, in order of preference: the camera uses the first one that it can reach [default: the edge on this host, if one runs; else the edge of the site that answers on the local network]
     #[arg(long, value_name = "HOST[:PORT]", env = "MEZ_EDGE", value_delimiter = ',', value_parser = parse_edge)]
     edge: Vec<EdgeAddress>,
-    /// The transport: QUIC, TLS over TCP, or automatic (QUIC, and TCP if UDP is blocked)
+    /// The transport: quic, tcp (TLS over TCP), or auto (QUIC, but TCP if UDP is blocked)
     #[arg(long, value_name = "WAY", value_enum, default_value_t = LinkWay::Auto, env = "MEZ_CAMERA_LINK")]
     link: LinkWay,
-    /// The policy that chooses a rung for each frame if applications set an accuracy floor; pi, awstream and none are for comparison
+    /// The policy that chooses a rung for each frame if applications set an accuracy floor. pi, awstream and none are for comparisons
     #[arg(long, value_name = "POLICY", default_value_t = PolicyName::Quantile, env = "MEZ_CAMERA_POLICY")]
     policy: PolicyName,
-    /// The H.264 encoder: openh264, or x264 in builds that have it
+    /// The H.264 encoder: openh264, or x264 if the build contains it
     #[arg(long, value_name = "ENCODER", default_value_t = H264Library::Openh264, env = "MEZ_CAMERA_H264_ENCODER")]
     h264_encoder: H264Library,
-    /// What decodes video: software (H.264 in this process, H.265 and AV1 by ffmpeg), a decoder of the platform through ffmpeg (v4l2m2m, vaapi, cuda), ffmpeg's own (ffmpeg), or auto: the first of the platform that works and is quicker than software
+    /// Decoder for video: software (H.264 in this process; H.265 and AV1 by ffmpeg), a hardware decoder through ffmpeg (v4l2m2m, vaapi, cuda), ffmpeg's own decoders (ffmpeg), or auto (the first hardware decoder that works and is faster than software)
     #[arg(long, value_name = "DECODER", default_value_t = DecoderChoice::Software, env = "MEZ_CAMERA_DECODER")]
     decoder: DecoderChoice,
     /// Folder with the keys of this host [default: ~/.config/mez/keys]
@@ -79,34 +79,34 @@ pub(crate) struct CameraArgs {
     /// The source of frames: a video file, /dev/videoN, or an rtsp:// or http:// address [default: programs publish through --socket]
     #[arg(long, value_name = "SOURCE", env = "MEZ_SOURCE", hide_env_values = true)]
     source: Option<String>,
-    /// File with the source's USER:PASSWORD, which only its owner may read (mode 0600), or - for standard input [default: what the variable MEZ_SOURCE_CREDENTIALS or the systemd credential mez-source-credentials itself holds]
+    /// File with the source's USER:PASSWORD, or - for standard input. Only its owner may have access to the file (mode 0600) [default: the content of the variable MEZ_SOURCE_CREDENTIALS, else of the systemd credential mez-source-credentials]
     #[arg(long, value_name = "FILE|-", env = "MEZ_SOURCE_CREDENTIALS_FILE")]
     source_credentials: Option<PathBuf>,
-    /// Where a network camera is asked for key frames, if its video goes on as it is: its device service of ONVIF, such as http://10.0.0.9/onvif/device_service, or `off` for nowhere [default: that path on the host of an rtsp:// source]
+    /// ONVIF device service at which Mez requests key frames from a network camera whose video passes through unchanged, such as http://10.0.0.9/onvif/device_service; or `off` [default: that path on the host of an rtsp:// source]
     #[arg(long, value_name = "URL|off", env = "MEZ_SOURCE_ONVIF")]
     source_onvif: Option<OnvifChoice>,
     /// Play a file again when it ends
     #[arg(long = "loop", env = "MEZ_CAMERA_LOOP")]
     looped: bool,
-    /// Frames per second: the rate at which a file is played, or to which a live source is reduced
+    /// Frames per second: plays a file at this rate, or reduces a live source to it
     #[arg(long, value_name = "F", value_parser = parse_rate, env = "MEZ_CAMERA_FPS")]
     fps: Option<f64>,
-    /// Decode video, and publish each picture as JPEG of quality 95 [default: H.264, H.265 and AV1 without B-frames go on as the source coded them]
+    /// Decode video, and publish each picture as JPEG of quality 95 [default: H.264, H.265 and AV1 without B-frames pass through unchanged]
     #[arg(long, env = "MEZ_CAMERA_DECODE")]
     decode: bool,
-    /// Unix socket through which programs on this host publish and subscribe, or `off` [default: off with a source; else camera.sock in /run/mez for root, or in $XDG_RUNTIME_DIR/mez or ~/.cache/mez]
+    /// Unix socket for programs on this host that publish or subscribe, or `off` [default: off with a source; else camera.sock in /run/mez for root, or in $XDG_RUNTIME_DIR/mez or ~/.cache/mez]
     #[arg(long, value_name = "PATH|off", env = "MEZ_CAMERA_SOCKET")]
     socket: Option<PathBuf>,
-    /// Memory for the camera's frames; beyond that the oldest frames are dropped
+    /// Memory for the camera's frames. If it is full, the oldest frames are dropped
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_room, env = "MEZ_CAMERA_MEMORY_BYTES")]
     memory_bytes: u64,
-    /// Largest frame that is accepted
+    /// Maximum size of a frame
     #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes, env = "MEZ_CAMERA_FRAME_BYTES_MAX")]
     frame_bytes_max: u32,
-    /// Folder for state, which the broker needs again at its next start [default: /var/lib/mez for root, else ~/.local/state/mez]
+    /// Folder for state that the broker needs at its next start [default: /var/lib/mez for root, else ~/.local/state/mez]
     #[arg(long, value_name = "DIR", env = "MEZ_STATE")]
     state: Option<PathBuf>,
-    /// Share of the link's time that frames of the past may take beside live ones, 0.01 to 1
+    /// Share of the link's time that frames of the past may use while live frames are sent, 0.01 to 1
     #[arg(long, value_name = "SHARE", default_value_t = HISTORY_SHARE, value_parser = parse_history_share, env = "MEZ_CAMERA_HISTORY_SHARE")]
     history_share: f64,
     #[command(flatten)]

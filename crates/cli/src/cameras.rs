@@ -20,40 +20,40 @@ use crate::text::table;
 /// How often `--watch` asks the edge.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// List the cameras of an edge: connected or absent, source, frame rate, bytes on the link, and what became of their frames
+/// List the cameras of an edge: connected or absent, source, frame rate, bytes on the link, and what happened to their frames
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
   mez cameras                      at the edge on this host
-  mez cameras 'dock/*'             only cameras of the dock
-  mez cameras --watch              the same again every second
+  mez cameras 'dock/*'             only cameras in dock/
+  mez cameras --watch              update every second
   mez cameras --columns camera,rtt,log
   mez cameras --json               a line of JSON for each camera
   mez cameras --edge edge.local    at another edge, with the keys of an application
-  mez cameras show dock/cam1       which certificate it started with, from where and when
-  mez cameras reset dock/cam1      forget its earlier starts, so that it can connect again
-  mez cameras forget dock/old      forget a camera that will not come again
+  mez cameras show dock/cam1       its starts: certificate, address and time
+  mez cameras reset dock/cam1      forget its starts, so that a refused camera can connect again
+  mez cameras forget dock/old      forget a camera that was removed
 
-SOURCE tells whether frames come from the camera's source (a publisher, a file, a device or a network camera): live, stalled (none for several \
-intervals of its own rate), lost (gone, or it cannot be read) or ended (in good order). `-`: it has published none yet, or is absent.
+SOURCE is the state of the camera's source (a publisher, a file, a device or a network camera): live (it gives frames), stalled (no frame for several of \
+its usual intervals), lost (it failed or cannot be read) or ended (it ended normally). `-`: the camera has published no frame yet, or is absent.
 
-A camera publishes all the time. Its frames cross the link only while somebody subscribes."
+A camera always publishes. Its frames cross the link only while somebody subscribes."
 )]
 pub(crate) struct CamerasArgs {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Which cameras, such as dock/cam1 or 'dock/*' [default: all]
+    /// The cameras: a name or a pattern, such as dock/cam1 or 'dock/*' [default: all]
     #[arg(value_name = "PATTERN")]
     pattern: Option<CameraPattern>,
-    /// Show the cameras again every second, until Ctrl-C
+    /// Update the list every second, until Ctrl-C
     #[arg(long)]
     watch: bool,
-    /// Print a line of JSON for each camera, with the names of Python's mez.CameraInfo
+    /// Print one line of JSON for each camera, with the field names of mez.CameraInfo in Python
     #[arg(long, conflicts_with = "columns")]
     json: bool,
-    /// Columns to show, with commas between them [default: the most important ones that fit the terminal; all if it is none]
+    /// Columns to show, with commas between them [default: the most important ones that fit into the terminal; all if the output is not a terminal]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = columns::parser(COLUMNS))]
     columns: Vec<String>,
     #[command(flatten)]
@@ -62,13 +62,13 @@ pub(crate) struct CamerasArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show which certificate a camera started with, from where and when, and when it was reset
+    /// Show the starts of a camera (certificate, address and time), and its resets
     #[command(after_help = "\
 Example:
   mez cameras show dock/cam1
 
-Each frame, also in logs, has the epoch of its start. So frames of two hosts with the same identity can be told apart. The edge keeps the \
-newest 64 starts, and at least one of each certificate and address.")]
+Every frame, live or in a log, has the epoch of its camera's start. So you can distinguish frames of two hosts that used the same identity. The edge keeps \
+the newest 64 starts, and at least one for each certificate and address.")]
     Show {
         /// The camera, such as dock/cam1
         #[arg(value_name = "CAMERA")]
@@ -76,16 +76,16 @@ newest 64 starts, and at least one of each certificate and address.")]
         #[command(flatten)]
         connect: ConnectArgs,
     },
-    /// Reset a camera that the edge refuses because somebody else used its keys: forget its starts, and put its log aside
+    /// Reset a camera that the edge refuses because somebody else used its keys: forget its starts, and move its log aside
     #[command(after_help = "\
 Example:
   mez cameras reset dock/cam1      on the edge's host
 
-First make sure that nobody else can use the camera's keys any more, because whoever has them can connect as the camera again. The edge then \
-closes the camera's connection, forgets its starts, and puts its log on disk aside. The command prints the folder, which `mez store` reads. \
-Subscriptions to the camera end, and clients subscribe again by themselves. The camera connects by itself; nothing is to be done there.
+First make sure that nobody else can use the camera's keys any more. Otherwise they can connect as the camera again. The edge closes the camera's \
+connection, forgets its starts, and moves its log on disk to another folder. The command prints this folder; `mez store` can read it. \
+Subscriptions to the camera end, and clients subscribe again automatically. The camera connects again automatically.
 
-The command works only on the edge's own host, through its Unix socket. The edge records every reset: see `mez cameras show`.")]
+The command works only on the edge's host, through its Unix socket. The edge records every reset: see `mez cameras show`.")]
     Reset {
         /// The camera, such as dock/cam1
         #[arg(value_name = "CAMERA")]
@@ -96,16 +96,16 @@ The command works only on the edge's own host, through its Unix socket. The edge
         #[command(flatten)]
         connect: ConnectArgs,
     },
-    /// Forget a camera that is not connected: it is no longer listed, and contracts do not warn of it
+    /// Forget an absent camera: it is no longer listed, and contracts no longer report it as absent
     #[command(after_help = "\
 Example:
   mez cameras forget dock/old      on the edge's host
 
-The edge drops the camera's frames from memory, and puts its log on disk aside; the command prints the folder, which `mez store` reads. \
-Subscriptions go on without the camera. If it connects again, it is a new camera. A camera that is connected is not forgotten: stop it first.
+The edge drops the camera's frames from memory, and moves its log on disk to another folder. The command prints this folder; `mez store` can read it. \
+Subscriptions continue without the camera. If it connects again, it counts as a new camera. To forget a connected camera, stop it first.
 
-The edge forgets by itself a camera that has not been connected for a week, if no log on disk holds frames of it and no subscription names it: \
-see `mez edge --forget-after`. The command works only on the edge's own host, through its Unix socket.")]
+The edge automatically forgets a camera that was absent for a week, unless its disk holds frames of the camera or a subscription names it: \
+see `mez edge --forget-after`. The command works only on the edge's host, through its Unix socket.")]
     Forget {
         /// The camera, such as dock/old
         #[arg(value_name = "CAMERA")]

@@ -15,15 +15,15 @@ use crate::unnamed;
 /// Where the edge is, and which keys to use.
 #[derive(Debug, Args)]
 pub(crate) struct ConnectArgs {
-    /// The edge: a host name, an address, or unix:///PATH. Give several (repeated, or separated by commas) in order of preference [default: the
-    /// Unix socket of the edge on this host, as in `mez edge`, if one runs; else the edge that answers on the local network]
+    /// The edge: a host name, an address, or unix:///PATH. To give several edges, repeat the option or write commas between them, in order of
+    /// preference [default: the Unix socket of the edge on this host, as in `mez edge`, if one runs; else the edge that answers on the local network]
     #[arg(long, value_name = "EDGE", env = "MEZ_EDGE", value_delimiter = ',', value_parser = parse_edge)]
     edge: Vec<String>,
-    /// Folder with the keys of this host, which an edge on another host asks for [default: ~/.config/mez/keys]
+    /// Folder with the keys of this host, which are needed for an edge on another host [default: ~/.config/mez/keys]
     #[arg(long, value_name = "DIR", env = "MEZ_KEYS")]
     keys: Option<PathBuf>,
-    /// File of settings (TOML) that names edge and keys, or that of this host's edge, whose socket is used; or `off` for none [default: app.toml in
-    /// ~/.config/mez, else in /etc/mez; for the socket edge.toml there]
+    /// File of settings (TOML): app.toml with the edge and the keys, or edge.toml of the edge on this host, whose socket is used; or `off` for none
+    /// [default: app.toml in ~/.config/mez, else in /etc/mez; for the socket, edge.toml there]
     #[arg(long, value_name = "FILE|off", env = "MEZ_APP_CONFIG")]
     config: Option<OsString>,
 }

@@ -17,21 +17,21 @@ use crate::text::{parse_period, table};
 /// The longest time that is looked.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Look for edges on the local network, and have each prove that it is one of this site
+/// Look for edges on the local network, and verify that they belong to this site
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mez discover                     the edges that answer, with their ports and the address of the page
-  mez discover --json              a line of JSON for each
+  mez discover --json              one line of JSON for each edge
 
-An edge answers if it was started with --announce. Each edge has to prove with its certificate that it is one of the site whose keys this host has. \
-PROVEN says so, or why it is not taken. Anybody on the network can announce anything, so programs take only what is proven. \
-The exit status is 1 if no edge is.")]
+An edge answers if it was started with --announce. Each edge must prove with its certificate that it belongs to the site whose keys this host has. \
+The column PROVEN gives the result. Anybody on the network can announce anything, so programs use only edges that have proved it. \
+The exit status is 1 if there is none.")]
 pub(crate) struct DiscoverArgs {
-    /// Print a line of JSON for each edge
+    /// Print one line of JSON for each edge
     #[arg(long)]
     json: bool,
-    /// How long edges have to answer, such as 5s
+    /// How long to wait for answers, such as 5s
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_period)]
     time: Duration,
     /// Folder with the keys of this host [default: ~/.config/mez/keys]

@@ -35,18 +35,18 @@ use crate::text::{parse_count, parse_frame_bytes, parse_period, parse_room};
 #[command(after_help = "\
 Examples:
   mez edge                                       all defaults: cameras at UDP 7650, gRPC at TCP 7651
-  mez edge --dns edge.example --memory-bytes 4GiB  gRPC clients dial edge.example; 4 GiB of memory for frames
+  mez edge --dns edge.example --memory-bytes 4GiB  gRPC clients connect to edge.example; 4 GiB of memory for frames
   mez edge --grpc off --enrol off                no applications on other hosts, no new devices
-  mez edge --signer unix:///run/mez/signer.sock  another user's `mez keys serve` has the authority's key
-  mez edge --channel 'hall=dock/*,yard/cam1'     these cameras share one radio cell: divide it fairly
+  mez edge --signer unix:///run/mez/signer.sock  `mez keys serve` of another user has the authority's key
+  mez edge --channel 'hall=dock/*,yard/cam1'     these cameras share one radio cell, which Mez divides
   mez edge --web                                 the page, health and metrics at https://localhost:7653
-  mez edge --announce                            others on this network find it without --edge
+  mez edge --announce                            cameras and applications on this network find it without --edge
   mez edge open                                  a link that signs a browser in to the page of the edge on this host
-  mez edge --config edge.toml                    settings from a file; flags and variables go before it
+  mez edge --config edge.toml                    settings from a file; flags and variables override it
 
-Without --config the settings are read from ~/.config/mez/edge.toml (or $XDG_CONFIG_HOME/mez/edge.toml), else from /etc/mez/edge.toml, if one is \
-there. SIGHUP has them read again. `mez config check FILE` names what is wrong with a file, `mez config show edge` what is in force.
-The line `ready …` on the standard output says that the broker serves. The command ends with Ctrl-C or SIGTERM.")]
+Without --config, the edge reads ~/.config/mez/edge.toml (or $XDG_CONFIG_HOME/mez/edge.toml) if it exists, otherwise /etc/mez/edge.toml if it \
+exists. On SIGHUP, the edge reads its file again. `mez config check FILE` finds errors in a file. `mez config show edge` prints the settings in force.
+When the broker is ready, it prints a line `ready …` to the standard output. The command ends with Ctrl-C or SIGTERM.")]
 pub(crate) struct EdgeArgs {
     /// File of settings (TOML), or `off` for none [default: edge.toml in ~/.config/mez, else in /etc/mez]
     #[arg(long, value_name = "FILE|off", env = "MEZ_EDGE_CONFIG")]
@@ -54,74 +54,74 @@ pub(crate) struct EdgeArgs {
     /// Folder with the keys of this host [default: ~/.config/mez/keys]
     #[arg(long, value_name = "DIR", env = "MEZ_KEYS")]
     keys: Option<PathBuf>,
-    /// Name of this edge within the site [default: an edge identity in the folder of keys, else the host's name]
+    /// Name of this edge within the site [default: the edge identity in the folder of keys, else the host's name]
     #[arg(long, value_name = "NAME", env = "MEZ_EDGE_NAME")]
     name: Option<Name>,
-    /// Host name or address that gRPC clients in other languages dial; may be repeated
+    /// Host name or address to which gRPC clients in other languages connect; may be repeated
     #[arg(long, value_name = "NAME", env = "MEZ_EDGE_DNS", value_delimiter = ',')]
     dns: Vec<String>,
-    /// Address and port where cameras connect (UDP, and TCP on the same number)
+    /// Address and port for cameras (UDP, and TCP with the same number)
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = every_address(ports::LINK), value_parser = parse_address, env = "MEZ_EDGE_LISTEN")]
     listen: SocketAddr,
-    /// Address and port where applications on other hosts connect (gRPC over TLS), or `off`
+    /// Address and port for applications on other hosts (gRPC over TLS), or `off`
     #[arg(long, value_name = "ADDRESS:PORT|off", default_value_t = Port::On(every_address(ports::GRPC)), env = "MEZ_EDGE_GRPC")]
     grpc: Port,
-    /// Address and port where new devices enrol (TLS), if this host made the site, or `off`
+    /// Address and port for the enrolment of new devices (TLS), or `off`. Only used on the host where the site was made
     #[arg(long, value_name = "ADDRESS:PORT|off", default_value_t = Port::On(every_address(ports::ENROL)), env = "MEZ_EDGE_ENROL")]
     enrol: Port,
-    /// Address and port of the page, its data, health and metrics (HTTP over TLS); `on` for 127.0.0.1:7653, or `off`
+    /// Address and port of the page with its data, of health and of metrics (HTTPS); `on` means 127.0.0.1:7653; or `off`
     #[arg(long, value_name = "ADDRESS:PORT|on|off", default_value_t = Web(None), num_args = 0..=1, default_missing_value = "on", env = "MEZ_EDGE_WEB")]
     web: Web,
-    /// File with a token by which metrics are scraped without a certificate: `Authorization: Bearer TOKEN`; one line of 16 to 1024 characters
+    /// File with a token for reading metrics without a certificate (`Authorization: Bearer TOKEN`): one line of 16 to 1024 characters
     #[arg(long, value_name = "FILE", env = "MEZ_EDGE_SCRAPE_TOKEN_FILE")]
     scrape_token_file: Option<PathBuf>,
-    /// Header by which a reverse proxy says who asks for the page or its data, such as X-Remote-User; that person is the application app/proxy/NAME. Needs web_proxy_from
+    /// Header in which a reverse proxy gives the name of the user, such as X-Remote-User, for the page and its data. This user has the rights of the application app/proxy/NAME. Needs web_proxy_from
     #[arg(long, value_name = "HEADER", env = "MEZ_EDGE_WEB_PROXY_HEADER")]
     web_proxy_header: Option<ProxyHeaderName>,
-    /// Who may send that header: `loopback` for every program on this host, or the application whose certificate the proxy shows, such as app/gateway; may be repeated. Requests with the header from others are refused
+    /// Who may send this header: `loopback` (every program on this host), or the application whose certificate the proxy has, such as app/gateway; may be repeated. If others send the header, the edge refuses the request
     #[arg(long, value_name = "loopback|app/NAME", env = "MEZ_EDGE_WEB_PROXY_FROM", value_delimiter = ',')]
     web_proxy_from: Vec<ProxySender>,
-    /// How many days before its end events tell of a certificate
+    /// How many days before the end of a certificate the edge sends the event `ends_soon`
     #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(0..=36_500), env = "MEZ_EDGE_EVENT_CERTIFICATE_DAYS")]
     event_certificate_days: u32,
-    /// How many records of a camera a group of readers may be behind before events tell of it; it has caught up at half of that
+    /// If more records of a camera than this wait for a group of readers, the edge sends the event `behind`; and `ok` when at most half of that wait
     #[arg(long, value_name = "N", default_value_t = EventBounds::default().lag_records_max, value_parser = clap::value_parser!(u64).range(1..), env = "MEZ_EDGE_EVENT_LAG_RECORDS")]
     event_lag_records: u64,
-    /// Announce this edge on the local network (multicast DNS), with the name of its site and its ports, so that cameras and applications of the site find it that were told of no edge
+    /// Announce this edge on the local network (multicast DNS), with its site's name and its ports. Then cameras and applications of the site find it without --edge
     #[arg(long, env = "MEZ_EDGE_ANNOUNCE")]
     announce: bool,
-    /// Who renews certificates: the Unix socket of `mez keys serve --signer` (unix:///PATH), or another edge of the site (HOST). This process then
-    /// never uses the authority's key, enrols no devices, and needs an identity of its own [default: this process, if it finds the authority's key]
+    /// Who renews certificates: the Unix socket of `mez keys serve --signer` (unix:///PATH), or another edge of the site (HOST). Then this edge
+    /// does not use the authority's key, does not enrol devices, and needs its own identity [default: this edge, if it finds the authority's key]
     #[arg(long, value_name = "unix:///PATH|HOST", env = "MEZ_EDGE_SIGNER", value_parser = parse_signer)]
     signer: Option<Address>,
-    /// Unix socket where applications on this host connect [default: edge.sock in /run/mez for root, else in $XDG_RUNTIME_DIR/mez or ~/.cache/mez]
+    /// Unix socket for applications on this host [default: edge.sock in /run/mez for root, else in $XDG_RUNTIME_DIR/mez or ~/.cache/mez]
     #[arg(long, value_name = "PATH", env = "MEZ_EDGE_SOCKET")]
     socket: Option<PathBuf>,
-    /// Memory for the frames of all cameras together; beyond that the oldest frames are dropped
+    /// Memory for the frames of all cameras together. If it is full, the oldest frames are dropped
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_room, env = "MEZ_EDGE_MEMORY_BYTES")]
     memory_bytes: u64,
-    /// Most cameras that may connect
+    /// Maximum number of cameras
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_count, env = "MEZ_EDGE_CAMERAS_MAX")]
     cameras_max: usize,
-    /// How long a camera may be absent before the edge forgets it, such as 7d, or `never`. It is not forgotten while the edge's disk holds frames of it, or a subscription names it without a pattern
+    /// The edge forgets a camera that is absent for this long, such as 7d, or `never`. It does not forget a camera while its disk holds frames of it, or a subscription names it without a pattern
     #[arg(long, value_name = "TIME|never", default_value = "7d", env = "MEZ_EDGE_FORGET_AFTER")]
     forget_after: Age,
-    /// Largest frame that is accepted
+    /// Maximum size of a frame
     #[arg(long, value_name = "SIZE", default_value = "32MiB", value_parser = parse_frame_bytes, env = "MEZ_EDGE_FRAME_BYTES_MAX")]
     frame_bytes_max: u32,
-    /// What decodes video for stills: software (H.264 in this process, H.265 and AV1 by ffmpeg), a decoder of the platform through ffmpeg (v4l2m2m, vaapi, cuda), ffmpeg's own (ffmpeg), or auto: the first of the platform that works and is quicker than software
+    /// Decoder that makes still images of video: software (H.264 in this process; H.265 and AV1 by ffmpeg), a hardware decoder through ffmpeg (v4l2m2m, vaapi, cuda), ffmpeg's own decoders (ffmpeg), or auto (the first hardware decoder that works and is faster than software)
     #[arg(long, value_name = "DECODER", default_value_t = DecoderChoice::Software, env = "MEZ_EDGE_DECODER")]
     decoder: DecoderChoice,
-    /// Folder for state, which the broker needs again at its next start [default: /var/lib/mez for root, else ~/.local/state/mez]
+    /// Folder for state that the broker needs at its next start [default: /var/lib/mez for root, else ~/.local/state/mez]
     #[arg(long, value_name = "DIR", env = "MEZ_STATE")]
     state: Option<PathBuf>,
-    /// Folder with profiles that applications may choose by name [default: profiles in the folder of --state]
+    /// Folder with profiles that applications can use by name [default: profiles in the folder of --state]
     #[arg(long, value_name = "DIR", env = "MEZ_EDGE_PROFILES")]
     profiles: Option<PathBuf>,
-    /// Cameras that share a channel, such as a radio cell. Mez divides it so that the worst-off camera fares best, with `NAME:sum=…` so that the sum of accuracies is highest, or with `NAME:bandwidth=…` so that all get the same bandwidth; may be repeated
+    /// Cameras that share a channel, such as a radio cell. Mez divides the channel: by default it maximises the accuracy of the worst camera; with `NAME:sum=…` the sum of accuracies; with `NAME:bandwidth=…` all cameras get the same bandwidth. May be repeated
     #[arg(long = "channel", value_name = "NAME=PATTERN,…", env = "MEZ_EDGE_CHANNEL", value_delimiter = ';')]
     channels: Vec<DeclaredChannel>,
-    /// Most bytes of the audit log, which `mez keys audit` reads
+    /// Maximum size of the audit log, which `mez keys audit` prints
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_room, env = "MEZ_EDGE_AUDIT_BYTES")]
     audit_bytes: u64,
     /// How long the audit log keeps records
@@ -129,14 +129,14 @@ pub(crate) struct EdgeArgs {
     audit_age: Duration,
     #[command(flatten)]
     persist: PersistArgs,
-    /// Keep only frames on disk, not the replies of applications and the changes of their contracts [default: both are kept with --store,
+    /// Keep only frames on disk, no notes (replies of applications, states of contracts and sources) [default: with --store, notes are kept
     /// in a sixteenth of --store-bytes]
     #[arg(long, help_heading = "Frames on disk", env = "MEZ_EDGE_NO_NOTES")]
     no_notes: bool,
-    /// How many programs of this host that decode video have to follow a camera before the edge decodes it once for all of them; `off`: each decodes for itself
+    /// If at least this many programs on this host decode a camera's video, the edge decodes it once for all of them; `off`: each program decodes by itself
     #[arg(long, value_name = "N|off", default_value_t = SharedFrom(ApiLimits::default().shared_pictures_from), env = "MEZ_EDGE_SHARED_PICTURES_FROM")]
     shared_pictures_from: SharedFrom,
-    /// Where the edge decodes for several programs of this host: in a process beside it, which it starts when it needs one, or in its own
+    /// Where the edge decodes for several programs of this host: in a separate process, which it starts when needed, or in its own process
     #[arg(long, value_name = "WHERE", value_enum, default_value_t, env = "MEZ_EDGE_SHARED_PICTURES_IN")]
     shared_pictures_in: SharedIn,
     #[command(flatten)]
@@ -150,7 +150,7 @@ struct SharedFrom(usize);
 /// Where shared pictures are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum SharedIn {
-    /// In a process beside the edge's.
+    /// In a separate process.
     #[default]
     Process,
     /// In the edge's process.

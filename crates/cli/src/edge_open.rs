@@ -16,12 +16,12 @@ use crate::failure::Failure;
 #[command(after_help = "\
 Examples:
   mez edge open                      as the user that the edge runs as, who may see everything
-  mez edge open --as app/wall        as an application, with its grants: for a screen on the wall
-  xdg-open \"$(mez edge open)\"       opens it at once
+  mez edge open --as app/wall        as an application, with its grants, for example for a screen on the wall
+  xdg-open \"$(mez edge open)\"       opens the link at once
 
-The link works for five minutes and for one browser, which stays signed in for 12 hours at most. Whoever has the link can use it, so treat it like a \
-password. The browser does not know the site's authority and says so: compare the fingerprint of the certificate that it shows with the one that is \
-printed here. The page has to be turned on: `mez edge --web`.")]
+The link works for five minutes and for one browser. The browser stays signed in for at most 12 hours. Anybody who has the link can use it, so keep it \
+secret, like a password. The browser does not know the site's authority, and warns. Compare the fingerprint of the certificate that the browser shows with \
+the one that is printed here. The edge must run with the page: `mez edge --web`.")]
 pub(crate) struct OpenArgs {
     /// Sign in as this application, with its grants, instead of this user
     #[arg(long = "as", value_name = "app/NAME")]

@@ -13,27 +13,27 @@ use crate::connect::ConnectArgs;
 use crate::failure::Failure;
 use crate::text::table;
 
-/// List the groups of readers of an edge: members, how far behind they are, what was given again, and dead letters
+/// List the groups of readers of an edge: members, waiting records, records that were given again, and dead letters
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
-  mez groups                       those of this user; for the user that the edge runs as, those of everybody
+  mez groups                       groups of this user; for the user that the edge runs as, all groups
   mez groups --json                a line of JSON for each group
-  mez groups show detect           members, cameras and dead letters of one
-  mez groups forget detect         forget one that nobody is in, with its place
+  mez groups show detect           members, cameras and dead letters of one group
+  mez groups forget detect         forget a group without members, and its place
   mez groups --edge edge.local     at another edge, with the keys of an application
 
-LAG counts the records that the edge has and the group was not given yet. OPEN ones are given and not settled; AGAIN counts how often one was given \
-again; DEAD letters were given as often as allowed, and nobody could work on them; LOST ones could not be given again. The numbers are those since \
-the edge was started. PLACE: `disk` if the group goes on where it was after a restart of the edge, else `memory`; `asleep` if nobody was in \
-it since the edge was started."
+LAG: records that the edge has and that no member has got yet. OPEN: records that a member has got and not settled. AGAIN: how often a record was \
+given again. DEAD: dead letters, which were given as often as allowed, and no member could process them. LOST: records that could not be given again. \
+All numbers are since the start of the edge. PLACE: `disk` survives a restart of the edge, `memory` does not; `asleep`: no member since the edge \
+was started."
 )]
 pub(crate) struct GroupsArgs {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Print a line of JSON for each group
+    /// Print one line of JSON for each group
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -42,18 +42,18 @@ pub(crate) struct GroupsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show a group's members, how far it has come with each camera, and its dead letters with their errors
+    /// Show a group's members, its position in each camera's log, and its dead letters with their errors
     Show {
-        /// Its name
+        /// Name of the group
         name: String,
         #[command(flatten)]
         connect: ConnectArgs,
     },
-    /// Forget a group that nobody is in, with its place: a group of that name then begins now
+    /// Forget a group without members, and its place. A new group of that name starts with records published from then on
     Forget {
-        /// Its name
+        /// Name of the group
         name: String,
-        /// Whose it is, such as app/counter, if it is not yours: only for the user that the edge runs as, on its host
+        /// The group's owner, such as app/counter, if it is not you. Only for the user that the edge runs as, on the edge's host
         #[arg(long, value_name = "WHO")]
         owner: Option<String>,
         #[command(flatten)]

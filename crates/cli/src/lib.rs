@@ -47,7 +47,7 @@ const EVERYWHERE: &str = "Options of all commands";
     propagate_version = true,
     after_help = "\
 To try it on one host, run these in three terminals:
-  mez keys init                                            make a site, once
+  mez keys init                                            make a site (only once)
   mez edge                                                 the edge broker
   mez camera dock/cam1 --edge localhost --source video.mp4 --loop
   mez subscribe 'dock/*'                                   a live line for each camera
@@ -79,22 +79,22 @@ enum Command {
     /// Measure how far frames can be compressed before your detector misses objects (needs the Python package)
     #[command(disable_help_flag = true)]
     Profile(PythonArgs),
-    /// Run stages that work on frames, each in processes of its own (needs the Python package)
+    /// Run a pipeline: stages that process frames, each in its own processes (needs the Python package)
     #[command(disable_help_flag = true)]
     Pipeline(PythonArgs),
-    /// Hand on what cameras and applications publish to another system (needs the Python package)
+    /// Copy data between an edge and another system: Kafka, DDS, webhooks, MQTT (needs the Python package)
     #[command(disable_help_flag = true)]
     Bridge(PythonArgs),
-    /// Turn frames of cameras into pictures for their displays (needs the Python package)
+    /// Run an engine: it makes pictures of cameras' frames, and sends them back (needs the Python package)
     #[command(disable_help_flag = true)]
     Engine(PythonArgs),
-    /// Train and try styles, in which engines paint (needs the Python package)
+    /// Train and test styles for the engine that repaints frames (needs the Python package)
     #[command(disable_help_flag = true)]
     Style(PythonArgs),
-    /// Send pictures to an engine, and show what it makes of them (needs the Python package)
+    /// Send frames to an engine at the edge, and show the pictures that it makes of them (needs the Python package)
     #[command(disable_help_flag = true)]
     Offload(PythonArgs),
-    /// Show cameras, applications and groups of an edge in the terminal, once a second (needs the Python package)
+    /// Show cameras, applications and groups of an edge in the terminal, updated every second (needs the Python package)
     #[command(disable_help_flag = true)]
     Top(PythonArgs),
     /// Run an experiment (needs the Python package and a checkout)

@@ -13,31 +13,31 @@ use crate::text::{parse_bytes, parse_count, parse_period};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Limits of applications (docs/limits.md)")]
 pub(crate) struct LimitArgs {
-    /// Most connections of applications, of all kinds
+    /// Maximum number of connections of applications, all kinds together
     #[arg(long, value_name = "N", default_value_t = ApiLimits::default().connections_max, value_parser = parse_count, env = "MEZ_CONNECTIONS_MAX")]
     connections_max: usize,
-    /// Most connections of one principal: a member of the site, or a user of this host
+    /// Maximum number of connections of one principal (a member of the site, or a user of this host)
     #[arg(long, value_name = "N", default_value_t = ApiLimits::default().connections_per_principal_max, value_parser = parse_count, env = "MEZ_CONNECTIONS_PER_PRINCIPAL_MAX")]
     connections_per_principal_max: usize,
-    /// Most subscriptions
+    /// Maximum number of subscriptions
     #[arg(long, value_name = "N", default_value_t = ApiLimits::default().subscriptions_max, value_parser = parse_count, env = "MEZ_SUBSCRIPTIONS_MAX")]
     subscriptions_max: usize,
-    /// Most subscriptions of one principal
+    /// Maximum number of subscriptions of one principal
     #[arg(long, value_name = "N", default_value_t = ApiLimits::default().subscriptions_per_principal_max, value_parser = parse_count, env = "MEZ_SUBSCRIPTIONS_PER_PRINCIPAL_MAX")]
     subscriptions_per_principal_max: usize,
-    /// Most calls under way on one gRPC connection
+    /// Maximum number of simultaneous calls on one gRPC connection
     #[arg(long, value_name = "N", default_value_t = ApiLimits::default().calls_per_connection_max, value_parser = parse_count, env = "MEZ_CALLS_PER_CONNECTION_MAX")]
     calls_per_connection_max: usize,
-    /// Memory for frames that applications have not taken yet, besides what logs hold
+    /// Memory for frames that applications have not taken completely, in addition to the logs
     #[arg(long, value_name = "SIZE", default_value_t = Bytes(ReaderMemoryLimits::default().bytes_max), env = "MEZ_UNREAD_BYTES_MAX")]
     unread_bytes_max: Bytes,
-    /// The same for the applications of one principal
+    /// The same for all applications of one principal together
     #[arg(long, value_name = "SIZE", default_value_t = Bytes(ReaderMemoryLimits::default().principal_bytes_max), env = "MEZ_UNREAD_BYTES_PER_PRINCIPAL_MAX")]
     unread_bytes_per_principal_max: Bytes,
-    /// How long an application may stand still before its frames make room for those of others
+    /// If an application makes no progress for this long, its memory for frames is given to another application that needs it
     #[arg(long, value_name = "TIME", default_value_t = Seconds(ReaderMemoryLimits::default().patience), env = "MEZ_UNREAD_PATIENCE")]
     unread_patience: Seconds,
-    /// Bytes of frames of the past that one principal may read in a second, with a second's worth in advance; `off`: as many as come
+    /// Bytes of frames of the past that one principal may read per second; after a pause, the bytes of one more second. `off`: no limit
     #[arg(long, value_name = "SIZE|off", default_value_t = Pace(None), env = "MEZ_PAST_BYTES_PER_SECOND")]
     past_bytes_per_second: Pace,
 }

@@ -15,19 +15,19 @@ use crate::text::{parse_bytes, parse_duration};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Frames on disk")]
 pub(crate) struct PersistArgs {
-    /// Folder of a store: frames are also kept there, encrypted, and outlive the broker [default: frames are kept in memory only]
+    /// Folder of a store. Frames are also written there, encrypted, and survive a restart of the broker [default: frames are only in memory]
     #[arg(long, value_name = "DIR", env = "MEZ_STORE")]
     store: Option<PathBuf>,
-    /// File with the store's keys, made by `mez store key` [default: the keys that MEZ_STORE_KEY itself holds, the systemd credential mez-store-key, else store.key in the folder of keys]
+    /// File with the store's keys, which `mez store key` makes [default: the keys in the variable MEZ_STORE_KEY itself, else the systemd credential mez-store-key, else store.key in the folder of keys]
     #[arg(long, value_name = "FILE", env = "MEZ_STORE_KEY_FILE")]
     store_key: Option<PathBuf>,
-    /// Disk space for each camera; beyond that the oldest frames are dropped
+    /// Disk space for each camera. If it is full, the oldest frames are dropped
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = parse_disk_bytes, env = "MEZ_STORE_BYTES")]
     store_bytes: u64,
-    /// How long frames stay on disk, such as 72h [default: until the space is needed]
+    /// Maximum age of frames on disk, such as 72h [default: frames stay until their space is needed]
     #[arg(long, value_name = "TIME", value_parser = parse_age, env = "MEZ_STORE_AGE")]
     store_age: Option<Duration>,
-    /// How much a power cut may lose: half a minute (async), a second (group), or a fifth of a second (sync)
+    /// How much a power cut may lose: half a minute (async), one second (group), or a fifth of a second (sync)
     #[arg(long, value_enum, default_value_t = DurabilityArg::Group, env = "MEZ_DURABILITY")]
     durability: DurabilityArg,
 }

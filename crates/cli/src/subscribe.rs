@@ -27,30 +27,30 @@ use crate::failure::Failure;
 use crate::live::{Screen, wrap};
 use crate::text::{parse_duration, parse_time};
 
-/// Watch cameras: a live line for each, with frame rate, age, bytes on the link, skipped frames and why
+/// Watch cameras: a live line for each, with frame rate, age, bytes on the link, and skipped frames by reason
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mez subscribe 'dock/*'                              newest frames of every camera of the dock
+  mez subscribe 'dock/*'                              newest frames of every camera in dock/
   mez subscribe dock/cam1 --save frames               write each delivered frame to a file
   mez subscribe '**' --since -10m --until now --save frames
-  mez subscribe dock/cam1 --resume fill --save frames every frame that the camera holds, also after restarts
+  mez subscribe dock/cam1 --resume fill --save frames every frame that the camera has, also after restarts
   mez subscribe dock/cam1 --since -10m --until now --quality jpeg/w640/q70/420 --save frames
-  mez subscribe dock/cam1 --quality original --save frames   originals, in what contracts on the camera leave of the link
+  mez subscribe dock/cam1 --quality original --save frames   originals; contracts on the camera have priority on the link
   mez subscribe 'dock/*' --edge edge.local --latency-ms 100 --accuracy 0.95 --profile people.json
 
-In patterns, * is one segment of a name, ** is any number of them. Quote patterns, or the shell expands them to file names. \
+In patterns, * means one segment of a name, and ** any number of segments. Put patterns in quotes; otherwise the shell replaces them with file names. \
 Frames cross the link only while somebody subscribes. The command ends with Ctrl-C, with SIGTERM, or at --until or --seconds.")]
 pub(crate) struct SubscribeArgs {
-    /// Which cameras, such as dock/cam1, 'dock/*' or '**'
+    /// The cameras: a name or a pattern, such as dock/cam1, 'dock/*' or '**'
     #[arg(value_name = "PATTERN")]
     pattern: CameraPattern,
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Latency bound: the most time from capture until this program has a frame, in milliseconds
+    /// Latency bound: the maximum time from capture until this program has a frame, in milliseconds
     #[arg(long, value_name = "MS")]
     latency_ms: Option<f64>,
-    /// Accuracy floor: the lowest accuracy that is acceptable, from 0 to 1
+    /// Accuracy floor: the lowest acceptable accuracy, from 0 to 1
     #[arg(long, value_name = "SHARE")]
     accuracy: Option<f64>,
     /// Profile of the application's detector: a file, or a name in the edge's profile folder. Every edge has pedestrian-hog-vtest
@@ -62,13 +62,13 @@ pub(crate) struct SubscribeArgs {
     /// Lowest useful frame rate, in frames per second
     #[arg(long, value_name = "F", default_value_t = 0.0)]
     min_fps: f64,
-    /// Priority of the contract: higher ones are kept first if not all can be
+    /// Priority of the contract. If a camera cannot keep all contracts, it keeps those of higher priority first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i32,
-    /// Deliver every frame that crosses the link, in order, instead of the newest
+    /// Deliver every frame that crosses the link, in order, instead of the newest one
     #[arg(long)]
     every: bool,
-    /// What to do about frames that were missed because newer ones came, the link was down, or a broker was restarted
+    /// What to do with frames that were missed, because newer ones came, the link was down, or a broker was restarted
     #[arg(long, value_enum, default_value_t = ResumeArg::Newest, conflicts_with = "held_only")]
     resume: ResumeArg,
     /// Capture time to begin at: -10m, 2026-11-20T21:38:46Z, or nanoseconds since 1970 [default: now]
@@ -77,27 +77,27 @@ pub(crate) struct SubscribeArgs {
     /// Capture time to end at: now, +30s, or as for --since [default: no end]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: Option<String>,
-    /// Rung of frames of the past, such as original or jpeg/w640/q70/420; of live frames: original, in what contracts leave of the link
-    /// [default: the past as the edge holds it, live frames at the rung of the contracts on their camera]
+    /// Rung of frames of the past, such as original or jpeg/w640/q70/420. For live frames only original, in the part of the link that contracts leave
+    /// [default: frames of the past as the edge has them, live frames at the rung of the contracts on their camera]
     #[arg(long, value_name = "RUNG", conflicts_with = "held_only", value_parser = parse_quality)]
     quality: Option<Rung>,
-    /// Deliver only those frames of the past that the edge holds, without asking cameras
+    /// Deliver only those frames of the past that the edge has. Do not ask cameras
     #[arg(long, requires = "since")]
     held_only: bool,
     /// End after this time, such as 30 or 10m
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     seconds: Option<Duration>,
-    /// Columns to show, with commas between them [default: the most important ones that fit the terminal; all if it is none]
+    /// Columns to show, with commas between them [default: the most important ones that fit into the terminal; all if the output is not a terminal]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = columns::parser(COLUMNS))]
     columns: Vec<String>,
-    /// Write each frame to DIR/CAMERA/EPOCH-SEQUENCE.jpg. Needs the right `export` as well
+    /// Write each frame to DIR/CAMERA/EPOCH-SEQUENCE.jpg. This also needs the right `export`
     #[arg(long, value_name = "DIR")]
     save: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Infeasible {
-    /// Deliver the best that fits, marked
+    /// Deliver the best frames that fit, marked
     Degrade,
     /// Deliver nothing until a rung keeps both
     Skip,
@@ -107,7 +107,7 @@ enum Infeasible {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ResumeArg {
-    /// Count them, or report a stretch of time that is not held
+    /// Count them, or report a missing time span
     Newest,
     /// Fetch them from the camera and deliver every frame that it still has, in order
     Fill,

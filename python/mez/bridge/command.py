@@ -30,14 +30,14 @@ A file:
   [stream.frames]                       # every frame that crosses the link, into the topic mez.frames
   cameras = "dock/*"
 
-  [notes]                               # replies of applications into mez.results, and changes of
+  [notes]                               # replies of applications into mez.results, and states of
                                         # contracts and sources into mez.events
   cameras = "dock/*"
 
 Examples:
   mez bridge check hall7.toml           is the file valid, do the edge and Kafka answer?
   mez bridge kafka hall7.toml           copy until Ctrl-C
-  mez bridge kafka hall7.toml --json    the same, with a line of JSON every five seconds
+  mez bridge kafka hall7.toml --json    the same, with one line of JSON every five seconds
 
   mez bridge dds hall7-dds.toml         copy cameras into topics of ROS 2, and topics into cameras
 
@@ -66,7 +66,7 @@ def run(words: Sequence[str]) -> int:
     checking.add_argument("--file-only", action="store_true", help="check only the file; connect to nothing")
     schema = commands.add("schema", _schema, "print the JSON schema of bridge files, for editors")
     schema.add_argument(
-        "kind", choices=tuple(_SCHEMAS), nargs="?", default="kafka", help="of which files [kafka]"
+        "kind", choices=tuple(_SCHEMAS), nargs="?", default="kafka", help="the kind of bridge [kafka]"
     )
     return commands.run(words)
 
@@ -85,9 +85,7 @@ def _run_options(command: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"interval of the progress lines; 0: only a summary at the end [{PROGRESS_S:g}]",
     )
-    add_state(
-        command, "folder in which the bridge keeps its position in results and events; keep this folder"
-    )
+    add_state(command, "folder in which the bridge keeps its positions; do not delete it")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -65,27 +65,27 @@ def run(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mez demo --offload",
-        description="Sends a video to an engine at the edge, which paints its frames. Writes a contact "
-        "sheet: pairs of a frame and its answer, with the latency from capture to display.",
+        description="Sends a video to an engine at the edge, which repaints its frames. Writes a picture "
+        "with pairs: a frame and its answer, with the latency from capture to display.",
         allow_abbrev=False,
     )
     add = parser.add_argument
     add("--offload", action="store_true", required=True, help="show offload")
-    add("--engine", default="style", help="as of mez engine run [style; without it, a filter of OpenCV]")
+    add("--engine", default="style", help="as in mez engine run [style; without it, a filter of OpenCV]")
     add(
         "--where",
         choices=("edge", "auto"),
         default="edge",
-        help="where answers are made: at the edge, or for each frame what is sooner, there or here [edge]",
+        help="where answers are made: at the edge, or on the faster side for each frame [edge]",
     )
-    add("--seconds", type=number_within(1, 86400), default=20.0, help="how long frames flow [20]")
-    add("--fps", type=number_within(0.5, 120), help="frames per second [those of the video]")
+    add("--seconds", type=number_within(1, 86400), default=20.0, help="seconds of the demo [20]")
+    add("--fps", type=number_within(0.5, 120), help="frames per second [the video's own rate]")
     add("--width", type=int, choices=range(64, 1921), default=320, metavar="PIXELS", help="of frames [320]")
     add("--video", type=Path, metavar="FILE", help="video of the camera [the demo's]")
-    add("--answer-ms", type=number_within(10, 60_000), default=1000.0, help="as of mez offload [1000]")
+    add("--answer-ms", type=number_within(10, 60_000), default=1000.0, help="as in mez offload [1000]")
     add("--json", type=Path, metavar="FILE", help="file for the figures [none]")
     add("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="folder for pictures [out/demo]")
-    add("--headless", action="store_true", help="as of mez demo; lines are printed in any case")
+    add("--headless", action="store_true", help="no effect, because this demo always prints lines")
     return parser
 
 

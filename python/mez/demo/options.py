@@ -47,20 +47,21 @@ VIDEO: Final = Path(".cache/video/vtest.avi")
 """Where `make demo-video` leaves the video, below the checkout."""
 
 _DESCRIPTION: Final = """\
-Shows Mez at work on this machine. It starts one edge broker and several camera
-brokers as processes of their own, which talk QUIC with mutual TLS (with temporary
-keys). An application takes the newest frame of each camera, checks that it is whole,
-and finds people in as many frames as the processor allows (OpenCV's HOG detector, on
-one thread of the lowest priority). Its latency bound is 100 ms. A table shows what
-happens. At the end come a summary, which accounts for every published frame, and
-pictures of the people found. With --app your own detector takes their place.
+Shows Mez on this machine. The demo starts one edge broker and several camera brokers,
+each in its own process. They use QUIC with mutual TLS and temporary keys. An
+application takes the newest frame of each camera and checks that it is complete. It
+finds people in as many frames as the processor allows (OpenCV's HOG detector, on one
+thread of the lowest priority). Its latency bound is 100 ms. A table shows what
+happens. At the end, the demo prints a summary that accounts for every published
+frame, and writes pictures of the people that were found. With --app it uses your own
+detector.
 
 With --scenario the links between cameras and edge are emulated, and the application
-asks for the latency bound and the accuracy floor of the scenario. The profile of the
-demo's video comes with Mez (--profile). The table then shows the rate of each link,
-the rung of each frame, and the state of the contract. People are searched for after
-the run, on frames kept at both ends; the summary then says how accurate the delivered
-frames were.
+uses the latency bound and the accuracy floor of the scenario. The profile for the
+demo's video comes with Mez (--profile). The table then also shows the rate of each
+link, the rung of each frame, and the state of the contract. The detector runs after
+the run, on frames that were kept on both sides; the summary then gives the accuracy
+of the delivered frames.
 """
 
 _EPILOG: Final = """\
@@ -68,9 +69,9 @@ examples:
   mez demo                              3 cameras at 10 frames/s for 30 seconds
   mez demo --cameras 6 --fps 15         more of everything
   mez demo --headless --json out.json   no table; figures for a program
-  mez demo --seconds 120                kill -9 any broker meanwhile (the table
-                                        shows process ids), and watch it come back
-                                        and the frames flow again
+  mez demo --seconds 120                kill -9 any broker during the run (the table
+                                        shows process ids): it is started again,
+                                        and frames come again
   mez demo --scenario interference      other senders take nine tenths of a radio
                                         channel; or any file of docs/scenarios.md
   mez demo --app mine.py:detect --video yard.mp4
@@ -214,7 +215,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--seconds",
         type=number_within(1, 86400),
-        help="how long frames flow [30, or as long as the scenario]",
+        help="seconds of the demo [30, or the length of the scenario]",
     )
     add(
         "--cameras",
@@ -233,7 +234,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_whole(0, 400),
         default=40,
         metavar="N",
-        help="frames of each camera on which accuracy is scored after a scenario; 0 for none [40]",
+        help="frames of each camera whose accuracy is measured after a scenario; 0: none [40]",
     )
     add("--policy", default=POLICIES[0], help=f"policy that chooses the rung of each frame [{POLICIES[0]}]")
     add(
@@ -241,10 +242,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="POLICY,…",
         help=f"further policies to run the scenario with, for comparison ({', '.join(POLICIES[1:])})",
     )
-    add(
-        "--pipeline", metavar="NAME", help="show a pipeline instead (faces, objects), with options of its own"
-    )
-    add("--offload", action="store_true", help="show offload instead, with options of its own")
+    add("--pipeline", metavar="NAME", help="show a pipeline instead (faces, objects); it has other options")
+    add("--offload", action="store_true", help="show offload instead; it has other options")
     add("--video", type=Path, metavar="FILE", help=f"video that the cameras show, in a loop [{VIDEO}]")
     add(
         "--app",
@@ -256,17 +255,17 @@ def _parser() -> argparse.ArgumentParser:
         "--strong",
         type=float,
         metavar="SCORE",
-        help="score from which a box of the detector counts [0.5; what a built-in detector says]",
+        help="boxes below this score do not count [0.5; for a built-in detector, its own value]",
     )
     add(
         "--profile",
         metavar="FILE|none",
-        help="profile of the detector [for the demo's own video, the one that comes with Mez]",
+        help="profile of the detector [with the demo's own video: the profile that comes with Mez]",
     )
     add(
         "--headless",
         action="store_true",
-        help="print lines instead of a table [if the output is no terminal]",
+        help="print lines instead of a table [if the output is not a terminal]",
     )
     add("--json", type=Path, metavar="FILE", help="file for the figures of the summary [none]")
     add("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="folder for pictures [out/demo]")

@@ -108,20 +108,20 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--pipeline", choices=shipped.names(), required=True, help="which")
-    add("--seconds", type=number_within(1, 86400), default=20.0, help="how long frames flow [20]")
+    add("--pipeline", choices=shipped.names(), required=True, help="the pipeline")
+    add("--seconds", type=number_within(1, 86400), default=20.0, help="seconds of the demo [20]")
     add("--cameras", type=int, choices=range(1, 9), default=2, metavar="N", help="cameras, 1 to 8 [2]")
     add("--fps", type=number_within(0.5, 60), default=3.0, help="frames per second of each camera [3]")
-    add("--video", type=Path, metavar="FILE", help="video of the cameras [faces: made; objects: the demo's]")
+    add("--video", type=Path, metavar="FILE", help="video of the cameras [faces: drawn; objects: the demo's]")
     add(
         "--people",
         type=Path,
         metavar="DIR",
-        help="people to know, as for mez pipeline enrol [the made one's]",
+        help="known people, as in mez pipeline enrol [those of the drawn video]",
     )
     add("--json", type=Path, metavar="FILE", help="file for the figures [none]")
     add("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="folder for pictures [out/demo]")
-    add("--headless", action="store_true", help="as of mez demo; lines are printed in any case")
+    add("--headless", action="store_true", help="no effect, because this demo always prints lines")
     return parser
 
 

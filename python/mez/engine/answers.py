@@ -19,19 +19,20 @@ _COLOURS: Final = ((0, 159, 230), (233, 180, 86), (115, 158, 0), (66, 228, 240),
 
 
 def picture(image: Image, result: object) -> Image:
-    """Make a picture of what an engine returned.
+    """Make a picture of the result of an engine.
 
     Args:
-        image: What the engine was given: pixels (rows, columns, 3), BGR.
-        result: Pixels of uint8 and of the same size, with three channels or grey, are the picture. Boxes, as
-            `Frame.reply` takes them, are drawn into a copy of `image`.
+        image: The picture that the engine got: uint8, shape (height, width, 3), in the order blue, green,
+            red.
+        result: The result: pixels (uint8, the same height and width, with three channels or grey), or boxes
+            as in `Frame.reply`. Boxes are drawn into a copy of `image`.
 
     Returns:
-        Pixels (rows, columns, 3), BGR.
+        The pixels: uint8, shape (height, width, 3), in the order blue, green, red.
 
     Raises:
-        AnswerRefusedError: It is neither; the message says what is wrong with it.
-        MissingPackageError: There are boxes to draw, and OpenCV is not installed.
+        AnswerRefusedError: The result is neither pixels nor boxes. The message gives the reason.
+        MissingPackageError: The result has boxes, and OpenCV is not installed.
     """
     if result is None:
         raise AnswerRefusedError(f"the engine returned nothing; {_TAKEN}")

@@ -20,10 +20,10 @@ WORKERS_MAX: Final = 64
 
 _EXAMPLES: Final = """\
 Examples:
-  mez engine run style --cameras 'phone/*'                    paint frames in the style that comes with Mez
-  mez engine run boxes --cameras 'phone/*' --workers 2        find objects, and draw boxes around them
-  mez engine run mine.py:paint --cameras 'phone/*'            a function of your own: pixels in, pixels out
-  mez engine run picasso.onnx --cameras 'phone/*' --device cuda   a style of mez style train, on a GPU
+  mez engine run style --cameras 'phone/*'                    repaint frames in the style of Mez
+  mez engine run boxes --cameras 'phone/*' --workers 2        find objects, and draw boxes
+  mez engine run mine.py:paint --cameras 'phone/*'            your own function: pixels in, pixels out
+  mez engine run picasso.onnx --cameras 'phone/*' --device cuda   a style from mez style train, on a GPU
 
 docs/offload.md describes engines, and how devices get their answers.
 """
@@ -33,7 +33,7 @@ def main(words: Sequence[str]) -> int:
     """Run the command line, and return the exit status."""
     commands = Commands(
         "mez engine",
-        "Run engines: programs that turn frames of cameras into pictures for the cameras' displays.",
+        "Run engines: programs that make pictures of cameras' frames, and send them back to the cameras.",
         _EXAMPLES,
     )
     running = commands.add("run", _run, "run an engine on this host, until Ctrl-C")
@@ -46,7 +46,7 @@ def main(words: Sequence[str]) -> int:
         type=float,
         default=ANSWER_WITHIN_S,
         metavar="SECONDS",
-        help=f"kill and restart a worker that works longer on a frame [{ANSWER_WITHIN_S:g}]",
+        help=f"kill and restart a worker that works on one frame for longer than this [{ANSWER_WITHIN_S:g}]",
     )
     running.add_argument("--json", action="store_true", help="print all messages as lines of JSON")
     running.add_argument(
@@ -57,7 +57,7 @@ def main(words: Sequence[str]) -> int:
         help=f"interval of the progress lines; 0: only a summary at the end [{PROGRESS_S:g}]",
     )
     running.add_argument(
-        "--name", metavar="NAME", help="of this engine on this host, if there are several of a group [GROUP]"
+        "--name", metavar="NAME", help="name of this engine, if this host runs several of one group [GROUP]"
     )
     add_state(running, "folder for logs")
     # What `run` starts.
@@ -72,22 +72,22 @@ def _add_work(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--cameras", required=True, metavar="PATTERN", help="a camera's name, or a pattern such as 'phone/*'"
     )
-    command.add_argument("--edge", metavar="EDGE", help="the edge [MEZ_EDGE; else that of this host]")
+    command.add_argument("--edge", metavar="EDGE", help="the edge [MEZ_EDGE; else the edge of this host]")
     command.add_argument("--keys", type=Path, metavar="DIR", help="folder of keys [MEZ_KEYS]")
     command.add_argument(
         "--group",
         default=GROUP,
         metavar="NAME",
-        help=f"engines of one group share the frames; the newest frame of each camera is given [{GROUP}]",
+        help=f"engines of one group share the frames: each frame goes to one engine [{GROUP}]",
     )
     command.add_argument(
-        "--device", choices=engines.DEVICES, default="cpu", help="what computes style and boxes [cpu]"
+        "--device", choices=engines.DEVICES, default="cpu", help="processor for style and boxes [cpu]"
     )
     command.add_argument(
         "--latency-ms",
         type=float,
         metavar="MS",
-        help="the most milliseconds from capture until the engine gets a frame [as soon as possible]",
+        help="latency bound: maximum milliseconds from capture until the engine gets a frame [none]",
     )
 
 

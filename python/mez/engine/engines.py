@@ -37,22 +37,23 @@ def check(name: str) -> None:
 
 
 def load(name: str, device: str = "cpu") -> Engine:
-    """Load an engine.
+    """Load an engine: a function that makes a picture of a picture.
 
     Args:
-        name: `"noop"` returns the picture as it is. `"boxes"` finds objects of 80 kinds. `"style"` paints
-            the picture in the style that comes with Mez, `"FILE.onnx"` in one of `mez style train`.
-            `"FILE.py:NAME"` and `"MODULE:NAME"` are functions of your own. A class is made once, and the
-            object is called. Files are looked for in the current folder.
-        device: `"cpu"`, one thread; or `"cuda"`. A class of your own gets it if it has a parameter `device`.
+        name: `"noop"`: returns the picture unchanged. `"boxes"`: finds objects of 80 classes. `"style"`:
+            repaints the picture in the style that comes with Mez. `"FILE.onnx"`: repaints it in a style from
+            `mez style train`. `"FILE.py:NAME"` or `"MODULE:NAME"`: your own function or class. Of a class,
+            one object is created and called for each picture. Files are relative to the current folder.
+        device: The processor: `"cpu"` (one thread) or `"cuda"`. Your own class gets it if its constructor has
+            a parameter `device`.
 
     Returns:
-        A function that takes pixels (rows, columns, 3) of uint8 in the order blue, green, red, and returns
-        pixels of the same size, or `mez.Detections`. A function of your own may return anything that
-        `picture` takes.
+        A function. It takes pixels, uint8, shape (height, width, 3), in the order blue, green, red. It
+        returns pixels of the same size, or `mez.Detections`. Your own function may return anything that
+        `picture` accepts.
 
     Raises:
-        EngineError: There is no such engine, it cannot be loaded, or the device is not there.
+        EngineError: There is no such engine, it cannot be loaded, or the device does not exist.
     """
     if device not in DEVICES:
         raise EngineError(f'device is {device!r}; give "cpu" or "cuda"')

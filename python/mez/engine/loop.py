@@ -30,18 +30,19 @@ _log = logging.getLogger("mez")
 
 @dataclass(slots=True)
 class Counts:
-    """What an engine has done.
+    """What an engine has done so far.
 
     Attributes:
-        taken: Frames that it was given.
-        answered: Answers that were handed in.
-        sent: Answers that the edge has taken. The edge may give up an answer for a newer one.
-        refused: Frames without an answer: the engine raised, or returned what is none, or a right is missing.
-        work_ns: Time in the engine, of all frames together.
-        waited: Frames of which the age is known.
-        waited_ns: Their ages when the engine got them, together.
+        taken: Frames that the engine got.
+        answered: Answers that were passed to `Frame.answer`.
+        sent: Answers that the edge has accepted. The edge may later replace an answer by a newer one.
+        refused: Frames without an answer: the engine raised an exception, its result is not a picture, or a
+            right is missing.
+        work_ns: Time that the engine took for all frames together, in nanoseconds.
+        waited: Frames with a known age.
+        waited_ns: Sum of the ages of these frames when the engine got them, in nanoseconds.
         last_refusal: Why the last frame was refused, for people.
-        denied: The right that is missing, for people; empty: none is, as far as the edge has said.
+        denied: The missing right, for people. Empty if none is missing, as far as the edge has reported.
     """
 
     taken: int = 0
@@ -153,24 +154,27 @@ def run(
     latency_ms: float | None = None,
     end: Callable[[], bool] = lambda: False,
 ) -> Counts:
-    """Be an engine, in this process and thread: take the newest frame of each camera in turn, and answer it.
+    """Run an engine in this process and thread: take the newest frame of each camera in turn, and answer it.
 
-    If the engine raises, or returns something that is no answer, the frame is refused: the publisher gets
-    the reply `{"refused": REASON}`, the group counts a dead letter, and the loop goes on.
-    An engine that hangs hangs the loop; `mez engine run` kills and restarts it.
+    If the engine raises an exception, or its result is not a picture, the frame is refused: the publisher
+    gets the reply `{"refused": REASON}`, the group counts a dead letter, and the next frame follows. If the
+    engine hangs, this function hangs too; `mez engine run` kills and restarts a worker that hangs.
 
     Args:
-        engine: As `load` takes it, or a function.
-        cameras: A camera's name, or a pattern: `phone/*`.
+        engine: The name of an engine, as in `load`, or a function.
+        cameras: The cameras: a name or a pattern, such as `phone/*`.
         edge: As in `mez.subscribe`.
-        group: Engines with the same group share the frames: each frame goes to one of them.
+        group: The group of the engine. Engines of the same group share the frames: each frame goes to one of
+            them.
         device: As in `load`.
         keys: As in `mez.subscribe`.
-        latency_ms: As in `mez.subscribe`: the most milliseconds from capture until the engine gets a frame.
-        end: Asked after each frame, and ten times a second: whether to end.
+        latency_ms: As in `mez.subscribe`: the maximum time from capture until the engine gets a frame, in
+            milliseconds.
+        end: A function that is called after each frame, and ten times a second. If it returns true, the
+            engine ends.
 
     Returns:
-        What it has done.
+        What the engine has done.
 
     Raises:
         EngineError: The engine cannot be loaded.

@@ -15,19 +15,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Answered:
-    """A picture that an engine made of a frame. `mez.offload` gives these out.
+    """A picture that an engine made of a frame. `mez.offload` returns these.
 
     Attributes:
-        number: The frame's, counted from 0 in captured pictures.
-        frame: Its identity at the edge; `None` if the picture was made on the device.
-        captured_ns: When it was captured, in nanoseconds since 1970-01-01 UTC.
+        number: The number of the frame: pictures of the source are counted from 0.
+        frame: The frame's identity at the edge. `None` if the picture was made on the device.
+        captured_ns: When the frame was captured, in nanoseconds since 1970-01-01 UTC.
         made_at: Where the picture was made: `"edge"` or `"device"`.
-        image: The picture: BGR pixels (rows, columns, 3), uint8.
-        original: The frame, as it came from the source. `None` if the edge answered it so late that it was
-            dropped: a second after `answer_ms`, or because newer frames had 128 MiB together.
-        ms: When the frame and its answer passed each stage, in milliseconds since the capture, in order. At
-            the edge, the stages of `Answer.ms`. On the device, `began` and `made`: the engine's work. Then
-            `given`: your loop had it; and if it is shown, `displayed`.
+        image: The picture: uint8, shape (height, width, 3), in the order blue, green, red.
+        original: The frame that the picture was made of. `None` if the client has dropped it: it waited for
+            the edge's answer for more than `answer_ms` plus one second, or newer frames filled 128 MiB.
+        ms: When the frame and its answer passed each stage, in milliseconds since the capture, in order. If
+            the edge made the picture: the stages of `Answer.ms`. If the device made it: `began` and `made`,
+            the start and the end of the engine's work. Then `given`: your loop got it; and, if it is shown,
+            `displayed`.
     """
 
     number: int
@@ -40,7 +41,7 @@ class Answered:
 
     @property
     def age_ms(self) -> float:
-        """Milliseconds from the capture to the last stage that was reached."""
+        """Milliseconds from the capture to the last stage: `displayed` if answers are shown, else `given`."""
         return max(self.ms.values())
 
     def __repr__(self) -> str:

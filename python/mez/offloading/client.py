@@ -54,21 +54,27 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class OffloadCounts:
-    """What became of the frames so far.
+    """What happened to the frames so far.
 
-    What the edge and the device were given, together, is `given` + `skipped` + `unanswered`.
+    `to_edge` + `to_device` = the sum of `given` + the sum of `skipped` + `unanswered`.
 
     Attributes:
         captured: Pictures that the source gave.
-        to_edge: Frames that the edge was given.
-        to_device: Frames that the engine on the device was given. Some frames go to both, to be measured.
-        given: Answers that your loop had, by where they were made.
-        skipped: What was told of the others, by reason: those of `Answer.skipped`, of both ways; `overtaken`:
-            an answer to a newer frame had come; `repeated`: the other side's had come; `engine_refused`: the
-            engine on the device raised, or returned no picture; `forgotten`: the edge's answer came after
-            4096 newer frames; `damaged`: no whole JPEG came.
-        unanswered: Frames that are under way, or that no engine answered: it had a newer one.
-        ages_ms: Milliseconds from capture until an answer was in your loop, or displayed if it is shown.
+        to_edge: Frames that were sent to the edge.
+        to_device: Frames that the engine on the device got. With `where="auto"`, some frames go to both
+            sides, to measure them.
+        given: Answers that your loop got, by side (`"edge"`, `"device"`).
+        skipped: Answers that your loop did not get, by reason. The reasons are those of `Answer.skipped`;
+            some can have another cause here. `overtaken`: an answer to a newer frame came first, maybe from
+            the other side. `repeated`: the frame was answered already, maybe by the other side. `replaced`: a
+            newer answer replaced it, or the frame waited for the engine on the device until a newer one came.
+            And more reasons: `engine_refused`: the engine on the device raised an exception, or returned no
+            picture; `forgotten`: the edge's answer came after 4096 newer frames; `damaged`: the answer is not
+            a complete JPEG.
+        unanswered: Frames that still wait for an answer, or that no engine answered because it took a newer
+            one.
+        ages_ms: Milliseconds from the capture until your loop got the answer, or until it was displayed. At
+            most the newest 100,000 answers.
     """
 
     captured: int
@@ -80,15 +86,15 @@ class OffloadCounts:
     ages_ms: tuple[float, ...]
 
     def age_ms(self, share: float) -> float | None:
-        """A quantile of `ages_ms`: 0.5 is the median. `None` without answers."""
+        """A quantile of `ages_ms`, in milliseconds. 0.5 gives the median. `None` if there are no answers."""
         return percentile(self.ages_ms, share * 100)
 
 
 class Offload:
-    """Answered pictures, the newest first. Made by `mez.offload`; an iterator and a context manager.
+    """An iterator over answers, always the newest one. Also a context manager, which closes it.
 
-    Iterate over it in one thread; a window belongs to that one. The end of the loop by an error or `break` is
-    no end of the work: use `with`, or call `close`.
+    `mez.offload` creates it. Iterate over it in one thread only; a window belongs to this thread. If an error
+    or `break` ends your loop, the client continues. So use `with`, or call `close`.
     """
 
     def __init__(
@@ -136,17 +142,17 @@ class Offload:
 
     @property
     def camera(self) -> str | None:
-        """The camera's name at the edge; `None` if everything stays on the device."""
+        """The camera's name at the edge. `None` if all frames stay on the device."""
         return None if self._cam is None else self._cam.camera
 
     @property
     def display(self) -> str | None:
-        """Where answers are shown, in words; `None` if they are not."""
+        """Where answers are shown, as text for people. `None` if they are not shown."""
         return None if self._display is None else self._display.what
 
     @property
     def counts(self) -> OffloadCounts:
-        """What became of the frames so far."""
+        """What happened to the frames so far."""
         given, skipped = self._board.given, dict(self._board.skipped)
         for reason, count in self._told_by_edge().items():
             skipped[reason] = skipped.get(reason, 0) + count
@@ -172,9 +178,10 @@ class Offload:
         return self._told
 
     def refusal(self) -> str | None:
-        """Why an engine at the edge refused a frame, the last time since this was asked; `None`: it did not.
+        """Why an engine at the edge refused a frame: the last reason since the previous call, or `None`.
 
-        The reason, for people, is what the engine raised, or what is wrong with the picture that it returned.
+        The reason is text for people: the exception that the engine raised, or what is wrong with its
+        picture.
         """
         why = None
         if self._cam is not None:
@@ -184,17 +191,17 @@ class Offload:
         return why
 
     def next(self, timeout: float | None = None) -> Answered | None:
-        """The newest answer, once there is one that was not given yet.
+        """Wait for an answer that was not returned yet, and return the newest one.
 
         Args:
-            timeout: Seconds; `None` waits for ever.
+            timeout: Seconds. `None`: wait without a limit.
 
         Returns:
-            The answer; `None`: there was none in time.
+            The answer. `None` if no answer came within `timeout`.
 
         Raises:
-            EndedError: The source has ended and its last answers were given, `seconds` have passed, the
-                window was closed, or this was.
+            EndedError: There are no more answers: the source has ended and its last answers were returned,
+                `seconds` have passed, the window was closed, or `close` was called.
             OffloadError: The source was lost, or a picture cannot be written.
             Error: A frame cannot be published.
         """
@@ -240,7 +247,7 @@ class Offload:
         return answer
 
     def close(self) -> None:
-        """End: capture nothing more, and take no more answers. Closing twice does nothing."""
+        """Stop capturing frames and receiving answers. A second call has no effect."""
         self._over.set()
         if self._cam is not None:
             self._told_by_edge()
@@ -379,7 +386,7 @@ def offload(
     explore_share: float = EXPLORE_SHARE,
     keys: arguments.StrPath | None = None,
 ) -> Offload:
-    """Send pictures to an engine, and get the pictures that it makes of them, the newest first.
+    """Send frames to an engine, and receive the pictures that it makes of them, always the newest.
 
     ```python
     with mez.offload("/dev/video0", "style", edge="edge.local", show=True) as answers:
@@ -387,39 +394,45 @@ def offload(
             print(f"{answer.age_ms:.0f} ms", answer.made_at, answer.ms)
     ```
 
-    It publishes the source as a camera, on a thread of its own. An engine at the edge answers:
-    `mez engine run style --cameras 'offload/style/*'`. Several clients may use one engine.
+    A thread publishes the source as a camera. An engine at the edge must run to answer its frames: `mez
+    engine run style --cameras 'offload/style/*'`. Several clients may use one engine (docs/offload.md).
 
     Args:
-        source: A camera (a number, `/dev/video0`), a video file, an address that OpenCV reads, or an iterable
-            of BGR pictures (height, width, 3), uint8, each an array of its own.
-        engine: Its name: `style`, `boxes`, `noop`, `FILE.onnx`, or `FILE.py:FUNCTION`. It is part of the
-            camera's name, so that engines answer the cameras that want them. It is loaded here only if
-            `where` says so. `"auto"` is `style` with `where="auto"`.
+        source: A camera (a number or `/dev/video0`), a video file, an address that OpenCV can read, or an
+            iterable of pictures: uint8 arrays of shape (height, width, 3) in the order blue, green, red. Each
+            picture must be an array of its own.
+        engine: The name of the engine: `style`, `boxes`, `noop`, `FILE.onnx`, or `FILE.py:FUNCTION`. It
+            becomes part of the camera's name, so that each engine can select its cameras. The engine is
+            loaded in this process only with `where="device"` or `"auto"`. `"auto"` means `style` with
+            `where="auto"`.
         edge: As in `mez.publisher`.
-        where: `"edge"`, `"device"` (the same engine in this process, on a thread; no edge is needed), or
-            `"auto"`: for each frame, where its answer is expected sooner.
-        camera: The camera's name. Default: `offload/ENGINE/HOST-PROCESS-NUMBER`. Identities of other hosts
-            may publish their own names only, so give it there.
-        answer_ms: As in `Publisher.answers`: the most milliseconds from a frame's capture until its answer
-            has left the edge.
-        show: Show answers in a window. Where there is no display, or OpenCV has no windows, write pictures to
-            `out/offload`; `Offload.display` says which.
-        pictures: Write answers to this folder instead, one a second.
-        seconds: How long to capture. Default: until the source ends, or for ever.
-        fps: Pictures per second of a file, or of an iterable. Default: the file's; an iterable's own pace.
-        loop: Whether a file begins again at its end.
-        device: What the engine on the device computes on: `"cpu"` or `"cuda"`.
-        explore_share: With `where="auto"`: the share of frames that the other side gets as well, so that it
-            stays measured. 0 to 1.
+        where: Where answers are made. `"edge"`: by the engine at the edge. `"device"`: by the same engine in
+            this process, on a thread; no edge is needed. `"auto"`: for each frame, on the side that is
+            expected to answer sooner.
+        camera: The camera's name. Default: `offload/ENGINE/HOST-PROCESS-NUMBER`. The keys of `camera/NAME`
+            may publish only `NAME` and names below it (`NAME/…`). So on another host than the edge, give a
+            name that this host's keys allow, for example `offload/style/phone1`.
+        answer_ms: The maximum time from the capture of a frame until its answer has left the edge, in
+            milliseconds, as in `Publisher.answers`.
+        show: Show answers in a window. Without a display, or with an OpenCV without windows, write pictures
+            to the folder `out/offload` instead. `Offload.display` says which.
+        pictures: Write one answer per second to this folder, and do not open a window.
+        seconds: How long to capture, in seconds. Default: until the source ends.
+        fps: Pictures per second, for a file or an iterable. Default: for a file, its own rate; for an
+            iterable, as fast as it gives pictures.
+        loop: Whether a file starts again at its end.
+        device: The processor for the engine in this process: `"cpu"` or `"cuda"`.
+        explore_share: With `where="auto"`: the share of frames that also go to the other side, so that Mez
+            can measure it. 0 to 1.
         keys: As in `mez.publisher`.
 
     Raises:
-        ArgumentError: `where`, `camera`, `answer_ms` or a number is wrong.
-        OffloadError: The source cannot be opened, or the folder for pictures cannot be written to.
-        EngineError: There is no such engine, or it cannot be loaded here.
-        MissingPackageError: OpenCV is not installed, and the source is no iterable.
-        KeysError: There are no keys for the edge.
+        ArgumentError: `where`, `camera`, `answer_ms` or another argument has an invalid value; `field` names
+            it.
+        OffloadError: The source cannot be opened, or the folder for pictures cannot be written.
+        EngineError: There is no such engine, or it cannot be loaded in this process.
+        MissingPackageError: OpenCV is not installed, and the source is not an iterable.
+        KeysError: There are no keys for the edge, or none of them may publish `camera`.
     """
     if engine == "auto":
         engine, where = "style", "auto"

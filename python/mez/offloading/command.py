@@ -28,16 +28,22 @@ RECENT_MAX: Final = 1000
 _EPILOG: Final = """\
 examples:
   mez engine run style --cameras 'offload/style/*'
-                                                the engine, at the edge
+                                                at the edge: run the engine
   mez offload --source /dev/video0 --edge edge.local --show
-                                                what it makes of a camera
+                                                on the device: show the answers to a camera's frames
   mez offload --source street.mp4 --pictures out/street --seconds 20
-  mez offload --source 0 --where auto --show    at the edge or here: what is sooner
+  mez offload --source 0 --where auto --show    for each frame: at the edge or here, whichever is faster
+
+A device on another host than the edge needs the keys of a camera:
+  mez keys token camera/offload/style/phone1    on the edge's host: prints a one-time TOKEN
+  mez keys enrol TOKEN --edge edge.local        on the device
+  mez offload --source /dev/video0 --edge edge.local --show --camera offload/style/phone1
+The keys of camera/NAME may publish only NAME and names below it. docs/offload.md describes offload.
 
 exit status:
   0  answers came
-  1  none came, or an error ended it
-Ctrl-C ends it early, with the summary.
+  1  no answers came, or an error ended the command
+Ctrl-C ends the command early, with the summary.
 """
 
 
@@ -60,8 +66,8 @@ def run(words: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mez offload",
-        description="Sends pictures to an engine at the edge, and shows what it makes of them. "
-        "The newest wins.",
+        description="Sends frames to an engine at the edge, and shows the pictures that it makes of them. "
+        "If it is too slow, older frames and pictures are skipped.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -71,44 +77,50 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--engine",
         default="style",
-        help="style, boxes, noop, FILE.onnx, FILE.py:FUNCTION; auto: style with --where auto [style]",
+        help="style, boxes, noop, FILE.onnx, FILE.py:FUNCTION; auto means style with --where auto [style]",
     )
-    add("--edge", help="the edge's address [MEZ_EDGE; else that on this host]")
+    add("--edge", help="the edge: HOST or HOST:PORT [MEZ_EDGE; else the edge of this host]")
     add(
         "--where",
         choices=("edge", "device", "auto"),
         default="edge",
-        help="where answers are made: at the edge, on this device, or for each frame what is sooner [edge]",
+        help="where answers are made: at the edge, on this device, or auto: on the faster side [edge]",
     )
-    add("--camera", metavar="NAME", help="the camera's name [offload/ENGINE/HOST-PROCESS-NUMBER]")
+    add(
+        "--camera",
+        metavar="NAME",
+        help="the camera's name, which the keys must allow [offload/ENGINE/HOST-PROCESS-NUMBER]",
+    )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
-        "--show", action="store_true", help="show answers in a window; without a display, as --pictures"
+        "--show", action="store_true", help="show answers in a window; without a display: in out/offload"
     )
-    shown.add_argument("--pictures", type=Path, metavar="DIR", help="write answers to a folder, one a second")
+    shown.add_argument(
+        "--pictures", type=Path, metavar="DIR", help="write one answer per second to this folder"
+    )
     add(
         "--seconds",
         type=number_within(0.001, 1e9),
         metavar="N",
-        help="how long [until the source ends, or Ctrl-C]",
+        help="how long to capture, in seconds [until the source ends, or Ctrl-C]",
     )
     add(
         "--fps",
         type=number_within(0.001, 1e9),
         metavar="N",
-        help="pictures per second of a file [what the file says]",
+        help="pictures per second of a file [the file's own rate]",
     )
-    add("--loop", action="store_true", help="begin the file again at its end")
+    add("--loop", action="store_true", help="start the file again at its end")
     add(
         "--answer-ms",
         type=number_within(0.001, 1e9),
         default=ANSWER_MS,
         metavar="MS",
-        help=f"most milliseconds from capture until the answer has left the edge [{ANSWER_MS:g}]",
+        help=f"maximum milliseconds from capture until the answer has left the edge [{ANSWER_MS:g}]",
     )
-    add("--device", choices=("cpu", "cuda"), default="cpu", help="what the engine on this device uses [cpu]")
-    add("--keys", type=Path, metavar="PATH", help="folder of keys, or this device's identity")
-    add("--json", action="store_true", help="lines of JSON")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="processor of the engine here [cpu]")
+    add("--keys", type=Path, metavar="PATH", help="folder of keys [MEZ_KEYS; else ~/.config/mez/keys]")
+    add("--json", action="store_true", help="print all messages as lines of JSON")
     return parser
 
 

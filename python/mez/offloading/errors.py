@@ -4,4 +4,4 @@ from mez.errors import Error
 
 
 class OffloadError(Error):
-    """A source cannot be read, or the engine, the device or the place for pictures is not there."""
+    """A source cannot be read, or the engine, its processor or the folder for pictures cannot be used."""

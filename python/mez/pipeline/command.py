@@ -23,9 +23,9 @@ Examples:
   mez pipeline check faces.toml           is the file valid, do the functions exist, do the buses answer?
   mez pipeline run faces.toml             run it on this host, until Ctrl-C
   mez pipeline status faces.toml --watch  rates, and how many records wait for each stage
-  mez pipeline dead faces.toml embed      records whose every try failed in a stage, with the errors
+  mez pipeline dead faces.toml embed      records that failed in a stage at every try, with the errors
   mez pipeline enrol people/              learn faces; people/ has a folder of pictures for each person
-  mez pipeline run faces                  comes with Mez: names the people that cameras see
+  mez pipeline run faces                  comes with Mez: recognises people
   mez pipeline run objects                comes with Mez: finds objects of 80 classes
   mez pipeline report events              where the time went, by stage
 
@@ -61,7 +61,7 @@ def run(words: Sequence[str]) -> int:
     standing.add_argument("--json", action="store_true", help="print a line of JSON")
     standing.add_argument("--watch", action="store_true", help="refresh every second, until Ctrl-C")
     dead = commands.add(
-        "dead", _dead, "list the newest dead letters of a stage: records whose every try failed"
+        "dead", _dead, "list the newest dead letters of a stage: records that failed at every try"
     )
     _add_file(dead)
     dead.add_argument("stage", metavar="STAGE", help="the stage whose function failed")
@@ -72,7 +72,7 @@ def run(words: Sequence[str]) -> int:
         "folder",
         type=Path,
         metavar="DIR",
-        help="a folder that has a folder of pictures for each person, with the person's name",
+        help="a folder with one folder of pictures for each person; its name is the person's name",
     )
     enrolling.add_argument(
         "--out",
@@ -104,7 +104,7 @@ def _add_file(command: argparse.ArgumentParser) -> None:
 def _add_report(commands: Commands) -> None:
     reporting = commands.add("report", _report, "show where the time went, from a folder of events")
     reporting.add_argument(
-        "folder", type=Path, metavar="FOLDER", help="the folder that events in [pipeline] names"
+        "folder", type=Path, metavar="FOLDER", help="the folder of the key events in [pipeline]"
     )
     reporting.add_argument(
         "--picture", type=Path, metavar="FILE", help="also draw the report: FILE.svg or FILE.png"
@@ -120,7 +120,7 @@ def _add_report(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="MARK",
-        help="steps that end with this mark are AI too, besides marks named ai.…; can be repeated",
+        help="count steps that end with this mark as AI, in addition to marks named ai.…; may be repeated",
     )
     reporting.add_argument("--json", action="store_true", help="print a line of JSON instead of tables")
 

@@ -33,10 +33,9 @@ _SECONDS_MAX: Final = 3600.0
 
 _DESCRIPTION: Final = """\
 Measures how far frames can be compressed before your detector misses objects.
-Encodes a video at many settings (rungs) by the code that runs on live links, lets
-the application search the decoded frames, and compares what it finds with what
-it finds on the frames as published. Writes a profile for mez.subscribe(profile=…)
-and a report for people.
+Encodes a video at many settings (rungs) with the same code as for live frames, and
+runs your detector on the decoded frames. Compares its results with those on the
+original frames. Writes a profile for mez.subscribe(profile=…) and a report for people.
 """
 
 _EPILOG: Final = """\
@@ -53,10 +52,10 @@ examples:
   mez profile import jaad-simple.csv --out jaad.json
 
 For pictures, an application is a function that takes an image (height x width x 3, BGR, uint8)
-and returns boxes (left, top, right, bottom, score) in its pixels, or whatever else
-Frame.reply takes as boxes. One that also takes camera_size=(width, height) is told
-the size of the frames as published. For data records it takes a record as frame.data
-gives it, and returns a result of any kind.
+and returns boxes (left, top, right, bottom, score) in its pixels, or boxes in another form
+that Frame.reply accepts. If it has a parameter camera_size, it also gets the size of the
+published frames: (width, height). For data records, the function takes a record as in
+frame.data, and returns a result of any kind.
 """
 
 
@@ -318,68 +317,69 @@ def _run_parser(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="video, or folder of pictures; several are several scenes of one camera (day and night), and "
-        "accuracy is that of the scene where it is lowest",
+        help="video, or folder of pictures. Repeat the option for several scenes of one camera (day and "
+        "night); the accuracy of a rung is then the lowest of all scenes",
     )
     add(
         "--camera",
         metavar="NAME",
-        help="record a live camera first, as a scene; its frames are kept in a folder beside the profile",
+        help="first record a live camera, as a scene; its frames are kept in a folder beside the profile",
     )
-    add("--edge", metavar="HOST", help="edge broker of --camera [MEZ_EDGE, or this host's]")
+    add("--edge", metavar="HOST", help="edge broker of --camera [MEZ_EDGE; else the edge of this host]")
     add(
         "--seconds",
         type=_seconds,
         default=SECONDS_DEFAULT,
         metavar="N",
-        help=f"how long --camera records [{SECONDS_DEFAULT:g}]",
+        help=f"seconds that --camera records [{SECONDS_DEFAULT:g}]",
     )
     add(
         "--families",
         type=lambda text: [name for name in text.split(",") if name],
         default=list(families.DEFAULT),
         metavar="A,B",
-        help=f"families to search, of {', '.join(families.NAMES)} [{','.join(families.DEFAULT)}]",
+        help=f"families to search: {', '.join(families.NAMES)} [{','.join(families.DEFAULT)}]",
     )
     add(
         "--rungs",
         type=lambda text: [name for name in text.split(",") if name],
         default=[],
         metavar="A,B",
-        help="further rungs to measure, whatever the search finds [none]",
+        help="rungs to measure in addition to the search [none]",
     )
     add(
         "--frames",
         type=int,
         default=FRAMES_DEFAULT,
         metavar="N",
-        help=f"frames of each scene that are scored, at least {interval.FRAMES_MIN}; a hundredth of F1 "
-        f"takes about 120 [{FRAMES_DEFAULT}]",
+        help=f"frames of each scene to measure, at least {interval.FRAMES_MIN}; for a precision of 0.01 "
+        f"in F1, about 120 are needed [{FRAMES_DEFAULT}]",
     )
     add(
         "--workers",
         type=_workers,
         default=os.cpu_count() or 1,
         metavar="N",
-        help=f"number of worker processes [as many as processors: {os.cpu_count()}]",
+        help=f"number of worker processes [number of processors: {os.cpu_count()}]",
     )
     add(
         "--strong",
         type=float,
         metavar="SCORE",
-        help="score from which a box is a detection [the application's own, or 0.5]",
+        help="a box with at least this score is a detection [the application's own value, or 0.5]",
     )
     add(
         "--weak",
         type=float,
         metavar="SCORE",
-        help="score from which a box still counts as found [the application's own, or 0.6 of --strong]",
+        help="a box with at least this score still counts as found [the application's own value, or 0.6 of "
+        "--strong]",
     )
     add(
         "--h264-encoder",
         default=H264_ENCODER,
         metavar="ENCODER",
-        help=f"H.264 encoder, as for mez camera: openh264, or x264 in builds that have it [{H264_ENCODER}]",
+        help=f"H.264 encoder, as in mez camera: openh264, or x264 if the build contains it [{H264_ENCODER}]",
     )
     add("--out", type=Path, metavar="FILE", help="file for the profile [APP-VIDEO.json]")
     add("--report", type=Path, metavar="DIR", help="folder for the report [the profile's name, -report]")

@@ -24,16 +24,16 @@ def run(words: Sequence[str]) -> int:
     """Run the command line, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="mez top",
-        description="Show cameras, applications and groups of an edge in the terminal, once a second. The "
-        "edge has to serve its data: mez edge --web.",
+        description="Show cameras, applications and groups of an edge in the terminal, updated every second. "
+        "The edge must run with --web.",
         epilog="Keys: n, a, f, c, l sort by name, age, frames per second, contract, link; q ends.",
     )
     parser.add_argument(
-        "--web", metavar="HOST[:PORT]", help="the edge's data, with an application's keys [this host's edge]"
+        "--web", metavar="HOST[:PORT]", help="address of mez edge --web; needs app keys [this host's edge]"
     )
-    parser.add_argument("--edge", metavar="SOCKET", help="without --web: the socket of this host's edge")
+    parser.add_argument("--edge", metavar="SOCKET", help="without --web: Unix socket of this host's edge")
     parser.add_argument("--keys", type=Path, metavar="DIR", help="folder of keys [MEZ_KEYS]")
-    parser.add_argument("--sort", choices=tuple(SORTS), default="name", help="what to sort cameras by [name]")
+    parser.add_argument("--sort", choices=tuple(SORTS), default="name", help="how to sort cameras [name]")
     parser.add_argument("--once", action="store_true", help="print one table, without escape codes, and end")
     options = parser.parse_args(words)
     try:

@@ -43,16 +43,16 @@ use crate::failure::Failure;
 use crate::place::Place;
 use crate::text::counted;
 
-/// Check files of settings, show which settings are in force, and print a schema of them for editors
+/// Check files of settings, show the settings in force, and print a schema for editors
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mez config check edge.toml                     name all that is wrong with a file, with lines
-  mez config show edge --grpc off                what `mez edge --grpc off` would run with, and why
-  mez config schema edge > edge.json             for editors that complete and check TOML
+  mez config check edge.toml                     find all errors in a file, with line numbers
+  mez config show edge --grpc off                the settings of `mez edge --grpc off`, and where each comes from
+  mez config schema edge > edge.json             for editors that can complete and check TOML
 
-A file is for one role, which its first line says (role = \"edge\", \"camera\" or \"app\"). Names are those of the flags, with _ for -. A flag goes \
-before its environment variable, that before the file, and that before the default. Brokers read the file again on SIGHUP.")]
+A file is for one role, which its first line names (role = \"edge\", \"camera\" or \"app\"). Settings have the names of the flags, with _ instead of -. \
+A flag overrides its environment variable, the variable overrides the file, and the file overrides the default. Brokers read the file again on SIGHUP.")]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
     command: Command,
@@ -60,20 +60,20 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Name everything that is wrong with files of settings: line, value, and what to do
+    /// Find all errors in files of settings: line, value, and what to do
     Check {
         /// The files
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
     },
-    /// Print the settings that a command would run with, and where each comes from
+    /// Print the settings that a command would use, and where each comes from
     Show {
         #[command(subcommand)]
         of: Of,
     },
-    /// Print the JSON schema of a role's files, for editors
+    /// Print the JSON schema of the files of a role, for editors
     Schema {
-        /// Whose files
+        /// The role
         #[arg(value_name = "ROLE", value_enum)]
         role: RoleName,
     },
@@ -89,7 +89,7 @@ enum Command {
 enum Of {
     Edge(Box<EdgeArgs>),
     Camera(Box<CameraArgs>),
-    /// Commands and programs that ask an edge for something
+    /// Applications: commands and programs that connect to an edge
     App(ConnectArgs),
 }
 

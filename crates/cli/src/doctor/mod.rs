@@ -44,20 +44,20 @@ use crate::live::Screen;
 /// How long all checks may take together. Each has limits of its own, which add up to less.
 const TIME_MAX: Duration = Duration::from_secs(40);
 
-/// Find what is wrong on this host and on the way to its edges, and what to do about it
+/// Find problems on this host and on the way to its edges, and say what to do
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mez doctor                                         on the edge's host, or anywhere with keys
   mez doctor --edge edge.local --camera dock/cam1    on a camera's host, also before its first start
   mez doctor --edge edge.local --watch 'dock/*'      on an application's host: may it watch these cameras?
-  mez doctor --store /var/lib/mez/store              also the folder of a store
+  mez doctor --store /var/lib/mez/store              also check the folder of a store
   mez doctor --bundle report.tar.gz --include /var/log/mez.log
-                                                     pack what was found, configuration, metrics and logs, without secrets
+                                                     pack the findings, configuration, metrics and logs, without secrets
 
-It looks at settings, certificates, the deny list, permissions of keys, clocks, the way to the edge (name, TCP, QUIC, sizes of datagrams), \
-versions, grants, ports, codecs, decoders, ffmpeg, the source, disks and the audit log. It changes nothing. It reads the files of settings that the brokers and programs of \
-this user read. Run it as the user that the broker or the program runs as, with the same options and environment.
+It checks settings, certificates, the deny list, permissions of keys, clocks, the way to the edge (name, TCP, QUIC, sizes of datagrams), \
+versions, grants, ports, codecs, decoders, ffmpeg, the source, disks and the audit log. It changes nothing. It uses the same files of settings as the brokers and \
+programs of this user. Run it as the same user as the broker or program, with the same options and environment.
 
 The command ends with status 1 if it found a fault.")]
 pub(crate) struct DoctorArgs {
@@ -66,10 +66,10 @@ pub(crate) struct DoctorArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Also write a compressed archive for whoever helps: what was found, configuration, metrics and logs, without keys, tokens and passwords
+    /// Also write a compressed archive for support: findings, configuration, metrics and logs, without keys, tokens and passwords
     #[arg(long, value_name = "FILE.tar.gz")]
     bundle: Option<PathBuf>,
-    /// A log or a file of configuration for the bundle; may be repeated
+    /// A log or a configuration file to add to the archive; may be repeated
     #[arg(long, value_name = "FILE", requires = "bundle")]
     include: Vec<PathBuf>,
 }

@@ -47,40 +47,40 @@ impl Side {
 /// What this host is for, as the other commands are told it.
 #[derive(Debug, Args)]
 pub(super) struct SubjectArgs {
-    /// What this host is; may be repeated [default: what its keys and its files of settings are for; with --camera a camera's host, with --watch and the like an application's]
+    /// The role of this host; may be repeated [default: the roles of its keys and files of settings; with --camera, camera; with --watch, --read and so on, app]
     #[arg(long = "as", value_name = "SIDE", value_enum)]
     sides: Vec<Side>,
     /// File of settings of a broker or of applications, or `off` for none [default: edge.toml, camera.toml and app.toml in ~/.config/mez, else in /etc/mez]
     #[arg(long, value_name = "FILE|off")]
     pub(super) config: Option<PathBuf>,
-    /// The edge: a host name, an address, or unix:///PATH; several as in the other commands [default: as in those]
+    /// The edge: a host name, an address, or unix:///PATH; several edges as in other commands [default: as in other commands]
     #[arg(long, value_name = "EDGE", env = "MEZ_EDGE", value_delimiter = ',')]
     edge: Vec<String>,
     /// Folder with the keys of this host [default: as in the other commands]
     #[arg(long, value_name = "DIR", env = "MEZ_KEYS")]
     keys: Option<PathBuf>,
-    /// The camera that this host publishes [default: as in `mez camera`, else an identity of this host]
+    /// The camera that this host publishes [default: as in `mez camera`, else the identity of this host]
     #[arg(long, value_name = "NAME", env = "MEZ_CAMERA")]
     camera: Option<CameraName>,
     /// The source of frames, as in `mez camera --source`
     #[arg(long, value_name = "SOURCE", env = "MEZ_SOURCE", hide_env_values = true)]
     source: Option<String>,
-    /// Cameras that the application watches, such as 'dock/*'
+    /// Check that the application may watch these cameras, such as 'dock/*'
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     watch: Vec<CameraPattern>,
-    /// Cameras whose past it reads
+    /// Check that it may read the past of these cameras
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     read: Vec<CameraPattern>,
-    /// Cameras whose originals it has fetched
+    /// Check that it may get originals of these cameras
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     originals: Vec<CameraPattern>,
-    /// Cameras that it sends results back to
+    /// Check that it may send results to these cameras
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     reply: Vec<CameraPattern>,
-    /// Cameras that it lists
+    /// Check that it may list these cameras
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     observe: Vec<CameraPattern>,
-    /// Cameras whose frames it writes into files
+    /// Check that it may write frames of these cameras into files
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     export: Vec<CameraPattern>,
     /// Address and port of the link [default: as in `mez edge`]

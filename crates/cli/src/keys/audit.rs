@@ -21,28 +21,28 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
 /// What of the log is printed.
 #[derive(Debug, Args)]
 pub struct AuditArgs {
-    /// Only records of these, such as app/counter, 'app/**', user/1000 or an address [default: of all]
+    /// Only records about these, such as app/counter, 'app/**', user/1000 or an address [default: all]
     #[arg(long, value_name = "PATTERN")]
     who: Option<String>,
     /// Only records of these kinds, with commas between them: refused, read, rights …
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     kind: Vec<Kind>,
-    /// Only records since then: -1d, 2026-11-20T21:38:46Z, or nanoseconds since 1970 [default: the oldest that is kept]
+    /// Only records since this time: -1d, 2026-11-20T21:38:46Z, or nanoseconds since 1970 [default: the oldest record]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     since: Option<String>,
-    /// Only records until then, written like --since [default: the newest]
+    /// Only records until this time, written like --since [default: the newest record]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     until: Option<String>,
-    /// Print a line of JSON for each record
+    /// Print one line of JSON for each record
     #[arg(long)]
     json: bool,
-    /// Go on and print what is recorded from now on, until Ctrl-C
+    /// Then print new records, until Ctrl-C
     #[arg(long, conflicts_with = "until")]
     follow: bool,
-    /// Print no records, only whether the log is whole, and its last record's number and hash
+    /// Print only whether the log is complete and unchanged, and the number and hash of its last record
     #[arg(long, conflicts_with_all = ["who", "kind", "since", "until", "json", "follow"])]
     verify: bool,
-    /// With --verify: compare with a record's number and hash that an earlier --verify printed, and that you kept elsewhere
+    /// With --verify: compare with the number and hash that an earlier --verify printed, and that you kept elsewhere
     #[arg(long, value_name = "NUMBER:HASH", requires = "verify", value_parser = parse_noted)]
     noted: Option<(u64, RecordHash)>,
 }

@@ -37,31 +37,31 @@ use mez_node::runtime::block_on;
 use crate::config::EdgePlaces;
 use crate::failure::Failure;
 
-/// Make a site, let hosts and applications join it, and list the identities of this host.
+/// Make a site, let hosts and applications join it, grant and revoke rights, and list the identities of this host.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A site is everything that trusts one authority: cameras, edges and applications. Each has a certificate, and a private key \
+A site is one certificate authority with the cameras, edges and applications that trust it. Each of them has a certificate, and a private key \
 that never leaves its host. Every broker needs a site.
 
 Examples:
-  Make a site; programs on this host can use it at once:
+  Make a site. Programs on this host can use it at once:
     mez keys init
   Let a camera on another host join. First make a one-time token on this host:
     mez keys token camera/dock/cam1
   Then, while `mez edge` runs here, use the token on the camera's host:
     mez keys enrol TOKEN --edge HOST
 
-Mez looks for keys in --keys, then in MEZ_KEYS, then in the folder that the edge's file of settings names (edge.toml, if there is one), then in \
-$XDG_CONFIG_HOME/mez/keys or ~/.config/mez/keys. So the commands act on the edge that `mez edge` would start with the same --config.")]
+The folder of keys is that of --keys; otherwise of the variable MEZ_KEYS; otherwise of the edge's file of settings (edge.toml); otherwise \
+$XDG_CONFIG_HOME/mez/keys or ~/.config/mez/keys. So the commands use the same folder as `mez edge` with the same --config.")]
 pub struct KeysArgs {
-    /// Folder with the keys of this host [default: $MEZ_KEYS, what edge.toml names, else ~/.config/mez/keys]
+    /// Folder with the keys of this host [default: $MEZ_KEYS, else as in edge.toml, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR", global = true)]
     keys: Option<PathBuf>,
-    /// The edge's folder for state, where it keeps its audit log and hears who changed its rights [default: $MEZ_STATE, what edge.toml names, /var/lib/mez
-    /// for root, else ~/.local/state/mez]
+    /// The edge's folder for state, with its audit log. Changes of rights are reported there [default: $MEZ_STATE, else as in edge.toml, else /var/lib/mez
+    /// for root, ~/.local/state/mez for others]
     #[arg(long, value_name = "DIR", global = true)]
     state: Option<PathBuf>,
-    /// File of settings of this host's edge, which names these folders, or `off` for none [default: $MEZ_EDGE_CONFIG, edge.toml in ~/.config/mez, else in
+    /// File of settings of this host's edge, with these folders, or `off` for none [default: $MEZ_EDGE_CONFIG, else edge.toml in ~/.config/mez, else in
     /// /etc/mez]
     #[arg(long, value_name = "FILE|off", global = true)]
     config: Option<OsString>,
@@ -77,7 +77,7 @@ Examples:
   mez keys init
   mez keys init --site harbour --keys /etc/mez/keys
 
-The command writes authority.key (keep it private, and a copy in a safe place) and authority.pem. It overwrites nothing.")]
+The command writes authority.key and authority.pem. It does not overwrite files. Keep authority.key secret, and keep a copy in a safe place.")]
     Init {
         /// Name of the site, in lower case [default: the name of this host]
         #[arg(long, value_name = "NAME")]
@@ -92,16 +92,16 @@ Examples:
     mez keys token camera/dock
   An application that may watch the dock's cameras and send results back:
     mez keys token app/counter --watch 'dock/*' --reply 'dock/*'
-  One that publishes what it found in their frames:
+  An application that publishes what it found in their frames:
     mez keys token app/faces --watch 'dock/*' --publish 'dock/*/faces'
-  One that has a day to join:
+  An application that may join within a day:
     mez keys token app/counter --valid 1d
-  A camera in a public place, whose certificate is good for a day at a time:
+  A camera in a public place, with certificates that last for one day:
     mez keys token camera/street/cam1 --lifetime 1d
-  An edge that clients in other languages reach as edge.example:
+  An edge to which clients in other languages connect as edge.example:
     mez keys token edge/main --dns edge.example
 
-Run it on the host where the site was made. Only the token goes to the standard output, so that a script can read it.")]
+Run the command on the host where the site was made. It prints only the token to the standard output, so that a script can read it.")]
     Token {
         /// Who will join: camera/NAME, edge/NAME or app/NAME
         #[arg(value_name = "IDENTITY")]
@@ -109,39 +109,39 @@ Run it on the host where the site was made. Only the token goes to the standard 
         /// How long the token is valid: 90s, 30m, 1h, 7d
         #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
         valid: Duration,
-        /// How long its certificates last: 1s to 90d. It is renewed by itself after two thirds of that
+        /// How long its certificates last: 1s to 90d. They are renewed automatically after two thirds of this time
         #[arg(long, value_name = "TIME", default_value = "30d", value_parser = parse_duration)]
         lifetime: Duration,
-        /// Host name or address that gRPC clients in other languages dial; for edges only; may be repeated
+        /// Only for edges: host name or address to which gRPC clients in other languages connect; may be repeated
         #[arg(long, value_name = "NAME")]
         dns: Vec<String>,
         #[command(flatten)]
         grants: rights::TokenGrants,
     },
-    /// Let somebody do something with cameras at the edge of this host
+    /// Grant rights to an application or a user, at the edge of this host
     #[command(after_help = "\
 Examples:
   An application may watch two cameras, and send its results back:
     mez keys grant app/counter watch,reply dock/cam1 dock/cam2
-  Every application may see which cameras there are, and their state:
+  Every application may list the cameras, with their states:
     mez keys grant 'app/**' observe '**'
-  A user of this host, who may open the edge's socket, may read the past:
+  A user of this host may read the past. The permissions of the edge's socket must also let the user in:
     mez keys grant user/1000 read 'yard/*'
 
-Verbs: watch, read (the past), originals (full quality out of the camera's log), reply, publish (at the edge), observe (lists and states), profile \
-(bring one's own), operate (reset, forget), export, join, administer.
+Verbs: watch (live frames), read (frames of the past), originals (frames as they were published, from the camera's log), reply, publish (derived \
+streams), observe (lists and states), profile (use a profile of its own), operate (reset and forget cameras), export. join and administer are reserved.
 
-An edge that runs takes the change in within seconds, also for streams that run.")]
+A running edge applies a change within about a second, also to streams that are open.")]
     Grant(rights::GrantArgs),
-    /// Take back what was granted; streams that run end within seconds
+    /// Withdraw grants. Streams that need them end within seconds
     #[command(after_help = "\
 Examples:
   One camera:
     mez keys ungrant app/counter watch dock/cam1
-  All that it was granted:
+  All grants of an application:
     mez keys ungrant app/counter")]
     Ungrant(rights::UngrantArgs),
-    /// List what is granted, to all or to one
+    /// List the grants of everybody, or of one application or user
     #[command(after_help = "\
 Examples:
   mez keys grants
@@ -151,35 +151,35 @@ Examples:
         #[arg(value_name = "WHO")]
         who: Option<Grantee>,
     },
-    /// Show what happens to whoever has no grant, or refuse it from now on
+    /// Show whether only grants count at this edge, or make only grants count
     #[command(after_help = "\
 Examples:
   mez keys rights
-  Only grants count from now on, at a site that is older than grants:
+  At a site that is older than grants, make only grants count from now on:
     mez keys rights --strict")]
     Rights {
-        /// Refuse what no grant allows
+        /// Refuse everything that no grant allows
         #[arg(long)]
         strict: bool,
     },
-    /// Accept somebody's certificates no more; connections to each edge that has heard of it end within seconds
+    /// Revoke certificates: edges that have the new deny list close their connections within seconds, and refuse new ones
     #[command(after_help = "\
 Examples:
-  A camera that was stolen, with all certificates that it was given until now:
+  A stolen camera, with all certificates that it got until now:
     mez keys revoke camera/dock/cam1 --because 'stolen from the dock'
-  Its successor joins under the same name, with a new token:
+  Its replacement joins under the same name, with a new token:
     mez keys token camera/dock/cam1
   One certificate, by the serial number that `mez cameras show` and `mez keys show` print:
     mez keys revoke 3f2a90c4d1e65b7788990a1b2c3d4e5f
 
-Run it where the site was made. The edge of this host takes the list in within a second, edges with `--signer` and the name of this host a second \
-later. Any other edge hears of it when a camera comes to it that was connected to one of these, which may be never: copy revoked.list into its \
-folder of keys, then it is in force there within a second.
+Run the command where the site was made. The edge of this host applies the list within a second. Edges with `--signer` and the name of this host apply it \
+within a second after that. Any other edge gets the list when a camera connects to it that was connected to one of these edges, which may never happen. \
+To be sure, copy revoked.list into its folder of keys; that edge then applies it within a second.
 
-An edge that is accepted again (`mez keys unrevoke`) needs another certificate, because cameras that still have the older list stay away from it: one \
-with a signer renews at once by itself.")]
+If an edge was revoked by mistake, it needs a new certificate after `mez keys unrevoke`, because cameras that still have the older list do not connect to \
+it. An edge with a signer renews its certificate at once.")]
     Revoke(revoke::RevokeArgs),
-    /// Take something off the deny list that was revoked by mistake
+    /// Remove entries from the deny list that were revoked by mistake
     #[command(after_help = "Example:\n  mez keys unrevoke camera/dock/cam1")]
     Unrevoke {
         /// What to accept again, as `mez keys revoked` lists it
@@ -189,37 +189,37 @@ with a signer renews at once by itself.")]
     /// List what is revoked
     #[command(after_help = "Example:\n  mez keys revoked")]
     Revoked,
-    /// Print who joined, was refused, read the past, exported, changed rights or operated at the edge of this host
+    /// Print the audit log of the edge on this host: who joined, was refused, read the past, exported, changed rights, reset or forgot cameras
     #[command(after_help = "\
 Examples:
   mez keys audit --since -1d
   mez keys audit --who 'app/**' --kind refused,read --json
   mez keys audit --follow
-  Whether somebody changed the log, now and later:
+  Check whether somebody has changed the log, now and later:
     mez keys audit --verify
     mez keys audit --verify --noted 2931:5f1c…
 
-Each record holds the hash of the one before it, so that a change of one is noticed. The command checks the whole log whatever it \
-prints, names what is wrong, and then ends with status 1. Who can write the log can also write it anew from some record on: keep what --verify prints \
-somewhere else, and compare with --noted.
+Each record contains the hash of the previous one, so a changed record is detected. The command always checks the whole log. If something is wrong, it \
+says what, and ends with status 1. But somebody who can write the log can replace all records from some point on. To detect this, keep the output of \
+--verify on another host, and later compare with --noted.
 
-Repeats are counted in one record: after a minute, two, four, at most an hour.
+Repeated records are counted in one record, which is written after a minute, then after two, four and so on, at most an hour.
 
-Lines stand in the order in which the edge wrote them. A count has the time of the last that it counts, and what a command told the edge the time of the \
-command, so a line may have an earlier time than the one above it.")]
+Lines are in the order in which the edge wrote them. A count has the time of the last record that it counts, and a report of a command has the time of the \
+command. So a line may have an earlier time than the line above it.")]
     Audit(audit::AuditArgs),
-    /// Join a site with a token; the private key is made here and stays here
+    /// Join a site with a token. The private key is made on this host and never leaves it
     #[command(after_help = "\
 Examples:
   With a token that was made on edge.local:
     mez keys enrol mez1.AbC… --edge edge.local
-  The same if that edge was started with --announce, and is on the same network:
+  The same, if that edge was started with --announce and is on the same network:
     mez keys enrol mez1.AbC…
-  Make and use a token in one step, if you can log in there:
+  Make and use a token in one step, if you can log in to the edge's host:
     ssh edge.local mez keys token camera/dock | mez keys enrol - --edge edge.local
 
-The token also proves that the edge is the right one. A host may have several identities: run the command once for each. \
-Programs renew its certificate by themselves. If one has expired, enrol again with the same identity.")]
+The token also proves that the edge is the right one. A host may have several identities: run the command once for each of them. \
+Programs renew the certificates automatically. If a certificate has expired, enrol again with the same identity.")]
     Enrol {
         /// The token, or - to read it from the standard input
         #[arg(value_name = "TOKEN")]
@@ -228,28 +228,28 @@ Programs renew its certificate by themselves. If one has expired, enrol again wi
         #[arg(long, value_name = "HOST[:PORT]")]
         edge: Option<String>,
     },
-    /// Replace the site's authority by a new one, without interrupting anything
+    /// Replace the site's authority by a new one, without interruption
     #[command(after_help = "\
 Examples:
   mez keys rotate
-  Somebody may have the old key: trust it for two days more, while everybody renews:
+  Somebody may have the old key: trust it only two more days, while all members renew their certificates:
     mez keys rotate --overlap 2d
 
-Members follow when they renew, over the connections that they have. Both authorities are trusted until the overlap ends; then the old one is \
-dropped everywhere by itself. Whoever was not connected in that time enrols anew. Tokens that wait to be used are good for the old authority only: \
-make new ones.")]
+Members change to the new authority when they renew their certificates; their connections stay open. Both authorities are trusted until the overlap ends. \
+Then the old one is no longer trusted anywhere. A member that was not connected during the overlap must enrol again. Tokens that are not used yet are \
+void: make new ones.")]
     Rotate(rotate::RotateArgs),
-    /// Serve enrolment without an edge, and sign for the edge of this host
+    /// Serve enrolment without an edge, and renew certificates for the edge of this host
     #[command(after_help = "\
 Examples:
   mez keys serve --listen 10.0.0.7:7652
-  The authority's key belongs to another user than the edge, which never sees it:
+  The authority's key belongs to another user than the edge, which has no access to it:
     mez keys serve --signer /run/mez/signer.sock
     mez edge --signer unix:///run/mez/signer.sock
 
-`mez edge` also serves enrolment and signs, unless it has --signer. The command ends with Ctrl-C.")]
+`mez edge` does both by itself, unless it has --signer. The command ends with Ctrl-C.")]
     Serve {
-        /// Unix socket where the edge of this host has certificates renewed
+        /// Unix socket at which the edge of this host requests renewed certificates
         #[arg(long, value_name = "PATH")]
         signer: Option<PathBuf>,
         /// Address and port to listen on
@@ -259,10 +259,10 @@ Examples:
     /// List the identities of this host and how long they are valid
     #[command(after_help = "Example:\n  mez keys list")]
     List,
-    /// Show the site, or one identity of this host, in full
+    /// Show the details of the site's authority, or of one identity of this host
     #[command(after_help = "\
 Examples:
-  The site's authority; its fingerprint is the same on every host of the site:
+  The site's authority. Its fingerprint is the same on every host of the site:
     mez keys show
   An identity, with the files that a client in another language needs:
     mez keys show app/counter")]

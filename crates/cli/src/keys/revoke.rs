@@ -26,13 +26,13 @@ const GRANTS_SHOWN: usize = 6;
 /// What is revoked, and why.
 #[derive(Debug, Args)]
 pub struct RevokeArgs {
-    /// Whose certificates: camera/NAME, edge/NAME or app/NAME, with all that it was given until now; or one certificate by its serial number
+    /// camera/NAME, edge/NAME or app/NAME: all certificates that it got until now. Or the serial number of one certificate
     #[arg(value_name = "WHO|SERIAL", required = true)]
     what: Vec<String>,
-    /// Why, for people; whoever is revoked is told as well
+    /// The reason, for people. The revoked member also gets it
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     because: String,
-    /// Revoke the edge of this host as well: it makes itself another certificate, and every connection to it is made anew
+    /// Allow to revoke the edge of this host. It makes itself a new certificate, and all connections to it are made again
     #[arg(long)]
     own: bool,
 }

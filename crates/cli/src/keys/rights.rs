@@ -29,13 +29,13 @@ impl FromStr for Verbs {
 /// What is granted to whom.
 #[derive(Debug, Args)]
 pub struct GrantArgs {
-    /// To whom: app/NAME, edge/NAME or user/NUMBER; app/** is every application, user/* every user of this host
+    /// Who gets the grants: app/NAME, edge/NAME or user/NUMBER; app/** means every application, user/* every user of this host
     #[arg(value_name = "WHO")]
     who: Grantee,
-    /// What: one verb, or several with commas between them
+    /// One verb, or several with commas between them
     #[arg(value_name = "VERB,…")]
     verbs: Verbs,
-    /// With which cameras: names or patterns such as 'dock/*'
+    /// The cameras: names or patterns such as 'dock/*'
     #[arg(value_name = "CAMERA", required = true)]
     cameras: Vec<CameraPattern>,
 }
@@ -43,13 +43,13 @@ pub struct GrantArgs {
 /// What is taken back from whom.
 #[derive(Debug, Args)]
 pub struct UngrantArgs {
-    /// From whom, as `mez keys grants` lists it
+    /// Who loses the grants, as in the list of `mez keys grants`
     #[arg(value_name = "WHO")]
     who: Grantee,
-    /// What: one verb, or several with commas between them [default: everything]
+    /// One verb, or several with commas between them [default: all verbs]
     #[arg(value_name = "VERB,…")]
     verbs: Option<Verbs>,
-    /// With which cameras, as `mez keys grants` lists them [default: all of the verb]
+    /// The cameras, as in the list of `mez keys grants` [default: all cameras of the verb]
     #[arg(value_name = "CAMERA")]
     cameras: Vec<CameraPattern>,
 }
@@ -57,13 +57,13 @@ pub struct UngrantArgs {
 /// What somebody who joins is granted at once.
 #[derive(Debug, Args)]
 pub struct TokenGrants {
-    /// Cameras that it may watch, such as 'dock/*'; may be repeated, as may those below
+    /// Cameras that it may watch, such as 'dock/*'. This option and those below may be repeated
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     watch: Vec<CameraPattern>,
     /// Cameras whose past it may read
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     read: Vec<CameraPattern>,
-    /// Cameras whose originals it may have fetched
+    /// Cameras whose originals it may get, from the camera's own log
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     originals: Vec<CameraPattern>,
     /// Cameras that it may send results to
@@ -75,10 +75,10 @@ pub struct TokenGrants {
     /// Cameras that it may see in lists, with their states
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     observe: Vec<CameraPattern>,
-    /// Cameras whose frames it may write into files, with --watch or --read for them
+    /// Cameras whose frames it may write into files. It also needs --watch or --read for them
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     export: Vec<CameraPattern>,
-    /// Cameras for which it may bring a profile of its own
+    /// Cameras for which it may use a profile of its own
     #[arg(long, value_name = "CAMERA", value_delimiter = ',')]
     profile: Vec<CameraPattern>,
 }

@@ -9,10 +9,10 @@ use super::{KeysError, Terminal, parse_duration};
 
 #[derive(Debug, Args)]
 pub struct RotateArgs {
-    /// How long certificates of the old authority are accepted: 90d, the longest that a certificate lasts, leave nobody behind
+    /// How long certificates of the old authority are accepted. With 90d, the longest lifetime of a certificate, no member has to enrol again
     #[arg(long, value_name = "TIME", default_value = "90d", value_parser = parse_duration)]
     overlap: Duration,
-    /// Replace it although the overlap of the last time has not ended
+    /// Replace the authority although the previous overlap has not ended
     #[arg(long)]
     force: bool,
 }

@@ -33,23 +33,23 @@ Examples:
   mez store export dock/cam1 cam1.mcap --store /var/lib/mez/store --with 'dock/cam1/*'
   jq 'select(.detections) | {video_seconds, detections}' cam1.mp4.jsonl
 
-MP4 needs ffmpeg. The video shows each frame at its capture time, so pauses keep their length. Frames are encoded as H.264. With \
---codec jpeg they are copied unchanged; the file is then larger, and fewer programs play it. With --codec copy the video of a log is copied \
-unchanged, from where a chain begins, up to ten seconds before --since.
+MP4 needs ffmpeg. The video shows each frame at its capture time, so pauses keep their length. By default, frames are encoded as H.264. With \
+--codec jpeg, JPEG frames are copied unchanged; the file is larger, and fewer programs can play it. With --codec copy, the video in the log is copied \
+unchanged. It starts at a keyframe, up to ten seconds before --since.
 
-What applications found in the frames (replies), how their contracts changed, and why there were no frames (source) comes along if an edge \
-kept it. A video has it as subtitles, and whole in FILE.jsonl beside it: one JSON object on each line, with `kind` (reply, contract or source), \
-times, the frame's `epoch` and `sequence`, `video_seconds` (when the video shows the frame), and `detections` with `xyxy` boxes in the pixels of the frame as it was \
-published, of `width` by `height`: that is the size of the video. With --codec jpeg, scale boxes by the width of a picture over `width`. Opaque \
-results are in `payload_base64` and, if they are JSON, in `result`.
+If an edge kept notes, they are exported too: replies of applications, states of contracts, and states of the source. A video has them as subtitles, and \
+complete in FILE.jsonl beside it. Each line is a JSON object with `kind` (reply, contract or source), times, the frame's `epoch` and `sequence`, \
+`video_seconds` (when the video shows the frame), and `detections`. Their `xyxy` boxes are in the pixels of the published frame; its size, `width` by \
+`height`, is also the size of the video. With --codec jpeg, multiply boxes by the width of the picture divided by `width`. Other results are in \
+`payload_base64` and, if they are JSON, in `result`.
 
 MCAP has each frame as foxglove.CompressedImage on the topic /CAMERA, and each gap on /CAMERA/gaps. JPEG and PNG are copied \
-unchanged. Raw pixels become PNG. Frames that need others to be decoded (video, tiles) become JPEG. What was found is on \
-/CAMERA/annotations as foxglove.ImageAnnotations, in the pixels of the image in the file, so that viewers draw it; and whole on \
-/CAMERA/replies, in the pixels of the frame as it was published. Contracts are on /CAMERA/contracts, states of the camera's source on /CAMERA/source.
+unchanged. Raw pixels become PNG. Frames that need others to be decoded (video, tiles) become JPEG. Detections are on \
+/CAMERA/annotations as foxglove.ImageAnnotations, in the pixels of the image in the file, so that viewers can draw them. All replies are on \
+/CAMERA/replies, in the pixels of the published frame. States of contracts are on /CAMERA/contracts, states of the source on /CAMERA/source.
 
-The summary counts frames that are missing or damaged. The file gets its name when it is complete; Ctrl-C leaves nothing behind. A broker \
-may write meanwhile: the export covers what is held when it begins.")]
+The summary counts missing and damaged frames. The file gets its final name when it is complete; Ctrl-C leaves no file. A broker may write to the store \
+at the same time: the export contains what is in the store when it begins.")]
 pub(super) struct ExportArgs {
     /// The camera, such as dock/cam1
     #[arg(value_name = "CAMERA")]
@@ -68,13 +68,13 @@ pub(super) struct ExportArgs {
     /// Format of the file [default: by the ending of FILE]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Other streams of the store that go into the same MCAP, such as those derived of the camera: 'dock/cam1/*'; may be repeated
+    /// Other streams of the store to write into the same MCAP file, such as derived streams of the camera: 'dock/cam1/*'; may be repeated
     #[arg(long, value_name = "STREAM", value_delimiter = ',')]
     with: Vec<CameraPattern>,
     /// Encoding of the frames in an MP4
     #[arg(long, value_enum, default_value_t = Codec::H264)]
     codec: Codec,
-    /// Leave out replies of applications, changes of contracts and of the camera's source
+    /// Leave out notes: replies of applications, states of contracts and of the source
     #[arg(long)]
     no_notes: bool,
     /// Replace FILE (and FILE.jsonl) if it exists
@@ -93,11 +93,11 @@ enum Format {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Codec {
-    /// Encoded again: small, and every program plays it
+    /// Encode again: the file is small, and every program can play it
     H264,
-    /// JPEG copied unchanged
+    /// Copy JPEG frames unchanged
     Jpeg,
-    /// Video (H.264, H.265 or AV1) copied unchanged; other frames are left out
+    /// Copy video (H.264, H.265 or AV1) unchanged; leave out other frames
     Copy,
 }
 

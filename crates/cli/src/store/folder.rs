@@ -26,14 +26,14 @@ pub(super) struct Folder {
     /// Folder of the store, as in `mez camera --store` and `mez edge --store`
     #[arg(long, value_name = "DIR", env = "MEZ_STORE")]
     pub(super) store: PathBuf,
-    /// File with the store's keys [default: the keys that MEZ_STORE_KEY itself holds, the systemd credential mez-store-key, else store.key in the folder of keys]
+    /// File with the store's keys [default: the keys in the variable MEZ_STORE_KEY itself, else the systemd credential mez-store-key, else store.key in the folder of keys]
     #[arg(long, value_name = "FILE")]
     pub(super) store_key: Option<PathBuf>,
     /// Folder with the keys of this host [default: $MEZ_KEYS, else ~/.config/mez/keys]
     #[arg(long, value_name = "DIR")]
     pub(super) keys: Option<PathBuf>,
-    /// The broker's folder for state, which lists what should be in the store [default: $MEZ_STATE, /var/lib/mez for root, else
-    /// ~/.local/state/mez, if it belongs to this store]
+    /// The broker's folder for state, which lists what should be in the store [default: $MEZ_STATE, else /var/lib/mez for root and
+    /// ~/.local/state/mez for others, if it belongs to this store]
     #[arg(long, value_name = "DIR")]
     pub(super) state: Option<PathBuf>,
 }

@@ -8,16 +8,16 @@ use mez_node::persist::keys::{STORE_KEY_FILE, create_store_key, rotate_store_key
 
 use crate::failure::Failure;
 
-/// Make the key for the stores on this host's disk, or add a newer one
+/// Make the key for the stores on this host, or add a newer key
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mez store key                 once, before a broker is started with --store
-  mez store key --rotate        from its next start, a broker writes with a new key; old frames stay readable
+  mez store key                 once, before the first broker starts with --store
+  mez store key --rotate        add a new key, which brokers use from their next start; old frames stay readable
 
-Whoever has the file can read the frames. Without it they are lost. Keep a copy in a safe place.")]
+Anybody who has the file can read the frames. Without the file, nobody can read them. Keep a copy in a safe place.")]
 pub(super) struct KeyArgs {
-    /// File for the keys [default: store.key in the folder of keys]
+    /// File for the store's keys [default: store.key in the folder of keys]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Add a newer key to the file

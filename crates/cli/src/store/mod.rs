@@ -14,19 +14,19 @@ use self::folder::Logs;
 use crate::failure::Failure;
 use crate::text::{bytes, table};
 
-/// Frames on disk: make the key for them, list, check and repair them, export them as video
+/// Manage frames on disk: make the key, list, check, repair, and export as video
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mez store key                                       once, before a broker is started with --store
-  mez store ls --store /var/lib/mez/store             a line for each camera
+  mez store key                                       once, before the first broker starts with --store
+  mez store ls --store /var/lib/mez/store             one line for each camera
   mez store ls --store /var/lib/mez/store 'dock/*' --segments
   mez store verify --store /var/lib/mez/store         read and check every byte
   mez store repair --store /var/lib/mez/store --to /mnt/copy
-                                                      copy all that can be read
+                                                      copy everything that can be read
   mez store export dock/cam1 cam1.mp4 --store /var/lib/mez/store --since -10m
 
-All but `key` may run while a broker writes, and never change what is there. `verify` ends with status 1 if anything is wrong.")]
+All commands except `key` may run while a broker writes, and never change the store. `verify` ends with status 1 if something is wrong.")]
 pub(crate) struct StoreArgs {
     #[command(subcommand)]
     command: Command,
@@ -35,7 +35,7 @@ pub(crate) struct StoreArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     Key(key::KeyArgs),
-    /// List what is held of each camera: frames, notes (replies of applications, changes of contracts and of the source), times, sizes
+    /// List the frames and notes of each camera, with times and sizes. Notes are replies of applications, and states of contracts and of the source
     #[command(after_help = "Example:\n  mez store ls 'dock/*' --store /var/lib/mez/store --segments")]
     Ls {
         #[command(flatten)]

@@ -10,25 +10,25 @@ use super::folder::Logs;
 use crate::failure::Failure;
 use crate::text::bytes;
 
-/// Read and check every byte; the exit status is 1 if anything is wrong
+/// Read and check every byte; the exit status is 1 if something is wrong
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mez store verify --store /var/lib/mez/store
   mez store verify dock/cam1 --store /var/lib/mez/store --json
 
-A store has the frames of each camera and, at an edge, its notes: the replies of applications, changes of contracts, and states of the source.
+A store has the frames of each camera. At an edge it also has notes: replies of applications, and states of contracts and of the source.
 
-The command compares a log with what should be there. Each segment begins where the one before it ends. The broker's folder for state \
-(--state) lists the segments, and says how far the broker had written. Without that folder, frames that are missing at the beginning or \
-the end cannot be noticed; the command then says so.
+The command checks that no part of a log is missing. Each segment must begin where the previous one ends. The broker's folder for state (--state) lists \
+the segments, and the position up to which the broker had written. Without this folder, the command cannot detect missing frames at the beginning or the \
+end; it then says so.
 
-An incomplete record at the end is no damage: the broker was killed while it wrote. Neither are frames that a power cut took before \
-they were reported as durable. The command mentions both, and they do not change its status. `mez store repair` copies what can be read.")]
+Two things do not count as damage: an incomplete record at the end (the broker was killed while it wrote), and frames that a power cut removed before \
+they were reported as durable. The command mentions them, but the status stays 0. `mez store repair` copies everything that can be read.")]
 pub(super) struct VerifyArgs {
     #[command(flatten)]
     logs: Logs,
-    /// Print the findings as JSON, a line for each log: the frames of a camera, and its notes
+    /// Print the findings as JSON, one line for each log: the frames of a camera, and its notes
     #[arg(long)]
     json: bool,
 }
@@ -40,12 +40,12 @@ Examples:
   mez store repair --store /var/lib/mez/store --to /mnt/copy
   mez store repair dock/cam1 --store /var/lib/mez/store --to /mnt/copy
 
-The copy is a store that brokers, readers and `mez store export` accept. Readers are told that the missing frames are damaged. The \
-damaged store is never changed.")]
+Brokers and `mez store export` can use the copy like any store. It marks the missing frames as damaged, so readers count them. The damaged store is \
+not changed.")]
 pub(super) struct RepairArgs {
     #[command(flatten)]
     logs: Logs,
-    /// Folder for the copy, which must hold no frames of these cameras yet
+    /// Folder for the copy. It must not contain frames of these cameras yet
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
 }

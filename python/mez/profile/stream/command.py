@@ -30,20 +30,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help=f"recording: {records.READS}; of several the application gets a "
-        "list, of each the record of the same place",
+        help=f"recording: {records.READS}. With several recordings, the "
+        "application gets a list: the record at the same place of each",
     )
     group.add_argument(
         "--accuracy",
         metavar="FUNCTION",
-        help="your function of two results of the application, on a record as published and on a "
-        f"degraded one, that returns 0 (useless) to 1 (as good): {task.SPEC}",
+        help="your function that compares two results of the application, for a record as published and "
+        f"for a degraded one, and returns 0 (useless) to 1 (as good): {task.SPEC}",
     )
     group.add_argument(
-        "--knobs", metavar="KNOBS", help=f"the knobs of the stream, as for mez.publisher: {task.SPEC}"
+        "--knobs", metavar="KNOBS", help=f"the knobs of the stream, as in mez.publisher: {task.SPEC}"
     )
     group.add_argument(
-        "--rate", type=_rate, metavar="N", help="records of a stream per second, for the profile [unknown]"
+        "--rate", type=_rate, metavar="N", help="records per second of a stream, for the profile [unknown]"
     )
     group.add_argument(
         "--exhaustive", action="store_true", help="measure every rung on all records, without a search"
