@@ -118,8 +118,8 @@ def _packed(payload: object) -> tuple[str, bytes]:
         name = type(payload).__name__
         raise wrong_type(
             "payload",
-            f"payload is a {name} that JSON cannot say ({error}); give bytes with a content_type, text, "
-            "plain values, an array of NumPy or a table of pyarrow",
+            f"payload has the type {name} and cannot be written as JSON ({error}); give bytes with a "
+            "content_type, text, plain values, an array of NumPy or a table of pyarrow",
         ) from error
 
 

@@ -416,6 +416,10 @@ def join(
         raise arguments.invalid(
             "until", "until goes with since; without since, what comes from now on is joined"
         )
+    if isinstance(derived, str) and derived == frames:
+        raise arguments.invalid(
+            "derived", f"derived is {derived!r}, as frames is; give the stream that was made of these frames"
+        )
     past = since is not None
     native = _native.Join(
         within=arguments.number("within_ms", within_ms) / 1e3,

@@ -75,6 +75,8 @@ def test_names_and_options_that_make_no_sense_are_refused(edge: mez.Edge, tmp_pa
                 tracks.send_data(bytes((8 << 20) + 1))
     with pytest.raises(mez.ArgumentError, match="until goes with since"):
         mez.join("dock/cam1", "dock/cam1/faces", until="now", edge=edge)
+    with pytest.raises(mez.ArgumentError, match="give the stream that was made of these frames"):
+        mez.join("dock/cam1", "dock/cam1", edge=edge)
 
 
 def test_frames_and_records_come_together_in_order_of_capture(edge: mez.Edge) -> None:

@@ -194,7 +194,7 @@ def test_rungs_name_all_knobs_in_their_order() -> None:
     ("declare", "message"),
     [
         (lambda: mez.knob("Top", [1]), "no name of a knob"),
-        (lambda: mez.knob("top", []), "no values"),
+        (lambda: mez.knob("top", []), "has 0 values"),
         (lambda: mez.knob("top", [1, 1.0]), "twice"),
         (lambda: mez.knob("top", range(33)), "more than 32"),
         (lambda: mez.knob("top", [float("nan")]), "six decimals"),

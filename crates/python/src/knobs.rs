@@ -42,7 +42,7 @@ impl Knobs {
             let value = |number: f64| {
                 KnobValue::from_f64(number).ok_or_else(|| {
                     let text =
-                        format!("the knob {name} has the value {number}; give numbers below 1e9 with six decimals at most");
+                        format!("the knob {name} has the value {number:?}; give numbers below 1e9 with six decimals at most");
                     error::argument(py, "values", text)
                 })
             };

@@ -167,13 +167,21 @@ pub enum DeclareError {
         /// How many.
         count: usize,
     },
-    /// No value, or too many, or one of them twice.
-    #[error(
-        "the knob {name} has no values, more than {VALUES_MAX}, or one of them twice; give 1 to {VALUES_MAX} different ones"
-    )]
+    /// No value, or too many.
+    #[error("the knob {name} has {count} values; give 1 to {VALUES_MAX}")]
     Values {
         /// The knob.
         name: String,
+        /// How many.
+        count: usize,
+    },
+    /// A knob has this value twice.
+    #[error("the knob {name} has the value {value} twice; give each value once")]
+    ValueTwice {
+        /// The knob.
+        name: String,
+        /// The value.
+        value: KnobValue,
     },
     /// More combinations than a profile can have rungs.
     #[error(
@@ -228,9 +236,12 @@ impl DeclaredKnobs {
             if knobs[..place].iter().any(|(other, _)| other == name) {
                 return Err(DeclareError::Twice { name: name.clone() });
             }
-            let is_twice = |(place, value): (usize, &KnobValue)| values[..place].contains(value);
-            if values.is_empty() || values.len() > VALUES_MAX || values.iter().enumerate().any(is_twice) {
-                return Err(DeclareError::Values { name: name.clone() });
+            if values.is_empty() || values.len() > VALUES_MAX {
+                return Err(DeclareError::Values { name: name.clone(), count: values.len() });
+            }
+            let is_twice = |(place, value): &(usize, &KnobValue)| values[..*place].contains(value);
+            if let Some((_, value)) = values.iter().enumerate().find(is_twice) {
+                return Err(DeclareError::ValueTwice { name: name.clone(), value: *value });
             }
             combinations = combinations.saturating_mul(values.len() as u64);
         }

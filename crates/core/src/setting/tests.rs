@@ -235,9 +235,9 @@ fn what_cannot_be_declared_is_refused_by_name() {
         (vec![("skip", &[1.0][..])], "skip"),
         (vec![("Top", &[1.0][..])], "Top"),
         (vec![("top", &[1.0][..]), ("top", &[2.0][..])], "top is declared twice"),
-        (vec![("top", &[][..])], "top has no values"),
-        (vec![("top", &many[..])], "top has no values, more than 32"),
-        (vec![("top", &[1.0, 1.0][..])], "top"),
+        (vec![("top", &[][..])], "top has 0 values"),
+        (vec![("top", &many[..])], "top has 33 values"),
+        (vec![("top", &[1.0, 1.0][..])], "top has the value 1 twice"),
         (nine, "9 knobs"),
         (vec![("a", thirty_two), ("b", thirty_two), ("c", thirty_two)], "32768 combinations"),
         (
