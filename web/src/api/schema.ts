@@ -30,7 +30,7 @@ export interface paths {
                         "application/json": components["schemas"]["Site"];
                     };
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -75,7 +75,7 @@ export interface paths {
                         "application/json": components["schemas"]["Cameras"];
                     };
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -120,7 +120,7 @@ export interface paths {
                         "application/json": components["schemas"]["Applications"];
                     };
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -146,7 +146,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What happens, as server-sent events */
+        /** Events, as server-sent events */
         get: {
             parameters: {
                 query?: never;
@@ -159,7 +159,7 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description Without `Last-Event-ID`, the newest events that are kept come first (at most 200 of 1,000), then new ones as they are seen, once a second. With it, those after it. A reader that missed some is told so by an event of the kind `missed`. A comment line comes every 15 s if nothing else does. The stream ends with the session or the rights. */
+                /** @description Without `Last-Event-ID`: first the newest events that the edge still has (it keeps 1,000 and sends at most 200), then new events, once a second. With `Last-Event-ID`: all events after it. If the reader missed events, an event of the kind `missed` says so. If there is nothing to send for 15 s, a comment line comes. The stream ends when the session ends or the rights are withdrawn. */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -168,7 +168,7 @@ export interface paths {
                         "text/event-stream": components["schemas"]["Event"];
                     };
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -210,24 +210,24 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description A JPEG of the newest frame, at most 640 pixels wide, and at most 5 new ones a second. Beside contracts it is made of the frames that these get; if nobody else reads the camera, the camera sends few small pictures. The first request waits up to 2 s. */
+                /** @description A JPEG of the newest frame, at most 640 pixels wide, with at most 5 new pictures a second. If subscriptions read the camera, it is made of the frames that they get. If nobody else reads the camera, the camera sends a few small pictures. The first request waits up to 2 s. */
                 200: {
                     headers: {
-                        /** @description The frame: `"EPOCH-SEQUENCE"`. */
+                        /** @description The identity of the frame: `"EPOCH-SEQUENCE"`. */
                         ETag?: string;
-                        /** @description Of the frame. */
+                        /** @description Epoch of the frame. */
                         "Mez-Epoch"?: number;
-                        /** @description Of the frame. */
+                        /** @description Sequence of the frame. */
                         "Mez-Sequence"?: number;
-                        /** @description When it was captured. */
+                        /** @description When the frame was captured. */
                         "Mez-Captured-Utc-Ms"?: number;
-                        /** @description Its age when it was sent, by monotonic clocks. Absent: not known. */
+                        /** @description Age of the frame when it was sent, by monotonic clocks. Absent: unknown. */
                         "Mez-Age-Ms"?: number;
-                        /** @description How the frame was encoded before it was made small. */
+                        /** @description Rung of the frame, before it was made smaller for this picture. */
                         "Mez-Rung"?: string;
-                        /** @description Width of the frame as it was published, in whose pixels replies are. */
+                        /** @description Width of the published frame, in pixels. Replies are in these pixels. */
                         "Mez-Width"?: number;
-                        /** @description Its height. */
+                        /** @description Height of the published frame, in pixels. */
                         "Mez-Height"?: number;
                         [name: string]: unknown;
                     };
@@ -235,7 +235,7 @@ export interface paths {
                         "image/jpeg": string;
                     };
                 };
-                /** @description No picture has come yet; ask again. */
+                /** @description No picture has come yet. Try again. */
                 204: {
                     headers: {
                         [name: string]: unknown;
@@ -249,7 +249,7 @@ export interface paths {
                     };
                     content?: never;
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -275,11 +275,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The H.264 of a camera, for clients that decode it */
+        /** The H.264 video of a camera, for clients that decode it */
         get: {
             parameters: {
                 query?: {
-                    /** @description The last frame that the client has: `EPOCH-SEQUENCE`, from the headers of the answer before. */
+                    /** @description The last frame that the client has: `EPOCH-SEQUENCE`, from the headers of the previous answer. */
                     after?: string;
                 };
                 header?: never;
@@ -291,22 +291,22 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description Frames of the camera's newest chain, as they came: all behind `after`, or the whole chain if a newer one has begun. Each comes behind its length: 4 bytes, big-endian, of which the highest bit says that decoding may begin with the frame. Frames are as Annex B of ITU-T H.264 has them. The headers describe the last one. Ask again at once, or when the next picture is wanted; whoever asks later gets more frames at once, up to 256 KiB. A request waits up to 2 s for the next frame. */
+                /** @description Frames of the camera's newest chain, as they came: all frames after `after`, or the whole chain if a newer chain has begun. Before each frame comes its length: 4 bytes, big-endian. If the highest bit is set, decoding can begin with this frame. Frames are in the format of Annex B of ITU-T H.264. The headers describe the last frame. Request again at once, or when you want the next picture. A later request gets more frames in one answer, up to 256 KiB. A request waits up to 2 s for the next frame. */
                 200: {
                     headers: {
-                        /** @description Of the frame. */
+                        /** @description Epoch of the frame. */
                         "Mez-Epoch"?: number;
-                        /** @description Of the frame. */
+                        /** @description Sequence of the frame. */
                         "Mez-Sequence"?: number;
-                        /** @description When it was captured. */
+                        /** @description When the frame was captured. */
                         "Mez-Captured-Utc-Ms"?: number;
-                        /** @description Its age when it was sent, by monotonic clocks. Absent: not known. */
+                        /** @description Age of the frame when it was sent, by monotonic clocks. Absent: unknown. */
                         "Mez-Age-Ms"?: number;
-                        /** @description How the last frame is coded. */
+                        /** @description Rung of the last frame. */
                         "Mez-Rung"?: string;
-                        /** @description Width of the frame as it was published, in whose pixels replies are. */
+                        /** @description Width of the published frame, in pixels. Replies are in these pixels. */
                         "Mez-Width"?: number;
-                        /** @description Its height. */
+                        /** @description Height of the published frame, in pixels. */
                         "Mez-Height"?: number;
                         [name: string]: unknown;
                     };
@@ -314,14 +314,14 @@ export interface paths {
                         "application/octet-stream": string;
                     };
                 };
-                /** @description Nothing has come behind that frame, or what comes is no H.264: then ask for the picture. */
+                /** @description No frame has come after that frame. Or the camera's frames are not H.264: then request the picture. */
                 204: {
                     headers: {
                         [name: string]: unknown;
                     };
                     content?: never;
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -357,7 +357,7 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description Who asks. */
+                /** @description The identity that is signed in. */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -366,7 +366,7 @@ export interface paths {
                         "application/json": components["schemas"]["SignedIn"];
                     };
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -399,7 +399,7 @@ export interface paths {
                     };
                     content?: never;
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -427,7 +427,7 @@ export interface paths {
                     };
                     content?: never;
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -450,7 +450,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether the process serves */
+        /** Whether the process answers */
         get: {
             parameters: {
                 query?: never;
@@ -469,7 +469,7 @@ export interface paths {
                         "text/plain": string;
                     };
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -495,7 +495,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether the edge does its work */
+        /** Whether the edge works */
         get: {
             parameters: {
                 query?: never;
@@ -505,7 +505,7 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description It does. */
+                /** @description The edge works. */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -514,7 +514,7 @@ export interface paths {
                         "application/json": components["schemas"]["Health"];
                     };
                 };
-                /** @description It does not. */
+                /** @description The edge does not work. */
                 503: {
                     headers: {
                         [name: string]: unknown;
@@ -559,7 +559,7 @@ export interface paths {
                         "text/plain": string;
                     };
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -585,7 +585,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What applications found last in a camera's frames */
+        /** The last results of applications for a camera's frames */
         get: {
             parameters: {
                 query?: never;
@@ -607,7 +607,7 @@ export interface paths {
                         "application/json": components["schemas"]["Replies"];
                     };
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -633,13 +633,13 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What is held of a camera's past, and why the rest is not */
+        /** Which frames of a camera's past are held, and why others are missing */
         get: {
             parameters: {
                 query: {
-                    /** @description Where the span begins. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                    /** @description Begin of the time span. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
                     since_utc_ms: number;
-                    /** @description Where it ends, at most 24 h behind. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                    /** @description End of the time span, at most 24 h after its begin. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
                     until_utc_ms: number;
                 };
                 header?: never;
@@ -651,7 +651,7 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description Stretches of time with frames and without, at the edge and at the camera. Made of the descriptions of frames, at most 200,000 of them in one answer of each, for at most 3 s. The camera has 5 s to answer. Needs the right `read`. */
+                /** @description Time spans with frames and without frames, at the edge and at the camera. Edge and camera each examine the metadata of at most 200,000 frames for one answer, for at most 3 s. The camera has 5 s to answer. Needs the right `read`. */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -660,7 +660,7 @@ export interface paths {
                         "application/json": components["schemas"]["Held"];
                     };
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -686,15 +686,15 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What was said of a camera's frames */
+        /** Notes about a camera */
         get: {
             parameters: {
                 query: {
-                    /** @description The notes that the edge took in from then on. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+                    /** @description Begin of the time span: notes that the edge made at this time or later. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
                     since_utc_ms: number;
-                    /** @description Up to when, at most 24 h behind. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+                    /** @description End of the time span, at most 24 h after its begin. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
                     until_utc_ms: number;
-                    /** @description `next` of the answer before, for more notes of the same span. */
+                    /** @description For more notes of the same time span: `next` of the previous answer. */
                     after?: string;
                 };
                 header?: never;
@@ -706,7 +706,7 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description Replies of applications, changes of contracts, states of the source, oldest first; at most 1,000, or 512 KiB on disk. 409: the edge keeps no notes. Needs the right `read`. */
+                /** @description Replies of applications, states of contracts and of the source, oldest first. At most 1,000 notes, or 512 KiB on disk. 409: the edge keeps no notes. Needs the right `read`. */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -715,7 +715,7 @@ export interface paths {
                         "application/json": components["schemas"]["Notes"];
                     };
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -745,9 +745,9 @@ export interface paths {
         get: {
             parameters: {
                 query: {
-                    /** @description The instant, at least 3 s ago. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                    /** @description The point in time, at least 3 s ago. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
                     at_utc_ms: number;
-                    /** @description How long behind the instant a frame may have been captured: 1 to 60,000. Default 1,000. */
+                    /** @description How many milliseconds after this time a frame may have been captured: 1 to 60,000. Default 1,000. */
                     within_ms?: number;
                 };
                 header?: never;
@@ -759,22 +759,22 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description A JPEG of the first frame at or behind an instant, at most 640 pixels wide: as the edge holds it, or if the edge holds none, a small one that the camera sends. Never an original. Needs the right `read`. */
+                /** @description A JPEG of the first frame at or after a point in time, at most 640 pixels wide. It is made of the frame as the edge has it. If the edge has none, the camera sends a small one. Never an original. Needs the right `read`. */
                 200: {
                     headers: {
-                        /** @description Of the frame. */
+                        /** @description Epoch of the frame. */
                         "Mez-Epoch"?: number;
-                        /** @description Of the frame. */
+                        /** @description Sequence of the frame. */
                         "Mez-Sequence"?: number;
-                        /** @description When it was captured. */
+                        /** @description When the frame was captured. */
                         "Mez-Captured-Utc-Ms"?: number;
-                        /** @description Its age when it was sent, by monotonic clocks. Absent: not known. */
+                        /** @description Age of the frame when it was sent, by monotonic clocks. Absent: unknown. */
                         "Mez-Age-Ms"?: number;
-                        /** @description How the frame was encoded before it was made small. */
+                        /** @description Rung of the frame, before it was made smaller for this picture. */
                         "Mez-Rung"?: string;
-                        /** @description Width of the frame as it was published, in whose pixels replies are. */
+                        /** @description Width of the published frame, in pixels. Replies are in these pixels. */
                         "Mez-Width"?: number;
-                        /** @description Its height. */
+                        /** @description Height of the published frame, in pixels. */
                         "Mez-Height"?: number;
                         [name: string]: unknown;
                     };
@@ -789,7 +789,7 @@ export interface paths {
                     };
                     content?: never;
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -819,9 +819,9 @@ export interface paths {
         get: {
             parameters: {
                 query: {
-                    /** @description The instant, at least 3 s ago. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                    /** @description The point in time, at least 3 s ago. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
                     at_utc_ms: number;
-                    /** @description How long behind the instant a record may have been captured: 1 to 60,000. Default 1,000. */
+                    /** @description How many milliseconds after this time a record may have been captured: 1 to 60,000. Default 1,000. */
                     within_ms?: number;
                 };
                 header?: never;
@@ -833,7 +833,7 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description The first data record at or behind an instant that the edge holds of a camera or a derived stream. Needs the right `read`. */
+                /** @description The first data record of a camera or a derived stream that the edge has at or after a point in time. Needs the right `read`. */
                 200: {
                     headers: {
                         [name: string]: unknown;
@@ -842,7 +842,7 @@ export interface paths {
                         "application/json": components["schemas"]["RecordAt"];
                     };
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -872,9 +872,9 @@ export interface paths {
         get: {
             parameters: {
                 query: {
-                    /** @description Where the span begins. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                    /** @description Begin of the time span. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
                     since_utc_ms: number;
-                    /** @description Where it ends, at most 5 min behind. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                    /** @description End of the time span, at most 5 min after its begin. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
                     until_utc_ms: number;
                 };
                 header?: never;
@@ -886,10 +886,10 @@ export interface paths {
             };
             requestBody?: never;
             responses: {
-                /** @description An MP4 of what the edge's disk holds of the span, as it is: video (H.264, H.265, AV1) from where it can be decoded, up to ten seconds before; where most frames are no video, JPEG images. Subtitles say what was found. At most 256 MiB; two are made at once. Needs the rights `read` and `export`. 404: nothing is held. 409: the edge has no store, or no ffmpeg. */
+                /** @description An MP4 file with the frames of the time span that are on the edge's disk, copied unchanged. Video (H.264, H.265, AV1) starts at a keyframe, up to ten seconds before the span. If most frames are not video, the file has JPEG images. Subtitles show the notes. At most 256 MiB. The edge makes at most two files at the same time. Needs the rights `read` and `export`. 404: there are no frames. 409: the edge has no store, or no ffmpeg. */
                 200: {
                     headers: {
-                        /** @description Frames of the span that are not in the file, because they are no video. */
+                        /** @description Number of frames of the time span that are not in the file, because they are not video. */
                         "Mez-Frames-Left-Out"?: number;
                         [name: string]: unknown;
                     };
@@ -897,7 +897,7 @@ export interface paths {
                         "video/mp4": string;
                     };
                 };
-                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: no such thing. 429: too many at once. 503: the edge stops. */
+                /** @description Refused. 401: sign in (`mez edge open`). 403: a grant is missing, or the request came from another origin. 404: not found. 429: too many requests at the same time. 503: the edge is stopping. */
                 default: {
                     headers: {
                         [name: string]: unknown;
@@ -922,9 +922,9 @@ export interface components {
     schemas: {
         /** @description The edge and the site that it belongs to. */
         Site: {
-            /** @description Names this start of the edge; a new number after a restart, when counters and subscriptions begin anew. It is the time of the start. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Identifies this start of the edge: the time of the start. After a restart it is another number, and counters and subscriptions start again. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             edge_start: number;
-            /** @description When this was true: the edge looks at itself once a second. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Time of the snapshot. The edge takes one every second. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             now_utc_ms: number;
             /** @description Name of the site. */
             site: string;
@@ -936,142 +936,142 @@ export interface components {
             uptime_ms: number;
             signed_in: components["schemas"]["SignedIn"];
             ready: components["schemas"]["Health"];
-            /** @description Cameras and derived streams that the identity may observe. */
+            /** @description Number of cameras and derived streams that the caller may observe. */
             cameras: number;
-            /** @description Those of them that are connected. */
+            /** @description Number of those that are connected. */
             cameras_connected: number;
-            /** @description Subscriptions of applications that read them. */
+            /** @description Number of subscriptions of applications that read them. */
             applications: number;
             /** @description Bytes of their frames in the edge's memory. */
             log_bytes: number;
-            /** @description Bytes of their frames on the edge's disk. Null: the edge keeps none there. */
+            /** @description Bytes of their frames on the edge's disk. Null: the edge keeps no frames on disk. */
             store_bytes: number | null;
             /** @description Channels that cameras share (`mez edge --channel`), by name. */
             channels: components["schemas"]["Channel"][];
-            /** @description The edge's own, its authority's, and those of the hosts of cameras, as far as they connected since the edge's start; the first to end first. */
+            /** @description Certificates of the edge, of its authority, and of the hosts of cameras that have connected since the edge's start. The one that ends first comes first. */
             certificates: components["schemas"]["Certificate"][];
         };
-        /** @description Who asks, and what it may do here. */
+        /** @description The caller, and its rights. */
         SignedIn: {
-            /** @description As grants name it, such as `app/counter` or `user/1000`. */
+            /** @description The identity in the form of grants, such as `app/counter` or `user/1000`. */
             identity: string;
             /**
-             * @description How it has proved that.
+             * @description How the caller has proved its identity.
              * @enum {string}
              */
             by: "certificate" | "session" | "proxy";
-            /** @description When the session ends. Null: there is none to end; it is by a certificate, or by what a proxy says with each request. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description When the session ends. Null: there is no session, because each request has a certificate or the header of a proxy. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             until_utc_ms: number | null;
         };
-        /** @description Whether the edge serves, and what fails if not. */
+        /** @description Whether the edge works, and which checks fail. */
         Health: {
             ok: boolean;
-            /** @description Names of the checks that fail: `broker` (its loop does not answer), `stores` (frames are not written to disk), `certificate` (ended). */
+            /** @description Names of the checks that fail: `broker` (the broker does not respond), `stores` (frames are not written to disk), `certificate` (it has ended). */
             failing: string[];
         };
         /** @description A declared channel. */
         Channel: {
             name: string;
-            /** @description What it carries for all of its cameras together. Null: not measured yet. */
+            /** @description Rate of the channel for all of its cameras together. Null: not measured yet. */
             bits_per_second: number | null;
             /** @description By name. */
             cameras: {
                 name: string;
-                /** @description Its share: mean bytes of a frame. 0: no room for frames that keep its floor. Null: no limit. */
+                /** @description Share of the camera: the largest mean frame size, in bytes. 0: no room for frames that keep its floor. Null: no limit. */
                 share_frame_bytes: number | null;
             }[];
         };
         /** @description A certificate. */
         Certificate: {
-            /** @description Whose: `edge/main`, `authority`, or the host of one or several cameras: `camera/dock/cam1`. */
+            /** @description Owner: `edge/main`, `authority`, or the host of one or several cameras: `camera/dock/cam1`. */
             of: string;
-            /** @description When it ends. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description When the certificate ends. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             ends_utc_ms: number;
         };
-        /** @description Whether a camera's source gives frames. */
+        /** @description The state of a camera's source. */
         Source: {
             /** @enum {string} */
             state: "live" | "stalled" | "lost" | "ended";
-            /** @description Why, for people. May be empty. */
+            /** @description The reason, for people. May be empty. */
             reason: string;
-            /** @description For how long it has been so. Null: not known. */
+            /** @description For how long it has had this state. Null: unknown. */
             lasts_ms: number | null;
-            /** @description When a lost source is tried again, from now. Null: it is not, or nobody knows. */
+            /** @description For a lost source: the time until the next try. Null: there is none, or it is unknown. */
             retry_ms: number | null;
         };
-        /** @description The newest frame that the edge holds of a camera. */
+        /** @description The newest frame of a camera that the edge has. */
         Newest: {
-            /** @description Counts the starts of the camera. */
+            /** @description The number of the camera's start. */
             epoch: number;
-            /** @description Counts the frames since then. */
+            /** @description The number of the frame since this start. */
             sequence: number;
-            /** @description When it was captured, by the camera's clock as of its start. */
+            /** @description When the frame was captured, by the camera's clock as it was at its start. */
             captured_utc_ms: number;
-            /** @description How old it was at `now_utc_ms`, by monotonic clocks. Null: the clocks of camera and edge have not been compared. */
+            /** @description Age of the frame at `now_utc_ms`, by monotonic clocks. Null: the clocks of camera and edge have not been compared yet. */
             age_ms: number | null;
             /** @description Bytes of its payload. */
             bytes: number;
-            /** @description How it was encoded: `original`, or such as `h264/w768/q32`. */
+            /** @description Rung of the frame: `original`, or a name such as `h264/w768/q32`. */
             rung: string;
-            /** @description `jpeg`, `h264`, `data` and so on. */
+            /** @description Encoding of the frame: `jpeg`, `h264`, `data` and so on. */
             encoding: string;
             /** @description Width in pixels; 0 for data records. */
             width: number;
             /** @description Height in pixels; 0 for data records. */
             height: number;
-            /** @description Its expected accuracy, 0 to 1, by the profile of the contracts. Null: not known. */
+            /** @description Expected accuracy, 0 to 1, from the profile of the contracts. Null: unknown. */
             accuracy: number | null;
         };
-        /** @description What has become of a camera's frames. Counters; they begin anew when the camera (`published`, `refused`) or the edge (all others) is restarted. */
+        /** @description What happened to a camera's frames. These counters start again when the camera (`published`, `refused`) or the edge (all others) is restarted. */
         Frames: {
-            /** @description By the camera. */
+            /** @description Frames that were published at the camera. */
             published: number;
-            /** @description By the camera: not an image, too large, out of order. */
+            /** @description Frames that the camera refused: not an image, too large, or out of order. */
             refused: number;
-            /** @description At the edge, in time. */
+            /** @description Frames that arrived at the edge in time. */
             received: number;
-            /** @description At the edge, after a newer one. */
+            /** @description Frames that arrived at the edge after a newer one. */
             late: number;
-            /** @description Cancelled by the camera on their way. */
+            /** @description Frames that the camera began to send and cancelled. */
             cancelled: number;
-            /** @description Refused by the edge. */
+            /** @description Frames that the edge refused. */
             refused_at_edge: number;
-            /** @description Arrived, and could not be decoded or were overtaken meanwhile. */
+            /** @description Frames that arrived, but could not be decoded, or newer ones arrived before they were decoded. */
             not_decoded: number;
             /** @description Payload bytes that crossed the link. */
             link_bytes: number;
         };
         /** @description A log on a disk. */
         Store: {
-            /** @description Its size. */
+            /** @description Size of the log. */
             bytes: number;
             /** @description Frames that were dropped before they could be written. */
             lost: number;
-            /** @description Why frames are not safely written at present, for people. Empty: they are. */
+            /** @description Why frames are not safely written to disk at present, for people. Empty: they are. */
             degraded: string;
         };
-        /** @description What a subscription asks of a camera's frames, and what it gets. */
+        /** @description The contract of a subscription with a camera, and what the subscription gets. */
         Contract: {
-            /** @description The subscription's number; new after a restart of the edge. */
+            /** @description The subscription's number. After a restart of the edge it is another one. */
             subscription: number;
             /** @description The application's name, for people. */
             application: string;
-            /** @description The group of readers that it serves. Null: none. */
+            /** @description The group of readers that the subscription belongs to. Null: none. */
             group: string | null;
-            /** @description Null: it asks nothing, or no state is known yet. */
+            /** @description State of the contract. Null: the subscription has no bounds, or its state is not known yet. */
             state: ("unverified" | "ok" | "latency_miss" | "infeasible" | "accuracy_miss" | "absent" | "application_late" | "drifted" | "source_lost") | null;
-            /** @description A sentence that says why. May be empty. */
+            /** @description A sentence with the reason. May be empty. */
             reason: string;
-            /** @description Since when it is in this state. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Begin of this state. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             since_utc_ms: number | null;
-            /** @description Frames may be this old. Null: no bound. */
+            /** @description Latency bound: the maximum age of frames. Null: no bound. */
             latency_bound_ms: number | null;
-            /** @description Median age of the frames of the last ten seconds. Null: there were none, or the clocks have not been compared. */
+            /** @description Median age of the frames of the last ten seconds. Null: there were no frames, or the clocks have not been compared yet. */
             latency_p50_ms: number | null;
-            /** @description 95 % of them were not older. */
+            /** @description 95th percentile of these ages. */
             latency_p95_ms: number | null;
             /**
-             * @description Where the age was measured: when the edge handed the frame over, or when the application took it (its client says so).
+             * @description When the age was measured: when the edge handed the frame over, or when the application took it (if its client reports that).
              * @enum {string}
              */
             latency_at: "edge" | "application";
@@ -1079,100 +1079,100 @@ export interface components {
             on_time_share: number | null;
             /** @description Share of frames that must be on time. */
             on_time_share_wanted: number;
-            /** @description The least accuracy, 0 to 1. Null: no floor. */
+            /** @description Accuracy floor, 0 to 1. Null: no floor. */
             accuracy_floor: number | null;
-            /** @description Mean expected accuracy of the frames of the last ten seconds, 0 to 1. Null: not known. */
+            /** @description Mean expected accuracy of the frames of the last ten seconds, 0 to 1. Null: unknown. */
             accuracy: number | null;
             /** @description The lowest useful frame rate. 0: any. */
             min_fps: number;
-            /** @description Higher goes first where contracts conflict. */
+            /** @description Priority. If contracts conflict, those of higher priority are kept first. */
             priority: number;
             /** @enum {string} */
             on_infeasible: "degrade" | "skip" | "stop";
-            /** @description Frames that it was given, over the last ten seconds. */
+            /** @description Frames per second that the subscription got, over the last ten seconds. */
             frames_per_second: number;
-            /** @description Frames that it was given since it began. */
+            /** @description Number of frames that the subscription got since it began. */
             delivered: number;
-            /** @description Frames that it did not get since it began, by reason (docs/contracts.md): one of link_busy, stalled, link_down, not_wanted, late_or_lost, application_busy, evicted, not_held, refused, not_made, not_decoded, edge_busy, infeasible, left_out, damaged. */
+            /** @description Number of frames that the subscription did not get since it began, by reason (docs/contracts.md): one of link_busy, stalled, link_down, not_wanted, late_or_lost, application_busy, evicted, not_held, refused, not_made, not_decoded, edge_busy, infeasible, left_out, damaged. */
             skipped: {
                 [key: string]: number;
             };
         };
-        /** @description A camera, or a stream that applications publish at the edge. */
+        /** @description A camera, or a derived stream that applications publish at the edge. */
         Camera: {
             name: string;
-            /** @description What a derived stream is made of. Empty: it is a camera. */
+            /** @description For a derived stream: its sources. Empty: this is a camera. */
             derived_from: string[];
-            /** @description How many programs publish a derived stream now. Null: it is a camera. */
+            /** @description For a derived stream: how many programs publish it now. Null: this is a camera. */
             publishers: number | null;
-            /** @description Whether it sent something within the last 750 ms. */
+            /** @description Whether it is connected and has sent something within the last 750 ms. */
             connected: boolean;
-            /** @description `spiffe://SITE/camera/NAME`, or of whoever publishes the stream. */
+            /** @description `spiffe://SITE/camera/NAME`. For a derived stream: the identity of its publisher. */
             identity: string;
-            /** @description Null: it has published no frame yet, or is not connected. */
+            /** @description State of the source. Null: the camera has published no frame yet, or is not connected. */
             source: components["schemas"]["Source"] | null;
-            /** @description Width of published frames in pixels. 0: none yet, or data. */
+            /** @description Width of published frames, in pixels. 0: none yet, or data records. */
             width: number;
-            /** @description Their height. */
+            /** @description Height of published frames, in pixels. */
             height: number;
-            /** @description Frames that it publishes. */
+            /** @description Frames that it publishes, per second. */
             frames_per_second: number;
-            /** @description Frames that arrived at the edge in time, over the last five seconds. */
+            /** @description Frames per second that arrived at the edge in time, over the last five seconds. */
             received_frames_per_second: number;
-            /** @description Null: the edge holds no frame of it. */
+            /** @description The newest frame. Null: the edge has no frame of it. */
             newest: components["schemas"]["Newest"] | null;
-            /** @description Payload that it publishes, over the last five seconds. */
+            /** @description Payload rate that it publishes, over the last five seconds. */
             published_bits_per_second: number | null;
-            /** @description Payload that crosses the link, over the last five seconds. */
+            /** @description Payload rate that crosses the link, over the last five seconds. */
             crossed_bits_per_second: number | null;
-            /** @description What the link carries, as far as frames have measured it. */
+            /** @description Rate of the link, as measured with frames. */
             link_bits_per_second: number | null;
-            /** @description Round trip between edge and camera. Null: the clocks have not been compared. */
+            /** @description Round-trip time between edge and camera. Null: the clocks have not been compared yet. */
             round_trip_ms: number | null;
-            /** @description The greatest error of the ages of its frames. */
+            /** @description The largest possible error of the ages of its frames. */
             clock_error_ms: number | null;
             /** @description The declared channel that it shares. */
             channel: string | null;
-            /** @description Its share of the channel: mean bytes of a frame. 0: no room for frames that keep its floor. Null: no limit. */
+            /** @description Its share of the channel: the largest mean frame size, in bytes. 0: no room for frames that keep its floor. Null: no limit. */
             share_frame_bytes: number | null;
             frames: components["schemas"]["Frames"];
-            /** @description Bytes in the edge's memory. */
+            /** @description Bytes of its frames in the edge's memory. */
             log_bytes: number;
             /** @description Its log on the edge's disk. Null: none. */
             edge_store: components["schemas"]["Store"] | null;
             /** @description Its log on its own disk. Null: none, or unknown. */
             camera_store: components["schemas"]["Store"] | null;
-            /** @description Of the subscriptions that read it, by number, once they were given something or their contract was judged. Not those of the page itself. */
+            /** @description Contracts of the subscriptions that read it, by number. A subscription is listed when it got a frame or its contract was judged. Subscriptions of the page itself are not listed. */
             contracts: components["schemas"]["Contract"][];
-            /** @description Path of its newest picture. Null: it gives no pictures, or the identity may not watch it. */
+            /** @description Path of its newest picture. Null: it has no pictures, or the caller may not watch it. */
             picture: string | null;
         };
-        /** @description Cameras that the identity may observe. */
+        /** @description Cameras that the caller may observe. */
         Cameras: {
-            /** @description Names this start of the edge; a new number after a restart, when counters and subscriptions begin anew. It is the time of the start. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Identifies this start of the edge: the time of the start. After a restart it is another number, and counters and subscriptions start again. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             edge_start: number;
-            /** @description When this was true: the edge looks at itself once a second. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Time of the snapshot. The edge takes one every second. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             now_utc_ms: number;
             /** @description By name. */
             cameras: components["schemas"]["Camera"][];
         };
-        /** @description A subscription, seen from the application. */
+        /** @description A subscription of an application. */
         Application: {
-            /** @description Its number. */
+            /** @description The subscription's number. */
             subscription: number;
-            /** @description Its name, for people. */
+            /** @description The application's name, for people. */
             application: string;
-            /** @description The group of readers that it serves. */
+            /** @description The group of readers that the subscription belongs to. */
             group: string | null;
-            /** @description The cameras that it asks for, such as `dock/*`. */
+            /** @description The cameras of the subscription, such as `dock/*`. */
             pattern: string;
             /** @enum {string} */
             deliver: "newest" | "every";
-            /** @description Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description When the subscription began. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             began_utc_ms: number;
-            /** @description Frames that it was given, of the cameras below, over the last ten seconds. */
+            /** @description Frames per second that it got from the cameras below, over the last ten seconds. */
             frames_per_second: number;
-            /** @description By name; those that the identity may observe. */
+            /** @description By name. Only cameras that the caller may observe. */
             cameras: {
                 camera: string;
                 contract: components["schemas"]["Contract"];
@@ -1181,62 +1181,65 @@ export interface components {
         /** @description A group of readers. */
         Group: {
             name: string;
-            /** @description As grants name it. */
+            /** @description The owner, in the form of grants. */
             owner: string;
             pattern: string;
             /** @enum {string} */
             deliver: "newest" | "every";
-            /** @description Whether its place outlives a restart of the edge. */
+            /** @description Whether its place survives a restart of the edge. */
             survives: boolean;
             /** @description Why its place is not written at present. Empty: it is. */
             degraded: string;
-            /** @description Nobody was in it since the edge was started. */
+            /** @description Whether it had no member since the edge was started. */
             asleep: boolean;
+            /** @description The members that are connected. */
             members: {
-                /** @description Who it is, for people. */
+                /** @description Origin of the member's last connection, for people. */
                 application: string;
-                /** @description Records given. */
+                /** @description Number of records that the member got. */
                 given: number;
-                /** @description Records done. */
+                /** @description Number of records that the member has done. */
                 done: number;
-                /** @description Records failed at, or too slow for. */
+                /** @description Number of records at which the member failed or was too slow. */
                 failed: number;
-                /** @description Records that it works on. */
+                /** @description Number of records that the member works on. */
                 open: number;
             }[];
             /** @description By camera. */
             lanes: {
                 camera: string;
-                /** @description Records given and not settled. */
+                /** @description Number of records that were given and not settled. */
                 open: number;
-                /** @description How many records the newest one is ahead. Null: not known. */
+                /** @description How many records of the edge no member has got yet. Null: unknown. */
                 lag: number | null;
             }[];
+            /** @description Number of records that were given, without repetitions. */
             given: number;
+            /** @description Number of records whose work is done. */
             done: number;
             /** @description Dead letters. */
             dead: number;
-            /** @description Records that the edge no longer held. */
+            /** @description Number of lost records: the edge no longer had them, no still image could be made of them, their member left, or their camera is no longer read. */
             lost: number;
-            /** @description Records given and not settled. */
+            /** @description Number of records that were given and not settled. */
             open: number;
         };
         /** @description Subscriptions and groups. */
         Applications: {
-            /** @description Names this start of the edge; a new number after a restart, when counters and subscriptions begin anew. It is the time of the start. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Identifies this start of the edge: the time of the start. After a restart it is another number, and counters and subscriptions start again. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             edge_start: number;
-            /** @description When this was true: the edge looks at itself once a second. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Time of the snapshot. The edge takes one every second. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             now_utc_ms: number;
-            /** @description By number. Those that ask for a camera that the identity may observe. */
+            /** @description By number. Only subscriptions with a camera that the caller may observe. */
             applications: components["schemas"]["Application"][];
-            /** @description Groups of the identity, by owner and name; for the edge's own user, of everybody. */
+            /** @description Groups of the caller, by owner and name. For the user that the edge runs as: all groups. */
             groups: components["schemas"]["Group"][];
         };
-        /** @description Something that happened. The stream's `id:` is its `id`, and `data:` this object. */
+        /** @description An event. In the stream, `id:` is its `id`, and `data:` is this object. */
         Event: {
             /** @description The edge's start, and the number of the event: `1766000000000-17`. */
             id: string;
-            /** @description When it was seen. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description When the edge noticed it. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             utc_ms: number;
             /** @enum {string} */
             kind: "contract" | "camera" | "source" | "store" | "certificate" | "group" | "missed";
@@ -1244,40 +1247,40 @@ export interface components {
             severity: "info" | "warning" | "error";
             /** @description Null for `certificate`, `group` and `missed`. */
             camera: string | null;
-            /** @description Of `contract`. */
+            /** @description For `contract`: the application's name. */
             application: string | null;
-            /** @description Of `contract`. */
+            /** @description For `contract`: the subscription's number. */
             subscription: number | null;
             /** @description `contract`: a contract state. `camera`: `connected`, `absent` or `forgotten`. `source`: a source state. `store`: `ok` or `degraded`. `certificate`: `ok`, `ends_soon` or `ended`. `group`: `ok` or `behind`. `missed`: `dropped` (the reader was too slow) or `unknown` (the edge was restarted). */
             state: string;
-            /** @description The state before. Null: there was none. */
+            /** @description The previous state. Null: there was none. */
             before: string | null;
-            /** @description What happened and why, for people. */
+            /** @description What happened, and why, for people. */
             sentence: string;
         };
-        /** @description What applications found last in a camera's frames (`frame.reply` with detections). */
+        /** @description The last results of applications for a camera's frames (`frame.reply` with detections). */
         Replies: {
-            /** @description Names this start of the edge; a new number after a restart, when counters and subscriptions begin anew. It is the time of the start. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Identifies this start of the edge: the time of the start. After a restart it is another number, and counters and subscriptions start again. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             edge_start: number;
-            /** @description When this was true. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Time of the answer. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             now_utc_ms: number;
             /** @description At most eight, the newest last. */
             replies: {
-                /** @description Its name, for people. */
+                /** @description The application's name, for people. */
                 application: string;
-                /** @description Of the frame that it is about. */
+                /** @description Epoch of the frame of this reply. */
                 epoch: number;
-                /** @description Of that frame. */
+                /** @description Sequence of this frame. */
                 sequence: number;
                 /** @description How long ago it came. */
                 since_ms: number;
-                /** @description Pixels in a row of the frame as it was published, in which the boxes are. */
+                /** @description Width of the published frame, in pixels. The boxes are in these pixels. */
                 width: number;
-                /** @description Its rows. */
+                /** @description Height of the published frame, in pixels. */
                 height: number;
-                /** @description How many objects were found. */
+                /** @description Number of objects that were found. */
                 found: number;
-                /** @description The first 100 of them. */
+                /** @description The first 100 objects. */
                 detections: components["schemas"]["Found"][];
             }[];
         };
@@ -1285,16 +1288,16 @@ export interface components {
         Found: {
             /** @description Left, top, right, bottom of the box around it. */
             xyxy: number[];
-            /** @description How sure the detector is. Null: it does not say. */
+            /** @description The detector's confidence. Null: unknown. */
             score: number | null;
-            /** @description The detector's number for its class. */
+            /** @description The detector's class number. */
             class_id: number | null;
-            /** @description The detector's name for its class. May be empty. */
+            /** @description The detector's class name. May be empty. */
             class_name: string;
             /** @description The number that a tracker gave it. */
             tracker_id: number | null;
         };
-        /** @description What a one-time link carries. */
+        /** @description The content of a one-time link. */
         SignIn: {
             token: string;
         };
@@ -1302,168 +1305,168 @@ export interface components {
         Problem: {
             /** @description The HTTP status. */
             status: number;
-            /** @description A stable name, such as PERMISSION_DENIED: that of the error over gRPC, if it is one there. */
+            /** @description A stable name, such as PERMISSION_DENIED. If the error exists over gRPC, it has the same name there. */
             reason: string;
             /** @description What to do, for people. */
             detail: string;
         };
-        /** @description What is held of a span of a camera's past. */
+        /** @description Which frames of a time span of a camera's past are held. */
         Held: {
-            /** @description Names this start of the edge; a new number after a restart, when counters and subscriptions begin anew. It is the time of the start. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Identifies this start of the edge: the time of the start. After a restart it is another number, and counters and subscriptions start again. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             edge_start: number;
-            /** @description When this was true. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Time of the answer. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             now_utc_ms: number;
-            /** @description The span that was asked for. */
+            /** @description Begin of the requested time span. */
             since_utc_ms: number;
-            /** @description Its end. */
+            /** @description End of the requested time span. */
             until_utc_ms: number;
-            /** @description Up to when the answer tells everything. Before `until_utc_ms`: there was too much for one answer; ask on from here. */
+            /** @description The answer is complete up to this time. If it is before `until_utc_ms`, there was too much for one answer: continue from here. */
             surveyed_until_utc_ms: number;
-            /** @description Whether the edge keeps frames on disk. If not, there are no notes and no clips. */
+            /** @description Whether the edge keeps frames on disk. Without them, there are no notes and no clips. */
             stored: boolean;
-            /** @description The oldest frame that the edge holds, whatever was asked. Null: it holds none. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+            /** @description The oldest frame that the edge has, regardless of the requested time span. Null: it has none. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
             edge_from_utc_ms: number | null;
             /** @description The newest frame that the edge has in memory. Null: none. */
             edge_until_utc_ms: number | null;
-            /** @description From when on the camera itself holds its frames, also those that the edge does not have. Null: it holds none, or did not say so. */
+            /** @description The oldest frame that the camera itself has, including frames that the edge does not have. Null: it has none, or did not answer. */
             camera_from_utc_ms: number | null;
             /**
-             * @description Why the camera did not say it. Null: it did.
+             * @description Why the camera did not answer. Null: it did.
              * @enum {string|null}
              */
             camera_unanswered: "camera_absent" | "not_answered" | "busy" | null;
-            /** @description Up to when `camera_spans` and `camera_holes` tell everything. Before `until_utc_ms`: there was too much for one answer of the camera. Null where `camera_spans` is. */
+            /** @description `camera_spans` and `camera_holes` are complete up to this time. If it is before `until_utc_ms`, there was too much for one answer of the camera. Null if `camera_spans` is null. */
             camera_surveyed_until_utc_ms: number | null;
-            /** @description What the camera itself holds, in its memory and on its disk, at most 201 stretches, in the order of their begin. Pauses of less than 1 s, or less than a 200th of the span, are no holes; nor are 10 s in which nothing is missing. Null: the camera was not asked, is of an earlier version, or did not say it in time. Then `camera_from_utc_ms` is all that is known. */
+            /** @description Time spans of frames that the camera itself has, in memory and on disk. At most 201, in the order of their begin. A pause of less than 1 s, or less than a 200th of the requested span, is not a hole. A pause of less than 10 s in which no frame is missing is not a hole either. Null: the camera was not asked, has an older version, or did not answer in time. Then only `camera_from_utc_ms` is known. */
             camera_spans: {
-                /** @description Its first frame. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                /** @description The first frame of the span. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
                 from_utc_ms: number;
-                /** @description Its last frame. */
+                /** @description The last frame of the span. */
                 to_utc_ms: number;
-                /** @description How many the camera holds. */
+                /** @description Number of its frames that the camera has. */
                 frames: number;
-                /** @description Frames that are missing, by reason, as far as they are counted. Without reasons that there are none for. */
+                /** @description Number of missing frames, by reason, as far as they are counted. Reasons without frames are left out. */
                 skipped: {
                     [key: string]: number;
                 };
             }[] | null;
-            /** @description What the camera itself does not hold, at most 200 stretches. Null where `camera_spans` is. */
+            /** @description Time spans without frames at the camera, at most 200. Null if `camera_spans` is null. */
             camera_holes: {
-                /** @description The frame before it, or where the span that was asked for begins. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                /** @description The frame before the hole, or the begin of the requested time span. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
                 from_utc_ms: number;
-                /** @description The frame behind it, or where the span ends. */
+                /** @description The frame after the hole, or the end of the requested time span. */
                 to_utc_ms: number;
                 /**
-                 * @description Why. `gone`: the camera holds nothing so old. `camera_restarted`: nobody knows how many frames there were. `not_published`: none is missing. Others: why most of the missing frames are not held; `damaged` and `not_held` are of its disk.
+                 * @description The reason. `gone`: the camera has no frames that old. `camera_restarted`: the number of frames is unknown. `not_published`: no frame is missing. Others: the reason for most of the missing frames; `damaged` and `not_held` are about the camera's disk.
                  * @enum {string}
                  */
                 reason: "gone" | "camera_restarted" | "not_published" | "camera_absent" | "link_busy" | "stalled" | "link_down" | "not_wanted" | "late_or_lost" | "application_busy" | "evicted" | "not_held" | "refused" | "not_made" | "not_decoded" | "edge_busy" | "infeasible" | "left_out" | "damaged";
-                /** @description Frames that are missing, by reason, as far as they are counted. Without reasons that there are none for. */
+                /** @description Number of missing frames, by reason, as far as they are counted. Reasons without frames are left out. */
                 skipped: {
                     [key: string]: number;
                 };
             }[] | null;
-            /** @description What the edge holds, at most 501 stretches. Pauses of less than 1 s, or less than a 500th of the span, are no holes; nor are 10 s in which nothing is missing. */
+            /** @description Time spans of frames that the edge has, at most 501. A pause of less than 1 s, or less than a 500th of the requested span, is not a hole. A pause of less than 10 s in which no frame is missing is not a hole either. */
             spans: {
-                /** @description Its first frame. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                /** @description The first frame of the span. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
                 from_utc_ms: number;
-                /** @description Its last frame. */
+                /** @description The last frame of the span. */
                 to_utc_ms: number;
-                /** @description How many the edge holds. */
+                /** @description Number of its frames that the edge has. */
                 frames: number;
-                /** @description Frames that are missing, by reason, as far as they are counted. Without reasons that there are none for. */
+                /** @description Number of missing frames, by reason, as far as they are counted. Reasons without frames are left out. */
                 skipped: {
                     [key: string]: number;
                 };
             }[];
-            /** @description What the edge does not hold. */
+            /** @description Time spans without frames at the edge. */
             holes: {
-                /** @description The frame before it, or where the span that was asked for begins. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                /** @description The frame before the hole, or the begin of the requested time span. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
                 from_utc_ms: number;
-                /** @description The frame behind it, or where the span ends. */
+                /** @description The frame after the hole, or the end of the requested time span. */
                 to_utc_ms: number;
                 /**
-                 * @description Why. `gone`: the edge holds nothing so old. `camera_restarted`: nobody knows how many frames there were. `not_published`: none is missing. `camera_absent`: it is not connected. Others: why most of the missing frames were skipped.
+                 * @description The reason. `gone`: the edge has no frames that old. `camera_restarted`: the number of frames is unknown. `not_published`: no frame is missing. `camera_absent`: the camera is not connected. Others: the reason for which most of the missing frames were skipped.
                  * @enum {string}
                  */
                 reason: "gone" | "camera_restarted" | "not_published" | "camera_absent" | "link_busy" | "stalled" | "link_down" | "not_wanted" | "late_or_lost" | "application_busy" | "evicted" | "not_held" | "refused" | "not_made" | "not_decoded" | "edge_busy" | "infeasible" | "left_out" | "damaged";
-                /** @description Frames that are missing, by reason, as far as they are counted. Without reasons that there are none for. */
+                /** @description Number of missing frames, by reason, as far as they are counted. Reasons without frames are left out. */
                 skipped: {
                     [key: string]: number;
                 };
             }[];
         };
-        /** @description What was said of a camera's frames. */
+        /** @description Notes about a camera. */
         Notes: {
-            /** @description Names this start of the edge; a new number after a restart, when counters and subscriptions begin anew. It is the time of the start. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Identifies this start of the edge: the time of the start. After a restart it is another number, and counters and subscriptions start again. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             edge_start: number;
-            /** @description When this was true. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Time of the answer. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             now_utc_ms: number;
             /** @description Oldest first. */
             notes: {
-                /** @description When the edge took it in. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+                /** @description When the edge noted it. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
                 at_utc_ms: number;
-                /** @description Notes before it that were not kept. */
+                /** @description Number of notes before this one that are missing. */
                 missing: number;
                 /**
-                 * @description An application's result for a frame; how a contract stands since then; how the camera's source stands since then.
+                 * @description `reply`: an application's result for a frame. `contract`: a new state of a contract. `source`: a new state of the camera's source.
                  * @enum {string}
                  */
                 kind: "reply" | "contract" | "source";
-                /** @description Whose result or contract. Null: a source. */
+                /** @description The application of the reply or contract. Null for a source. */
                 application: string | null;
-                /** @description The state of the contract or of the source. Null: a reply. */
+                /** @description The state of the contract or of the source. Null for a reply. */
                 state: string | null;
-                /** @description Why, for people. May be empty. */
+                /** @description The reason, for people. May be empty. */
                 sentence: string;
-                /** @description Null: no reply, or one that is no list of detections. */
+                /** @description The detections of a reply. Null: this is not a reply, or the reply has no detections. */
                 reply: {
-                    /** @description Of the frame. */
+                    /** @description Epoch of the frame. */
                     epoch: number;
-                    /** @description Of the frame. */
+                    /** @description Sequence of the frame. */
                     sequence: number;
-                    /** @description When it was captured. Null: the edge had it no longer in memory. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
+                    /** @description When the frame was captured. Null: the edge no longer had it in memory. Milliseconds since 1970-01-01T00:00:00Z, by the camera's clock. */
                     captured_utc_ms: number | null;
-                    /** @description Pixels in a row of the frame as it was published, in which the boxes are. */
+                    /** @description Width of the published frame, in pixels. The boxes are in these pixels. */
                     width: number;
-                    /** @description Its rows. */
+                    /** @description Height of the published frame, in pixels. */
                     height: number;
-                    /** @description How many objects were found. */
+                    /** @description Number of objects that were found. */
                     found: number;
-                    /** @description The first 100 of them. */
+                    /** @description The first 100 objects. */
                     detections: components["schemas"]["Found"][];
                 } | null;
             }[];
-            /** @description Give it as `after` for more. Null: that is all. */
+            /** @description For more notes, send this as `after`. Null: there are no more. */
             next: string | null;
         };
-        /** @description A data record at an instant. */
+        /** @description A data record at a point in time. */
         RecordAt: {
-            /** @description Names this start of the edge; a new number after a restart, when counters and subscriptions begin anew. It is the time of the start. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Identifies this start of the edge: the time of the start. After a restart it is another number, and counters and subscriptions start again. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             edge_start: number;
-            /** @description When this was true. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
+            /** @description Time of the answer. Milliseconds since 1970-01-01T00:00:00Z, by the edge's clock. */
             now_utc_ms: number;
-            /** @description Null: the edge holds no record of that time. */
+            /** @description The record. Null: the edge has no record of that time. */
             record: {
-                /** @description Of the record. */
+                /** @description Epoch of the record. */
                 epoch: number;
-                /** @description Of the record. */
+                /** @description Sequence of the record. */
                 sequence: number;
-                /** @description When what it tells of was captured. Milliseconds since 1970-01-01T00:00:00Z, by the clock of its publisher. */
+                /** @description Capture time of the record. Milliseconds since 1970-01-01T00:00:00Z, by the clock of its publisher. */
                 captured_utc_ms: number;
-                /** @description What it is, as a media type, as its publisher says. */
+                /** @description Media type of the record, from its publisher. */
                 content_type: string;
-                /** @description How large it is. */
+                /** @description Size of the record, in bytes. */
                 bytes: number;
-                /** @description Its text. Null: its content type is none of text, its bytes are no UTF-8, or it has more than 16 KiB; subscribe to get it. */
+                /** @description The record as text. Null: it is not text by its content type, not valid UTF-8, or has more than 16 KiB. Then subscribe to get it. */
                 text: string | null;
-                /** @description What it was made of. Null: its publisher did not say. */
+                /** @description The frame or record that the record was made of. Null: its publisher did not say. */
                 of: {
-                    /** @description Of which camera or stream. */
+                    /** @description The camera or stream of this frame or record. */
                     camera: string;
-                    /** @description Of the frame. */
+                    /** @description Epoch of the frame. */
                     epoch: number;
-                    /** @description Of the frame. */
+                    /** @description Sequence of the frame. */
                     sequence: number;
                 } | null;
             } | null;
