@@ -6,6 +6,7 @@
 //! | question | where |
 //! | --- | --- |
 //! | who gets which record, and how does each end? | this file: [`Group`] |
+//! | which members are there, and what can they take? | `readers.rs` |
 //! | how far has the group come, and what must survive a restart? | `place.rs` |
 //! | what has become of all records, in numbers? | `account.rs` |
 //! | whose group is it, and who may be a member? | `members.rs` |
@@ -31,6 +32,7 @@
 mod account;
 pub mod members;
 mod place;
+mod readers;
 pub mod session;
 mod types;
 
@@ -43,6 +45,7 @@ pub use types::{
     MEMBERS_MAX, MemberId, OptionsError,
 };
 
+use self::readers::Readers;
 use crate::frame::FrameId;
 use crate::name::CameraName;
 use crate::subscription::Deliver;
@@ -56,7 +59,7 @@ type Key = (CameraName, FrameId);
 pub struct Group {
     options: GroupOptions,
     place: Place,
-    members: BTreeMap<MemberId, Member>,
+    readers: Readers,
     /// Who works on which record, and until when. Also on records that somebody else has settled meanwhile.
     leases: BTreeMap<Key, Lease>,
     /// Records that are to be given again.
@@ -68,20 +71,6 @@ pub struct Group {
     changes: VecDeque<Change>,
     /// Grows with each record that is given: who was given one longest ago comes first.
     turn: u64,
-}
-
-/// One reader.
-#[derive(Debug, Default)]
-struct Member {
-    /// How many records it can take now.
-    free: u32,
-    /// How many records it works on.
-    open: usize,
-    /// When it was last given one.
-    turn: u64,
-    /// Until when it may come back, if its connection was lost.
-    away_until: Option<Instant>,
-    account: MemberAccount,
 }
 
 /// A member's time for a record.
@@ -98,7 +87,7 @@ impl Group {
         let mut group = Self {
             options,
             place: Place::new(),
-            members: BTreeMap::new(),
+            readers: Readers::default(),
             leases: BTreeMap::new(),
             waiting: BTreeSet::new(),
             looked_for: BTreeSet::new(),
@@ -110,9 +99,7 @@ impl Group {
             let Some(member) = place.holders(camera, frame).last().copied() else { continue };
             let until = group.lease_end(now);
             group.leases.insert((camera.clone(), frame), Lease { member, until });
-            let away_until = Some(now + options.away_max);
-            let entry = group.members.entry(member);
-            entry.or_insert(Member { away_until, ..Member::default() }).open += 1;
+            group.readers.restore(member, now + options.away_max).open += 1;
         }
         group.place = place;
         group
@@ -142,28 +129,33 @@ impl Group {
 
     /// Each member that is here: how many records it works on, and what it has done.
     pub fn members(&self) -> impl Iterator<Item = (MemberId, usize, &MemberAccount)> {
-        let here = self.members.iter().filter(|(_, member)| member.away_until.is_none());
-        here.map(|(id, member)| (*id, member.open, &member.account))
+        let here = self.readers.iter().filter(|(_, member)| member.is_here());
+        here.map(|(id, member)| (id, member.open, &member.account))
     }
 
     /// Whether it is a member: it is here, or may come back.
     pub fn has_member(&self, member: MemberId) -> bool {
-        self.members.contains_key(&member)
+        self.readers.contains(member)
+    }
+
+    /// How many members have left so far. It tells cheaply whether any has.
+    pub fn left_count(&self) -> u64 {
+        self.readers.left()
     }
 
     /// Whether nobody is here, nor may come back.
     pub fn is_deserted(&self) -> bool {
-        self.members.is_empty()
+        self.readers.is_empty()
     }
 
     /// Whether somebody is free for a record that was not given before.
     pub fn has_room(&self) -> bool {
-        self.free_count() > self.looked_for.len() && self.place.open_count() < self.options.open_max
+        self.readers.free() > self.looked_for.len() && self.place.open_count() < self.options.open_max
     }
 
     /// Whether somebody is free, and gets nothing because too many records are not settled.
     pub fn is_held_back(&self) -> bool {
-        self.free_count() > 0 && self.place.open_count() >= self.options.open_max
+        self.readers.free() > 0 && self.place.open_count() >= self.options.open_max
     }
 
     /// Whether a record of this camera can be given that was not given before.
@@ -179,12 +171,10 @@ impl Group {
     ///
     /// [`GroupError::Full`].
     pub fn handle_join(&mut self, member: MemberId) -> Result<(), GroupError> {
-        if self.members.len() >= MEMBERS_MAX && !self.members.contains_key(&member) {
+        if self.readers.len() >= MEMBERS_MAX && !self.readers.contains(member) {
             return Err(GroupError::Full);
         }
-        let entry = self.members.entry(member).or_default();
-        entry.away_until = None;
-        entry.free = 0;
+        self.readers.join(member);
         Ok(())
     }
 
@@ -211,9 +201,7 @@ impl Group {
     ///
     /// [`GroupError::NoMember`].
     pub fn handle_room(&mut self, member: MemberId, records: u32) -> Result<(), GroupError> {
-        let entry = self.members.get_mut(&member).ok_or(GroupError::NoMember(member.0))?;
-        entry.free = entry.free.saturating_add(records);
-        Ok(())
+        if self.readers.make_room(member, records) { Ok(()) } else { Err(GroupError::NoMember(member.0)) }
     }
 
     /// A member that is back says which records it has. What else it was given has not reached it, and is given again at
@@ -270,10 +258,7 @@ impl Group {
 
     /// A member's connection was lost. It may come back for [`GroupOptions::away_max`].
     pub fn handle_away(&mut self, now: Instant, member: MemberId) {
-        if let Some(entry) = self.members.get_mut(&member) {
-            entry.free = 0;
-            entry.away_until.get_or_insert(now + self.options.away_max);
-        }
+        self.readers.lose(member, now + self.options.away_max);
     }
 
     /// A member leaves. What it worked on is given to others at once.
@@ -281,7 +266,7 @@ impl Group {
         for key in self.held_by(member) {
             self.end_try(key, Failure::Left);
         }
-        self.members.remove(&member);
+        self.readers.remove(member);
     }
 
     /// A record is looked for no more, and nobody knows whether it can be given again.
@@ -319,8 +304,12 @@ impl Group {
     /// Ends the time of members that have had a record for too long, or that did not come back.
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
-        let gone: Vec<_> =
-            self.members.iter().filter(|(_, member)| is_over(member.away_until)).map(|(id, _)| *id).collect();
+        let gone: Vec<_> = self
+            .readers
+            .iter()
+            .filter(|(_, member)| is_over(member.away_until()))
+            .map(|(id, _)| id)
+            .collect();
         for member in gone {
             self.handle_leave(member);
         }
@@ -339,7 +328,7 @@ impl Group {
     /// it, and then calls [`Group::give_again`] or [`Group::handle_gone`]. One of each camera is looked for at a time: several
     /// would send decoders to and fro.
     pub fn poll_again(&mut self) -> Option<(CameraName, FrameId)> {
-        if self.free_count() <= self.looked_for.len() {
+        if self.readers.free() <= self.looked_for.len() {
             return None;
         }
         let may = |camera: &CameraName| {
@@ -358,14 +347,17 @@ impl Group {
         if !self.looked_for.remove(&key) {
             return None;
         }
-        let Some(next) = self.next_member() else {
+        let Some(next) = self.readers.next() else {
             self.waiting.insert(key);
             return None;
         };
         // Somebody else tries it, if somebody else is free.
         let last = self.place.holders(camera, frame).last().copied();
-        let other =
-            self.free_members().filter(|(id, _)| Some(*id) != last).min_by_key(|(_, m)| (m.open, m.turn));
+        let other = self
+            .readers
+            .free_members()
+            .filter(|(id, _)| Some(*id) != last)
+            .min_by_key(|(_, m)| (m.open, m.turn));
         let member = other.map_or(next, |(id, _)| id);
         Some(self.lease(now, member, camera.clone(), frame))
     }
@@ -376,7 +368,7 @@ impl Group {
         if !self.wants(camera) || self.place.has_passed(camera, frame) {
             return None;
         }
-        let member = self.next_member()?;
+        let member = self.readers.next()?;
         Some(self.lease(now, member, camera.clone(), frame))
     }
 
@@ -388,26 +380,10 @@ impl Group {
     /// When to call [`Group::handle_timeout`] at the latest, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let leases = self.leases.values().filter_map(|lease| lease.until);
-        leases.chain(self.members.values().filter_map(|member| member.away_until)).min()
+        leases.chain(self.readers.iter().filter_map(|(_, member)| member.away_until())).min()
     }
 
     // ---- inside -------------------------------------------------------------------------------------------
-
-    /// Members that are here and can take a record.
-    fn free_members(&self) -> impl Iterator<Item = (MemberId, &Member)> {
-        let free = self.members.iter().filter(|(_, member)| member.free > 0 && member.away_until.is_none());
-        free.map(|(id, member)| (*id, member))
-    }
-
-    /// How many records members can take now, all together.
-    fn free_count(&self) -> usize {
-        self.free_members().map(|(_, member)| member.free as usize).sum()
-    }
-
-    /// Who gets the next record: of those that work on fewest, the one that was given one longest ago.
-    fn next_member(&self) -> Option<MemberId> {
-        self.free_members().min_by_key(|(_, member)| (member.open, member.turn)).map(|(id, _)| id)
-    }
 
     /// Whether a new record of this camera may be given: not while an older one is open, if order is kept.
     fn is_idle(&self, camera: &CameraName) -> bool {
@@ -439,13 +415,7 @@ impl Group {
 
     fn lease(&mut self, now: Instant, member: MemberId, camera: CameraName, frame: FrameId) -> Given {
         self.turn += 1;
-        let turn = self.turn;
-        if let Some(entry) = self.members.get_mut(&member) {
-            entry.free -= 1;
-            entry.open += 1;
-            entry.turn = turn;
-            entry.account.given += 1;
-        }
+        self.readers.give(member, self.turn);
         let until = self.lease_end(now);
         self.leases.insert((camera.clone(), frame), Lease { member, until });
         if self.place.holders(&camera, frame).is_empty() {
@@ -463,7 +433,7 @@ impl Group {
         let is_meant = |lease: &Lease| only.is_none_or(|member| lease.member == member);
         if self.leases.get(key).is_some_and(is_meant)
             && let Some(lease) = self.leases.remove(key)
-            && let Some(member) = self.members.get_mut(&lease.member)
+            && let Some(member) = self.readers.get_mut(lease.member)
         {
             member.open -= 1;
         }
@@ -475,7 +445,7 @@ impl Group {
         self.release(&key, by);
         self.waiting.remove(&key);
         self.looked_for.remove(&key);
-        if let Some(member) = by.and_then(|member| self.members.get_mut(&member)) {
+        if let Some(member) = by.and_then(|member| self.readers.get_mut(member)) {
             member.account.done += 1;
         }
         let (camera, frame) = key;
@@ -485,7 +455,7 @@ impl Group {
     /// A try has ended without its work done: the record is given again, or has been tried often enough.
     fn end_try(&mut self, key: Key, last: Failure) {
         let tries = self.place.holders(&key.0, key.1).len();
-        if let Some(member) = self.leases.get(&key).and_then(|lease| self.members.get_mut(&lease.member)) {
+        if let Some(member) = self.leases.get(&key).and_then(|lease| self.readers.get_mut(lease.member)) {
             member.account.failed += 1;
         }
         self.release(&key, None);

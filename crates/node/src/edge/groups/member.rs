@@ -3,10 +3,11 @@
 //! A stream holds one record at most. The group gives its member another one when the member has asked for it and the stream can take it, so that the
 //! newest record of that moment is chosen.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use mez_core::frame::FrameId;
+use mez_core::group::MemberId;
 use mez_core::name::CameraName;
 use tokio::sync::Notify;
 
@@ -40,6 +41,36 @@ struct State {
     last: Option<Served>,
     going: Option<Going>,
     not_passed: Vec<NotPassed>,
+}
+
+/// Says which members the group is to look at. So a record costs a group of many members no more than one of few.
+#[derive(Default)]
+pub(super) struct Bell {
+    rung: Mutex<BTreeSet<MemberId>>,
+    wake: Notify,
+}
+
+impl Bell {
+    /// Wakes the group to look at this member: it has something for the group, or can take something.
+    pub(super) fn ring(&self, member: MemberId) {
+        self.note(member);
+        self.wake.notify_one();
+    }
+
+    /// The same for a group that is awake.
+    pub(super) fn note(&self, member: MemberId) {
+        lock(&self.rung).insert(member);
+    }
+
+    /// Waits until somebody rings. Cancelling this loses nothing.
+    pub(super) async fn wait(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Whom to look at since this was asked last.
+    pub(super) fn take(&self) -> BTreeSet<MemberId> {
+        std::mem::take(&mut lock(&self.rung))
+    }
 }
 
 /// What a group and one stream of a member share.
@@ -91,13 +122,14 @@ impl Seat {
 
 /// A member of a group as its stream holds it. Dropping it tells the group that the stream was lost.
 pub struct GroupMember {
+    id: MemberId,
     seat: Arc<Seat>,
-    group: Arc<Notify>,
+    group: Arc<Bell>,
 }
 
 impl GroupMember {
-    pub(super) fn new(seat: Arc<Seat>, group: Arc<Notify>) -> Self {
-        Self { seat, group }
+    pub(super) fn new(id: MemberId, seat: Arc<Seat>, group: Arc<Bell>) -> Self {
+        Self { id, seat, group }
     }
 
     /// What comes next. Cancelling this loses nothing.
@@ -117,7 +149,7 @@ impl GroupMember {
                 }
                 state.pulls = true;
                 if std::mem::take(&mut state.is_wanted) {
-                    self.group.notify_one();
+                    self.group.ring(self.id);
                 }
             }
             self.seat.filled.notified().await;
@@ -127,7 +159,7 @@ impl GroupMember {
     /// A record cannot be passed on to the member.
     pub fn not_passed(&mut self, camera: CameraName, frame: FrameId, why: String) {
         lock(&self.seat.state).not_passed.push((camera, frame, why));
-        self.group.notify_one();
+        self.group.ring(self.id);
     }
 
     /// The member leaves.
@@ -137,7 +169,7 @@ impl GroupMember {
 
     fn go(&self, how: Going) {
         lock(&self.seat.state).going.get_or_insert(how);
-        self.group.notify_one();
+        self.group.ring(self.id);
     }
 }
 
@@ -163,9 +195,9 @@ mod tests {
     #[tokio::test]
     async fn the_group_hears_when_a_member_that_asked_for_more_can_take_it() {
         for wants_more in [true, false] {
-            let (seat, group) = (Arc::<Seat>::default(), Arc::<Notify>::default());
-            let mut member = GroupMember::new(Arc::clone(&seat), Arc::clone(&group));
-            let heard = || group.notified().now_or_never().is_some();
+            let (id, seat, group) = (MemberId(1), Arc::<Seat>::default(), Arc::<Bell>::default());
+            let mut member = GroupMember::new(id, Arc::clone(&seat), Arc::clone(&group));
+            let heard = || group.wait().now_or_never().is_some() && group.take() == BTreeSet::from([id]);
             assert!(!seat.can_take(), "its stream has not asked");
             assert!(member.next().now_or_never().is_none());
             assert!(heard() && seat.can_take());

@@ -17,14 +17,14 @@ use mez_core::name::CameraName;
 use mez_core::subscription::LastFrame;
 use mez_core::units::Instant;
 use ring::rand::{SecureRandom, SystemRandom};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::command::{Command, GroupStanding, JoinFailure, Joining, SettledRecords, Settlements};
 use super::finding::{Finding, Found};
 use super::journal::Journals;
-use super::member::{Going, GroupMember, Seat};
+use super::member::{Bell, Going, GroupMember, Seat};
 use super::registry::{Registry, Without};
 use crate::clock::{anchor, monotonic_now};
 use crate::edge::accounts::{Accounts, Open as OpenAccount};
@@ -79,8 +79,8 @@ pub(super) struct GroupTask {
     tools: Arc<Tools>,
     registry: Arc<Registry>,
     commands: mpsc::Receiver<Command>,
-    /// A stream has something to say.
-    wake: Arc<Notify>,
+    /// Says which seats to look at.
+    bell: Arc<Bell>,
     session: GroupSession,
     open: Option<Open>,
     cameras: SharedCameras,
@@ -88,6 +88,8 @@ pub(super) struct GroupTask {
     seats: BTreeMap<MemberId, Seated>,
     /// Those that the registry knows.
     admitted: BTreeSet<MemberId>,
+    /// How many members had left when these were last compared with the group's. `None`: they are to be compared.
+    left: Option<u64>,
     /// No camera is connected, of so many that match.
     waiting: Option<usize>,
     /// Why the place is not written, and when that is tried again.
@@ -127,13 +129,14 @@ impl GroupTask {
             tools,
             registry,
             commands,
-            wake: Arc::default(),
+            bell: Arc::default(),
             session,
             open: None,
             cameras: SharedCameras::default(),
             finding,
             seats: BTreeMap::new(),
             admitted: BTreeSet::new(),
+            left: None,
             waiting: None,
             degraded: None,
             answers: Vec::new(),
@@ -158,7 +161,7 @@ impl GroupTask {
                     Some(command) => self.take(command).await,
                     None => return self.end().await,
                 },
-                () = self.wake.notified() => {}
+                () = self.bell.wait() => {}
                 () = changed(mailbox.as_deref()) => {}
                 found = self.finding.next() => self.take_in(found),
                 () = until(due) => {}
@@ -211,6 +214,7 @@ impl GroupTask {
         // It may have been let go since it was admitted.
         self.registry.lock().groups.admit(&self.key, member, &joining.asks)?;
         self.admitted.insert(member);
+        self.left = None;
         let is_other = |open: &Open| open.joining.asks != joining.asks;
         if self.open.as_ref().is_none_or(is_other) {
             self.close().await;
@@ -229,7 +233,8 @@ impl GroupTask {
         if let Some(before) = self.seats.insert(member, seated) {
             before.seat.end(Served::Replaced);
         }
-        Ok(GroupMember::new(seat, Arc::clone(&self.wake)))
+        self.bell.note(member);
+        Ok(GroupMember::new(member, seat, Arc::clone(&self.bell)))
     }
 
     fn settle(&mut self, settlements: Settlements) -> SettledRecords {
@@ -247,6 +252,7 @@ impl GroupTask {
             let known = self.session.ready(member, 0);
             debug_assert!(known.is_ok(), "who has a seat is a member");
             seated.credits = seated.credits.saturating_add(ready);
+            self.bell.note(member);
         }
         SettledRecords { results, joined }
     }
@@ -450,21 +456,23 @@ impl GroupTask {
         }
     }
 
-    /// What streams have told, and whether they can take a record.
+    /// What streams that have rung have told, and whether they can take a record.
     fn look_at_seats(&mut self) {
         let now = monotonic_now();
         let mut gone = Vec::new();
-        for (member, seated) in &mut self.seats {
+        for member in self.bell.take() {
+            // It may have gone since.
+            let Some(seated) = self.seats.get_mut(&member) else { continue };
             let (going, not_passed) = seated.seat.told();
             for (camera, frame, why) in not_passed {
                 // The member has not seen it, and can take another one.
-                let _ = self.session.failed(*member, &camera, frame, &why);
+                let _ = self.session.failed(member, &camera, frame, &why);
                 seated.credits = seated.credits.saturating_add(1);
             }
             match going {
-                Some(going) => gone.push((*member, going)),
+                Some(going) => gone.push((member, going)),
                 None if seated.credits > 0 && !seated.is_free && seated.seat.can_take() => {
-                    seated.is_free = self.session.room(*member, 1).is_ok();
+                    seated.is_free = self.session.room(member, 1).is_ok();
                 }
                 None => {}
             }
@@ -532,6 +540,10 @@ impl GroupTask {
     /// Lets go of members that have left.
     async fn let_go(&mut self) {
         let group = self.session.group();
+        let left_count = group.left_count();
+        if self.left.replace(left_count) == Some(left_count) {
+            return;
+        }
         let left: Vec<MemberId> =
             self.admitted.iter().filter(|member| !group.has_member(**member)).copied().collect();
         for member in left {
