@@ -333,7 +333,7 @@ fn group(look: &Look, report: &GroupReport) -> Group {
             .map(|(camera, last, open)| Lane {
                 camera: camera.to_string(),
                 open: *open,
-                lag: lag(look.camera(camera), *last),
+                lag: lag(look.newest(camera), *last),
             })
             .collect(),
         given: account.given,

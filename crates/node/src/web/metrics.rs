@@ -382,7 +382,7 @@ fn of_groups(text: &mut Text, look: &Look) {
         ("mez_group_dead_letters_total", Counter, "Records that nobody could work on."),
         look.dead_letters,
     );
-    let lags = look.groups.iter().filter_map(|report| furthest(report, |camera| look.camera(camera)));
+    let lags = look.groups.iter().filter_map(|report| furthest(report, |camera| look.newest(camera)));
     let lag = lags.map(|(_, lag)| lag).max().unwrap_or_default();
     text.single(
         ("mez_group_lag_records_max", Gauge, "Records that the group furthest behind is behind."),

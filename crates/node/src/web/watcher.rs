@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use mez_core::frame::FrameId;
 use mez_core::group::members::GroupKey;
 use mez_core::name::CameraName;
 use mez_core::store::StoreStatus;
@@ -64,6 +65,11 @@ impl Looked {
     pub(super) fn name(&self) -> &CameraName {
         &self.camera.info.camera
     }
+
+    /// Its newest frame.
+    fn newest(&self) -> Option<FrameId> {
+        self.camera.info.newest.map(|(newest, _)| newest)
+    }
 }
 
 /// What does not change while the edge runs.
@@ -83,6 +89,11 @@ impl Look {
     /// A camera.
     pub(super) fn camera(&self, name: &CameraName) -> Option<&Looked> {
         find(&self.cameras, name)
+    }
+
+    /// The newest frame of a camera.
+    pub(super) fn newest(&self, camera: &CameraName) -> Option<FrameId> {
+        self.camera(camera)?.newest()
     }
 
     /// Which checks fail.
@@ -158,14 +169,17 @@ impl Watcher {
         let cameras = self.handle.look().await.ok()?;
         let groups = self.handle.groups(|_: &GroupKey| true).await;
         let (at, at_utc) = (monotonic_now(), wall_now());
-        self.received.retain(|name, _| cameras.iter().any(|camera| camera.info.camera == *name));
+        self.received.retain(|name, _| {
+            // They are in order.
+            cameras.binary_search_by(|camera| camera.info.camera.cmp(name)).is_ok()
+        });
         let cameras: Vec<_> = cameras.into_iter().map(|camera| self.looked(at, camera)).collect();
         self.labels.handle_look(at, &cameras);
         let is_known = |name: &CameraName| find(&cameras, name).is_some();
         let ages = self.handle.ages(is_known);
         let lag_max = self.events.bounds().lag_records_max;
-        let of_camera = |name: &CameraName| find(&cameras, name);
-        self.behind = lags::behind(&groups, &self.behind, lag_max, of_camera);
+        let newest = |name: &CameraName| find(&cameras, name).and_then(Looked::newest);
+        self.behind = lags::behind(&groups, &self.behind, lag_max, newest);
         Some(Look {
             at,
             at_utc,

@@ -37,6 +37,20 @@ both_ways! {
     what_is_not_settled_is_bounded_and_told: held_back;
 }
 
+/// More at once than the group takes in one go.
+#[tokio::test]
+async fn of_many_who_ask_at_once_nobody_is_passed_over() {
+    let rig = Served::new().await;
+    let client = rig.client_by(1).await;
+    let mut member = client.subscribe(every(detect())).await.unwrap();
+    joined(&mut member).await;
+    let asked = (0..150).map(|_| client.groups());
+    for groups in futures_util::future::join_all(asked).await {
+        let groups = groups.unwrap();
+        assert_eq!(groups.iter().map(|group| group.members.len()).collect::<Vec<_>>(), [1]);
+    }
+}
+
 async fn shared(way: usize) {
     let rig = Served::new().await;
     let client = rig.client_by(way).await;

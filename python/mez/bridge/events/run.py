@@ -11,8 +11,8 @@ from mez._web import Web
 from mez.bridge.events.delivery import Delivery
 from mez.bridge.events.file import EventsBridge, Webhook
 from mez.bridge.events.mqtt import RETRY_S_MAX, MqttSender
-from mez.bridge.events.spool import Queue, Spool
-from mez.bridge.events.watch import EDGE, MISSED, Watch
+from mez.bridge.events.spool import EDGE, MISSED, Queue, Spool
+from mez.bridge.events.watch import Watch
 from mez.bridge.events.webhook import WebhookSender
 from mez.errors import ConnectError, Error
 

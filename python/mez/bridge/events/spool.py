@@ -12,6 +12,10 @@ from mez.bridge.events.file import Choice
 from mez.pipeline.errors import BusError
 
 FILE: Final = "events.json"
+EDGE: Final = "edge"
+"""The condition that keeps whether the edge answers."""
+MISSED: Final = "missed"
+"""The condition that keeps which start of the edge was told as missed."""
 
 Event = Mapping[str, Any]
 
@@ -199,7 +203,9 @@ class Spool:
         try:
             told: Any = json.loads(self._file.read_text())
             self.last, self.since_utc_ms = told["last"], told["since_utc_ms"]
-            self.conditions = {str(name): str(state) for name, state in told["conditions"].items()}
+            conditions = told["conditions"].items()
+            # Those of certificates and groups were kept here before the edge told of them.
+            self.conditions = {name: str(state) for name, state in conditions if name in (EDGE, MISSED)}
             self.topics = [str(topic) for topic in told.get("topics", [])]
             for name, kept in told["targets"].items():
                 queue = self.queues.get(name)

@@ -1,13 +1,6 @@
 """Makes events of whether the edge answers, which it cannot tell itself."""
 
-from typing import Final
-
-from mez.bridge.events.spool import Spool
-
-EDGE: Final = "edge"
-"""The condition that keeps whether the edge answers."""
-MISSED: Final = "missed"
-"""The condition that keeps which start of the edge was told as missed."""
+from mez.bridge.events.spool import EDGE, Spool
 
 
 class Watch:

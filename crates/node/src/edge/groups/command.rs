@@ -99,6 +99,14 @@ pub struct GroupStanding {
     pub open: usize,
 }
 
+impl GroupStanding {
+    /// Without lanes of cameras that the group no longer reads: members may ask for others than before, and rights may be taken back.
+    pub(super) fn within(mut self, asks: &Asks) -> Self {
+        self.lanes.retain(|(camera, ..)| asks.cameras.matches(camera) && asks.granted.allows(camera));
+        self
+    }
+}
+
 /// What a group's task is told.
 pub(super) enum Command {
     Join(Box<Joining>, oneshot::Sender<Result<GroupMember, JoinFailure>>),

@@ -175,6 +175,7 @@ impl EdgeGroups {
                 }
                 None => None,
             };
+            let standing = standing.map(|standing| standing.within(&asks));
             reports.push(GroupReport { key, asks, standing });
         }
         reports

@@ -182,30 +182,34 @@ impl GroupTask {
     // ---- what it is told ----------------------------------------------------------------------------------
 
     async fn take(&mut self, first: Command) {
-        let mut next = Some(first);
-        for _ in 0..COMMANDS_AT_ONCE {
-            let Some(command) = next else { return };
-            match command {
-                Command::Join(joining, answer) => {
-                    // Where nobody waits for the answer any more, dropping it says that the member is away.
-                    let _ = answer.send(self.join(*joining).await);
-                }
-                Command::Settle(settlements, answer) => {
-                    let settled = self.settle(settlements);
-                    self.answers.push((answer, settled));
-                }
-                Command::Taken(reports) => {
-                    let now = monotonic_now();
-                    for (camera, report) in &reports {
-                        self.session.handle_taken(now, camera, report);
-                        if let Some(open) = &self.open {
-                            open.account.note_taken(camera, report);
-                        }
+        self.carry_out(first).await;
+        for _ in 1..COMMANDS_AT_ONCE {
+            // What stays in the channel is carried out after members were served.
+            let Ok(command) = self.commands.try_recv() else { return };
+            self.carry_out(command).await;
+        }
+    }
+
+    async fn carry_out(&mut self, command: Command) {
+        match command {
+            Command::Join(joining, answer) => {
+                // Where nobody waits for the answer any more, dropping it says that the member is away.
+                let _ = answer.send(self.join(*joining).await);
+            }
+            Command::Settle(settlements, answer) => {
+                let settled = self.settle(settlements);
+                self.answers.push((answer, settled));
+            }
+            Command::Taken(reports) => {
+                let now = monotonic_now();
+                for (camera, report) in &reports {
+                    self.session.handle_taken(now, camera, report);
+                    if let Some(open) = &self.open {
+                        open.account.note_taken(camera, report);
                     }
                 }
-                Command::Report(answer) => drop(answer.send(self.standing())),
             }
-            next = self.commands.try_recv().ok();
+            Command::Report(answer) => drop(answer.send(self.standing())),
         }
     }
 

@@ -1,11 +1,12 @@
 //! Finds what has changed between two looks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::contract::ContractState;
 use mez_core::source::SourceState;
+use mez_core::units::Timestamp;
 
 use super::super::certificates::{Ending, Standing};
 use super::super::watcher::{Look, Looked};
@@ -16,7 +17,7 @@ use crate::edge::{AccountNow, GivenNow};
 pub(super) fn begin(look: &Look, soon: Duration) -> Vec<Happened> {
     let mut found = Vec::new();
     look.cameras.iter().for_each(|looked| compare_camera(look, None, looked, &mut found));
-    compare_certificates(None, look, soon, &mut found);
+    compare_certificates(None, certificates(look), soon, &mut found);
     compare_groups(None, look, &mut found);
     found
 }
@@ -33,7 +34,7 @@ pub(super) fn changed(before: &Look, after: &Look, soon: Duration) -> Vec<Happen
         found.push(of_camera(after, looked, "camera", ("forgotten", Some(connected), sentence)));
     }
     compare_contracts(before, after, &mut found);
-    compare_certificates(Some(before), after, soon, &mut found);
+    compare_certificates(Some(certificates(before)), certificates(after), soon, &mut found);
     compare_groups(Some(before), after, &mut found);
     found
 }
@@ -49,7 +50,7 @@ fn of_camera(
     kind: &'static str,
     state: (&'static str, Option<&'static str>, String),
 ) -> Happened {
-    Happened::of(look, About::Camera(looked.name().clone()), kind, state)
+    Happened::of(look.at_utc, About::Camera(looked.name().clone()), kind, state)
 }
 
 /// What has changed of a camera. Without a look before: what it is like, as far as it is not as usual.
@@ -116,26 +117,38 @@ fn compare_contracts(before: &Look, after: &Look, found: &mut Vec<Happened>) {
     }
 }
 
+/// The certificates at a time.
+type Certificates<'a> = (&'a [Ending], Timestamp);
+
+fn certificates(look: &Look) -> Certificates<'_> {
+    (&look.certificates, look.at_utc)
+}
+
 /// What has changed of certificates. Whatever was not there before was as usual.
-fn compare_certificates(before: Option<&Look>, after: &Look, soon: Duration, found: &mut Vec<Happened>) {
-    let stood = |of: &str| {
-        let before = before?;
-        let ending = before.certificates.iter().find(|ending| ending.of == of)?;
-        Some(ending.standing(before.at_utc, soon))
-    };
-    for ending in &after.certificates {
-        let (was, is) = (stood(&ending.of).unwrap_or(Standing::Ok), ending.standing(after.at_utc, soon));
+fn compare_certificates(
+    before: Option<Certificates<'_>>,
+    (after, now): Certificates<'_>,
+    soon: Duration,
+    found: &mut Vec<Happened>,
+) {
+    let mut stood: HashMap<&str, Standing> = HashMap::new();
+    if let Some((before, then)) = before {
+        stood.extend(before.iter().map(|ending| (ending.of.as_str(), ending.standing(then, soon))));
+    }
+    for ending in after {
+        let was = stood.get(ending.of.as_str()).copied().unwrap_or(Standing::Ok);
+        let is = ending.standing(now, soon);
         if was == is {
             continue;
         }
         let about = ending.cameras.clone().map_or(About::Edge, About::Host);
-        let state = (is.name(), Some(was.name()), certificate_in_words(ending, is, after));
-        found.push(Happened::of(after, about, "certificate", state));
+        let state = (is.name(), Some(was.name()), certificate_in_words(ending, is, now));
+        found.push(Happened::of(now, about, "certificate", state));
     }
 }
 
-fn certificate_in_words(ending: &Ending, standing: Standing, look: &Look) -> String {
-    let (of, days) = (&ending.of, ending.left(look.at_utc).as_secs_f64() / 86_400.0);
+fn certificate_in_words(ending: &Ending, standing: Standing, now: Timestamp) -> String {
+    let (of, days) = (&ending.of, ending.left(now).as_secs_f64() / 86_400.0);
     match standing {
         Standing::Ok => format!("the certificate of {of} holds for {days:.0} days"),
         Standing::EndsSoon => format!("the certificate of {of} ends in {days:.1} days"),
@@ -148,20 +161,70 @@ fn compare_groups(before: Option<&Look>, after: &Look, found: &mut Vec<Happened>
     for report in &after.groups {
         let key = &report.key;
         let (was, is) = (before.and_then(|before| before.behind.get(key)), after.behind.get(key));
-        let (state, what) = match (was, is) {
+        let (state, usual, what) = match (was, is) {
             (None, Some((camera, records))) => {
-                ("behind", format!("is {records} records behind with {camera}"))
+                ("behind", "ok", format!("is {records} records behind with {camera}"))
             }
-            (Some(_), None) => ("ok", "has caught up".to_owned()),
+            (Some(_), None) => ("ok", "behind", "has caught up".to_owned()),
             _ => continue,
         };
-        let usual = if state == "ok" { "behind" } else { "ok" };
         let sentence = format!("the group {} of {} {what}", key.name, key.owner);
-        found.push(Happened::of(
-            after,
-            About::Group(key.owner.clone()),
-            "group",
-            (state, Some(usual), sentence),
-        ));
+        let about = About::Group(key.owner.clone());
+        found.push(Happened::of(after.at_utc, about, "group", (state, Some(usual), sentence)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn day(day: u32) -> Timestamp {
+        Timestamp::from_nanos(u64::try_from((DAY * day).as_nanos()).unwrap())
+    }
+
+    fn ending(of: &str, ends: u32, cameras: &[&str]) -> Ending {
+        let cameras: Vec<_> = cameras.iter().map(|camera| camera.parse().unwrap()).collect();
+        Ending { of: of.into(), ends: day(ends), cameras: (!cameras.is_empty()).then_some(cameras) }
+    }
+
+    /// What is told from one day to another: the sentences.
+    fn told(before: Option<Certificates<'_>>, after: Certificates<'_>) -> Vec<String> {
+        let mut found = Vec::new();
+        compare_certificates(before, after, DAY * 7, &mut found);
+        found.into_iter().map(|happened| format!("{}: {}", happened.state, happened.sentence)).collect()
+    }
+
+    #[test]
+    fn a_certificate_is_told_once_when_it_ends_soon_has_ended_and_is_renewed() {
+        let (old, new) = ([ending("edge/main", 30, &[])], [ending("edge/main", 120, &[])]);
+        assert!(told(None, (&old, day(20))).is_empty(), "as usual");
+        assert!(told(Some((&old, day(20))), (&old, day(22))).is_empty());
+        assert_eq!(
+            told(Some((&old, day(22))), (&old, day(23))),
+            ["ends_soon: the certificate of edge/main ends in 7.0 days"]
+        );
+        assert!(told(Some((&old, day(23))), (&old, day(24))).is_empty(), "once");
+        assert_eq!(
+            told(Some((&old, day(24))), (&old, day(30))),
+            ["ended: the certificate of edge/main has ended"]
+        );
+        assert_eq!(
+            told(Some((&old, day(30))), (&new, day(31))),
+            ["ok: the certificate of edge/main holds for 89 days"]
+        );
+        assert_eq!(told(None, (&old, day(24))).len(), 1, "an edge that is started tells it again");
+    }
+
+    #[test]
+    fn a_host_of_several_cameras_has_one_event_about_all_of_them() {
+        let hosts = [ending("camera/dock", 5, &["dock/a", "dock/b"]), ending("camera/yard", 90, &["yard/a"])];
+        let mut found = Vec::new();
+        compare_certificates(None, (&hosts, day(1)), DAY * 7, &mut found);
+        let [happened] = &found[..] else { panic!("{} events", found.len()) };
+        let About::Host(cameras) = &happened.about else { panic!("{:?}", happened.about) };
+        assert_eq!(cameras.len(), 2);
+        assert_eq!((happened.kind, happened.severity), ("certificate", "warning"));
     }
 }

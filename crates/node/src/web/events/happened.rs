@@ -3,9 +3,9 @@
 use mez_core::broker::edge::SubscriptionId;
 use mez_core::name::CameraName;
 use mez_core::rights::{Bearer, Granted};
+use mez_core::units::Timestamp;
 
 use super::super::fill::utc_ms;
-use super::super::watcher::Look;
 
 /// An event, without the place that it got.
 #[derive(Clone, Debug)]
@@ -60,9 +60,9 @@ pub(in super::super) fn sees_groups_of(who: &Bearer, owner: &Bearer) -> bool {
 }
 
 impl Happened {
-    /// What was seen in this look.
+    /// What was seen at this time.
     pub(super) fn of(
-        look: &Look,
+        at_utc: Timestamp,
         about: About,
         kind: &'static str,
         (state, before, sentence): (&'static str, Option<&'static str>, String),
@@ -72,6 +72,6 @@ impl Happened {
             (_, "connected" | "live" | "ok" | "ended" | "forgotten") => "info",
             _ => "warning",
         };
-        Self { utc_ms: utc_ms(look.at_utc), kind, severity, about, of: None, state, before, sentence }
+        Self { utc_ms: utc_ms(at_utc), kind, severity, about, of: None, state, before, sentence }
     }
 }

@@ -83,7 +83,8 @@ impl Events {
         match number.filter(|number| *number <= count) {
             Some(number) => (Cursor(number), None),
             None => {
-                let cursor = Cursor(count.saturating_sub(REPLAYED_MAX));
+                // All that is known of this start of the edge.
+                let cursor = Cursor(count.saturating_sub(EVENTS_MAX as u64));
                 let sentence = "the edge was restarted since the last event, or the event is unknown: what happened before its start is not known";
                 let missed = self.missed(cursor, now_utc_ms, "unknown", sentence.into());
                 (cursor, Some(missed))
