@@ -73,10 +73,9 @@ class NotHeld:
     Where their number is known, `Frame.skipped` counts them.
 
     Attributes:
-        since_ns: The start: the capture time of the frame before it, or the first requested time, in
-            nanoseconds since 1970-01-01 UTC.
-        until_ns: The end: frames that were captured before this time are missing. In nanoseconds since
-            1970-01-01 UTC.
+        since_ns: The start: the capture time of the frame before, or the first requested time, in nanoseconds
+            since 1970-01-01 UTC.
+        until_ns: The end, in the same unit: frames that were captured before it are missing.
         reason: `"gone"`: nobody has frames of that time any more. `"camera_restarted"`: the camera's broker
             was restarted, and frames that it had neither sent nor written to disk are lost. `"unreadable"`:
             frames were removed meanwhile, or are damaged. With the other reasons, the camera may have frames:
@@ -128,8 +127,7 @@ class Frame(Settled):
         sequence: The number of the frame in this epoch, without gaps at the camera.
         captured_ns: When the frame was captured, in nanoseconds since 1970-01-01 UTC. It is the camera's
             clock as it was when the epoch began, so it never jumps, and it increases from frame to frame.
-        clock_source: Who gave the capture time: `"broker"`, the camera's broker; `"publisher"`, the
-            publisher.
+        clock_source: Who gave the capture time: `"broker"` (the camera's broker) or `"publisher"`.
         width: Width of the picture in `payload`, in pixels. 0 for a data record.
         height: Height of the picture in `payload`, in pixels. 0 for a data record.
         published_size: Width and height of the frame as it was published, in pixels. The rung may have made
@@ -163,11 +161,9 @@ class Frame(Settled):
         link_bytes: How many bytes of the frame crossed the link between camera and edge. For video this is
             less than `payload` of a still image made from it. `None` if it is unknown: for frames read at the
             camera, or from the edge's disk.
-        content_type: For a data record: the media type of `payload`, such as `"application/json"`. `None` for
-            a picture.
+        content_type: The media type of a data record, such as `"application/json"`. `None` for a picture.
         of: For a data record: the frame or record that it was made of. `None` if its publisher did not say.
-        attempt: In a group: 1 if this record is given for the first time, 2 for the second time, and so on. 0
-            outside groups.
+        attempt: In a group: 1 if the record is given for the first time, and so on. 0 outside groups.
         payload: The encoded picture as it came, or the bytes of a data record. Read-only, not copied;
             `bytes(frame.payload)` copies it. For video, it cannot be decoded without the previous frames; use
             `image`. For a data record, use `data`.

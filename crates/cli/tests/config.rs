@@ -326,7 +326,7 @@ fn flags_go_before_the_environment_and_that_before_the_file() {
     assert_eq!(shown(&said, "listen"), "listen = \"127.0.0.1:3\" # edge.toml:4");
     assert_eq!(shown(&said, "cameras_max"), "cameras_max = 64 # default");
     assert!(shown(&said, "keys").ends_with(".config/mez/keys\" # default"), "{said}");
-    assert_eq!(shown(&said, "store"), "# store: frames are kept in memory only");
+    assert_eq!(shown(&said, "store"), "# store: frames are only in memory");
 
     // A file that nobody named is found; what is shown is itself a good file.
     assert_eq!(shown(&show(&[]), "listen"), "listen = \"[::]:7650\" # default");

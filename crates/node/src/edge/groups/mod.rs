@@ -8,6 +8,7 @@
 //! | `member` | what a group and one stream of a member share |
 //! | `finding` | finds stills and frames of the past |
 //! | `journal/` | keeps the places of groups on disk |
+//! | `waits` | what tasks wait for |
 //! | `command` | what tasks are told and answer |
 
 mod command;
@@ -16,6 +17,7 @@ mod journal;
 mod member;
 mod registry;
 mod task;
+mod waits;
 
 use std::sync::Arc;
 

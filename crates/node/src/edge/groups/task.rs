@@ -18,7 +18,6 @@ use mez_core::subscription::LastFrame;
 use mez_core::units::Instant;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::command::{Command, GroupStanding, JoinFailure, Joining, SettledRecords, Settlements};
@@ -26,6 +25,7 @@ use super::finding::{Finding, Found};
 use super::journal::Journals;
 use super::member::{Bell, Going, GroupMember, Seat};
 use super::registry::{Registry, Without};
+use super::waits::{changed, stopped, until};
 use crate::clock::{anchor, monotonic_now};
 use crate::edge::accounts::{Accounts, Open as OpenAccount};
 use crate::edge::failure::Stopped;
@@ -572,28 +572,6 @@ fn served(news: &CameraNews) -> Served {
         CameraNews::Source(camera, source) => {
             Served::Source { camera: camera.clone(), source: source.clone() }
         }
-    }
-}
-
-/// Waits for the broker to tell something; for ever where the group is not open.
-async fn changed(mailbox: Option<&Mailbox>) {
-    match mailbox {
-        Some(mailbox) => mailbox.changed.notified().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until the broker stops.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // It also does when its last handle is dropped.
-    let _ = stop.wait_for(|stop| *stop).await;
-}
-
-async fn until(due: Option<Instant>) {
-    match due {
-        // Timers count whole milliseconds.
-        Some(due) => sleep(due.saturating_since(monotonic_now()) + Duration::from_millis(1)).await,
-        None => std::future::pending().await,
     }
 }
 
