@@ -239,7 +239,12 @@ def test_topics_of_fast_dds_become_cameras(
         bridge.hears("the camera robots/front is connected to the edge")
         topic = "rt/robot1/front/image_raw"
         with Peer(program, "write", topic, types.IMAGE, domain=domain, reliable=True) as writer:
-            writer.write(image_sample(red, "bayer_rggb8"))
+            # A writer keeps nothing for a reader that it does not know yet.
+            writer.write_until(
+                image_sample(red, "bayer_rggb8"),
+                lambda: bridge.has_said("not copied (encoding)"),
+                "an unknown order of colours is not copied",
+            )
             writer.write(image_sample(red, "rgb8")[:-40])
             for number in itertools.count():
                 order = slice(None, None, -1) if number % 2 else slice(None)
@@ -256,7 +261,7 @@ def test_topics_of_fast_dds_become_cameras(
             refused = until(
                 lambda: _stream(bridge, "in.front").get("refused"), bool, "what was refused is counted"
             )
-            assert refused == {"encoding": 1}
+            assert set(refused or {}) == {"encoding"}
             assert "'bayer_rggb8'" in bridge.hears("not copied (encoding)")
         kind = types.COMPRESSED_IMAGE
         with Peer(
