@@ -19,7 +19,7 @@ from mez.errors import ConnectError, Error
 LOOK_S: Final = 0.5
 """How often what has changed is written and shown, and the end is looked for, in seconds."""
 WATCH_S: Final = 5.0
-"""How often it is looked whether the edge answers, in seconds."""
+"""How often the bridge checks whether the edge answers, in seconds."""
 AGAIN_S: Final = 1.0
 """How soon the edge is asked again after it did not answer, in seconds."""
 
@@ -184,7 +184,7 @@ class _Watcher:
             self._over.wait(LOOK_S)
 
     def _see(self) -> bool:
-        """Look whether the edge answers."""
+        """Check whether the edge answers, and return whether it does."""
         try:
             site = self._web.get("/api/v1/site")
             self._spool.begin(site["now_utc_ms"])

@@ -460,7 +460,7 @@ impl GroupTask {
         }
     }
 
-    /// What streams that have rung have told, and whether they can take a record.
+    /// Looks at the seats that the bell names: what their streams report, and whether they can take a record.
     fn look_at_seats(&mut self) {
         let now = monotonic_now();
         let mut gone = Vec::new();
