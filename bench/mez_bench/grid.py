@@ -17,6 +17,7 @@ import ssl
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -32,6 +33,9 @@ FOUND_LASTS_MS = 2_000
 ANSWER_S_MAX = 20.0
 FIRST_VIEW_S_MAX = 120.0
 """It ends a run that hangs."""
+
+_TOLD = ("connected", "source", "newest", "received_frames_per_second", "frames", "contracts")
+"""What is said of a camera whose pictures do not come."""
 
 _FILES = re.compile(rb'(?:src|href)="(/[^"]+)"')
 
@@ -148,6 +152,8 @@ class Grid:
         self._counts = Counts()
         self._waits_for: set[str] = set()
         self._videos: frozenset[str] = frozenset()
+        self._listed: Mapping[str, Mapping[str, object]] = {}
+        self._answers: Counter[tuple[str, str]] = Counter()
         self._complete = threading.Event()
 
     def open(self, link: str) -> dict[str, object]:
@@ -173,7 +179,7 @@ class Grid:
         for name, path in cameras.items():
             self._begin(partial(self._follow, name, path))
         if not self._complete.wait(FIRST_VIEW_S_MAX):
-            raise TimeoutError(f"no picture of {sorted(self._waits_for)}: {self._counts.errors[:1]}")
+            raise TimeoutError("; ".join(["no picture", *map(self._missing, sorted(self._waits_for))]))
         view_ms = (time.monotonic() - begun) * 1e3
         return {
             "first_list_ms": list_ms,
@@ -188,6 +194,13 @@ class Grid:
         with self._lock:
             counts, self._counts = self._counts, Counts()
         return counts
+
+    def _missing(self, name: str) -> str:
+        """Say what is known of a camera whose pictures do not come."""
+        camera = self._listed[name]
+        told = {key: camera[key] for key in _TOLD if key in camera}
+        answers = {answer: count for (of, answer), count in self._answers.items() if of == name}
+        return f"{name}: answers {answers}, errors {self._counts.errors[:1]}, {json.dumps(told)}"
 
     def _begin(self, work: Callable[[], None]) -> None:
         threading.Thread(target=work, daemon=True).start()
@@ -206,6 +219,7 @@ class Grid:
         """Return the cameras that have pictures, with the paths of these."""
         told = connection.json("/api/v1/cameras")["cameras"]
         assert isinstance(told, list)
+        self._listed = {camera["name"]: camera for camera in told}
         newest = {camera["name"]: camera["newest"] or {} for camera in told}
         self._videos = frozenset(name for name in newest if newest[name].get("encoding") == "h264")
         return {camera["name"]: camera["picture"] for camera in told if camera["picture"] is not None}
@@ -238,7 +252,9 @@ class Grid:
         while True:
             begun, wait_s = time.monotonic(), RETRY_S
             with self._noted():
-                answer = connection.ask(*have.request(is_video=camera in self._videos))
+                is_video = camera in self._videos
+                answer = connection.ask(*have.request(is_video=is_video))
+                self._answers[camera, f"{'video' if is_video else 'picture'} {answer.status}"] += 1
                 self._took(camera, answer, have.took(answer))
                 if time.monotonic() >= replies_at:
                     told = connection.json(replies)["replies"]
