@@ -302,6 +302,12 @@ impl OfRole for EdgeArgs {
             let why = "metrics are scraped at the port of web, which is off; turn it on, or leave this out";
             found.push(("scrape_token_file", why.into()));
         }
+        for key in ["event_certificate_days", "event_lag_records"] {
+            if given(key) && self.web.0.is_none() {
+                let why = "events are told at the port of web, which is off; turn it on, or leave this out";
+                found.push((key, why.into()));
+            }
+        }
         found.extend(self.proxy_faults());
         if self.announce && self.listen.ip().to_canonical().is_loopback() {
             let why = "the edge listens on loopback alone, where no other host reaches it; give listen another address, or leave this out";

@@ -146,6 +146,11 @@ const BROKEN: &[Broken] = &[
         &["web_proxy_header", "web, which is off"],
     ),
     (
+        "role = \"edge\"\nevent_lag_records = 50\n",
+        2,
+        &["event_lag_records = 50", "port of web, which is off", "turn it on"],
+    ),
+    (
         "role = \"edge\"\nweb_proxy_header = \"Cookie\"\n",
         2,
         &["web_proxy_header = \"Cookie\"", "X-Remote-User"],
