@@ -14,13 +14,13 @@ use mez_core::broker::Published;
 use mez_core::frame::{Encoding, Epoch, FrameId, Sequence};
 use mez_core::revocation::{Entry, Revocations};
 use mez_core::rights::{Grant, Rights, Stance, Verb};
-use mez_core::subscription::Span;
+use mez_core::subscription::{Deliver, Span};
 use mez_core::units::Timestamp;
 use mez_media::image::{ImageView, PixelFormat};
 use mez_media::jpeg::{Encoder, Sampling};
 use mez_node::api::ApiServer;
 use mez_node::camera::CameraHandle;
-use mez_node::client::{Address, ClientOptions, EdgeClient};
+use mez_node::client::{Address, ClientOptions, EdgeClient, Membership, SubscribeOptions};
 use mez_node::edge::EdgeHandle;
 use mez_node::identity::Role;
 use mez_node::reply::{Detection, Detections, ReplyContent};
@@ -483,6 +483,34 @@ async fn events_are_told_by_rights_and_go_on_where_a_reader_was() {
     ended(&mut events).await;
     assert_eq!(viewer.get("/api/v1/events").await.status, StatusCode::FORBIDDEN);
     drop(camera);
+}
+
+/// A group is told of to its owner alone, however many cameras another may observe.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_a_group_are_for_its_owner() {
+    let mut world = World::with(|options| options.events.lag_records_max = 2).await;
+    let _publishing = world.publish(0);
+    let owner = world.signed_in(None).await;
+    let mut told = owner.begin(Method::GET, "/api/v1/events", "").await.into_body();
+    let mut others = world.member("all").begin(Method::GET, "/api/v1/events", "").await.into_body();
+    let user = world.user().await;
+    let options = SubscribeOptions {
+        deliver: Some(Deliver::Every),
+        group: Some(Membership::new("detect".parse().unwrap())),
+        ..SubscribeOptions::new("dock/*".parse().unwrap())
+    };
+    let _idle = within(user.subscribe(options)).await.unwrap();
+    let behind = event(&mut told, |event| event["kind"] == "group").await;
+    assert_eq!((&behind["state"], &behind["severity"]), (&"behind".into(), &"warning".into()));
+    let sentence = behind["sentence"].as_str().unwrap();
+    assert!(sentence.contains("detect"), "{sentence}");
+    // Events are told in order: the other reader is past that one when it hears of a camera that goes now.
+    world.cameras.clear();
+    event(&mut others, |event| {
+        assert_ne!(event["kind"], "group");
+        event["camera"] == "yard/cam1" && event["state"] == "absent"
+    })
+    .await;
 }
 
 /// Waits until a stream has ended.
