@@ -14,7 +14,7 @@ use super::lock;
 use crate::profiles::HeldProfile;
 use crate::stills::Stills;
 
-/// The most news about cameras that wait for an application. Beyond that, the oldest is dropped.
+/// The most news items about cameras that wait for an application. Beyond that, the oldest is dropped.
 const CHANGES_MAX: usize = 256;
 
 /// What the driver shares with the subscriptions of a camera. `clock` is updated with every frame, `view` with every change that affects contracts.

@@ -253,7 +253,7 @@ impl EdgeSubscription {
         Some(served)
     }
 
-    /// Takes in what the driver has told. Returns news that go to the application unchanged.
+    /// Takes in what the driver has told. Returns news that goes to the application unchanged.
     fn read_letters(&mut self, now: Instant) -> Option<Served> {
         let mut letters = lock(&self.mailbox.letters);
         // A forgotten camera may have come again, so `detached` is handled before `attached`.

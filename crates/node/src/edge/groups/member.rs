@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use crate::edge::lock;
 use crate::edge::subscription::Served;
 
-/// The most news that wait for a stream. Beyond that the oldest is dropped.
+/// The most news items that wait for a stream. Beyond that the oldest is dropped.
 const NEWS_MAX: usize = 256;
 
 /// How a member's stream ended.
