@@ -140,8 +140,9 @@ pub(crate) struct GivenNow {
 /// Quantiles of the ages of frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ages {
-    /// The median and the 95 % quantile.
+    /// The median.
     pub(crate) p50: Duration,
+    /// The 95 % quantile.
     pub(crate) p95: Duration,
     /// The share of frames within the latency bound. `None`: the contract has no bound.
     pub(crate) on_time_share: Option<f64>,

@@ -58,6 +58,7 @@ pub(crate) struct Sessions(Mutex<Kept>);
 struct Kept {
     /// Sorted by expiry, soonest first.
     links: VecDeque<(Digest, Signed)>,
+    /// Sorted by expiry, soonest first.
     sessions: VecDeque<(Digest, Signed)>,
     /// By address: when the first wrong attempt of the window was made, and the number of wrong attempts.
     failed: HashMap<Address, (Instant, u32)>,
