@@ -1,8 +1,8 @@
 //! Serves people and tools over HTTP: the page, its data as JSON and events, pictures, health, and metrics.
 //!
 //! `docs/schema/openapi.json` describes the interface; `docs/monitoring.md` and `docs/page.md` explain it. Callers see cameras according to their
-//! rights, which `api/access.rs` checks. No request asks the broker: the edge looks at itself once a second ([`watcher`]), and requests read the
-//! result. So a thousand open tabs cost the broker as much as one.
+//! rights, which `api/access.rs` checks. Requests for the present state do not ask the broker: the edge looks at itself once a second
+//! ([`watcher`]), and requests read the result. So a thousand open tabs cost the broker as much as one.
 //!
 //! | module | what it holds |
 //! | --- | --- |

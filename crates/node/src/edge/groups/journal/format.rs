@@ -1,8 +1,8 @@
 //! The bytes of a group's journal.
 //!
-//! The first line is JSON: the owner of the group, and what its members asked for last. Each further line is a change with its own checksum: `given
-//! EPOCH SEQUENCE MEMBER CAMERA SUM`, `settled EPOCH SEQUENCE CAMERA SUM`, `forgotten CAMERA SUM`. The journal ends at the first incomplete line,
-//! which a power cut tore off.
+//! The first line is JSON: the owner of the group, and what its members asked for last. Each further line is a change with its own checksum:
+//! `given EPOCH SEQUENCE MEMBER CAMERA SUM`, `settled EPOCH SEQUENCE CAMERA SUM`, `forgotten CAMERA SUM`. The journal ends at the first
+//! incomplete line, which a power cut tore off.
 
 use std::fmt::Write as _;
 use std::time::Duration;
